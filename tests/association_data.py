@@ -15,16 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray, PositionArray
-from hubbub.decoder.candidates.listing import Candidates, mapped
-from hubbub.decoder.rappor.association_files import (
-    BOOLEAN,
-    STRING,
-    AssociationReports,
-    Variable,
-    pack_reports,
-)
-from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, PositionArray
+from hubbub.inference.association.reports import BOOLEAN, STRING, AssociationReports, Variable
+from hubbub.inference.candidates import Candidates, mapped
+from hubbub.inference.params import DecodingParams
+from hubbub.rappor.association_files import pack_reports
 
 METRIC = "pages"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
-from hubbub.decoder.arrays import FloatArray, PositionArray
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.sums import Mixture
-from hubbub.decoder.reports.packed import GROUPED_BITS, Block, PackedReports
+from hubbub.inference.arrays import FloatArray, PositionArray
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.sums import Mixture
+from hubbub.inference.packed import GROUPED_BITS, Block, PackedReports
 from hubbub.protocol.params import RapporParams
 
 

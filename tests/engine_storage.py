@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.decoder.reports.tasks import Task, plan_tasks
+from hubbub.inference.counts import CohortCounts
 from hubbub.storage import MetricVersion, open_store
 from hubbub.storage.errors import MissingFileError
 from hubbub.storage.files import locations

@@ -13,13 +13,13 @@ import numpy as np
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder import decode_metric
-from hubbub.decoder.results.result import Result
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
+from hubbub.reporting.result import Result
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise

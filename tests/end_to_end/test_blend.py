@@ -17,11 +17,11 @@ import pytest
 from factories import make_metric, registry_toml
 from hubbub.client import RapporParams
 from hubbub.decoder import decode_metric
-from hubbub.decoder.errors import OptionError
-from hubbub.decoder.formats.writers import write_files
+from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records
 from hubbub.release.dataset import Dataset
+from hubbub.reporting.formats.writers import write_files
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 from unit.decoder.stores import filled_store
 

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 from factories import make_metric, make_secret
 from hubbub.client import Encoder, EncodingError, Registry
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.categories.decoding import decode_categories
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.errors import DecoderError
-from hubbub.decoder.type_decoder import Categories, decoder_of
+from hubbub.decoder.type_decoder import decoder_of
+from hubbub.inference.categories.decoding import decode_categories
+from hubbub.inference.errors import DecoderError
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import METRIC_TYPES
-from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.collecting import report_through_clients
 from hubbub.simulations.experiments.processes import running_collector
@@ -126,8 +126,8 @@ def test_a_decoder_with_other_values_than_its_type_is_refused(
     metrics: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metric = Registry.load(metrics)["initial"]
-    few = Categories(("a", "b"))
-    monkeypatch.setattr(type(decoder_of(metric)), "categories", lambda _self, _type: few)
+    few = ListedValues(("a", "b"))
+    monkeypatch.setattr(type(metric.type), "listed_values", lambda _self: few)
     counts = CohortCounts(np.array([100]), np.full((1, 32), 20))
     with pytest.raises(DecoderError, match=r"'letter': 2 names of values; .* must have 26"):
         decode_categories(counts, metric)

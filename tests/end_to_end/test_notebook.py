@@ -17,8 +17,9 @@ from nbclient import NotebookClient
 
 from hubbub.decoder import Result, decode_metric
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.errors import CandidateError, OptionError, UndecodableError
-from hubbub.decoder.formats.data_files import write_csv
+from hubbub.inference.errors import CandidateError, UndecodableError
+from hubbub.protocol.errors import OptionError
+from hubbub.reporting.formats.data_files import write_csv
 from rappor_clients import Params, write_reports_of
 from sample_store import PAGES, fill
 

@@ -25,7 +25,7 @@ from matplotlib import image
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.results.strings import COLUMNS
+from hubbub.reporting.strings import COLUMNS
 from hubbub.simulations.experiments.collecting import (
     UploadError,
     report_through_clients,

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from association_data import draw, strings_and_flags, write_files
 from hubbub.decoder import decode_metric
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.errors import InputError
-from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.inference.errors import InputError
+from hubbub.inference.params import DecodingParams
 from significance import z_limit
 
 PARAMS = DecodingParams(k=12, h=2, m=32, f=0.25, p=0.25, q=0.75)

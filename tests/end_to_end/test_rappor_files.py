@@ -19,8 +19,8 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.cli import main as collector
 from hubbub.decoder import count_records
-from hubbub.decoder.candidates.listing import bit_positions
 from hubbub.decoder.cli.group import main
+from hubbub.inference.candidates import bit_positions
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 from hubbub.storage import MetricVersion, NewBatch, open_store
@@ -98,8 +98,8 @@ def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path: Path) -> Non
         capture_output=True, encoding="utf-8", timeout=120, check=True,
     )  # fmt: skip
     slow = {"sqlalchemy", "jinja2", "rich.progress", "pyarrow", "matplotlib", "sklearn"}
-    slow |= {"scipy.stats", "scipy.optimize", "asyncio", "hubbub.decoder.formats.drawings"}
-    assert not (slow | {"hubbub.decoder.likelihood.decoding"}) & set(done.stderr.split())
+    slow |= {"scipy.stats", "scipy.optimize", "asyncio", "hubbub.reporting.formats.drawings"}
+    assert not (slow | {"hubbub.inference.likelihood.decoding"}) & set(done.stderr.split())
 
 
 def test_linear_algebra_starts_no_threads_that_would_only_wait(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import pytest
 from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.decoder.trends.result import TYPES
 from hubbub.protocol.records import Records
+from hubbub.reporting.trends import TYPES
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.storage import MetricVersion, NewBatch, open_store
 

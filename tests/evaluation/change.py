@@ -22,9 +22,9 @@ from evaluation.transcripts import (
     worst_values,
 )
 from hubbub.client import Metric, Registry
-from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.planning.histories import any_history_epsilon, same_times_epsilon
+from hubbub.reporting.formats.terminal import stdout_console
+from hubbub.reporting.progress import progress_bar
 from significance import FloatArray
 
 _EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "metrics.toml"

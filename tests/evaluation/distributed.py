@@ -25,11 +25,11 @@ from evaluation.calibration.cases import zipf
 from evaluation.engines import cpu_seconds, of_each_engine
 from evaluation.screening import ChildMemory
 from factories import make_metric, make_params
-from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.engines import open_engine
-from hubbub.decoder.likelihood.choice import Choice, Method
 from hubbub.decoder.reports.loading import load_reports
+from hubbub.inference.candidates import hashed
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.likelihood.choice import Choice, Method
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 from hubbub.storage.files.parquet import write_records

@@ -25,8 +25,8 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.decoder.engines import ENGINES, open_engine
-from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import load_reports
+from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.files.parquet import write_records
 

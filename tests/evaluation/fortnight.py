@@ -26,7 +26,7 @@ from rich.table import Table
 from databases import running_postgresql
 from evaluation.soak.generator import generate
 from factories import registry_toml
-from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from hubbub.storage import open_store
 from service.faults import resident_bytes

@@ -41,8 +41,8 @@ from rich.table import Table
 from databases import running_postgresql
 from evaluation.soak.generator import generate
 from factories import registry_toml
-from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.protocol.records import Records
+from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 from hubbub.storage.ids import IdTable, id_section, id_table

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import domain_names

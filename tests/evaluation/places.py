@@ -27,8 +27,8 @@ from rich.table import Table
 
 from databases import running_postgresql
 from evaluation.engines import METRIC, cpu_seconds, random_records
-from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.decoder.reports.loading import load_reports
+from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.decoder.counts import CohortCounts, count_records
-from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.inference.counts import CohortCounts, count_records
+from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import census_first_names

@@ -18,8 +18,7 @@ from rich import box
 from rich.table import Table
 from scipy import optimize, stats
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.inference.arrays import FloatArray
 from hubbub.release.estimators import run_estimator
 from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
 from hubbub.release.mechanisms.counts import bounded_mean, bounded_sum, count, lattice
@@ -28,6 +27,7 @@ from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.mechanisms.selection import most_common, quantile
 from hubbub.release.mechanisms.stability import lead_threshold, median_by_test, stable_mode
 from hubbub.release.noise import gaussian_scale, laplace_scale, laplace_tail
+from hubbub.reporting.formats.terminal import stdout_console
 
 ONE = Fraction(1)
 TINY = Fraction("1e-6")

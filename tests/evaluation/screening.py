@@ -26,9 +26,9 @@ from evaluation.calibration.trials import Case, collect_reports
 from evaluation.engines import cpu_seconds, of_each_engine
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
-from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.engines import ENGINES, open_engine
 from hubbub.decoder.screening.decoding import screen
+from hubbub.inference.decoding import Decoding, decode
 
 IN_MEMORY = "in memory"
 _PARAMS = make_params(k=128, h=2, m=64)

@@ -17,13 +17,13 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.decoder import CohortCounts, Decoding, count_records, decode
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.candidates.listing import bit_positions, hashed
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.reports.packed import pack
-from hubbub.decoder.trends.categories import decode_category_days
-from hubbub.decoder.trends.decoding import Trends, decode_days
-from hubbub.decoder.trends.whole_reports import decode_whole_days
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.candidates import bit_positions, hashed
+from hubbub.inference.likelihood.decoding import decode_reports
+from hubbub.inference.packed import pack
+from hubbub.inference.trends.categories import decode_category_days
+from hubbub.inference.trends.decoding import Trends, decode_days
+from hubbub.inference.trends.whole_reports import decode_whole_days
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metrics import Metric

@@ -15,7 +15,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.candidates import parts
 from hubbub.decoder.candidates.files import list_files, read_list
 from hubbub.decoder.cli import main
-from hubbub.decoder.errors import CandidateError
+from hubbub.inference.errors import CandidateError
 from hubbub.storage.files.locations import resolve
 from service.s3_server import BUCKET, Fault, Proxy
 from unit.decoder.stores import filled_store, plausible_records

@@ -25,10 +25,10 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.cli.group import main
 from hubbub.decoder import decode_metric
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.results.result import Result
+from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records
+from hubbub.reporting.result import Result
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.storage import (

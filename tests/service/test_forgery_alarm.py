@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from factories import make_metric
 from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
-from hubbub.decoder.arrays import ByteArray, IntArray
+from hubbub.inference.arrays import ByteArray, IntArray
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients, as_records

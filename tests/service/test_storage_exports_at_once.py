@@ -8,8 +8,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.reports.loading import load_reports
+from hubbub.inference.counts import CohortCounts
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
 from hubbub.storage.files.partitions import ParquetReader

@@ -18,10 +18,10 @@ from hubbub.decoder.engines import Engine, Keeper, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.engines.spark import SparkEngine
 from hubbub.decoder.errors import EngineError
-from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import load_days, load_reports
 from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
 from hubbub.decoder.screening.decoding import screen
+from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.storage.errors import ReportFileError
 from stored_metrics import WAYS, Stored, numbers_of
 
@@ -71,13 +71,13 @@ def test_an_export_is_decoded_as_threads_decode_a_database(
     tmp_path: Path, spark: Keeper, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
-    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 900)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
     monkeypatch.setattr("hubbub.decoder.job.open_engine", lambda *_: nullcontext(spark))
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)
     found = numbers_of(stored.decode(stored.export(), engine="spark", **options))
     monkeypatch.undo()
-    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 900)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
     assert found == numbers_of(stored.decode(**options))
 
 

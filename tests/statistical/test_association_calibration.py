@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from association_data import Population, draw, reports_of, strings_and_flags
-from hubbub.decoder.association.decoding import decode_association
-from hubbub.decoder.rappor.association_files import STRING, Variable
-from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.inference.association.decoding import decode_association
+from hubbub.inference.association.reports import STRING, Variable
+from hubbub.inference.params import DecodingParams
 from significance import ALARM
 
 RUNS = 24

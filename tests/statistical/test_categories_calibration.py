@@ -24,8 +24,8 @@ from evaluation.calibration.categories import (
     measure,
     ordinal,
 )
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.shares import estimate_categories
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.shares import estimate_categories
 from significance import frequency_bounds, z_limit
 
 RUNS = int(os.environ.get("HUBBUB_RUNS", "400"))

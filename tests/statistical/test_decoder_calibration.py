@@ -26,7 +26,7 @@ from evaluation.calibration.cases import (
 from evaluation.calibration.trials import Case, collect, count_simulated
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.simulations.experiments.scoring import Score
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import Collected

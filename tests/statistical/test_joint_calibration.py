@@ -15,9 +15,9 @@ import pytest
 from scipy import stats
 
 from evaluation.calibration.joint import KINDS, draw_counts, run, shares_held
-from hubbub.decoder.categories.shares import estimate_categories
-from hubbub.decoder.joint.independence import assess_independence
-from hubbub.decoder.joint.one_hot import one_hot_estimates
+from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference.joint.independence import assess_independence
+from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.simulations.suite.joint_matrix import JointCase
 from significance import z_limit
 

@@ -20,10 +20,10 @@ from evaluation.calibration.trials import Case, collect, collect_reports
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import decode
-from hubbub.decoder.candidates.listing import bit_positions, hashed
-from hubbub.decoder.likelihood.decoding import Likelihood, fit_reports
-from hubbub.decoder.likelihood.sums import Mixture, distinct_positions
-from hubbub.decoder.reports.packed import pack
+from hubbub.inference.candidates import bit_positions, hashed
+from hubbub.inference.likelihood.decoding import Likelihood, fit_reports
+from hubbub.inference.likelihood.sums import Mixture, distinct_positions
+from hubbub.inference.packed import pack
 from hubbub.simulations.populations import family_shares
 from hubbub.simulations.scenarios import Collected
 from significance import ALARM

@@ -14,7 +14,7 @@ import pytest
 
 from evaluation.attacks import linking
 from evaluation.attacks.linking import Case
-from hubbub.decoder.linking import right_links
+from hubbub.planning.linking import right_links
 from hubbub.protocol.params import RapporParams
 from significance import BitArray, FloatArray, IntArray
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
 

@@ -13,7 +13,7 @@ from scipy import optimize, stats
 
 from evaluation.planning.joint_trials import JointSetting, run_trial
 from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.planning.limits import Method, Question, string_errors
 from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams

@@ -13,20 +13,20 @@ from scipy import stats
 
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric
-from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
+from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.records import Records, columns, set_bits
-from hubbub.storage.poisoning import (
+from hubbub.protocol.poisoning import (
     RepeatSample,
     cohort_balance,
     improbable,
     plausible_set_bits,
     set_bits_distribution,
 )
+from hubbub.protocol.records import Records, columns, set_bits
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of
 

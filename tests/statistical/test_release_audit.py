@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
 from hubbub.release.mechanisms.counts import Lattice, bounded_mean, bounded_sum, count, lattice
 from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram

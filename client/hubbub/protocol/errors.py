@@ -8,6 +8,10 @@ class HubbubError(Exception):
     """Base of every error that hubbub raises on purpose."""
 
 
+class OptionError(HubbubError):
+    """Options that leave something open, or contradict each other; named as the command's."""
+
+
 class ParameterError(HubbubError, ValueError):
     """A RAPPOR parameter, or a combination of them, is not usable."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from hubbub.protocol.errors import HubbubError
+
 _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid"}
 
 
-class RefusalError(Exception):
+class RefusalError(HubbubError):
     """A request that is answered with a problem instead of being served.
 
     Attributes

@@ -6,32 +6,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
-    from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
-    from hubbub.decoder.decoding import Decoding, Summary, decode
-    from hubbub.decoder.inference.multiple_testing import Correction
     from hubbub.decoder.job import decode_metric
-    from hubbub.decoder.results.result import Result
-    from hubbub.decoder.results.strings import StringsResult
-    from hubbub.decoder.trends.categories import decode_category_days
-    from hubbub.decoder.trends.decoding import Trends, decode_days
+    from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
+    from hubbub.inference.counts import CohortCounts, count_records, empty_counts
+    from hubbub.inference.decoding import Decoding, Summary, decode
+    from hubbub.inference.testing.multiple_testing import Correction
+    from hubbub.inference.trends.categories import decode_category_days
+    from hubbub.inference.trends.decoding import Trends, decode_days
+    from hubbub.reporting.result import Result
+    from hubbub.reporting.strings import StringsResult
 
 _HOMES = {
-    "CategoryDecoding": "categories.decoding",
-    "CohortCounts": "counts",
-    "Correction": "inference.multiple_testing",
-    "Decoding": "decoding",
-    "Result": "results.result",
-    "StringsResult": "results.strings",
-    "Summary": "decoding",
-    "Trends": "trends.decoding",
-    "count_records": "counts",
-    "decode": "decoding",
-    "decode_categories": "categories.decoding",
-    "decode_category_days": "trends.categories",
-    "decode_days": "trends.decoding",
-    "decode_metric": "job",
-    "empty_counts": "counts",
+    "CategoryDecoding": "hubbub.inference.categories.decoding",
+    "CohortCounts": "hubbub.inference.counts",
+    "Correction": "hubbub.inference.testing.multiple_testing",
+    "Decoding": "hubbub.inference.decoding",
+    "Result": "hubbub.reporting.result",
+    "StringsResult": "hubbub.reporting.strings",
+    "Summary": "hubbub.inference.decoding",
+    "Trends": "hubbub.inference.trends.decoding",
+    "count_records": "hubbub.inference.counts",
+    "decode": "hubbub.inference.decoding",
+    "decode_categories": "hubbub.inference.categories.decoding",
+    "decode_category_days": "hubbub.inference.trends.categories",
+    "decode_days": "hubbub.inference.trends.decoding",
+    "decode_metric": "hubbub.decoder.job",
+    "empty_counts": "hubbub.inference.counts",
 }
 
 __all__ = [
@@ -58,4 +58,4 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(home), name)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubbub.decoder.engines import LOCAL
-from hubbub.decoder.errors import OptionError
 from hubbub.decoder.type_decoder import DecodeOptions
+from hubbub.protocol.errors import OptionError
 
 STORE = "sqlite:///hubbub.db"
 """Where reports are if nothing else is said."""

@@ -24,11 +24,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files
-from hubbub.decoder.candidates.listing import Candidates, hashed
 from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.engines.local import LocalEngine
-from hubbub.decoder.errors import CandidateError, InputError, OptionError
-from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.inputs import (
     MIN_REPORTS,
     MIN_REPORTS_VARIABLE,
@@ -39,10 +36,6 @@ from hubbub.decoder.inputs import (
     check_outputs,
     check_reports,
 )
-from hubbub.decoder.likelihood.choice import Method
-from hubbub.decoder.rappor.csv_files import read_counts, read_params
-from hubbub.decoder.rappor.map_files import is_uneven, read_map
-from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import (
     DailyReports,
     ReportInput,
@@ -53,7 +46,20 @@ from hubbub.decoder.reports.loading import (
     require_enough,
     require_reports,
 )
-from hubbub.decoder.results.provenance import (
+from hubbub.decoder.type_decoder import DecodeOptions, decoder_of
+from hubbub.inference.anomalies import AnomalyDetector
+from hubbub.inference.candidates import Candidates, hashed
+from hubbub.inference.errors import CandidateError, InputError
+from hubbub.inference.likelihood.choice import Method
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.errors import OptionError, ParameterError
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
+from hubbub.rappor.csv_files import read_counts, read_params
+from hubbub.rappor.map_files import is_uneven, read_map
+from hubbub.reporting.provenance import (
     Provenance,
     Source,
     canonical,
@@ -63,18 +69,12 @@ from hubbub.decoder.results.provenance import (
     files_source,
     strings_source,
 )
-from hubbub.decoder.results.result import Result
-from hubbub.decoder.type_decoder import DecodeOptions, decoder_of
-from hubbub.protocol.errors import ParameterError
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
+from hubbub.reporting.result import Result
 from hubbub.storage.files.locations import resolve
 
 if TYPE_CHECKING:
-    from hubbub.decoder.central.files import CentralRelease
     from hubbub.decoder.screening.decoding import ScreenedList
+    from hubbub.inference.blending.release import CentralRelease
     from hubbub.protocol.counts import CohortCounts
 
 _Loaded = TypeVar("_Loaded")
@@ -298,12 +298,12 @@ def _decode_variables(
     inputs: InputOptions, outputs: DecodeOptions, observer: Observer, provenance: bool
 ) -> Result:
     """Decode google/rappor's reports of several variables, which no registry has."""
-    from hubbub.decoder.association.files import (  # noqa: PLC0415 - seldom
+    from hubbub.decoder.association import (  # noqa: PLC0415 - seldom
         AssociationFiles,
         decode_files,
         facts_of,
     )
-    from hubbub.decoder.joint.result import JointResult  # noqa: PLC0415
+    from hubbub.reporting.joint import JointResult  # noqa: PLC0415
 
     maps = inputs.map if isinstance(inputs.map, Mapping) else {}
     schema, reports = inputs.schema or "", inputs.reports or ""
@@ -582,7 +582,7 @@ class DecodeJob:
         """Read the release of an opted-in group, if there is one."""
         if self.inputs.blend is None:
             return None
-        from hubbub.decoder.central.files import read_release  # noqa: PLC0415 - seldom
+        from hubbub.decoder.central import read_release  # noqa: PLC0415 - seldom
 
         return read_release(Path(self.inputs.blend))
 

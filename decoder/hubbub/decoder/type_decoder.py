@@ -13,23 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from hubbub.decoder.errors import DecoderError
-from hubbub.protocol.errors import MetricError
+from hubbub.inference.errors import DecoderError
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
-    from hubbub.decoder.candidates.listing import Candidates
-    from hubbub.decoder.central.files import CentralRelease
-    from hubbub.decoder.ratios import Ratios
     from hubbub.decoder.reports.loading import DailyReports, ReportInput, SpoolFor
-    from hubbub.decoder.results.provenance import Provenance
-    from hubbub.decoder.results.result import Result
     from hubbub.decoder.screening.decoding import ScreenedList
+    from hubbub.inference.blending.release import CentralRelease
+    from hubbub.inference.candidates import Candidates
+    from hubbub.inference.ratios import Ratios
     from hubbub.protocol.counts import CohortCounts
+    from hubbub.reporting.provenance import Provenance
+    from hubbub.reporting.result import Result
 
 ENTRY_POINTS = "hubbub.type_decoders"
 """Group in which installed packages name the decoder of each of their types."""
@@ -38,9 +37,9 @@ _HERE = "hubbub.decoder.metric_types"
 _BUILT_IN = {
     "string": f"{_HERE}.strings:StringDecoder",
     "open-string": f"{_HERE}.open_strings:OpenStringDecoder",
-    "enum": f"{_HERE}.enums:EnumDecoder",
+    "enum": f"{_HERE}.categories:CategoryDecoder",
     "boolean": f"{_HERE}.booleans:BooleanDecoder",
-    "ordinal": f"{_HERE}.ordinals:OrdinalDecoder",
+    "ordinal": f"{_HERE}.categories:CategoryDecoder",
     "joint": f"{_HERE}.joint:JointDecoder",
 }
 
@@ -52,7 +51,7 @@ class DecodeOptions:
     Attributes
     ----------
     correction : str
-        A value of `hubbub.decoder.inference.multiple_testing.Correction`.
+        A value of `hubbub.inference.testing.multiple_testing.Correction`.
     files : tuple of str
         Where to write, "-" being CSV on standard output.
     by : str, optional
@@ -60,7 +59,7 @@ class DecodeOptions:
     candidate_cache : str, optional
         A folder of hashed candidates.
     method : str
-        A value of `hubbub.decoder.likelihood.choice.Method`.
+        A value of `hubbub.inference.likelihood.choice.Method`.
     spreadsheet_safe : bool
         Whether CSV cells that a spreadsheet would run are quoted.
     extend : str
@@ -139,24 +138,6 @@ class Job(Protocol):
         """Return where the result comes from, unless no output says it."""
 
 
-class Categories(NamedTuple):
-    """The values of a type that lists them.
-
-    Attributes
-    ----------
-    labels : tuple of str
-        In the order of their bits; of a single bit, first what it is when it isn't set.
-    edges : tuple of float
-        Between values in an order, such as buckets of numbers; empty if they have none.
-    ranked : bool
-        Whether results state how far each value is behind the most frequent one.
-    """
-
-    labels: tuple[str, ...]
-    edges: tuple[float, ...] = ()
-    ranked: bool = False
-
-
 _Type = TypeVar("_Type", bound=MetricType)
 
 
@@ -184,10 +165,6 @@ class TypeDecoder(ABC, Generic[_Type]):
     @abstractmethod
     def decode(self, job: Job) -> Result:
         """Turn the job's reports into a result (raises DecoderError and StoreError)."""
-
-    def categories(self, metric_type: _Type) -> Categories:
-        """Return the values that the type lists (raises MetricError if it lists none)."""
-        raise MetricError(f"type {metric_type.name!r}: must be a type with categories")
 
     @abstractmethod
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
@@ -230,12 +207,6 @@ def decoder_of(metric: Metric) -> TypeDecoder[Any]:
             f"type; expected one with an entry point of this name in the group {ENTRY_POINTS}"
         )
     return decoder
-
-
-def labels_of(metric_type: MetricType) -> tuple[str, ...]:
-    """Return the values of a type that lists them (raises MetricError if it lists none)."""
-    decoder = _decoder_named(metric_type.name)
-    return decoder.categories(metric_type).labels if decoder else ()
 
 
 @cache

@@ -28,9 +28,9 @@ from functools import lru_cache
 import numpy as np
 from scipy import fft, optimize, stats
 
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.ratios import Ratios
 from hubbub.decoder.type_decoder import decoder_of
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.ratios import Ratios
 from hubbub.planning.histories import (
     ROUNDED_UP,
     linked_epsilon,

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from hubbub.decoder.errors import PlanError
-from hubbub.decoder.results.result import Types
+from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import Question
 from hubbub.planning.noise import Budget, rare_rate
 from hubbub.planning.search import (
@@ -46,6 +45,7 @@ from hubbub.protocol.metric_types.joint import (
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.result import Types
 
 GIVEN_SHARE = 0.1
 """Share of the clients among whom conditional shares are stated: a value that is common, but not

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.errors import PlanError
 from hubbub.protocol.params import RapporParams
 
 _NEGLIGIBLE = 1e-13  # of the information: what is left out, however often, is below rounding

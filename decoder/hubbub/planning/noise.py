@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.errors import PlanError
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.params import RapporParams
 

@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hubbub.decoder.errors import PlanError
-from hubbub.decoder.open_strings.search import LONGEST_END, ROOM_A_STEP
-from hubbub.decoder.results.result import Types
+from hubbub.inference.errors import PlanError
+from hubbub.inference.open_strings.search import LONGEST_END, ROOM_A_STEP
 from hubbub.planning.limits import (
     Question,
     detection_limit,
@@ -29,6 +28,7 @@ from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
+from hubbub.reporting.result import Types
 
 EFFECTIVE_CANDIDATES = 3_000.0
 """A list on which every string had the same weight would be so long; docs/planning.md measures."""

@@ -12,9 +12,8 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from hubbub.decoder.errors import PlanError
-from hubbub.decoder.linking import link_information, linked_clients, right_links
 from hubbub.decoder.type_decoder import decoder_of
+from hubbub.inference.errors import PlanError
 from hubbub.planning.amplification import amplify, central_epsilon
 from hubbub.planning.histories import (
     ROUNDED_UP,
@@ -26,6 +25,7 @@ from hubbub.planning.histories import (
     reports_to_know,
     same_times_epsilon,
 )
+from hubbub.planning.linking import link_information, linked_clients, right_links
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from hubbub.decoder.results.result import (
+from hubbub.planning.privacy import Figure, Situation
+from hubbub.protocol.registry import Registry
+from hubbub.reporting.result import (
     Block,
     Columns,
     Heading,
@@ -16,8 +18,6 @@ from hubbub.decoder.results.result import (
     Types,
     columns_of,
 )
-from hubbub.planning.privacy import Figure, Situation
-from hubbub.protocol.registry import Registry
 
 _EVERYBODY = 1e10  # more than there are people
 _TYPES: dict[str, type] = {"metric": str, "figure": str, "value": float, "theorem": str}

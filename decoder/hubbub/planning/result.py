@@ -13,19 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hubbub.decoder.linking import link_information, right_links
-from hubbub.decoder.results.charts import Labels, Series, XYChart
-from hubbub.decoder.results.result import (
-    ROWS,
-    Block,
-    Columns,
-    Line,
-    Result,
-    Table,
-    Types,
-    columns_of,
-    headings,
-)
+from hubbub.planning.linking import link_information, right_links
 from hubbub.planning.search import (
     Comparison,
     Curve,
@@ -37,6 +25,18 @@ from hubbub.planning.search import (
 )
 from hubbub.planning.wording import is_one_time, percents, reports_text, share_text
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.charts import Labels, Series, XYChart
+from hubbub.reporting.result import (
+    ROWS,
+    Block,
+    Columns,
+    Line,
+    Result,
+    Table,
+    Types,
+    columns_of,
+    headings,
+)
 
 _SAME = 1e-3  # relative: numbers that print alike, so that a sentence about one is enough
 _COLUMNS: Types = {

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from scipy import optimize
 
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import Question, reports_reaching
 from hubbub.planning.noise import (
     Budget,

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hubbub.decoder.errors import PlanError
-from hubbub.decoder.results.result import Types
+from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import (
     Method,
     Question,
@@ -34,6 +33,7 @@ from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.result import Types
 
 PAPER, SIMPLE = "the paper's default", "simple numbers"
 """Names of two rivals."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.shares import nearest_distribution, noise_variance
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.shares import nearest_distribution, noise_variance
 from hubbub.planning.limits import Question, coin_variance
 from hubbub.protocol.metric_types.joint import FEWEST_FIELDS
 from hubbub.protocol.params import RapporParams

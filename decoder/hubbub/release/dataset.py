@@ -15,8 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Self, TypeVar
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.results.text import visible
+from hubbub.inference.arrays import FloatArray
 from hubbub.release import tables
 from hubbub.release.accounting import Composition
 from hubbub.release.declaration import Declaration, Excess, unique
@@ -28,6 +27,7 @@ from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
 from hubbub.release.result import Account, Question, ReleaseResult
 from hubbub.release.tables import Role, UserRows
+from hubbub.reporting.text import visible
 
 _Data = TypeVar("_Data")
 _Number = float | str | Fraction

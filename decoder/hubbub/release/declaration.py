@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hubbub.decoder.results.text import visible
 from hubbub.protocol.metric_types.base import normal_form
 from hubbub.release.errors import LedgerError, QueryError
+from hubbub.reporting.text import visible
 
 _MOST_ROWS = 1_000_000  # times a column's largest value, in steps, is far below 2^63
 

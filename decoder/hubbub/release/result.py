@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from hubbub.decoder.results.charts import Chart, Interval, IntervalChart, Labels
-from hubbub.decoder.results.result import (
+from hubbub.release.accounting import Composition, group
+from hubbub.release.ledger import Ledger, Spend, shown
+from hubbub.release.mechanisms.mechanism import Mechanism, Row
+from hubbub.release.noise import CONFIDENCE, Cost
+from hubbub.reporting.charts import Chart, Interval, IntervalChart, Labels
+from hubbub.reporting.result import (
     ROWS,
     Block,
     Columns,
@@ -27,11 +31,7 @@ from hubbub.decoder.results.result import (
     columns_of,
     headings,
 )
-from hubbub.decoder.results.text import visible
-from hubbub.release.accounting import Composition, group
-from hubbub.release.ledger import Ledger, Spend, shown
-from hubbub.release.mechanisms.mechanism import Mechanism, Row
-from hubbub.release.noise import CONFIDENCE, Cost
+from hubbub.reporting.text import visible
 
 _DRAWN = 30
 _LISTED = 1_000

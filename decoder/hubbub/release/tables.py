@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.results.text import visible
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.protocol.metric_types.base import normal_form
 from hubbub.release import csv_files
 from hubbub.release.errors import DataError
+from hubbub.reporting.text import visible
 
 _HALVES = b"half"
 _EXACT = 2.0**53  # below which floats that are whole numbers are exact

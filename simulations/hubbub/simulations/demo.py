@@ -18,19 +18,19 @@ from typing import cast
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.formats.data_files import write_json
-from hubbub.decoder.formats.files import atomic_write
-from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.job import decode_metric
-from hubbub.decoder.open_strings.decoding import OpenDecoding
-from hubbub.decoder.open_strings.result import OpenStringsResult, tree_chart
-from hubbub.decoder.results.result import Block, Heading, Line, Result, Table, headings
-from hubbub.decoder.results.strings import mass_interval
-from hubbub.decoder.results.text import visible
-from hubbub.decoder.results.wording import certainty
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.open_strings.decoding import OpenDecoding
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.formats.data_files import write_json
+from hubbub.reporting.formats.files import atomic_write
+from hubbub.reporting.formats.picture import write_picture
+from hubbub.reporting.open_strings import OpenStringsResult, tree_chart
+from hubbub.reporting.result import Block, Heading, Line, Result, Table, headings
+from hubbub.reporting.strings import mass_interval
+from hubbub.reporting.text import visible
+from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
 from hubbub.simulations.experiments.processes import run_decoder, running_collector

@@ -15,8 +15,8 @@ from functools import reduce
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.joint.table import FieldLabels
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.joint.table import FieldLabels
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.simulations.populations import PopulationError, family_shares
 

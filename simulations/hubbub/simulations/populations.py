@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from disposable_email_domains import blocklist
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 
 _FIRST_NAMES = ("dist.male.first", "dist.female.first")
 _SURNAMES = "dist.all.last"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.counts import CohortCounts
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.counts import CohortCounts
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import Population
 from hubbub.simulations.simulated_clients.population_sampler import (

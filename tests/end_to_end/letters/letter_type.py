@@ -7,7 +7,7 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 from hubbub.protocol.errors import EncodingError
-from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
 
 if TYPE_CHECKING:
     from typing import Self
@@ -26,6 +26,9 @@ class LetterType(MetricType):
     @property
     def width(self) -> int:
         return len(ascii_lowercase)
+
+    def listed_values(self) -> ListedValues:
+        return ListedValues(tuple(ascii_lowercase))
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:  # noqa: ARG002
         if not isinstance(value, str) or len(value) != 1 or value not in ascii_lowercase:

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from evaluation import attacks
-from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.reporting.formats.terminal import stdout_console
 
 _NOT_ATTACKS = {"__main__", "arrival", "outcome"}
 

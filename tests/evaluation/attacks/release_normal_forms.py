@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evaluation.attacks.outcome import Outcome
-from hubbub.decoder.central.files import read_release
-from hubbub.decoder.errors import InputError
-from hubbub.decoder.formats.writers import write_files
+from hubbub.decoder.central import read_release
+from hubbub.inference.errors import InputError
 from hubbub.release.dataset import Dataset
 from hubbub.release.result import ReleaseResult
+from hubbub.reporting.formats.writers import write_files
 
 NAME = "José"
 FORMS = [unicodedata.normalize(form, NAME) for form in ("NFC", "NFD")]

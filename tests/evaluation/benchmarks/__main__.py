@@ -17,7 +17,7 @@ from evaluation.benchmarks import (
     simulated_clients,
     transactions,
 )
-from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.reporting.formats.terminal import stdout_console
 
 _GROUPS = {
     "associations": associations.comparisons,

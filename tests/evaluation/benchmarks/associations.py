@@ -20,11 +20,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from association_data import AssociationData, Population, draw, reports_of, strings_and_flags
 from evaluation.benchmarks.timing import Comparison
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.association.decoding import counts_of, decode_association
-from hubbub.decoder.decoding import decode
-from hubbub.decoder.rappor.association_files import AssociationReports
-from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.association.decoding import counts_of, decode_association
+from hubbub.inference.association.reports import AssociationReports
+from hubbub.inference.decoding import decode
+from hubbub.inference.params import DecodingParams
 
 STEPS = 1_000
 _SETTLED = 1e-6

@@ -20,14 +20,14 @@ from evaluation.calibration.cases import synthetic_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
-from hubbub.decoder.candidates.listing import Candidates, hashed, make_design
-from hubbub.decoder.candidates.scanning import scan
-from hubbub.decoder.counts import count_records
-from hubbub.decoder.decoding import decode
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.parallel import cores
 from hubbub.decoder.reports.loading import Counting
-from hubbub.decoder.reports.packed import pack
+from hubbub.inference.candidates import Candidates, hashed, make_design
+from hubbub.inference.counts import count_records
+from hubbub.inference.decoding import decode
+from hubbub.inference.likelihood.decoding import decode_reports
+from hubbub.inference.packed import pack
+from hubbub.inference.parallel import cores
+from hubbub.inference.scanning import scan
 from hubbub.protocol.bloom import bit_positions as one_by_one
 from hubbub.protocol.bloom import canonical_bytes, hash_words
 

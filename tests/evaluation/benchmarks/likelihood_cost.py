@@ -1,4 +1,4 @@
-"""How long the likelihood takes: the constants of `hubbub.decoder.likelihood.choice`, measured.
+"""How long the likelihood takes: the constants of `hubbub.inference.likelihood.choice`, measured.
 
 `PYTHONPATH=tests python -m evaluation.benchmarks.likelihood_cost` decodes whole reports of a few
 sizes on one core, and prints the constants that fit the processor's times best, by least squares of
@@ -17,12 +17,12 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from evaluation.calibration.cases import synthetic_case, zipf
 from evaluation.calibration.trials import collect_reports
 from factories import make_params
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.decoding import decode
-from hubbub.decoder.likelihood.choice import cost_terms
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.reports.packed import pack
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.candidates import hashed
+from hubbub.inference.decoding import decode
+from hubbub.inference.likelihood.choice import cost_terms
+from hubbub.inference.likelihood.decoding import decode_reports
+from hubbub.inference.packed import pack
 from hubbub.protocol.params import RapporParams
 
 _RUNS = 3

@@ -6,7 +6,7 @@ from functools import partial
 
 from evaluation.calibration.scenarios import census, made_up
 from evaluation.calibration.trials import Case
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.demo import METRICS

@@ -19,15 +19,15 @@ from rich.table import Table
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.ordinal import OrdinalEstimates, estimate_ordinal
-from hubbub.decoder.categories.shares import estimate_categories
-from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.inference.intervals import Z_CONFIDENCE
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.ordinal import OrdinalEstimates, estimate_ordinal
+from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.reporting.formats.terminal import stdout_console
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 PAPER = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)

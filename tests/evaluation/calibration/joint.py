@@ -19,8 +19,8 @@ from rich import box
 from rich.table import Table
 
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.inference.arrays import FloatArray
+from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.simulations.experiments.joint import JointExperiment, judge_table
 from hubbub.simulations.experiments.joint_scoring import JointScore
 from hubbub.simulations.simulated_clients.true_bits import true_bits

@@ -19,12 +19,12 @@ from evaluation.calibration.cases import PAPER, synthetic_case, uniform, zipf
 from evaluation.calibration.table import mean_and_error
 from evaluation.calibration.trials import Case, collect_reports
 from hubbub.decoder import Decoding, decode
-from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.formats.terminal import stdout_console
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.reports.packed import pack
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.candidates import hashed
+from hubbub.inference.likelihood.decoding import decode_reports
+from hubbub.inference.packed import pack
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.simulations.populations import family_shares
 
 _Z_REFERENCE = 2.0

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.simulations.populations import Population, census_first_names, census_names
 from hubbub.simulations.scenarios import Scenario, make_scenario
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 
 
 def mean_and_error(values: Sequence[float]) -> str:

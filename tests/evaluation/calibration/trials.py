@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.decoder import CohortCounts, count_records
-from hubbub.decoder.arrays import IntArray
+from hubbub.inference.arrays import IntArray
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.scenarios import Collected, Scenario
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records

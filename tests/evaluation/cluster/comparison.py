@@ -14,9 +14,9 @@ from rich.table import Table
 
 from evaluation.cluster import fleet
 from evaluation.cluster.processes import ClusterError
-from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.counts import CohortCounts, empty_counts
 from hubbub.decoder.reports.loading import load_reports
+from hubbub.inference.arrays import IntArray
+from hubbub.inference.counts import CohortCounts, empty_counts
 from hubbub.protocol.metrics import Metric
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
 from hubbub.simulations.populations import census_first_names

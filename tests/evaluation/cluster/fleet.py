@@ -20,8 +20,8 @@ from typing import NamedTuple
 import aiohttp
 import numpy as np
 
-from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.counts import CohortCounts, count_records
+from hubbub.inference.arrays import IntArray
+from hubbub.inference.counts import CohortCounts, count_records
 from hubbub.protocol.compact import COUNT_BYTES, FORMAT, ID_BYTES, MEDIA_TYPE, section_head
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import record_width

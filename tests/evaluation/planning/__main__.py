@@ -14,8 +14,8 @@ from rich.table import Table
 
 from evaluation.planning.settings import GRID, LIKELIHOOD, contest
 from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
-from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.terminal import stdout_console
+from hubbub.reporting.formats.terminal import stdout_console
+from hubbub.reporting.progress import progress_bar
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160

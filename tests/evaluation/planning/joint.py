@@ -14,10 +14,10 @@ from rich import box
 from rich.table import Table
 
 from evaluation.planning.joint_trials import JointSetting, JointTrial, run_trial
-from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import Plan
+from hubbub.reporting.formats.terminal import stdout_console
+from hubbub.reporting.progress import progress_bar
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.shares import (
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.shares import (
     CategoryEstimates,
     estimate_categories,
 )
-from hubbub.decoder.joint.independence import assess_independence
-from hubbub.decoder.joint.one_hot import one_hot_estimates
-from hubbub.decoder.joint.table import FieldLabels
+from hubbub.inference.joint.independence import assess_independence
+from hubbub.inference.joint.one_hot import one_hot_estimates
+from hubbub.inference.joint.table import FieldLabels
 from hubbub.planning.joint import TableGoal
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import Plan, plan

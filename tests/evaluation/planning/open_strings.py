@@ -17,11 +17,11 @@ from rich import box
 from rich.table import Table
 
 from evaluation.planning.open_trials import OpenRuns, run_search
-from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.planning.noise import Budget
 from hubbub.planning.open_strings import OpenGoal, choose_steps, open_question
 from hubbub.planning.search import Plan, make_plan, plan
+from hubbub.reporting.formats.terminal import stdout_console
+from hubbub.reporting.progress import progress_bar
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WIDTH_OFF_TERMINAL = 160

@@ -14,9 +14,9 @@ import numpy as np
 from scipy import optimize, special
 
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.candidates.listing import hash_words, positions_in
-from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.candidates import hash_words, positions_in
+from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.open_strings import OpenGoal
 from hubbub.planning.search import Plan
 from hubbub.protocol.bloom import canonical_bytes

@@ -14,10 +14,10 @@ from scipy import stats
 
 from evaluation.calibration.trials import draw_records
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
-from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.candidates.listing import bit_positions, hashed
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.reports.packed import pack
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.candidates import bit_positions, hashed
+from hubbub.inference.likelihood.decoding import decode_reports
+from hubbub.inference.packed import pack
 from hubbub.planning.limits import Method, Question, detection_limit
 from hubbub.protocol.params import RapporParams
 

@@ -11,7 +11,7 @@ from scipy import stats
 from factories import make_params
 from hubbub.collector.operations.page import balance_outline
 from hubbub.collector.operations.sampling import examine
-from hubbub.storage.poisoning import Balance, cohort_balance
+from hubbub.protocol.poisoning import Balance, cohort_balance
 from unit.collector.forgeries import records_of
 
 ALARM = 1e-6

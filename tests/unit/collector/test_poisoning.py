@@ -17,14 +17,14 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.records import Records, columns, set_bits
-from hubbub.storage.poisoning import (
+from hubbub.protocol.poisoning import (
     SetBits,
     forgery_shift,
     improbable,
     plausible_set_bits,
     set_bits_distribution,
 )
+from hubbub.protocol.records import Records, columns, set_bits
 from unit.collector.forgeries import joined, records_of
 
 TEXT = StringType()

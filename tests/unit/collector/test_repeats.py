@@ -13,13 +13,13 @@ from scipy import stats
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.protocol.records import Records
-from hubbub.storage.poisoning import (
+from hubbub.protocol.poisoning import (
     Repeats,
     RepeatSample,
     chance_of_repeat,
     log_binomial_tails,
 )
+from hubbub.protocol.records import Records
 from unit.collector.forgeries import joined, records_of
 
 PARAMS = make_params(k=64)

@@ -10,12 +10,12 @@ from evaluation.calibration.trials import count_simulated
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.candidates.scanning import NO_GROUPS, CollisionGroups
-from hubbub.decoder.decoding import Diagnostics
-from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.provenance import Provenance, Source, canonical, digest
-from hubbub.storage.poisoning import Balance, Repeats, SetBits
+from hubbub.inference.anomalies import AnomalyReport
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.decoding import Diagnostics
+from hubbub.inference.scanning import NO_GROUPS, CollisionGroups
+from hubbub.protocol.poisoning import Balance, Repeats, SetBits
+from hubbub.reporting.provenance import Provenance, Source, canonical, digest
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 """Little noise: a few thousand reports tell a handful of strings apart."""

@@ -8,11 +8,11 @@ import numpy as np
 
 from factories import make_metric
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.shares import estimate_categories
-from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.joint.one_hot import one_hot_estimates
-from hubbub.decoder.joint.table import FieldLabels, JointEstimates, normal_draws
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.joint.one_hot import one_hot_estimates
+from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType

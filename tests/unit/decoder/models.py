@@ -9,10 +9,10 @@ import numpy as np
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.candidates.listing import Candidates, Design, bit_positions, make_design, mapped
-from hubbub.decoder.counts import BitEstimates, variance_of_one
-from hubbub.decoder.regression.model import Fit, ModelTerms, fit_members, unknown_column
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.candidates import Candidates, Design, bit_positions, make_design, mapped
+from hubbub.inference.counts import BitEstimates, variance_of_one
+from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, unknown_column
 
 PARAMS = make_params(k=32, h=2, m=8)
 SHARES = np.array([0.4, 0.2, 0.1, 0.05])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hubbub.client import RapporParams
-from hubbub.decoder.counts import CohortCounts
+from hubbub.inference.counts import CohortCounts
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 
 

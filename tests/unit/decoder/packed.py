@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray, PositionArray
-from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.likelihood.sums import distinct_positions
-from hubbub.decoder.reports.packed import PackedReports, pack
+from hubbub.inference.arrays import ByteArray, FloatArray, IntArray, PositionArray
+from hubbub.inference.candidates import hashed
+from hubbub.inference.likelihood.sums import distinct_positions
+from hubbub.inference.packed import PackedReports, pack
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.central.files import CentralRelease
-from hubbub.decoder.central.noise import CountNoise
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.blending.noise import CountNoise
+from hubbub.inference.blending.release import CentralRelease
 
 RATIO = math.exp(-1.0)
 """a of discrete Laplace noise at epsilon 1."""

@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 from rich.console import Console
 
-from hubbub.decoder.formats.data_files import write_csv, write_json, write_parquet
-from hubbub.decoder.formats.html_page import write_html
-from hubbub.decoder.formats.terminal import show
-from hubbub.decoder.results.result import Result
+from hubbub.reporting.formats.data_files import write_csv, write_json, write_parquet
+from hubbub.reporting.formats.html_page import write_html
+from hubbub.reporting.formats.terminal import show
+from hubbub.reporting.result import Result
 
 
 def csv_of(result: Result) -> str:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
-from hubbub.decoder.rappor.csv_files import DecodingParams
-from hubbub.decoder.ratios import bit_ratios, filter_ratios
 from hubbub.decoder.type_decoder import decoder_of
+from hubbub.inference.params import DecodingParams
+from hubbub.inference.ratios import bit_ratios, filter_ratios
 from hubbub.planning.amplification import (
     amplify,
     blanket_delta,

@@ -17,14 +17,15 @@ from association_data import (
     strings_and_flags,
     write_files,
 )
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.association.decoding import OTHER, AssociationSummary, decode_association
-from hubbub.decoder.association.estimation import IndistinctCellsError, covariance, maximise
-from hubbub.decoder.association.mixture import AssociationMixture, mixture_of
-from hubbub.decoder.association.shrinkage import near_table
-from hubbub.decoder.candidates.listing import mapped
-from hubbub.decoder.rappor.association_files import BOOLEAN, STRING, Variable, read_reports
-from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.association.decoding import OTHER, AssociationSummary, decode_association
+from hubbub.inference.association.estimation import IndistinctCellsError, covariance, maximise
+from hubbub.inference.association.mixture import AssociationMixture, mixture_of
+from hubbub.inference.association.reports import BOOLEAN, STRING, Variable
+from hubbub.inference.association.shrinkage import near_table
+from hubbub.inference.candidates import mapped
+from hubbub.inference.params import DecodingParams
+from hubbub.rappor.association_files import read_reports
 
 PARAMS = DecodingParams(k=5, h=2, m=3, f=0.1, p=0.2, q=0.7)
 

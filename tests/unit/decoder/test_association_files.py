@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hubbub.decoder.errors import InputError
-from hubbub.decoder.rappor.association_files import Variable, read_reports, read_schema
-from hubbub.decoder.rappor.csv_files import DecodingParams
+from hubbub.inference.association.reports import Variable
+from hubbub.inference.errors import InputError
+from hubbub.inference.params import DecodingParams
+from hubbub.rappor.association_files import read_reports, read_schema
 
 PARAMS = DecodingParams(k=5, h=1, m=3, f=0.0, p=0.25, q=0.75)
 VARIABLES = (Variable("page", "string"), Variable("flag", "boolean"))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, empty_counts
-from hubbub.decoder.counts import estimate_bits, variance_of_one
-from hubbub.decoder.errors import UndecodableError
+from hubbub.inference.counts import estimate_bits, variance_of_one
+from hubbub.inference.errors import UndecodableError
 from significance import z_limit
 
 chances = st.floats(0.01, 0.99)

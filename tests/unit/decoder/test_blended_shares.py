@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.blending.distribution import BlendedShares, intervals, two_sided_p_values
-from hubbub.decoder.blending.shares import Variances, fitted_to_one, pool
-from hubbub.decoder.central.noise import CountNoise
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.blending.distribution import BlendedShares, intervals, two_sided_p_values
+from hubbub.inference.blending.noise import CountNoise
+from hubbub.inference.blending.shares import Variances, fitted_to_one, pool
 from significance import frequency_bounds
 from unit.decoder.releases import NOISE, laplace_noise
 

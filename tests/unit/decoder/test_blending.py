@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hubbub.decoder.blending.decoding import Blending, blend
-from hubbub.decoder.blending.result import NUMBERS, BlendedResult
-from hubbub.decoder.candidates.scanning import CollisionGroups
-from hubbub.decoder.decoding import Decoding
-from hubbub.decoder.results.strings import COLUMNS, StringsResult
+from hubbub.inference.blending.decoding import Blending, blend
+from hubbub.inference.decoding import Decoding
+from hubbub.inference.scanning import CollisionGroups
+from hubbub.reporting.blending import NUMBERS, BlendedResult
+from hubbub.reporting.strings import COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.releases import make_release

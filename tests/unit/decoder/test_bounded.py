@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.shares import share_interval
-from hubbub.decoder.inference.intervals import Z_CONFIDENCE
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.shares import share_interval
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
 
 SE = 0.01
 FINE: FloatArray = np.linspace(-9, 9, 900_001)

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from factories import make_params
 from hubbub.decoder.candidates import files as candidate_files
 from hubbub.decoder.candidates.files import read_list
-from hubbub.decoder.candidates.listing import bit_positions
-from hubbub.decoder.errors import CandidateError
+from hubbub.inference.candidates import bit_positions
+from hubbub.inference.errors import CandidateError
 from hubbub.protocol.bloom import MAX_VALUE_BYTES, canonical_bytes, hash_words
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hubbub.decoder.candidates import parts as module
 from hubbub.decoder.candidates.files import list_files, read_list, read_pieces
 from hubbub.decoder.candidates.parts import Part, count_lines, cut, read_part
-from hubbub.decoder.errors import CandidateError
+from hubbub.inference.errors import CandidateError
 from hubbub.protocol.bloom import MAX_VALUE_BYTES
 
 BOM = b"\xef\xbb\xbf"

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.candidates.listing import (
+from hubbub.inference.candidates import (
     bit_positions,
     hashed,
     make_design,
     mapped,
 )
-from hubbub.decoder.errors import CandidateError
+from hubbub.inference.errors import CandidateError
 from hubbub.protocol import bloom
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"

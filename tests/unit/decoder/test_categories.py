@@ -13,15 +13,15 @@ from scipy import stats
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.decoding import decode_categories
-from hubbub.decoder.categories.shares import (
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.decoding import decode_categories
+from hubbub.inference.categories.shares import (
     CategoryEstimates,
     estimate_categories,
     nearest_distribution,
     rate_covariance,
 )
-from hubbub.decoder.errors import UndecodableError
+from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType

@@ -22,10 +22,10 @@ from evaluation.calibration.categories import (
 )
 from factories import make_params
 from hubbub.decoder import Correction
-from hubbub.decoder.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.decoder.categories.result import CategoriesResult
-from hubbub.decoder.results.strings import COLUMNS
+from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.reporting.categories import CategoriesResult
+from hubbub.reporting.strings import COLUMNS
 from unit.decoder.rendered import csv_of, html_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")

@@ -13,13 +13,13 @@ import pytest
 from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, enum
 from evaluation.calibration.categories import ordinal as ordinal_case
 from hubbub.decoder import CohortCounts, decode_categories
-from hubbub.decoder.categories.decoding import CategoryDecoding
-from hubbub.decoder.categories.result import summary_lines
-from hubbub.decoder.categories.shares import estimate_categories, instantaneous_variance
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.trends.categories import decode_category_days
-from hubbub.decoder.trends.decoding import Trends
-from hubbub.decoder.trends.result import CATEGORY_TYPES, TrendsResult
+from hubbub.inference.categories.decoding import CategoryDecoding
+from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.trends.categories import decode_category_days
+from hubbub.inference.trends.decoding import Trends
+from hubbub.reporting.categories import summary_lines
+from hubbub.reporting.trends import CATEGORY_TYPES, TrendsResult
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown

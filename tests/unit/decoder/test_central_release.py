@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from hubbub.decoder.central.files import read_release
-from hubbub.decoder.central.noise import CountNoise, cutoff_sign, log_p_value
-from hubbub.decoder.errors import InputError
+from hubbub.decoder.central import read_release
+from hubbub.inference.blending.noise import CountNoise, cutoff_sign, log_p_value
+from hubbub.inference.errors import InputError
 from hubbub.release.mechanisms import histograms
 from unit.decoder.releases import NOISE, RATIO, laplace_noise, release_document, write_release
 

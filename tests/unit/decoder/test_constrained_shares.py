@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.regression.estimates import constrained_shares
+from hubbub.inference.regression.estimates import constrained_shares
 from unit.decoder.models import SHARES, bits_of, design_of, fit_of, noisy_bits, rates_of
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, count_records, empty_counts
-from hubbub.decoder.errors import UndecodableError
+from hubbub.inference.errors import UndecodableError
 
 Reports = tuple[RapporParams, npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 

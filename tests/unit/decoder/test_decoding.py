@@ -10,8 +10,8 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, decode, empty_counts
-from hubbub.decoder.candidates.listing import hashed, mapped
-from hubbub.decoder.errors import CandidateError, UndecodableError
+from hubbub.inference.candidates import hashed, mapped
+from hubbub.inference.errors import CandidateError, UndecodableError
 from unit.decoder.decodings import CLEAR, counts_of
 
 HELD = {"alpha": 6000, "beta": 3000, "gamma": 1000}

@@ -12,8 +12,6 @@ import pytest
 from engine_tasks import check_kept, refuse_three, scaled
 from factories import make_params
 from hubbub.decoder.engines import Keeper
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.choice import Choice, Method
 from hubbub.decoder.reports.distributed import (
     DistributedReports,
     PackSettings,
@@ -21,8 +19,10 @@ from hubbub.decoder.reports.distributed import (
     pack_cohorts,
 )
 from hubbub.decoder.reports.loading import load_reports
-from hubbub.decoder.reports.packed import PackedReports, cut_cohorts
 from hubbub.decoder.reports.tasks import DayFile, plan_tasks
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.choice import Choice, Method
+from hubbub.inference.packed import PackedReports, cut_cohorts
 from hubbub.storage.errors import ReportFileError
 from stored_metrics import NAMES, NOISE, WAYS, WORDS, Stored, numbers_of
 from unit.decoder.packed import reports_of
@@ -32,7 +32,7 @@ from unit.decoder.packed import reports_of
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let three days of 2,000 reports be several tasks, and several parts."""
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
-    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 900)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -56,7 +56,7 @@ def test_many_reports_stay_with_workers_and_few_come(
     loading = load_reports(stored.export(), WORDS, engine=dask, spool_for=spool_for)
     many = asyncio.run(loading).whole
     assert isinstance(many, DistributedReports)
-    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 6_000)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 6_000)
     loading = load_reports(stored.export(), WORDS, engine=dask, spool_for=spool_for)
     few = asyncio.run(loading).whole
     assert isinstance(few, PackedReports)
@@ -65,7 +65,7 @@ def test_many_reports_stay_with_workers_and_few_come(
 
 
 def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 100)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 100)
     params = make_params(k=24, h=2, m=7, f=0.1, p=0.1, q=0.9)
     reports = reports_of({"a": 300, "b": 90}, params)
     parts = list(reports.map(lambda _shared, part, _threads: part, None, 1))

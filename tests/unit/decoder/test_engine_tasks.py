@@ -21,13 +21,13 @@ from factories import make_metric, make_params
 from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
-from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import Counting, load_days, load_reports
 from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, count_tasks, plan_tasks
+from hubbub.inference.anomalies import AnomalyDetector
+from hubbub.protocol.poisoning import RepeatSample, sample_step
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.parquet import read_records, write_records
-from hubbub.storage.poisoning import RepeatSample, sample_step
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 

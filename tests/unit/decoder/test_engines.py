@@ -10,7 +10,8 @@ import pytest
 from hubbub.decoder import decode_metric
 from hubbub.decoder.engines import open_engine
 from hubbub.decoder.engines.local import LocalEngine
-from hubbub.decoder.errors import OptionError, UndecodableError
+from hubbub.inference.errors import UndecodableError
+from hubbub.protocol.errors import OptionError
 
 
 def _scaled(factor: int, task: int) -> int:

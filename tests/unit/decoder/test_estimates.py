@@ -9,11 +9,11 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.candidates.listing import Design, make_design
-from hubbub.decoder.counts import BitEstimates, estimate_bits, variance_of_one
-from hubbub.decoder.regression import estimates as module
-from hubbub.decoder.regression.estimates import (
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.candidates import Design, make_design
+from hubbub.inference.counts import BitEstimates, estimate_bits, variance_of_one
+from hubbub.inference.regression import estimates as module
+from hubbub.inference.regression.estimates import (
     Estimates,
     correlated_bits,
     estimate_all,
@@ -21,7 +21,7 @@ from hubbub.decoder.regression.estimates import (
     pair_probability,
     total_share,
 )
-from hubbub.decoder.regression.model import Fit, fit_selected, unknown_column
+from hubbub.inference.regression.model import Fit, fit_selected, unknown_column
 from significance import z_limit
 from unit.decoder.decodings import counts_of
 from unit.decoder.models import (

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.counts import variance_of_one
-from hubbub.decoder.regression.model import Fit, estimate_excess_variance
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.counts import variance_of_one
+from hubbub.inference.regression.model import Fit, estimate_excess_variance
 from significance import z_limit
 from unit.decoder.models import PARAMS, bits_of, design_of, fit_of, noisy_bits, rates_of
 

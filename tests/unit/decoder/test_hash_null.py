@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import special
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.inference.hash_null import HashNull, score_totals
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.testing.hash_null import HashNull, score_totals
 from significance import frequency_z, z_limit
 
 Levels = npt.NDArray[np.int64]

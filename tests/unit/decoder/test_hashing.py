@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.decoder.candidates.files import pack_strings
-from hubbub.decoder.candidates.listing import canonical_forms, hash_words, repeated, words_of
-from hubbub.decoder.errors import CandidateError
+from hubbub.inference.candidates import canonical_forms, hash_words, repeated, words_of
+from hubbub.inference.errors import CandidateError
+from hubbub.inference.string_table import pack_strings
 from hubbub.protocol import bloom
 
 _ANGSTROM = "\N{ANGSTROM SIGN}"  # another character in normal form, of fewer bytes

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.inference.intervals import ErrorDistribution, after_selection
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.testing.hash_null import HashNull
+from hubbub.inference.testing.intervals import ErrorDistribution, after_selection
 
 NORMAL = ErrorDistribution()
 Z = 1.959964

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from factories import make_metric
-from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.joint.decoding import JointDecoding, decode_joint
-from hubbub.decoder.joint.hashed import tuple_candidates
-from hubbub.decoder.joint.result import JointResult
-from hubbub.decoder.joint.table import FieldLabels
 from hubbub.decoder.metric_types.joint import field_labels, string_fields
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.joint.decoding import JointDecoding, decode_joint
+from hubbub.inference.joint.hashed import tuple_candidates
+from hubbub.inference.joint.table import FieldLabels
 from hubbub.protocol.metric_types.joint import RESULT_COLUMNS, JointType
 from hubbub.protocol.metrics import Metric
+from hubbub.reporting.joint import JointResult
 from unit.decoder.joint_tables import (
     BY_SITE,
     draw_cells,

@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.joint.analysis import analyse_table
-from hubbub.decoder.joint.independence import assess_independence, cramers_v, residuals
-from hubbub.decoder.joint.shrinkage import fit_margins, product_of, shrunk_cells
-from hubbub.decoder.joint.table import conditional, conditionals
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.joint.analysis import analyse_table
+from hubbub.inference.joint.independence import assess_independence, cramers_v, residuals
+from hubbub.inference.joint.shrinkage import fit_margins, product_of, shrunk_cells
+from hubbub.inference.joint.table import conditional, conditionals
 from unit.decoder.joint_tables import draw_table, known_table
 
 TABLE: FloatArray = np.array([[0.30, 0.10, 0.05], [0.05, 0.20, 0.30]])

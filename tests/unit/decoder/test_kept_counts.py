@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.decoding import decode
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.choice import Choice, Method
-from hubbub.decoder.reports.anomalies import AnomalyDetector
 from hubbub.decoder.reports.loading import Counting, load_days, load_reports
-from hubbub.decoder.reports.packed import ReportSpool
-from hubbub.decoder.results.wording import anomaly_lines
+from hubbub.inference.anomalies import AnomalyDetector
+from hubbub.inference.candidates import hashed
+from hubbub.inference.decoding import decode
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.choice import Choice, Method
+from hubbub.inference.packed import ReportSpool
 from hubbub.protocol.counts import keep_counts
 from hubbub.protocol.records import Records, record_width
+from hubbub.reporting.wording import anomaly_lines
 from stored_metrics import DAYS, METRICS, NAMES, NOISE, WORDS, Stored, numbers_of, reports_of
 from unit.decoder.rendered import json_of
 

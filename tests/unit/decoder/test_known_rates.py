@@ -8,8 +8,8 @@ import pytest
 from factories import make_metric, make_params
 from hubbub.client import Metric
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.decoding import known_rates
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.decoding import known_rates
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType

@@ -10,12 +10,12 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import Decoding, count_records, decode
-from hubbub.decoder.candidates.listing import hashed, mapped
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.choice import TOO_LITTLE, Choice, Method
-from hubbub.decoder.likelihood.decoding import decode_reports, fit_reports, propose
-from hubbub.decoder.likelihood.limits import MOST_MEMBERS
-from hubbub.decoder.reports.packed import pack
+from hubbub.inference.candidates import hashed, mapped
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.choice import TOO_LITTLE, Choice, Method
+from hubbub.inference.likelihood.decoding import decode_reports, fit_reports, propose
+from hubbub.inference.likelihood.limits import MOST_MEMBERS
+from hubbub.inference.packed import pack
 from unit.decoder.packed import records_of
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)

@@ -7,8 +7,8 @@ import pytest
 
 from cramer_rao import error_bound, expected_reports
 from factories import make_params
-from hubbub.decoder.likelihood.choice import expected_seconds, is_worthwhile, variance_gain
-from hubbub.decoder.likelihood.sums import Mixture
+from hubbub.inference.likelihood.choice import expected_seconds, is_worthwhile, variance_gain
+from hubbub.inference.likelihood.sums import Mixture
 from unit.decoder.packed import members_of
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.decoder.linking import link_information, linked_clients, right_links
+from hubbub.planning.linking import link_information, linked_clients, right_links
 from hubbub.protocol.params import RapporParams
 
 EXAMPLE = RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)

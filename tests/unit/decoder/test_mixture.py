@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.maximum import _RIDGE, best_of_quadratic, maximise
-from hubbub.decoder.likelihood.sums import (
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.maximum import _RIDGE, best_of_quadratic, maximise
+from hubbub.inference.likelihood.sums import (
     DOUBLE,
     SINGLE,
     Evaluation,
@@ -21,7 +21,7 @@ from hubbub.decoder.likelihood.sums import (
     ratio_rows,
     unknown_density,
 )
-from hubbub.decoder.reports.packed import PackedReports, cut_cohorts
+from hubbub.inference.packed import PackedReports, cut_cohorts
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)
@@ -97,7 +97,7 @@ def test_sums_over_parts_are_the_sums_over_all(
         return (at.value, at.gradient, at.information, *overlaps), (*crossings,)
 
     over_all, by_cohort = sums()
-    monkeypatch.setattr("hubbub.decoder.reports.packed.PART_REPORTS", 300)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 300)
     assert len(cut_cohorts(params, mixture.reports.total)) > 2
     in_parts, by_cohort_in_parts = sums()
     for cohorts, expected_cohorts in zip(by_cohort_in_parts, by_cohort, strict=True):

@@ -7,12 +7,12 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.likelihood.cells import CellTables, make_cells, tabulate, totals
-from hubbub.decoder.likelihood.limits import require_tabulable
-from hubbub.decoder.likelihood.sums import Mixture
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.candidates import hashed
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.cells import CellTables, make_cells, tabulate, totals
+from hubbub.inference.likelihood.limits import require_tabulable
+from hubbub.inference.likelihood.sums import Mixture
 from unit.decoder.packed import every_tuple, members_of, reports_of
 
 HELD = {"alpha": 600, "beta": 300, "gamma": 100}

@@ -8,8 +8,8 @@ from scipy import stats
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import PositionArray
-from hubbub.decoder.likelihood.sums import (
+from hubbub.inference.arrays import PositionArray
+from hubbub.inference.likelihood.sums import (
     densities,
     distinct_positions,
     ratio_rows,

@@ -10,8 +10,8 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from hubbub.decoder import Correction
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.inference.multiple_testing import (
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.testing.multiple_testing import (
     counted_tests,
     log_cutoff,
     log_q_values,

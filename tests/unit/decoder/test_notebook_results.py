@@ -15,9 +15,9 @@ import pytest
 
 from evaluation.calibration.categories import LOOSE, draw_counts, enum, ordinal
 from hubbub.decoder import decode_categories
-from hubbub.decoder.categories.result import CategoriesResult
-from hubbub.decoder.results.result import Result
-from hubbub.decoder.results.strings import CHUNK, COLUMNS, StringsResult
+from hubbub.reporting.categories import CategoriesResult
+from hubbub.reporting.result import Result
+from hubbub.reporting.strings import CHUNK, COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_self_contained
 from unit.decoder.rendered import csv_of

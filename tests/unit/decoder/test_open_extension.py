@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.open_strings.extension import Extensions, Prefixes, extend
-from hubbub.decoder.open_strings.letters import END, LetterModel
+from hubbub.inference.open_strings.extension import Extensions, Prefixes, extend
+from hubbub.inference.open_strings.letters import END, LetterModel
 
 START = LetterModel.at_start()
 WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.decoder.open_strings.letters import (
+from hubbub.inference.open_strings.letters import (
     END,
     LetterModel,
     contexts_at,

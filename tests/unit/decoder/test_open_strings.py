@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.candidates.listing import hash_words, of_words
-from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.errors import CandidateError, UndecodableError
-from hubbub.decoder.formats.writers import write_results
-from hubbub.decoder.open_strings.decoding import OpenDecoding, decode_open_strings
-from hubbub.decoder.open_strings.result import OpenStringsResult, prefix_text, tree_chart
-from hubbub.decoder.open_strings.steps import offset_words
+from hubbub.inference.candidates import hash_words, of_words
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.errors import CandidateError, UndecodableError
+from hubbub.inference.open_strings.decoding import OpenDecoding, decode_open_strings
+from hubbub.inference.open_strings.steps import offset_words
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.reporting.formats.writers import write_results
+from hubbub.reporting.open_strings import OpenStringsResult, prefix_text, tree_chart
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4)

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 from hubbub.decoder import Decoding
-from hubbub.decoder.candidates.scanning import CollisionGroups
-from hubbub.decoder.formats.data_files import csv_cell, write_csv
-from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.strings import CHUNK, StringsResult
-from hubbub.decoder.results.text import columns, shortened, visible
-from hubbub.decoder.results.wording import limit_line
-from hubbub.storage.poisoning import SetBits
+from hubbub.inference.anomalies import AnomalyReport
+from hubbub.inference.scanning import CollisionGroups
+from hubbub.protocol.poisoning import SetBits
+from hubbub.reporting.formats.data_files import csv_cell, write_csv
+from hubbub.reporting.strings import CHUNK, StringsResult
+from hubbub.reporting.text import columns, shortened, visible
+from hubbub.reporting.wording import limit_line
 from unit.decoder import rendered
 from unit.decoder.decodings import make_anomalies, make_decoding
 from unit.decoder.rendered import csv_of, html_of, json_of

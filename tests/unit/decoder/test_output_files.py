@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from factories import registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.formats.files import atomic_write
-from hubbub.decoder.formats.writers import DECODED, validate_output_formats, write_results
-from hubbub.decoder.results.result import Result
-from hubbub.decoder.results.strings import COLUMNS, StringsResult
+from hubbub.reporting.formats.files import atomic_write
+from hubbub.reporting.formats.writers import DECODED, validate_output_formats, write_results
+from hubbub.reporting.result import Result
+from hubbub.reporting.strings import COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding
 from unit.decoder.stores import filled_store, plausible_records
 

@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode_categories
-from hubbub.decoder.categories.result import CategoriesResult
-from hubbub.decoder.results.strings import CHUNK, COLUMNS, StringsResult
+from hubbub.reporting.categories import CategoriesResult
+from hubbub.reporting.strings import CHUNK, COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.rendered import csv_of, parquet_of
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import (
     Method,
     Question,

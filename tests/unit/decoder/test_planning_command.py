@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.linking import link_information, right_links
 from hubbub.planning.joint import TableGoal
 from hubbub.planning.limits import Method, Question, detection_limit
+from hubbub.planning.linking import link_information, right_links
 from hubbub.planning.open_strings import OpenGoal, open_question
 from hubbub.planning.result import DescribedGoal
 from hubbub.planning.strings import StringsGoal

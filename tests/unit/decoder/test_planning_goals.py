@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.errors import PlanError
 from hubbub.planning.joint import TableGoal
 from hubbub.planning.limits import Method, Question
 from hubbub.planning.noise import Budget

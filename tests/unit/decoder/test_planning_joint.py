@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.categories.shares import noise_variance
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.shares import noise_variance
+from hubbub.inference.errors import PlanError
 from hubbub.planning.joint import TableGoal, split_epsilons
 from hubbub.planning.limits import detection_limit
 from hubbub.planning.noise import Budget, oue_variance

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
 from hubbub.planning.open_strings import OpenGoal, choose_steps, open_question

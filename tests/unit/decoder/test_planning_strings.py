@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import Method, Question, detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import Comparison, against_epsilon, against_reports, plan

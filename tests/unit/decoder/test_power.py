@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from factories import make_params
-from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.regression.estimates import Estimates
-from hubbub.decoder.regression.model import unknown_column
-from hubbub.decoder.regression.sensitivity import limit_of_detection, threshold_z
+from hubbub.inference.regression.estimates import Estimates
+from hubbub.inference.regression.model import unknown_column
+from hubbub.inference.regression.sensitivity import limit_of_detection, threshold_z
+from hubbub.inference.testing.hash_null import HashNull
 
 PAPER = make_params()
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client.ledger import AnswerKey, Ledger, Verdict
-from hubbub.decoder.errors import PlanError
+from hubbub.inference.errors import PlanError
 from hubbub.planning.histories import (
     LifetimeBudget,
     any_history_epsilon,

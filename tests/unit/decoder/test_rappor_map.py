@@ -12,11 +12,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hubbub.decoder import CohortCounts, decode
-from hubbub.decoder.candidates.listing import make_design, mapped
-from hubbub.decoder.errors import CandidateError, InputError
-from hubbub.decoder.rappor.csv_files import DecodingParams, read_counts
-from hubbub.decoder.rappor.map_files import is_uneven, read_map
+from hubbub.inference.candidates import make_design, mapped
+from hubbub.inference.errors import CandidateError, InputError
+from hubbub.inference.params import DecodingParams
 from hubbub.protocol.params import RapporParams
+from hubbub.rappor.csv_files import read_counts
+from hubbub.rappor.map_files import is_uneven, read_map
 from rappor_clients import Params, bloom_positions, map_row, sum_bits, write_files, write_reports_of
 
 _PARAMS = DecodingParams(k=10, h=2, m=3, f=0.5, p=0.25, q=0.75)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.candidates.listing import make_design
-from hubbub.decoder.counts import BitEstimates, variance_of_one
-from hubbub.decoder.regression.model import (
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.candidates import make_design
+from hubbub.inference.counts import BitEstimates, variance_of_one
+from hubbub.inference.regression.model import (
     Fit,
     ModelTerms,
     fit_members,

@@ -7,9 +7,9 @@ import datetime as dt
 import pytest
 
 from factories import make_metric
-from hubbub.decoder.errors import UndecodableError
 from hubbub.decoder.inputs import MIN_REPORTS
 from hubbub.decoder.reports.loading import require_reports
+from hubbub.inference.errors import UndecodableError
 
 
 def test_enough_reports_are_released() -> None:

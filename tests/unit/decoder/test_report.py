@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
-from hubbub.decoder.categories.result import CategoriesResult
-from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.strings import ROWS_IN_REPORT, StringsResult, headline
+from hubbub.inference.anomalies import AnomalyReport
+from hubbub.reporting.categories import CategoriesResult
+from hubbub.reporting.strings import ROWS_IN_REPORT, StringsResult, headline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
 from unit.decoder.rendered import html_of
@@ -177,7 +177,7 @@ def test_categories_have_a_report_of_the_same_kind(case: CategoryCase) -> None:
 
 def test_colours_are_readable_in_light_dark_and_print() -> None:
     """Text against its background by at least 4.5, marks by at least 3 (WCAG 2.2 AA)."""
-    folder = resources.files("hubbub.decoder.formats")
+    folder = resources.files("hubbub.reporting.formats")
     css = folder.joinpath("templates/palette.css").read_text("utf-8")
     palettes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     assert len(palettes) == 3

@@ -13,10 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import image
 
-from hubbub.decoder.formats.drawings import draw
-from hubbub.decoder.formats.picture import write_picture
-from hubbub.decoder.formats.svg import Scale, number, tag
-from hubbub.decoder.results.charts import (
+from hubbub.reporting.charts import (
     GroupedBars,
     HeatMap,
     Histogram,
@@ -28,7 +25,10 @@ from hubbub.decoder.results.charts import (
     in_percent,
     span_of,
 )
-from hubbub.decoder.results.strings import (
+from hubbub.reporting.formats.drawings import draw
+from hubbub.reporting.formats.picture import write_picture
+from hubbub.reporting.formats.svg import Scale, number, tag
+from hubbub.reporting.strings import (
     bits_chart,
     cohorts_chart,
     p_value_chart,

@@ -7,23 +7,23 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder import Correction
-from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.candidates.listing import Candidates, make_design, mapped
-from hubbub.decoder.counts import BitEstimates
-from hubbub.decoder.regression.estimates import (
+from hubbub.inference.arrays import IntArray
+from hubbub.inference.candidates import Candidates, make_design, mapped
+from hubbub.inference.counts import BitEstimates
+from hubbub.inference.regression.estimates import (
     LeaveOneOutFit,
     PresenceTests,
     estimate_all,
     estimated_in,
 )
-from hubbub.decoder.regression.model import Fit, fit_selected
-from hubbub.decoder.regression.rivals import (
+from hubbub.inference.regression.model import Fit, fit_selected
+from hubbub.inference.regression.rivals import (
     extended,
     models_with_rivals,
     reduced,
     selection_corrected_models,
 )
-from hubbub.decoder.regression.search import Search
+from hubbub.inference.regression.search import Search
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 PARAMS = make_params(k=32, h=2, m=32)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder import parallel
-from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.candidates.listing import Candidates, hashed, mapped
-from hubbub.decoder.candidates.scanning import indistinguishable, scan
+from hubbub.inference import parallel
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.candidates import Candidates, hashed, mapped
+from hubbub.inference.scanning import indistinguishable, scan
 
 E_ACUTE, E_ACUTE_DECOMPOSED = "é", "e\u0301"
 

@@ -23,18 +23,18 @@ from hubbub.client import RapporParams
 from hubbub.decoder import Correction
 from hubbub.decoder.candidates import parts as cutting
 from hubbub.decoder.candidates.files import read_list
-from hubbub.decoder.candidates.scanning import indistinguishable
-from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.decoding import Decoding, decode
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.engines.local import LocalEngine
-from hubbub.decoder.errors import CandidateError
 from hubbub.decoder.screening import distinct as distinct_module
 from hubbub.decoder.screening import search as search_module
 from hubbub.decoder.screening import testing
 from hubbub.decoder.screening.decoding import screen
 from hubbub.decoder.screening.distinct import DistinctList
 from hubbub.decoder.screening.hashing import Cohorts, hash_part
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.errors import CandidateError
+from hubbub.inference.scanning import indistinguishable
 
 NUMBERS = ("share", "std_error", "low", "high", "p_value", "q_value", "constrained_share")
 PLAIN = make_params(k=64, h=2, m=16)
@@ -155,7 +155,7 @@ def test_a_limit_that_leaves_out_too_much_is_raised(
     monkeypatch.setattr(search_module, "tested_of", noted)
     monkeypatch.setattr(search_module, "_DETECTED", 1e-9)
     monkeypatch.setattr(search_module, "MAX_NEAR", 30)
-    monkeypatch.setattr("hubbub.decoder.regression.search.MAX_NEAR", 30)
+    monkeypatch.setattr("hubbub.inference.regression.search.MAX_NEAR", 30)
     found = screen(counts, params, str(path), LocalEngine(threads=1))
     assert len(set(limits)) > 1
     assert_same(found.decoding, decode(counts, params, strings))

@@ -8,9 +8,9 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.regression import search as module
-from hubbub.decoder.regression.search import Search, SearchResult
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.regression import search as module
+from hubbub.inference.regression.search import Search, SearchResult
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 WIDE = make_params(k=64, h=2, m=16)

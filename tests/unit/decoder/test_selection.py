@@ -10,10 +10,10 @@ from hypothesis.extra.numpy import arrays
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.counts import BitEstimates
-from hubbub.decoder.regression.model import fit_selected, unknown_column
-from hubbub.decoder.regression.search import keep_fittest, penalty, select
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.counts import BitEstimates
+from hubbub.inference.regression.model import fit_selected, unknown_column
+from hubbub.inference.regression.search import keep_fittest, penalty, select
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 PARAMS = make_params()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.decoder.candidates import files
-from hubbub.decoder.candidates.files import pack_strings
+from hubbub.inference import string_table as files
+from hubbub.inference.string_table import pack_strings
 
 _STRINGS = [
     "",

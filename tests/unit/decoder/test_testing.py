@@ -7,11 +7,11 @@ import pytest
 from scipy import special, stats
 
 from factories import make_params
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.candidates.listing import Candidates
-from hubbub.decoder.counts import BitEstimates
-from hubbub.decoder.regression.estimates import Estimates, PresenceTests, estimate_all
-from hubbub.decoder.regression.model import Fit
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.candidates import Candidates
+from hubbub.inference.counts import BitEstimates
+from hubbub.inference.regression.estimates import Estimates, PresenceTests, estimate_all
+from hubbub.inference.regression.model import Fit
 from significance import z_limit
 from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_bits
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from hubbub.decoder.inference.totals import selection_bias
+from hubbub.inference.testing.totals import selection_bias
 
 ERROR = 0.01
 

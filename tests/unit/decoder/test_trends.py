@@ -16,12 +16,10 @@ from pyarrow import parquet
 from scipy import stats
 
 from hubbub.decoder import CohortCounts, Correction, Decoding
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.provenance import Provenance
-from hubbub.decoder.results.strings import summary_lines
-from hubbub.decoder.trends.decoding import (
+from hubbub.inference.anomalies import AnomalyReport
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.trends.decoding import (
     DayEstimates,
     Trends,
     change_points,
@@ -30,7 +28,9 @@ from hubbub.decoder.trends.decoding import (
     decode_days,
     exceedance,
 )
-from hubbub.decoder.trends.result import TYPES, TrendsResult, sparkline
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.strings import summary_lines
+from hubbub.reporting.trends import TYPES, TrendsResult, sparkline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown

@@ -10,11 +10,11 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder import Decoding, count_records, decode
-from hubbub.decoder.candidates.listing import hashed
-from hubbub.decoder.likelihood.decoding import decode_reports
-from hubbub.decoder.reports.packed import pack
-from hubbub.decoder.trends.decoding import Trends
-from hubbub.decoder.trends.whole_reports import decode_whole_days
+from hubbub.inference.candidates import hashed
+from hubbub.inference.likelihood.decoding import decode_reports
+from hubbub.inference.packed import pack
+from hubbub.inference.trends.decoding import Trends
+from hubbub.inference.trends.whole_reports import decode_whole_days
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 
 PARAMS = make_params(k=16, h=2, m=8, f=0.1, p=0.1, q=0.8)

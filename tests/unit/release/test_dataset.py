@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from hubbub.decoder.formats.writers import write_files
 from hubbub.release import BudgetError, DataError, Dataset, LedgerError, QueryError
 from hubbub.release.errors import ReleaseError
 from hubbub.release.mechanisms.mechanism import Row
+from hubbub.reporting.formats.writers import write_files
 
 SURE = 400
 """An epsilon at which noise is next to nothing: 0 but with probability e^-80 in all uses here."""

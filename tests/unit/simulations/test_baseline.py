@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.decoder.candidates.listing import bit_positions
-from hubbub.decoder.counts import CohortCounts
+from hubbub.inference.candidates import bit_positions
+from hubbub.inference.counts import CohortCounts
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.joint.analysis import analyse_table
-from hubbub.decoder.joint.decoding import Cells, JointDecoding
-from hubbub.decoder.joint.table import JointEstimates
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.joint.analysis import analyse_table
+from hubbub.inference.joint.decoding import Cells, JointDecoding
+from hubbub.inference.joint.table import JointEstimates
 from hubbub.simulations.experiments.joint import JointExperiment, run_joint
 from hubbub.simulations.experiments.joint_scoring import (
     Coverage,

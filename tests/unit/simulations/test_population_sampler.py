@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.decoder.counts import count_records, empty_counts
+from hubbub.inference.counts import count_records, empty_counts
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.joint_populations import joint_population, parse_sizes
 from hubbub.simulations.populations import family_shares, made_up

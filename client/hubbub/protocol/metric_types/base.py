@@ -10,7 +10,9 @@ from __future__ import annotations
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsFloat
+
+from hubbub.protocol.errors import MetricError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -20,6 +22,24 @@ if TYPE_CHECKING:
 Value = str | bool | int | float | SupportsFloat | Mapping[str, object]
 """What apps may record. `SupportsFloat` stands for other numbers (numpy's scalars, Decimal); a
 mapping has the fields of a joint metric, whose types are checked when it is recorded."""
+
+
+class ListedValues(NamedTuple):
+    """The values of a type whose values the registry lists.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        In the order of their bits; of a single bit, first what it is when it isn't set.
+    edges : tuple of float
+        Between values in an order, such as buckets of numbers; empty if they have none.
+    ranked : bool
+        Whether results state how far each value is behind the most frequent one.
+    """
+
+    labels: tuple[str, ...]
+    edges: tuple[float, ...] = ()
+    ranked: bool = False
 
 
 class MetricType(ABC):
@@ -82,6 +102,16 @@ class MetricType(ABC):
         EncodingError
             If it isn't a value of this type.
         """
+
+    def listed_values(self) -> ListedValues:
+        """Return the values, if the registry lists them.
+
+        Raises
+        ------
+        MetricError
+            If it lists none, as of strings.
+        """
+        raise MetricError(f"type {self.name!r}: must be a type with categories")
 
     def true_bits(self, params: RapporParams) -> range:  # noqa: ARG002
         """Return how many bits a value may set before any noise; no value of others is encoded."""

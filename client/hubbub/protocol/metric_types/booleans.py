@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hubbub.protocol.errors import EncodingError
-from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
 
 if TYPE_CHECKING:
     from typing import Self
@@ -31,6 +31,10 @@ class BooleanType(MetricType):
     def width(self) -> int:
         """Return 1: the bit of True."""
         return 1
+
+    def listed_values(self) -> ListedValues:
+        """Return false and true."""
+        return ListedValues(("false", "true"))
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:  # noqa: ARG002
         """Return 1 for True, 0 for False (raises EncodingError for anything else)."""

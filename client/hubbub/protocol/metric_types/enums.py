@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.protocol.checks import boolean, different_texts
 from hubbub.protocol.errors import EncodingError, MetricError, UnknownCategoryError
-from hubbub.protocol.metric_types.base import MetricType, Value, normal_form
+from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value, normal_form
 from hubbub.protocol.params import MOST_BITS
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class EnumType(MetricType):
         """Return the categories, and `other` if there are any."""
         others = {"other": True} if self.other else {}
         return {"categories": list(self.categories), **others}
+
+    def listed_values(self) -> ListedValues:
+        """Return the registry's texts, and perhaps that of all others."""
+        return ListedValues(self.labels, ranked=True)
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:  # noqa: ARG002
         """Return the category's bit (raises as `number`)."""

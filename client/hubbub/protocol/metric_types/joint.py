@@ -7,13 +7,14 @@ strings are. Invariant: different tuples have different cells, or different byte
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hubbub.protocol import checks as check
 from hubbub.protocol.bloom import byte_positions, canonical_bytes
 from hubbub.protocol.errors import EncodingError, MetricError, ParameterError
-from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
@@ -154,6 +155,13 @@ class JointType(MetricType):
             for name, a_type in self.fields
         ]
         return {"fields": fields, "hashed": self.hashed}
+
+    def listed_values(self) -> ListedValues:
+        """Return the cells, if all are known and none is hashed."""
+        if self.hashed:
+            return super().listed_values()
+        labels = (field.type.listed_values().labels for field in self.fields)
+        return ListedValues(tuple(", ".join(cell) for cell in itertools.product(*labels)))
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
         """Return the bit of the value's cell, or the Bloom filter of the tuple's bytes.

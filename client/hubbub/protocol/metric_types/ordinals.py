@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub.protocol.checks import ascending_numbers
 from hubbub.protocol.errors import EncodingError
-from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
 from hubbub.protocol.params import MOST_BITS
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class OrdinalType(MetricType):
         """Return the edges."""
         return {"edges": list(self.edges)}
 
+    def listed_values(self) -> ListedValues:
+        """Return the buckets, such as "[10, 20)", and the edges between them."""
+        buckets = (bucket_label(*bucket) for bucket in bucket_bounds(self.edges))
+        return ListedValues(tuple(buckets), self.edges)
+
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:  # noqa: ARG002
         """Return the bucket's bit (raises EncodingError for what isn't a number)."""
         return 1 << self.number(value)
@@ -58,6 +64,24 @@ class OrdinalType(MetricType):
         if number != number:  # noqa: PLR0124 (math.isnan can't take every integer)
             raise EncodingError("value: must be a number, not NaN")
         return bisect_right(self.edges, number)
+
+
+def bucket_label(low: float, high: float) -> str:
+    """Return a bucket in the usual notation, such as "[10, 20)" or "< 10"."""
+    if math.isinf(low):
+        return f"< {_number_label(high)}"
+    if math.isinf(high):
+        return f">= {_number_label(low)}"
+    return f"[{_number_label(low)}, {_number_label(high)})"
+
+
+def bucket_bounds(edges: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Return every bucket's lower and upper edge, infinite where it is open."""
+    return list(itertools.pairwise((-math.inf, *edges, math.inf)))
+
+
+def _number_label(edge: float) -> str:
+    return repr(int(edge)) if edge.is_integer() and abs(edge) < 1e15 else repr(edge)
 
 
 def _plain_number(value: object) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import click
 
 from hubbub.protocol.errors import HubbubError
-from hubbub.storage.errors import StoreError, mask
+from hubbub.storage.errors import mask
 
 _SUBCOMMANDS = {
     "serve": ("service", "Receive reports until SIGTERM."),
@@ -68,7 +68,7 @@ def cli_errors() -> Iterator[None]:
     """Turn expected errors into messages, without secrets, and exit code 1."""
     try:
         yield
-    except (HubbubError, StoreError) as error:
+    except HubbubError as error:
         raise click.ClickException(mask(str(error))) from error
     except BrokenPipeError:
         raise  # standard output has been closed; click ends quietly

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.errors import BatchError
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.protocol.records import Records, joined
-from hubbub.protocol.registry import Registry
-from hubbub.storage import MetricVersion, NewBatch
-from hubbub.storage.poisoning import (
+from hubbub.protocol.poisoning import (
     SetBits,
     improbable,
     plausible_set_bits,
 )
+from hubbub.protocol.records import Records, joined
+from hubbub.protocol.registry import Registry
+from hubbub.storage import MetricVersion, NewBatch
 
 
 class ReportValidator:

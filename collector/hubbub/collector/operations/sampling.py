@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.poisoning import RepeatSample, cohort_balance
 from hubbub.protocol.records import Records, cohorts, record_width
 from hubbub.storage import SEALED, DayCount, Declared, MetricVersion, Store
-from hubbub.storage.poisoning import RepeatSample, cohort_balance
 
 ALARM = 1e-6
 """Chance that honest reports look forged in one sample, by either sign."""

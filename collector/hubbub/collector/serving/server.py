@@ -33,7 +33,6 @@ from hubbub.collector.serving.service import (
 from hubbub.collector.serving.workers import Workers
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage import Store, open_store, wait_for_schema
-from hubbub.storage.errors import StoreError
 from hubbub.storage.upkeep import QuarantineCare, Upkeep, running_upkeep
 
 Announce = Callable[[str], None]
@@ -106,7 +105,7 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
             try:
                 found, _unheeded = files.read()
                 await store.declare(found.registry.values())
-            except (HubbubError, StoreError) as error:  # what there is stays in force
+            except HubbubError as error:  # what there is stays in force
                 _lifecycle.error("not reloaded", fault=str(error))
                 metrics.reloaded(succeeded=False)
                 return

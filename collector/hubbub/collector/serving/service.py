@@ -203,7 +203,7 @@ class Ingest:
             reader = await _make_reader(settings, registry, self.store)
             if self.tls and settings.tls_certificate and settings.tls_key:
                 load_certificate(self.tls, settings.tls_certificate, settings.tls_key)
-        except (HubbubError, StoreError) as error:
+        except HubbubError as error:
             _lifecycle.error("not reloaded", fault=str(error))
             self.metrics.reloaded(succeeded=False)
             return

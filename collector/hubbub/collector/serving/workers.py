@@ -34,7 +34,6 @@ from hubbub.collector.serving.service import (
 )
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage import open_store
-from hubbub.storage.errors import StoreError
 
 _START_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
@@ -220,7 +219,7 @@ def _work(
     configure(settings.log_level, log_times=settings.log_times)
     try:
         asyncio.run(_serve(files, counters, ports, pipe, beats))
-    except (HubbubError, StoreError) as error:
+    except HubbubError as error:
         with contextlib.suppress(OSError):
             pipe.send(str(error))
 

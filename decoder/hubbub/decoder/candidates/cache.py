@@ -21,7 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.decoder.candidates.files import STDIN, CandidateList, StringTable, read_list
+from hubbub.decoder.candidates.files import STDIN, CandidateList, read_list
+from hubbub.inference.string_table import StringTable
 from hubbub.storage.errors import StorageError
 from hubbub.storage.files.locations import Address, resolve, storage_errors
 

@@ -2,9 +2,7 @@
 
 A line of a text file is a string, or a row of a Parquet file's column. A string's bytes are kept as
 they are: nothing is stripped, quoted or normalised. Strings are read and hashed piece by piece.
-What stays is their UTF-8, end to end, and where each begins: 16 bytes a string beyond its text,
-its hash among them, where a Python string takes some 50. An item becomes a `str` when it is asked
-for.
+What stays is a `StringTable` and a hash of each.
 """
 
 from __future__ import annotations
@@ -12,25 +10,26 @@ from __future__ import annotations
 import glob
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, WordArray
-from hubbub.decoder.candidates.listing import (
+from hubbub.inference.arrays import WordArray
+from hubbub.inference.candidates import (
     Candidates,
     canonical_forms,
     hash_words,
     of_words,
     repeated,
 )
-from hubbub.decoder.errors import CandidateError
+from hubbub.inference.errors import CandidateError
+from hubbub.inference.string_table import StringTable, string_offsets
 from hubbub.protocol.bloom import MAX_VALUE_BYTES
 from hubbub.protocol.params import RapporParams
 from hubbub.storage.errors import StorageError
@@ -38,8 +37,6 @@ from hubbub.storage.files.locations import resolve, storage_errors
 from hubbub.storage.files.parquet import open_parquet, require_pyarrow
 from hubbub.storage.files.rappor_reports import open_unpacked
 
-_BLOCK = 65_536
-_COMPARED_BYTES = 2**20
 STDIN = "-"
 PARQUET = ".parquet"
 COLUMNS = ("string", "candidate")
@@ -49,100 +46,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_LINE = 8 * MAX_VALUE_BYTES
 """No normal form is so much shorter than its string that a longer line could be a value."""
 _MOST_REPEATED_ROWS = 2**20
-
-
-class StringTable(Sequence[str]):
-    """Strings by number, held as bytes.
-
-    Parameters
-    ----------
-    blob : uint8 array
-        Valid UTF-8 of each string, end to end.
-    offsets : int64 array, shape (n + 1,)
-        Where each string begins, and where the last one ends.
-    """
-
-    __slots__ = ("blob", "offsets")
-
-    def __init__(self, blob: ByteArray, offsets: IntArray) -> None:
-        self.blob = blob
-        self.offsets = offsets
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self.encoded(range(len(self))[index]).decode()
-
-    def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _BLOCK):
-            offsets = self.offsets[start : start + _BLOCK + 1]
-            data = self.blob[offsets[0] : offsets[-1]].tobytes()
-            for first, end in pairwise((offsets - offsets[0]).tolist()):
-                yield data[first:end].decode()
-
-    def encoded(self, row: int) -> bytes:
-        """Return the UTF-8 of the string in a row, counted from 0."""
-        return self.blob[self.offsets[row] : self.offsets[row + 1]].tobytes()
-
-    def equal(self, rows: IntArray, others: IntArray) -> BoolArray:
-        """Compare the strings of rows with those of other rows, one by one; shape (r,).
-
-        Parameters
-        ----------
-        rows, others : int64 arrays, shape (r,)
-        """
-        lengths = self.offsets[rows + 1] - self.offsets[rows]
-        same: BoolArray = lengths == self.offsets[others + 1] - self.offsets[others]
-        unsure = np.flatnonzero(same & (lengths > 0))
-        before = np.cumsum(lengths[unsure]) - lengths[unsure]
-        start = 0
-        while start < len(before):  # about a megabyte at a time
-            stop = int(np.searchsorted(before, before[start] + _COMPARED_BYTES))
-            at, first = unsure[start:stop], before[start:stop] - before[start]
-            within = np.arange(first[-1] + lengths[at[-1]]) - np.repeat(first, lengths[at])
-            own = self.blob[np.repeat(self.offsets[rows[at]], lengths[at]) + within]
-            other = self.blob[np.repeat(self.offsets[others[at]], lengths[at]) + within]
-            same[at] = ~np.logical_or.reduceat(own != other, first)
-            start = stop
-        return same
-
-    def only(self, kept: BoolArray) -> StringTable:
-        """Return the table of the marked rows, in the same order.
-
-        Parameters
-        ----------
-        kept : bool array, shape (n,)
-        """
-        lengths = np.diff(self.offsets)
-        return StringTable(self.blob[np.repeat(kept, lengths)], _offsets(lengths[kept]))
-
-
-def pack_strings(strings: Iterable[str]) -> StringTable:
-    """Return strings as a table.
-
-    Raises
-    ------
-    UnicodeEncodeError
-        If one holds a lone surrogate.
-    """
-    encoded = [string.encode() for string in strings]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    return StringTable(np.frombuffer(b"".join(encoded), dtype=np.uint8), _offsets(lengths))
-
-
-def _offsets(lengths: IntArray) -> IntArray:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
 
 
 class Piece(NamedTuple):
@@ -490,7 +393,7 @@ class _TableInMaking:
         blob = np.frombuffer(self._blob, dtype=np.uint8)
         lengths = np.frombuffer(self._lengths, dtype=np.int64)
         words = np.frombuffer(self._words, dtype=np.uint32).reshape(-1, 2)
-        strings = StringTable(blob, _offsets(lengths))
+        strings = StringTable(blob, string_offsets(lengths))
         again = repeated(words, strings.equal)
         if again.any():
             strings, words = strings.only(~again), words[~again]

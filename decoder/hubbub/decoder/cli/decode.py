@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from hubbub.decoder.cli.options import cli_errors
 from hubbub.decoder.engines import ENGINES, LOCAL
 from hubbub.decoder.inputs import (
     MIN_REPORTS,
@@ -25,6 +24,7 @@ from hubbub.decoder.inputs import (
     check_reports,
 )
 from hubbub.decoder.type_decoder import DecodeOptions
+from hubbub.reporting.command_line import cli_errors
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -218,7 +218,7 @@ def decode(**options: Any) -> None:
         if inputs.metric is None or inputs.names("candidates", "map"):
             check_candidates(inputs)
         check_outputs(inputs, outputs)
-        from hubbub.decoder.formats import writers  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+        from hubbub.reporting.formats import writers  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
 
         try:
             writers.validate_output_formats(outputs.files)

@@ -11,14 +11,20 @@ import os
 
 import click
 
-from hubbub.decoder.cli.decode import decode
-from hubbub.decoder.cli.plan import plan
-from hubbub.decoder.cli.privacy import privacy
+from hubbub.reporting.command_line import LazyGroup
 
 _ALLOCATIONS = 50_000
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    commands_in={
+        "decode": "hubbub.decoder.cli.decode:decode",
+        "plan": "hubbub.planning.cli.plan:plan",
+        "privacy": "hubbub.planning.cli.privacy:privacy",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="hubbub")
 def main() -> None:
     """Find which values noisy reports hold, and how often."""
@@ -27,8 +33,3 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imports leave no garbage, but make the collector look for it some hundred times.
     gc.set_threshold(_ALLOCATIONS)
-
-
-main.add_command(decode)
-main.add_command(plan)
-main.add_command(privacy)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hubbub.decoder.engines.interfaces import Engine
-from hubbub.decoder.errors import OptionError
+from hubbub.protocol.errors import OptionError
 
 LOCAL = "local"
 ENGINES = (LOCAL, "dask", "spark")

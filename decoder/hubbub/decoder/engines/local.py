@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from hubbub.decoder.parallel import cores
+from hubbub.inference.parallel import cores
 
 _Shared = TypeVar("_Shared")
 _Task = TypeVar("_Task")

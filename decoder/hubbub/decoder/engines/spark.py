@@ -36,7 +36,7 @@ from hubbub.decoder.engines.remote import (
     run,
 )
 from hubbub.decoder.errors import EngineError
-from hubbub.decoder.parallel import cores
+from hubbub.inference.parallel import cores
 
 _Shared = TypeVar("_Shared")
 _Task = TypeVar("_Task")

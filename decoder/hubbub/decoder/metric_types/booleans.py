@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hubbub.decoder.metric_types.categories import CategoryDecoder
-from hubbub.decoder.ratios import Ratios, bit_ratios
-from hubbub.decoder.type_decoder import Categories
+from hubbub.inference.ratios import Ratios, bit_ratios
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.params import RapporParams
 
@@ -15,10 +14,6 @@ class BooleanDecoder(CategoryDecoder[BooleanType]):
     theorem = (
         "the exact law of one randomized bit (Warner 1965), as RAPPOR's theorem {} for one bit"
     )
-
-    def categories(self, metric_type: BooleanType) -> Categories:  # noqa: ARG002
-        """Return false and true."""
-        return Categories(("false", "true"))
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of true against false, and of false against true."""

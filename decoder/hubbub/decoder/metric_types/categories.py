@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TypeVar
 
-from hubbub.decoder.categories.decoding import decode_categories
-from hubbub.decoder.categories.result import CategoriesResult, summary_lines
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.ratios import Ratios, filter_ratios
-from hubbub.decoder.results.result import Result
-from hubbub.decoder.type_decoder import Categories, Job, TypeDecoder
+from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.inference.categories.decoding import decode_categories
+from hubbub.inference.ratios import Ratios, filter_ratios
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.categories import CategoriesResult, summary_lines
+from hubbub.reporting.result import Result
 
 _Type = TypeVar("_Type", bound=MetricType)
 
 
 class CategoryDecoder(TypeDecoder[_Type]):
-    """A type that has one bit a value, or one bit for two: a subclass says what they are called."""
-
-    @abstractmethod
-    def categories(self, metric_type: _Type) -> Categories:
-        """Return the values."""
+    """A type with one bit for each value that the registry lists, or one bit for two."""
 
     def refusal(self, job: Job) -> str | None:
         """Refuse strings to look for, and their method."""
@@ -40,10 +35,10 @@ class CategoryDecoder(TypeDecoder[_Type]):
         """Invert the bit counts."""
         outputs, correction = job.outputs, Correction(job.outputs.correction)
         if outputs.by:
-            from hubbub.decoder.trends.categories import (  # noqa: PLC0415 - seldom
+            from hubbub.inference.trends.categories import (  # noqa: PLC0415 - seldom
                 decode_category_days,
             )
-            from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+            from hubbub.reporting.trends import TrendsResult  # noqa: PLC0415
 
             daily, reports = job.reports_by_day()
             trends = decode_category_days(

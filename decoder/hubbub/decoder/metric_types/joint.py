@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import cast
 
-from hubbub.decoder.categories.decoding import CategoryDecoding
-from hubbub.decoder.categories.result import summary_lines as lines_of_cells
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.joint.decoding import JointDecoding, decode_joint
-from hubbub.decoder.joint.result import JointResult
-from hubbub.decoder.joint.table import FieldLabels
 from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
-from hubbub.decoder.ratios import Ratios, filter_ratios
-from hubbub.decoder.reports.anomalies import AnomalyReport
-from hubbub.decoder.results.result import Result
-from hubbub.decoder.results.strings import summary_lines as lines_of_tuples
-from hubbub.decoder.type_decoder import Categories, Job, TypeDecoder, labels_of
+from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.inference.anomalies import AnomalyReport
+from hubbub.inference.categories.decoding import CategoryDecoding
+from hubbub.inference.joint.decoding import JointDecoding, decode_joint
+from hubbub.inference.joint.table import FieldLabels
+from hubbub.inference.ratios import Ratios, filter_ratios
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.categories import summary_lines as lines_of_cells
+from hubbub.reporting.joint import JointResult
+from hubbub.reporting.result import Result
+from hubbub.reporting.strings import summary_lines as lines_of_tuples
 
 
 class JointDecoder(TypeDecoder[JointType]):
@@ -55,13 +54,6 @@ class JointDecoder(TypeDecoder[JointType]):
             found, reports.anomalies, origin, outputs.detected_only, outputs.rows, facts
         )
 
-    def categories(self, metric_type: JointType) -> Categories:
-        """Return the cells, if all are known and none is hashed."""
-        if metric_type.hashed:
-            return super().categories(metric_type)
-        labels = (labels_of(field.type) for field in metric_type.fields)
-        return Categories(tuple(", ".join(cell) for cell in itertools.product(*labels)))
-
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two tuples without a common bit: both play the same part."""
         return (filter_ratios(params, reports),)
@@ -77,7 +69,7 @@ def field_labels(
 ) -> tuple[FieldLabels, ...]:
     """Return the fields with all their values; of string fields, the given candidates."""
     return tuple(
-        FieldLabels(field.name, strings.get(field.name) or labels_of(field.type))
+        FieldLabels(field.name, strings.get(field.name) or field.type.listed_values().labels)
         for field in metric_type.fields
     )
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import cast
 
-from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
-from hubbub.decoder.open_strings.decoding import decode_open_strings
-from hubbub.decoder.open_strings.result import OpenStringsResult
-from hubbub.decoder.ratios import Ratios, filter_ratios
-from hubbub.decoder.results.result import Result
 from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.inference.ratios import Ratios, filter_ratios
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.open_strings import OpenStringsResult
+from hubbub.reporting.result import Result
 
 METHOD = "prefixes step by step, then least squares"
 

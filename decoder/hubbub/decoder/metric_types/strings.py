@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import reduce
 from operator import add
 
-from hubbub.decoder.decoding import LIKELIHOOD, Decoding, decode
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.likelihood.choice import ASKED_FOR, SCREENED, Choice, Method
-from hubbub.decoder.ratios import Ratios, filter_ratios
-from hubbub.decoder.results.result import Result
-from hubbub.decoder.results.strings import StringsResult, summary_lines
 from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.inference.decoding import LIKELIHOOD, Decoding, decode
+from hubbub.inference.likelihood.choice import ASKED_FOR, SCREENED, Choice, Method
+from hubbub.inference.ratios import Ratios, filter_ratios
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.result import Result
+from hubbub.reporting.strings import StringsResult, summary_lines
 
 
 class StringDecoder(TypeDecoder[StringType]):
@@ -30,12 +30,12 @@ class StringDecoder(TypeDecoder[StringType]):
         correction = Correction(outputs.correction)
         choice = Choice(Method(outputs.method), job.metric.params, len(listed))
         if outputs.by:
-            from hubbub.decoder.trends.decoding import (  # noqa: PLC0415 - seldom
+            from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
                 days_with_enough,
                 follow,
             )
-            from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
-            from hubbub.decoder.trends.whole_reports import decode_whole_days  # noqa: PLC0415
+            from hubbub.inference.trends.whole_reports import decode_whole_days  # noqa: PLC0415
+            from hubbub.reporting.trends import TrendsResult  # noqa: PLC0415
 
             daily, reports = job.reports_by_day(choice.spool_for)
             enough = days_with_enough(daily.by_day, outputs.min_reports)
@@ -75,8 +75,8 @@ class StringDecoder(TypeDecoder[StringType]):
             reports, method=decoding.summary.method, strings=decoding.candidates
         )
         if release is not None:
-            from hubbub.decoder.blending.decoding import blend  # noqa: PLC0415 - seldom
-            from hubbub.decoder.blending.result import (  # noqa: PLC0415
+            from hubbub.inference.blending.decoding import blend  # noqa: PLC0415 - seldom
+            from hubbub.reporting.blending import (  # noqa: PLC0415
                 BlendedResult,
                 population_line,
             )
@@ -101,11 +101,11 @@ def _decode_screened(job: Job) -> Result:
     outputs = job.outputs
     reason = ASKED_FOR if outputs.method == Method.REGRESSION else SCREENED
     if outputs.by:
-        from hubbub.decoder.trends.decoding import (  # noqa: PLC0415 - seldom
+        from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
             days_with_enough,
             follow,
         )
-        from hubbub.decoder.trends.result import TrendsResult  # noqa: PLC0415
+        from hubbub.reporting.trends import TrendsResult  # noqa: PLC0415
 
         daily, reports = job.reports_by_day()
         enough = days_with_enough(daily.by_day, outputs.min_reports)

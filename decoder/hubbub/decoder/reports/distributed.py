@@ -17,19 +17,19 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.counts import CohortCounts
 from hubbub.decoder.engines import Engine, Keeper, Kept
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.reports import packed
-from hubbub.decoder.reports.packed import (
+from hubbub.decoder.reports.tasks import Task, read_task
+from hubbub.inference import packed
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.packed import (
     GROUPED_BITS,
     PackedReports,
     RawReports,
     ReportSpool,
     cut_cohorts,
 )
-from hubbub.decoder.reports.tasks import Task, read_task
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Columns, interleaved
 

@@ -21,14 +21,14 @@ from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from hubbub.decoder.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.errors import UndecodableError
-from hubbub.decoder.parallel import cores
-from hubbub.decoder.reports.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.decoder.reports.distributed import distribute, is_distributed
-from hubbub.decoder.reports.packed import IN_MEMORY, RawReports, ReportSpool
 from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
+from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
+from hubbub.inference.counts import CohortCounts, check_whole, count_records, empty_counts
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.packed import IN_MEMORY, RawReports, ReportSpool
+from hubbub.inference.parallel import cores
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams

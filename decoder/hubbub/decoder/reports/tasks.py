@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.engines.local import LocalEngine
-from hubbub.decoder.reports.anomalies import AnomalyDetector
+from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.protocol.counts import KeptCounts, keep_columns, keep_none
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.poisoning import repeat_keys, sample_step
 from hubbub.protocol.records import Columns
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Address, FileStamp, Location, resolve
 from hubbub.storage.files.parquet import read_columns, read_layout
-from hubbub.storage.poisoning import repeat_keys, sample_step
 
 TASK_REPORTS = 2**21
 """Reports from which on a task is large enough: about a tenth of a second's work."""

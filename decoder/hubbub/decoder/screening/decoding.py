@@ -16,18 +16,18 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hubbub.decoder.arrays import IntArray
 from hubbub.decoder.candidates.files import changed, list_files, no_string
-from hubbub.decoder.candidates.listing import Candidates, hash_words, of_words
 from hubbub.decoder.candidates.parts import Part, count_lines, cut, is_packed
-from hubbub.decoder.candidates.scanning import CollisionGroups
-from hubbub.decoder.counts import CohortCounts, estimate_bits
-from hubbub.decoder.decoding import Decoding, decoding_of
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.inference.multiple_testing import Correction
 from hubbub.decoder.screening.distinct import DistinctList
 from hubbub.decoder.screening.hashing import Cohorts, hash_part, read_strings
 from hubbub.decoder.screening.search import ListSearch
+from hubbub.inference.arrays import IntArray
+from hubbub.inference.candidates import Candidates, hash_words, of_words
+from hubbub.inference.counts import CohortCounts, estimate_bits
+from hubbub.inference.decoding import Decoding, decoding_of
+from hubbub.inference.scanning import CollisionGroups
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 
 

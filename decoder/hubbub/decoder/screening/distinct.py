@@ -25,11 +25,11 @@ from typing import IO, NamedTuple, overload
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, NumberArray, WordArray
-from hubbub.decoder.candidates.listing import repeated
 from hubbub.decoder.candidates.parts import Part
-from hubbub.decoder.candidates.scanning import fingerprints, same_sums
 from hubbub.decoder.screening.hashing import Cohorts, HashedPart, Wanted
+from hubbub.inference.arrays import BoolArray, ByteArray, IntArray, NumberArray, WordArray
+from hubbub.inference.candidates import repeated
+from hubbub.inference.scanning import fingerprints, same_sums
 
 BLOCK_ROWS = 2**17
 """Sets of bits that a task tests: always the same ones, so that sums are, too."""

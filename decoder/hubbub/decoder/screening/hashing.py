@@ -13,10 +13,10 @@ from typing import NamedTuple
 import mmh3
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, ByteArray, IntArray, NumberArray, WordArray
-from hubbub.decoder.candidates.listing import canonical_forms, repeated
 from hubbub.decoder.candidates.parts import Part, read_part
-from hubbub.decoder.candidates.scanning import fingerprints
+from hubbub.inference.arrays import BoolArray, ByteArray, IntArray, NumberArray, WordArray
+from hubbub.inference.candidates import canonical_forms, repeated
+from hubbub.inference.scanning import fingerprints
 from hubbub.protocol.params import RapporParams
 
 

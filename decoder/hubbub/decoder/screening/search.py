@@ -21,20 +21,22 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from hubbub.decoder.arrays import BoolArray, IntArray
-from hubbub.decoder.candidates.listing import Candidates, make_design, unnamed
-from hubbub.decoder.candidates.scanning import scan
-from hubbub.decoder.counts import BitEstimates
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.inference.multiple_testing import (
-    LOG_HALF,
-    Correction,
-    number_of_tests,
-    p_value_counts,
-    z_scores,
+from hubbub.decoder.screening.distinct import DistinctList
+from hubbub.decoder.screening.testing import (
+    RANGES,
+    ErrorRange,
+    ListTest,
+    MarginalTest,
+    Strongest,
+    Tested,
+    strongest_of,
+    tested_of,
 )
-from hubbub.decoder.regression.estimates import (
+from hubbub.inference.arrays import BoolArray, IntArray
+from hubbub.inference.candidates import Candidates, make_design, unnamed
+from hubbub.inference.counts import BitEstimates
+from hubbub.inference.regression.estimates import (
     EXACT,
     Estimates,
     PresenceTests,
@@ -49,9 +51,9 @@ from hubbub.decoder.regression.estimates import (
     shares_outside,
     without_drawing,
 )
-from hubbub.decoder.regression.model import Fit, fit_selected
-from hubbub.decoder.regression.rivals import Models, selection_corrected_models
-from hubbub.decoder.regression.search import (
+from hubbub.inference.regression.model import Fit, fit_selected
+from hubbub.inference.regression.rivals import Models, selection_corrected_models
+from hubbub.inference.regression.search import (
     MAX_NEAR,
     SCANS,
     SEARCHED,
@@ -62,16 +64,14 @@ from hubbub.decoder.regression.search import (
     select,
     top_scoring,
 )
-from hubbub.decoder.screening.distinct import DistinctList
-from hubbub.decoder.screening.testing import (
-    RANGES,
-    ErrorRange,
-    ListTest,
-    MarginalTest,
-    Strongest,
-    Tested,
-    strongest_of,
-    tested_of,
+from hubbub.inference.scanning import scan
+from hubbub.inference.testing.hash_null import HashNull
+from hubbub.inference.testing.multiple_testing import (
+    LOG_HALF,
+    Correction,
+    number_of_tests,
+    p_value_counts,
+    z_scores,
 )
 from hubbub.protocol.params import RapporParams
 

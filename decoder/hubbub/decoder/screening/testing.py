@@ -16,12 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.candidates.listing import unnamed
-from hubbub.decoder.candidates.scanning import scan
-from hubbub.decoder.inference.hash_null import HashNull
-from hubbub.decoder.inference.multiple_testing import LOG_HALF, p_value_counts
-from hubbub.decoder.regression.estimates import (
+from hubbub.decoder.screening.distinct import Block
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.candidates import unnamed
+from hubbub.inference.regression.estimates import (
     CandidateSums,
     drawing,
     information_of_many,
@@ -29,8 +27,10 @@ from hubbub.decoder.regression.estimates import (
     shares_outside,
     without_drawing,
 )
-from hubbub.decoder.regression.model import Fit
-from hubbub.decoder.screening.distinct import Block
+from hubbub.inference.regression.model import Fit
+from hubbub.inference.scanning import scan
+from hubbub.inference.testing.hash_null import HashNull
+from hubbub.inference.testing.multiple_testing import LOG_HALF, p_value_counts
 from hubbub.protocol.params import RapporParams
 
 RANGES = 256

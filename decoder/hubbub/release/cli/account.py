@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from hubbub.decoder.cli.options import only_files
 from hubbub.release.cli.options import (
     LEDGER,
     Budget,
@@ -17,6 +16,7 @@ from hubbub.release.cli.options import (
     newlines_option,
     with_errors,
 )
+from hubbub.reporting.command_line import only_files
 
 
 @click.command()
@@ -92,9 +92,9 @@ def init(
     What is hidden is whether one user's rows, at most so many, are in it. Bounds and bins are
     public: choose them without a look at the data. The ledger is the curator's, like the data.
     """
-    from hubbub.decoder.results.text import visible  # noqa: PLC0415 - --help stays quick
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
     from hubbub.release.ledger import shown  # noqa: PLC0415
+    from hubbub.reporting.text import visible  # noqa: PLC0415 - --help stays quick
 
     ranges = {
         column: Range().convert(text, None, None)
@@ -150,9 +150,9 @@ def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> Non
 
     Not for publication: it has a digest of the data, by which guesses of all of it can be tested.
     """
-    from hubbub.decoder.formats.writers import write_results  # noqa: PLC0415 - quick --help
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
     from hubbub.release.result import LedgerResult  # noqa: PLC0415
+    from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415 - quick --help
 
     with Ledger.open(Path(ledger), adopt=adopt) as opened:
         write_results(LedgerResult.of(opened, people), files, width=160)

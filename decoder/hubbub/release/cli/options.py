@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubbub.decoder.cli.options import cli_errors
+from hubbub.reporting.command_line import cli_errors
 
 if TYPE_CHECKING:
     from hubbub.release.result import ReleaseResult
@@ -139,7 +139,7 @@ spreadsheet_option = click.option(
 
 def validate_output_formats(files: Sequence[str], *, pictures: bool) -> None:
     """Refuse files that can't be written, before anything is spent."""
-    from hubbub.decoder.formats import writers  # noqa: PLC0415 - --help stays quick
+    from hubbub.reporting.formats import writers  # noqa: PLC0415 - --help stays quick
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a key that it can't show loses nothing
@@ -151,8 +151,8 @@ def validate_output_formats(files: Sequence[str], *, pictures: bool) -> None:
 
 def show_and_write(result: ReleaseResult, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
     """Write what was paid for, and show it; all of it, if a file couldn't be written."""
-    from hubbub.decoder.formats import writers  # noqa: PLC0415 - as above
-    from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415
+    from hubbub.reporting.formats import writers  # noqa: PLC0415 - as above
+    from hubbub.reporting.formats.files import STDOUT  # noqa: PLC0415
 
     fault = write_each(result, files, spreadsheet_safe=spreadsheet_safe)
     shown = unabridged(result) if fault else result
@@ -173,8 +173,8 @@ def write_each(
     """Write every file that can be written; return why another one couldn't."""
     from functools import partial  # noqa: PLC0415 - as above
 
-    from hubbub.decoder.formats import writers  # noqa: PLC0415
-    from hubbub.decoder.formats.data_files import write_csv  # noqa: PLC0415
+    from hubbub.reporting.formats import writers  # noqa: PLC0415
+    from hubbub.reporting.formats.data_files import write_csv  # noqa: PLC0415
 
     csv, fault = partial(write_csv, spreadsheet_safe=spreadsheet_safe), None
     for path in files:

@@ -313,7 +313,7 @@ def aggregate(
     Each block of users has a process of its own, whose output is thrown away. Run only functions
     that you have read: they have your rights, and how long they take can be seen.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    from hubbub.decoder.cli.progress import progress_bar  # noqa: PLC0415 - --help stays quick
+    from hubbub.reporting.progress import progress_bar  # noqa: PLC0415 - --help stays quick
 
     names = None if columns is None else columns.split(",")
     with progress_bar("estimating") as progress:
@@ -355,8 +355,8 @@ def candidates(
     With --output the keys are found in one half of the users and counted in the other, for --blend;
     otherwise all users find them.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    from hubbub.decoder.formats.files import STDOUT  # noqa: PLC0415 - --help stays quick
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
+    from hubbub.reporting.formats.files import STDOUT  # noqa: PLC0415 - --help stays quick
 
     validate_output_formats(files, pictures=True)
     if not delta:

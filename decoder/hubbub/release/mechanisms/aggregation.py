@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import Lattice, noise_for
 from hubbub.release.mechanisms.mechanism import Mechanism, Row

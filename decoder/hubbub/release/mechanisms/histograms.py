@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import count, noise_for
 from hubbub.release.mechanisms.mechanism import Mechanism, Row

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import Cost, select, select_best, select_scale

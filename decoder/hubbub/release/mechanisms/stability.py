@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import Lattice
 from hubbub.release.mechanisms.mechanism import Mechanism, Row

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.blend import BlendExperiment
 from hubbub.simulations.populations import Population

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hubbub.decoder.cli.options import cli_errors
+from hubbub.reporting.command_line import cli_errors
 
 if TYPE_CHECKING:
     from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -61,7 +61,7 @@ def _folder(default: str, what: str = "all that is made") -> Callable[[_Command]
 
 def _make_folder(folder: Path) -> None:
     """Make a folder for results, in one that exists, for its name may be mistyped."""
-    from hubbub.decoder.formats.files import refuse_place
+    from hubbub.reporting.formats.files import refuse_place
 
     _make_default(folder.parent)
     if not folder.is_dir():
@@ -102,8 +102,8 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
     if seed is None:
         seed = secrets.randbelow(2**32)
-    from hubbub.decoder.cli.progress import progress_bar
-    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.reporting.formats.terminal import show, stdout_console
+    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.demo import run_demo
 
     with _system_errors():
@@ -259,10 +259,10 @@ def run(
         raise click.UsageError(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
-    from hubbub.decoder.cli.progress import progress_bar
-    from hubbub.decoder.formats.terminal import show, stdout_console
-    from hubbub.decoder.parallel import cores
+    from hubbub.inference.parallel import cores
     from hubbub.protocol.errors import ParameterError
+    from hubbub.reporting.formats.terminal import show, stdout_console
+    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.cli.joint import joint_experiment
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
@@ -355,7 +355,7 @@ def _open_type(options: dict[str, Any]) -> OpenStringType | None:
 
 
 def _experiment(options: dict[str, Any]) -> Experiment:
-    from hubbub.decoder.inference.multiple_testing import Correction
+    from hubbub.inference.testing.multiple_testing import Correction
     from hubbub.protocol.params import RapporParams
     from hubbub.simulations.experiments.experiment import Experiment
     from hubbub.simulations.populations import census_names
@@ -508,10 +508,10 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
     """
     if options["seed"] is None:
         options["seed"] = secrets.randbelow(2**32)
-    from hubbub.decoder.cli.progress import progress_bar
-    from hubbub.decoder.formats.terminal import show, stdout_console
-    from hubbub.decoder.parallel import cores
+    from hubbub.inference.parallel import cores
     from hubbub.protocol.errors import ParameterError
+    from hubbub.reporting.formats.terminal import show, stdout_console
+    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.cli.blend import blend_experiment
     from hubbub.simulations.experiments.blend import run_blend
     from hubbub.simulations.experiments.blend_result import BlendResult
@@ -569,10 +569,10 @@ def suite(
     population, candidates and reports of its own. A bound counts as broken if it is exceeded by
     more than the standard error allows (one-sided, probability 0.001).
     """
-    from hubbub.decoder.cli.progress import progress_bar
-    from hubbub.decoder.formats.files import refuse_place
-    from hubbub.decoder.formats.terminal import stdout_console
-    from hubbub.decoder.parallel import cores
+    from hubbub.inference.parallel import cores
+    from hubbub.reporting.formats.files import refuse_place
+    from hubbub.reporting.formats.terminal import stdout_console
+    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.suite.bounds import promises_kept, run_suite
     from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases
     from hubbub.simulations.suite.result import (
@@ -618,8 +618,8 @@ def paper(only_table: bool, runs: int, output: Path) -> None:
     Each experiment's figure stands beside what the paper states; each headline number beside ours.
     Exit code 1 if one isn't reproduced within its tolerance.
     """
-    from hubbub.decoder.cli.progress import progress_bar
-    from hubbub.decoder.formats.terminal import show, stdout_console
+    from hubbub.reporting.formats.terminal import show, stdout_console
+    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.paper.experiments import experiments
     from hubbub.simulations.paper.headline import formula_lines, simulated_lines
     from hubbub.simulations.paper.result import PaperResult

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment

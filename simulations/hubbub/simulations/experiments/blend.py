@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray, IntArray
-from hubbub.decoder.blending.decoding import blend
-from hubbub.decoder.central.files import CentralRelease
-from hubbub.decoder.central.noise import CountNoise
-from hubbub.decoder.decoding import Decoding, decode
-from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.decoder.inference.multiple_testing import Correction, counted_tests, log_q_values
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.blending.decoding import blend
+from hubbub.inference.blending.noise import CountNoise
+from hubbub.inference.blending.release import CentralRelease
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
+from hubbub.inference.testing.multiple_testing import Correction, counted_tests, log_q_values
 from hubbub.protocol.params import RapporParams
 from hubbub.release.mechanisms.histograms import FOR_TOTAL, threshold
 from hubbub.simulations.populations import Population

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.decoder.formats.picture import write_picture
-from hubbub.decoder.results.charts import Chart, Labels, Series, XYChart
-from hubbub.decoder.results.result import (
+from hubbub.reporting.charts import Chart, Labels, Series, XYChart
+from hubbub.reporting.formats.picture import write_picture
+from hubbub.reporting.result import (
     ROWS,
     Block,
     Columns,

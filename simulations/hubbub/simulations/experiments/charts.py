@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.decoding import Decoding
-from hubbub.decoder.results.charts import GroupedBars, Histogram, Labels, Series, XYChart
-from hubbub.decoder.results.text import visible
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.decoding import Decoding
+from hubbub.reporting.charts import GroupedBars, Histogram, Labels, Series, XYChart
+from hubbub.reporting.text import visible
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _NAMED = 12

@@ -15,7 +15,7 @@ import aiohttp
 import numpy as np
 
 from hubbub.client.telemetry import Telemetry
-from hubbub.decoder.arrays import ByteArray, IntArray
+from hubbub.inference.arrays import ByteArray, IntArray
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, Report, batch_to_json

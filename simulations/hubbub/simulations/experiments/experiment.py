@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.decoder.counts import CohortCounts, count_records
-from hubbub.decoder.decoding import Decoding, decode
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
+from hubbub.inference.counts import CohortCounts, count_records
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import (
     Band,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.counts import CohortCounts
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.joint.decoding import JointDecoding, decode_joint
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.joint.decoding import JointDecoding, decode_joint
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.joint_scoring import JointScore, score_joint

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.formats.picture import write_picture
-from hubbub.decoder.results.charts import Chart, HeatMap, Labels
-from hubbub.decoder.results.result import Block, Line, Report, Result, Section, Table, headings
+from hubbub.inference.arrays import FloatArray
+from hubbub.reporting.charts import Chart, HeatMap, Labels
+from hubbub.reporting.formats.picture import write_picture
+from hubbub.reporting.result import Block, Line, Report, Result, Section, Table, headings
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.joint import JointExperiment, JointOutcome
 from hubbub.simulations.experiments.joint_scoring import COMMON, Coverage, JointScore

@@ -13,10 +13,10 @@ from functools import reduce
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.decoding import Decoding
-from hubbub.decoder.joint.analysis import TableAnalysis
-from hubbub.decoder.joint.decoding import JointDecoding
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.decoding import Decoding
+from hubbub.inference.joint.analysis import TableAnalysis
+from hubbub.inference.joint.decoding import JointDecoding
 
 COMMON = 0.002
 """Share from which on a cell counts as common."""

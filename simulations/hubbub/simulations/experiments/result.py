@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.decoder.arrays import IntArray
-from hubbub.decoder.formats.data_files import write_json
-from hubbub.decoder.formats.files import atomic_write
-from hubbub.decoder.formats.html_page import write_html
-from hubbub.decoder.formats.picture import write_picture
-from hubbub.decoder.results.charts import Chart
-from hubbub.decoder.results.result import (
+from hubbub.inference.arrays import IntArray
+from hubbub.reporting.charts import Chart
+from hubbub.reporting.formats.data_files import write_json
+from hubbub.reporting.formats.files import atomic_write
+from hubbub.reporting.formats.html_page import write_html
+from hubbub.reporting.formats.picture import write_picture
+from hubbub.reporting.result import (
     Block,
     Heading,
     Line,
@@ -28,8 +28,8 @@ from hubbub.decoder.results.result import (
     Table,
     headings,
 )
-from hubbub.decoder.results.text import shortened, visible
-from hubbub.decoder.results.wording import certainty
+from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.charts import bands_chart, estimates_chart, p_values_chart
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 

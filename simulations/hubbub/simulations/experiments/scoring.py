@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
-from hubbub.decoder.decoding import Decoding
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.decoding import Decoding
 from hubbub.protocol.metric_types.base import normal_form
 
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)

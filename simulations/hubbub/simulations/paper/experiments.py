@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.results.charts import Chart, Labels, Series, XYChart
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.reporting.charts import Chart, Labels, Series, XYChart
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.paper.formulas import learnable_strings
 from hubbub.simulations.paper.settings import (

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.ratios import filter_ratios
+from hubbub.inference.ratios import filter_ratios
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.planning import amplification
 from hubbub.planning.histories import permanent_known
 from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.poisoning import forgery_shift
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
 from hubbub.simulations.paper import formulas
 from hubbub.simulations.paper.settings import (
@@ -31,7 +32,6 @@ from hubbub.simulations.populations import family_shares
 from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
-from hubbub.storage.poisoning import forgery_shift
 
 _MILLION = 1_000_000
 _TABLE_2 = 186_792

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hubbub.decoder.formats.picture import write_picture
-from hubbub.decoder.results.result import Block, Heading, Line, Report, Result, Section, Table
+from hubbub.reporting.formats.picture import write_picture
+from hubbub.reporting.result import Block, Heading, Line, Report, Result, Section, Table
 from hubbub.simulations.experiments.result import cell, write_page
 from hubbub.simulations.paper.experiments import Finding
 from hubbub.simulations.paper.headline import Headline

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.decoder.decoding import Decoding, decode
-from hubbub.decoder.inference.multiple_testing import Correction
+from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import made_up
 from hubbub.simulations.scenarios import Scenario, collect, make_scenario

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.bernoulli import bernoulli_bytes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from hubbub.decoder.arrays import IntArray
+from hubbub.inference.arrays import IntArray
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.clients import SimulatedClients

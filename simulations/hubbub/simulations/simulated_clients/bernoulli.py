@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.decoder.arrays import ByteArray, IntArray
+from hubbub.inference.arrays import ByteArray, IntArray
 
 Words = npt.NDArray[np.uint64]
 Dyadic = float | Fraction

@@ -21,7 +21,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
+from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.bernoulli import (

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
+from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
+from hubbub.inference.counts import CohortCounts, count_records, empty_counts
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.joint_populations import JointPopulation

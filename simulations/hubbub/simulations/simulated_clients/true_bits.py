@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from hubbub.decoder.arrays import ByteArray, IntArray
-from hubbub.decoder.candidates.listing import bit_numbers, first_numbers, hash_words, positions_in
+from hubbub.inference.arrays import ByteArray, IntArray
+from hubbub.inference.candidates import bit_numbers, first_numbers, hash_words, positions_in
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.joint import JointType

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg
 
-from hubbub.decoder.arrays import BoolArray, FloatArray
-from hubbub.decoder.candidates.listing import bit_positions, hashed, make_design
-from hubbub.decoder.counts import CohortCounts, estimate_bits, variance_of_one
-from hubbub.decoder.inference.multiple_testing import Correction
-from hubbub.decoder.regression.search import Search
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.candidates import bit_positions, hashed, make_design
+from hubbub.inference.counts import CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.regression.search import Search
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 
 _STD_ERRORS = 2.0

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.simulations.experiments.joint_scoring import Coverage
 from hubbub.simulations.suite.joint_matrix import JointBounds, JointCase
 from hubbub.simulations.suite.matrix import AnyCase

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import LISTS, Population, family_shares

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from hubbub.decoder.formats.data_files import json_text
-from hubbub.decoder.formats.files import atomic_write
+from hubbub.reporting.formats.data_files import json_text
+from hubbub.reporting.formats.files import atomic_write
 from hubbub.simulations.suite.bounds import CaseResult, Figure, oracle_ratios, variation_ratios
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (

@@ -19,10 +19,10 @@ from itertools import starmap
 
 import numpy as np
 
-from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.decoding import Decoding, decode
-from hubbub.decoder.inference.intervals import Z_CONFIDENCE
-from hubbub.decoder.open_strings.decoding import decode_open_strings
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.simulations.experiments.joint import run_joint
 from hubbub.simulations.experiments.joint_scoring import JointScore
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, held_shares, score

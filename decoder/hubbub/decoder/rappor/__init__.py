@@ -1,1 +1,0 @@
-"""The files and parameters of google/rappor."""

@@ -1,0 +1,1 @@
+"""Counts or reports -> shares with errors: pure mathematics, without files, options or results."""

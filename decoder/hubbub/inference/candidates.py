@@ -1,0 +1,412 @@
+"""Candidate strings with their Bloom positions, by the million, as `hubbub.protocol.bloom` says.
+
+The two hash words of a string are all that its Bloom filters depend on, so eight bytes stand for it
+whatever k, h and m are; the m * h positions are computed from them a chunk at a time, small enough
+for the processor's cache. A map's positions are given and so kept. Candidates are opaque: "007",
+"NA" and " x " are themselves.
+
+Invariant: every number here equals the client's to the bit (a property test holds them together).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import mmh3
+import numpy as np
+from scipy import sparse
+
+from hubbub.inference.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    PositionArray,
+    SparseMatrix,
+    WordArray,
+)
+from hubbub.inference.errors import CandidateError
+from hubbub.protocol.bloom import MAX_VALUE_BYTES
+from hubbub.protocol.params import RapporParams
+
+Place = Callable[[int], str]
+"""How a message names the string of an index, such as "candidate 3"."""
+
+_DIGEST_WORDS = 4
+_HASHED_AT_ONCE = 8_192
+_CHUNK_NUMBERS = 2**18
+
+
+def canonical_forms(encoded: Sequence[bytes], place: Place) -> Sequence[bytes]:
+    """Bring strings, given in UTF-8, to the normal form (NFC) that clients report.
+
+    Parameters
+    ----------
+    encoded : sequence of bytes, length n
+    place : callable
+        Names a string in an error's message, from its index.
+
+    Raises
+    ------
+    CandidateError
+        If a string isn't UTF-8, or is too long for a client to report.
+    """
+    canonical = encoded
+    if not all(map(bytes.isascii, encoded)):
+        canonical = [
+            data if data.isascii() else _normal_form(data, place, index)
+            for index, data in enumerate(encoded)
+        ]
+    if max(map(len, canonical), default=0) > MAX_VALUE_BYTES:
+        index, length = next(
+            (i, len(data)) for i, data in enumerate(canonical) if len(data) > MAX_VALUE_BYTES
+        )
+        raise CandidateError(
+            f"{place(index)}: {length} bytes; expected at most {MAX_VALUE_BYTES} bytes of UTF-8"
+        )
+    return canonical
+
+
+def hash_words(canonical: Sequence[bytes]) -> WordArray:
+    """Return the first two words of MurmurHash3_x86_128 of normal forms, shape (n, 2)."""
+    digests = b"".join(map(mmh3.mmh3_x86_128_digest, canonical))
+    words = np.frombuffer(digests, dtype="<u4").reshape(-1, _DIGEST_WORDS)[:, :2]
+    return np.ascontiguousarray(words, dtype=np.uint32)
+
+
+def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
+    """Return which of the m * k bits (cohort c's bit j being number c k + j) strings set.
+
+    Parameters
+    ----------
+    words : uint32 array, shape (n, 2)
+
+    Returns
+    -------
+    uint32 array, shape (n, h, m)
+    """
+    k, h, m = params.k, params.h, params.m
+    order = np.arange(m * h, dtype=np.uint32).reshape(m, h).T
+    numbers = (words[:, 1:] | np.uint32(1)) * order.ravel()
+    numbers += words[:, :1]
+    _fmix32(numbers)
+    if k & (k - 1):
+        numbers -= numbers // np.uint32(k) * np.uint32(k)  # four times as fast as numpy's %
+    else:
+        numbers &= np.uint32(k - 1)
+    numbers = numbers.reshape(-1, h, m)
+    numbers += first_numbers(params)
+    return numbers
+
+
+def positions_in(words: WordArray, cohorts: IntArray, params: RapporParams) -> IntArray:
+    """Return the positions that strings set, each in a cohort of its own.
+
+    Parameters
+    ----------
+    words : uint32 array, shape (n, 2)
+    cohorts : int64 array, shape (n,)
+
+    Returns
+    -------
+    int64 array, shape (n, h)
+    """
+    order = (cohorts[:, None] * params.h + np.arange(params.h)).astype(np.uint32)
+    numbers = (words[:, 1:] | np.uint32(1)) * order
+    numbers += words[:, :1]
+    _fmix32(numbers)
+    return np.asarray(numbers % params.k, dtype=np.int64)
+
+
+def first_numbers(params: RapporParams) -> WordArray:
+    """Return the number of each cohort's first bit, uint32, shape (m,)."""
+    return np.arange(params.m, dtype=np.uint32) * np.uint32(params.k)
+
+
+def words_of(strings: Sequence[str]) -> WordArray:
+    """Return the hash words of strings, shape (n, 2); raises CandidateError as `hashed`."""
+    words = np.empty((len(strings), 2), dtype=np.uint32)
+    for start in range(0, len(strings), _HASHED_AT_ONCE):
+        block = strings[start : start + _HASHED_AT_ONCE]
+        encoded = [_encoded(string, start + at) for at, string in enumerate(block)]
+        canonical = canonical_forms(encoded, _numbered(start))
+        words[start : start + len(encoded)] = hash_words(canonical)
+    return words
+
+
+def repeated(words: WordArray, equal: Callable[[IntArray, IntArray], BoolArray]) -> BoolArray:
+    """Mark strings that occur earlier, too; shape (n,).
+
+    Parameters
+    ----------
+    words : uint32 array, shape (n, 2)
+        Strings of different words are different.
+    equal : callable
+        Says of rows and as many other rows which pairs hold equal strings.
+    """
+    again = np.zeros(len(words), dtype=np.bool_)
+    keys = np.ascontiguousarray(words).view(np.uint64).ravel()
+    ordered = np.sort(keys)
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(shared):
+        return again
+    shared = shared[np.append(True, shared[1:] != shared[:-1])]
+    group = np.minimum(np.searchsorted(shared, keys), len(shared) - 1)
+    rows = np.flatnonzero(shared[group] == keys)
+    group = group[rows]
+    order = np.argsort(group, kind="stable")
+    rows, group = rows[order], group[order]
+    while len(rows):
+        # Compare with the first of each group; what differs from it is another string.
+        begins = np.flatnonzero(np.diff(group, prepend=-1))
+        first = np.repeat(rows[begins], np.diff(begins, append=len(rows)))
+        same = equal(rows, first)
+        again[rows[same]] = True
+        again[rows[begins]] = False
+        rows, group = rows[~same], group[~same]
+    return again
+
+
+def _numbered(start: int) -> Place:
+    return lambda index: f"candidate {start + index + 1}"
+
+
+def _encoded(string: str, index: int) -> bytes:
+    try:
+        return string.encode()
+    except UnicodeEncodeError:
+        raise CandidateError(
+            f"candidate {index + 1}: must be Unicode text without lone surrogates"
+        ) from None
+
+
+def _normal_form(data: bytes, place: Place, index: int) -> bytes:
+    try:
+        return unicodedata.normalize("NFC", data.decode()).encode()
+    except UnicodeDecodeError as error:
+        found = f"byte {error.start + 1} is 0x{data[error.start]:02x}"
+        raise CandidateError(f"{place(index)}: {found}; expected UTF-8") from error
+
+
+def _fmix32(x: WordArray) -> None:
+    """Apply MurmurHash3's 32-bit finalizer in place."""
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x85EBCA6B)
+    x ^= x >> np.uint32(13)
+    x *= np.uint32(0xC2B2AE35)
+    x ^= x >> np.uint32(16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hashed:
+    """Bits that follow from hash words, uint32, shape (n, 2)."""
+
+    words: WordArray
+    params: RapporParams
+
+    def take(self, rows: IntArray) -> _Hashed:
+        return _Hashed(self.words[rows], self.params)
+
+    def numbers(self, rows: IntArray | slice) -> WordArray:
+        return bit_numbers(self.words[rows], self.params)
+
+    def positions(self, rows: IntArray | slice) -> PositionArray:
+        numbers = self.numbers(rows)
+        numbers -= first_numbers(self.params)
+        return np.ascontiguousarray(numbers.transpose(0, 2, 1), dtype=np.int16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """Bits that a map names, int16, shape (n, m, h)."""
+
+    given: PositionArray
+    params: RapporParams
+
+    def take(self, rows: IntArray) -> _Mapped:
+        return _Mapped(self.given[rows], self.params)
+
+    def numbers(self, rows: IntArray | slice) -> WordArray:
+        numbers = np.ascontiguousarray(self.given[rows].transpose(0, 2, 1), dtype=np.uint32)
+        numbers += first_numbers(self.params)
+        return numbers
+
+    def positions(self, rows: IntArray | slice) -> PositionArray:
+        return self.given[rows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Distinct strings and where their bits are; made by `hashed` or `mapped`.
+
+    Attributes
+    ----------
+    strings : sequence of str, length n
+    """
+
+    strings: Sequence[str]
+    params: RapporParams
+    _bits: _Hashed | _Mapped
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def take(self, rows: IntArray) -> Candidates:
+        """Return some of the candidates."""
+        strings = [self.strings[row] for row in rows.tolist()]
+        return Candidates(strings, self.params, self._bits.take(rows))
+
+    def positions(self, rows: IntArray | slice) -> PositionArray:
+        """Return the positions of some candidates in the filters of all cohorts.
+
+        Parameters
+        ----------
+        rows : int64 array, shape (r,), or slice
+
+        Returns
+        -------
+        int16 array, shape (r, m, h)
+            From 0, below k; hashes of one cohort may share a position.
+        """
+        return self._bits.positions(rows)
+
+    def numbers(self, rows: IntArray | slice) -> WordArray:
+        """Return the same as numbers of m * k bits: position j of cohort c is number c k + j.
+
+        Returns
+        -------
+        uint32 array, shape (r, h, m)
+        """
+        return self._bits.numbers(rows)
+
+    def check(self, params: RapporParams) -> None:
+        """Raise CandidateError if the positions were made for another k, h or m."""
+        own = (self.params.k, self.params.h, self.params.m)
+        if own != (params.k, params.h, params.m):
+            raise CandidateError(
+                f"candidates with positions for (k, h, m) = {own}: must be for "
+                f"{(params.k, params.h, params.m)}"
+            )
+
+    def chunks(self) -> Iterator[tuple[slice, PositionArray]]:
+        """Yield all rows and their positions, in order, some hundred kilobytes at a time."""
+        for rows in self.pieces(slice(0, len(self))):
+            yield rows, self.positions(rows)
+
+    def pieces(self, rows: slice) -> Iterator[slice]:
+        """Yield rows (start and stop given) in pieces whose positions fit the processor's cache."""
+        step = max(1, _CHUNK_NUMBERS // (self.params.m * self.params.h))
+        for start in range(rows.start, rows.stop, step):
+            yield slice(start, min(start + step, rows.stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Which bits each candidate sets.
+
+    Attributes
+    ----------
+    matrix : sparse 0/1 float64 array, shape (n, m * k)
+        Row of a candidate: its Bloom filters in all cohorts, side by side.
+    """
+
+    matrix: SparseMatrix
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """Sum a vector over the m * k rows at each candidate's set bits; shape (n,)."""
+        return np.asarray(self.matrix @ values)
+
+
+def hashed(strings: Sequence[str], params: RapporParams) -> Candidates:
+    """Return candidates with the positions that hubbub's clients give them.
+
+    Raises
+    ------
+    CandidateError
+        If a string is one that no client could report (too long, or not Unicode), or occurs twice.
+    """
+    words = words_of(strings)
+
+    def equal(rows: IntArray, others: IntArray) -> BoolArray:
+        pairs = zip(rows.tolist(), others.tolist(), strict=True)
+        return np.array([strings[row] == strings[other] for row, other in pairs], dtype=np.bool_)
+
+    again = repeated(words, equal)
+    if again.any():
+        raise _repeated_error(int(again.argmax()))
+    return of_words(strings, words, params)
+
+
+def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParams) -> Candidates:
+    """Return candidates with the positions that a map gives them.
+
+    Parameters
+    ----------
+    strings : sequence of str, length n
+    positions : int16 array, shape (n, m, h)
+        From 0, below k.
+
+    Raises
+    ------
+    CandidateError
+        If a string occurs twice, or positions of this shape or range aren't the parameters'.
+    """
+    expected = (len(strings), params.m, params.h)
+    if positions.shape != expected:
+        raise CandidateError(
+            f"positions of shape {positions.shape}: must be {expected} for {len(strings)} "
+            "candidates"
+        )
+    if positions.size and not 0 <= positions.min() <= positions.max() < params.k:
+        found = f"{positions.min()} to {positions.max()}"
+        raise CandidateError(f"positions {found}: must be from 0 to k - 1 = {params.k - 1}")
+    seen = set[str]()
+    for row, string in enumerate(strings):
+        if string in seen:
+            raise _repeated_error(row)
+        seen.add(string)
+    return Candidates(strings, params, _Mapped(positions, params))
+
+
+def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> Candidates:
+    """Return candidates that are known to be distinct and whose hash words are known.
+
+    Parameters
+    ----------
+    strings : sequence of str, length n
+    words : uint32 array, shape (n, 2)
+    """
+    return Candidates(strings, params, _Hashed(words, params))
+
+
+def unnamed(words: WordArray, params: RapporParams) -> Candidates:
+    """Return candidates that are known to be distinct, by their hash words alone, as `of_words`."""
+    return of_words([""] * len(words), words, params)
+
+
+def bit_positions(strings: Sequence[str], params: RapporParams) -> PositionArray:
+    """Return the Bloom positions of a few strings, equal ones too, in all cohorts; shape (n, m, h).
+
+    Raises CandidateError as `hashed`.
+    """
+    return _Hashed(words_of(strings), params).positions(slice(None))
+
+
+def make_design(positions: PositionArray, params: RapporParams) -> Design:
+    """Return the sparse design of candidates whose positions are known."""
+    n = positions.shape[0]
+    ordered = np.sort(positions, axis=2)
+    first = np.ones(ordered.shape, dtype=np.bool_)
+    first[:, :, 1:] = ordered[:, :, 1:] != ordered[:, :, :-1]
+    columns = ordered.astype(np.int32) + (np.arange(params.m, dtype=np.int32) * params.k)[:, None]
+    starts = np.concatenate([[0], np.cumsum(first.sum(axis=(1, 2)))]).astype(np.int32)
+    values = np.ones(int(starts[-1]))
+    matrix = sparse.csr_array((values, columns[first], starts), shape=(n, params.m * params.k))
+    return Design(matrix)
+
+
+def _repeated_error(row: int) -> CandidateError:
+    return CandidateError(
+        f"candidates: must be at least one string, each once; number {row + 1} stands earlier, too"
+    )

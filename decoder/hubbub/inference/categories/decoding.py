@@ -1,0 +1,269 @@
+"""Counts of a metric whose values are listed -> estimates of every category and a summary.
+
+The registry lists the categories, so there is nothing to search: estimates, tests and intervals are
+closed formulas. Deterministic: the same counts give the same result.
+
+Some bits have a rate that is known before any report. Reports fill whole bytes, and the bits that
+no category uses are pure noise, set with probability p* whatever people's values are; and where a
+value is one bit of several, exactly one of them is true in every report, so their sum has a known
+mean as well. Forged reports, and clients with other parameters than the registry's, may show in
+both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from hubbub.inference.anomalies import ALARM, REPORTS_A_CLIENT
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.categories.ordinal import (
+    OrdinalEstimates,
+    estimate_ordinal,
+)
+from hubbub.inference.categories.shares import (
+    CategoryEstimates,
+    Interval,
+    estimate_categories,
+    noise_variance,
+)
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.decoding import POWER
+from hubbub.inference.errors import DecoderError
+from hubbub.inference.regression.sensitivity import FORGED_SHARE
+from hubbub.inference.testing.multiple_testing import Correction, log_q_values
+from hubbub.protocol.metric_types.ordinals import bucket_bounds
+from hubbub.protocol.metrics import Metric
+
+
+class KnownRates(NamedTuple):
+    """How far such rates are off.
+
+    Attributes
+    ----------
+    unused_bits : int
+        Bits of a report that no category uses.
+    unused_rate, expected_unused_rate : float
+        How often they are set, and should be (p*); nan if there are none.
+    own_bits_set, expected_own_bits_set : float
+        Mean number of the categories' bits that are set in a report; nan for booleans.
+    clients_must_send : float
+        Honest reports show this with probability above `alarm` only if some client sent more
+        reports than this.
+    suspicious : bool
+        Whether that is more than clients are supposed to send.
+    """
+
+    unused_bits: int
+    unused_rate: float
+    expected_unused_rate: float
+    own_bits_set: float
+    expected_own_bits_set: float
+    clients_must_send: float
+    suspicious: bool
+
+
+def known_rates(counts: CohortCounts, metric: Metric, alarm: float = ALARM) -> KnownRates:
+    """Compare the rates that are known with those of the reports.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Of at least one report.
+    metric : Metric
+        Of type enum, boolean or ordinal.
+    alarm : float
+        In (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If the metric's type has no categories.
+
+    Notes
+    -----
+    Given their values, the bits of a client's reports are independent of each other, and of those
+    of other clients; but its reports share a permanent response. So a sum over w bits is one of
+    independent terms, each client's and bit's, in [0, r_i] if client i sent r_i <= R reports, and
+    by Hoeffding's inequality P(|sum - mean| >= t) <= 2 exp(-2 t^2 / (w N R)). Each unused bit, all
+    of them, and all own bits are such sums. Over s of them, deviations like the largest have
+    probability at most `alarm` unless R > 2 t^2 / (w N ln(2s / alarm)). No approximation is
+    involved.
+    """
+    width, params = metric.type.width, metric.params
+    if width is None:
+        raise ValueError(f"metric {metric.name!r}: must be of a type with categories")
+    n_reports, bits = counts.total, counts.bits[0].astype(np.float64)
+    own, unused = bits[:width], bits[width:]
+    expected_own = params.q_star + (width - 1) * params.p_star
+    squares = [_square_over_width(unused[i : i + 1] - n_reports * params.p_star)
+               for i in range(len(unused))]  # fmt: skip
+    if len(unused):
+        squares.append(_square_over_width(unused - n_reports * params.p_star))
+    one_hot = metric.type.true_bits(params) == range(1, 2)
+    if one_hot:
+        squares.append(_square_over_width(own - n_reports * expected_own / width))
+    must_send = 2 * max(squares) / (n_reports * np.log(2 * len(squares) / alarm))
+    return KnownRates(
+        unused_bits=len(unused),
+        unused_rate=float(unused.mean()) / n_reports if len(unused) else np.nan,
+        expected_unused_rate=params.p_star if len(unused) else np.nan,
+        own_bits_set=float(own.sum()) / n_reports if one_hot else np.nan,
+        expected_own_bits_set=expected_own if one_hot else np.nan,
+        clients_must_send=float(must_send),
+        suspicious=bool(must_send > (1 if metric.one_time else REPORTS_A_CLIENT)),
+    )
+
+
+def _square_over_width(deviations: FloatArray) -> float:
+    return float(deviations.sum()) ** 2 / len(deviations)
+
+
+@dataclass(frozen=True, slots=True)
+class CategorySummary:
+    """What a reader must know in addition to the rows.
+
+    Attributes
+    ----------
+    type : str
+        The name of the metric's type.
+    detection_limit : float
+        Share of the population that is detected with probability 0.9.
+    forged_share, forgery_shift : float
+        If such a share of the reports were forged, how far an estimated share could move by it.
+    """
+
+    type: str
+    reports: int
+    categories: int
+    detected: int
+    alpha: float
+    correction: Correction
+    epsilon_permanent: float
+    epsilon_report: float
+    detection_limit: float
+    forged_share: float
+    forgery_shift: float
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryDecoding:
+    """Estimates of all categories, in the registry's order.
+
+    Attributes
+    ----------
+    categories : tuple of str, length n
+        False before True; buckets as "< 10", "[10, 20)", ">= 20".
+    bounds : tuple of (float, float)
+        Each bucket's edges, infinite where it is open; empty if the type has no buckets.
+    ranked : bool
+        Whether results state how far each category is behind the largest.
+    interval : Interval
+        95% intervals of the shares.
+    q_value : float64 array, shape (n,)
+        Of "nobody is in this category", corrected for the number of categories.
+    detected : bool array, shape (n,)
+        q_value <= alpha.
+    """
+
+    categories: tuple[str, ...]
+    bounds: tuple[tuple[float, float], ...]
+    ranked: bool
+    estimates: CategoryEstimates
+    interval: Interval
+    q_value: FloatArray
+    detected: BoolArray
+    ordinal: OrdinalEstimates | None
+    known_rates: KnownRates
+    summary: CategorySummary
+
+
+def decode_categories(
+    counts: CohortCounts,
+    metric: Metric,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+) -> CategoryDecoding:
+    """Estimate how often each value occurs of a metric whose registry entry lists them.
+
+    Parameters
+    ----------
+    alpha : float
+        Level of the correction's error rate, in (0, 1).
+
+    Raises
+    ------
+    MetricError
+        If the metric's type has no categories.
+    UndecodableError
+        If there are no reports or the counts don't fit the parameters.
+    DecoderError
+        If a package's type and its decoder disagree on the number of values.
+    ValueError
+        If alpha isn't in (0, 1).
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
+    estimates = estimate_categories(counts, metric)
+    labels, edges, ranked = metric.type.listed_values()
+    if len(labels) != len(estimates.share):
+        raise DecoderError(
+            f"type {metric.type.name!r}: {len(labels)} names of values; its decoder must have "
+            f"{len(estimates.share)}, as its bits have"
+        )
+    log_q = log_q_values(estimates.log_p_value, correction)
+    detected = log_q <= np.log(alpha)
+    # Of two values that share a bit, the first is absent if every bit is set; the noisier counts.
+    absent = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
+    std_error = float(np.sqrt(noise_variance(absent, counts.total, metric.params)).max())
+    z = special.ndtri(POWER) - special.ndtri(alpha / len(labels))  # a normal approximation
+    return CategoryDecoding(
+        categories=labels,
+        bounds=tuple(bucket_bounds(edges)) if edges else (),
+        ranked=ranked,
+        estimates=estimates,
+        interval=estimates.intervals(),
+        q_value=np.exp(log_q),
+        detected=detected,
+        ordinal=estimate_ordinal(estimates, edges) if edges else None,
+        known_rates=known_rates(counts, metric),
+        summary=CategorySummary(
+            type=metric.type.name,
+            reports=counts.total,
+            categories=len(labels),
+            detected=int(detected.sum()),
+            alpha=alpha,
+            correction=correction,
+            epsilon_permanent=metric.epsilon_permanent,
+            epsilon_report=metric.epsilon_report,
+            detection_limit=float(z * std_error),
+            forged_share=FORGED_SHARE,
+            forgery_shift=FORGED_SHARE * _leverage(estimates, metric),
+        ),
+    )
+
+
+def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
+    """Return how far a forged report could move an estimated share, times the reports.
+
+    An estimate is sum_i a_i y_i + constant. A forged report sets each of its bits to what helps, so
+    that y_i is one or zero (see `largest_shift`), instead of what honest ones have.
+    """
+    params = metric.params
+    slope = params.q_star - params.p_star
+    ends = sorted(((1 - params.p_star) / slope, -params.p_star / slope))
+    if metric.type.width == 1:
+        true = float(estimates.unbiased[1])
+        return max(ends[1] - true, true - ends[0])
+    # y - d (sum(y) - 1) / sum(d), with the noise d
+    noise = noise_variance(estimates.share, 1, params)
+    constant = noise / noise.sum()
+    weights = np.eye(len(noise)) - constant[:, None]
+    positive, negative = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)
+    highest = positive * ends[1] + negative * ends[0] + constant
+    lowest = positive * ends[0] + negative * ends[1] + constant
+    return float(max((highest - estimates.unbiased).max(), (estimates.unbiased - lowest).max()))

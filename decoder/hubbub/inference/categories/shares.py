@@ -1,0 +1,260 @@
+"""Reports of enum, boolean and ordinal metrics -> the share of each category, with covariance.
+
+One bit a category, one cohort, no hash: each bit's observed rate is a straight line in its
+category's share, and that every client is in exactly one category is used, too.
+
+Invariant: `unbiased` and `covariance` belong together and are never cut off at 0. `share` is the
+nearest distribution, for people, and biased where shares are smaller than their noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.counts import CohortCounts, estimate_bits
+from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+
+_FARTHEST = 1e4  # standard errors below 0; from there on the interval no longer shrinks
+_STEPS = 20_001
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryEstimates:
+    """Estimated shares of n categories in the population that the reports are drawn from.
+
+    Attributes
+    ----------
+    unbiased : float64 array, shape (n,)
+        Adds up to 1; may fall outside [0, 1].
+    covariance : float64 array, shape (n, n)
+        Of `unbiased`: noise of both responses and the sampling of clients.
+    share : float64 array, shape (n,)
+        The distribution nearest to `unbiased` in the metric of the noise: none is below 0.
+    log_p_value : float64 array, shape (n,)
+        Natural logarithm of the exact chance that a category which nobody is in would look as
+        present as this one.
+    """
+
+    unbiased: FloatArray
+    covariance: FloatArray
+    share: FloatArray
+    log_p_value: FloatArray
+
+    @property
+    def std_error(self) -> FloatArray:
+        """Standard errors of `unbiased`, shape (n,)."""
+        return np.sqrt(np.diagonal(self.covariance))
+
+    def intervals(self) -> Interval:
+        """Return 95% intervals of the shares."""
+        return share_interval(self.unbiased, self.std_error)
+
+    def contrast(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return weighted sums of the shares and their standard errors.
+
+        Parameters
+        ----------
+        weights : float64 array, shape (..., n)
+            A row a sum: (1, -1, 0, ...) is a difference of two shares, (1, 1, 0, ...) a
+            cumulative share.
+        """
+        variance = np.einsum("...i,ij,...j->...", weights, self.covariance, weights, optimize=True)
+        # Weights that are all equal have none, and rounding may leave a little less.
+        return weights @ self.unbiased, np.sqrt(np.maximum(variance, 0.0))
+
+
+def estimate_categories(counts: CohortCounts, metric: Metric) -> CategoryEstimates:
+    """Estimate the shares of the values of a type that lists them.
+
+    Values are in the order of their bits; of a single bit, the value that leaves it unset comes
+    first.
+
+    Raises
+    ------
+    MetricError
+        If the metric's type has no categories.
+    UndecodableError
+        If there are no reports, or the counts have another shape than the parameters say.
+
+    Notes
+    -----
+    With y_j the inverted rate of bit j and pi the shares, N reports give
+
+        Cov(y) = diag(d) + (diag(pi) - pi pi^T) / N,
+        d_j = (pi_j q*(1 - q*) + (1 - pi_j) p*(1 - p*)) / (N (q* - p*)^2).
+
+    diag(d) is the noise: given the clients' values the bits of a report are independent. The rest
+    is the sampling of clients, a multinomial's. Since Cov(y) 1 = d, the best linear unbiased
+    estimate that adds up to 1 is y - d (sum(y) - 1) / sum(d), and its covariance is
+    Cov(y) - d d^T / sum(d).
+    """
+    width, params = metric.type.width, metric.params
+    if width is None:
+        what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+        raise MetricError(f"{what}: must be a type with categories")
+    rate = estimate_bits(counts, params).rate[0, :width]
+    ones = counts.bits[0, :width]
+    if width == 1:
+        return _of_one_bit(float(rate[0]), int(ones[0]), counts.total, params)
+    shares = nearest_distribution(rate, np.ones_like(rate))
+    noise = noise_variance(shares, counts.total, params)
+    correction = noise / noise.sum()
+    return CategoryEstimates(
+        unbiased=rate - correction * (rate.sum() - 1),
+        covariance=rate_covariance(shares, counts.total, params) - np.outer(noise, correction),
+        share=nearest_distribution(rate, noise),
+        log_p_value=_log_tail(ones, counts.total, params.p_star, upper=params.q > params.p),
+    )
+
+
+def noise_variance(shares: FloatArray, n_reports: int, params: RapporParams) -> FloatArray:
+    """Return d: each rate's variance by both responses, given the clients' values."""
+    p_star, q_star = params.p_star, params.q_star
+    of_one = shares * q_star * (1 - q_star) + (1 - shares) * p_star * (1 - p_star)
+    return np.asarray(of_one / (n_reports * (q_star - p_star) ** 2))
+
+
+def rate_covariance(shares: FloatArray, n_reports: int, params: RapporParams) -> FloatArray:
+    """Return Cov(y) of the inverted rates, shape (n, n); the shares add up to 1."""
+    sampling = (np.diag(shares) - np.outer(shares, shares)) / n_reports
+    return np.asarray(np.diag(noise_variance(shares, n_reports, params)) + sampling)
+
+
+def instantaneous_variance(
+    estimates: CategoryEstimates, n_reports: int, metric: Metric
+) -> FloatArray:
+    """Return the part of the variance of `unbiased` that is new in every report, shape (n,).
+
+    The rest comes from permanent responses and from who is a client at all, and so is the same
+    error again wherever the same clients report.
+
+    Notes
+    -----
+    Of category j a share f/2 + (1 - f) pi_j of the permanent bits is 1, so that with the responses'
+    coins alone bit j's rate has the variance i_j = ((f/2 + (1 - f) pi_j) q(1 - q) +
+    (1 - f/2 - (1 - f) pi_j) p(1 - p)) / (N (q* - p*)^2). The estimates are A y with
+    A = I - d 1^T / sum(d) (see `estimate_categories`), which turns it into A diag(i) A^T.
+    """
+    params = metric.params
+    p, q, slope = params.p, params.q, params.q_star - params.p_star
+    ones = params.f / 2 + (1 - params.f) * estimates.share
+    coins = (ones * q * (1 - q) + (1 - ones) * p * (1 - p)) / (n_reports * slope**2)
+    if metric.type.width == 1:
+        return np.full(2, coins[1])
+    noise = noise_variance(estimates.share, n_reports, params)
+    mixing = np.eye(len(coins)) - (noise / noise.sum())[:, None]
+    return np.asarray(mixing**2 @ coins)
+
+
+def nearest_distribution(rate: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return the x >= 0 with sum 1 that is nearest: sum (x_j - rate_j)^2 / variance_j is least.
+
+    Parameters
+    ----------
+    rate, variance : float64 array, shape (n,)
+        Variances are above 0.
+
+    Notes
+    -----
+    x_j = max(0, rate_j - lambda variance_j). Sorted by rate_j / variance_j, the categories that
+    stay above 0 come first, and lambda is (their sum - 1) / (their variances' sum) for the longest
+    such beginning.
+    """
+    order = np.argsort(-rate / variance, kind="stable")
+    level = (np.cumsum(rate[order]) - 1) / np.cumsum(variance[order])
+    above = rate[order] - level * variance[order] > 0
+    last = int(np.flatnonzero(above)[-1])
+    nearest = np.maximum(rate - level[last] * variance, 0.0)
+    return np.asarray(nearest / nearest.sum())
+
+
+def _of_one_bit(rate: float, ones: int, n_reports: int, params: RapporParams) -> CategoryEstimates:
+    """Return the estimates of False and True, which share a bit."""
+    true_share = min(max(rate, 0.0), 1.0)
+    noise = noise_variance(np.array([true_share]), n_reports, params)[0]
+    variance = noise + true_share * (1 - true_share) / n_reports
+    upward = params.q > params.p
+    count = np.array([ones])
+    nobody_false = _log_tail(count, n_reports, params.q_star, upper=not upward)
+    nobody_true = _log_tail(count, n_reports, params.p_star, upper=upward)
+    return CategoryEstimates(
+        unbiased=np.array([1 - rate, rate]),
+        covariance=variance * np.array([[1.0, -1.0], [-1.0, 1.0]]),
+        share=np.array([1 - true_share, true_share]),
+        log_p_value=np.concatenate([nobody_false, nobody_true]),
+    )
+
+
+def _log_tail(ones: IntArray, n_reports: int, chance: float, *, upper: bool) -> FloatArray:
+    """Return ln P(X >= ones), or ln P(X <= ones), of binomial X."""
+    tail = (
+        special.bdtrc(ones - 1.0, n_reports, chance)
+        if upper
+        else special.bdtr(ones.astype(np.float64), n_reports, chance)
+    )
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.where(upper & (ones == 0), 1.0, tail)))
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends, each a float64 array of the estimates' shape."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def share_interval(estimate: FloatArray, std_error: FloatArray) -> Interval:
+    """Return 95% confidence intervals of shares, which lie between 0 and 1.
+
+    Cutting the usual interval off at 0 would leave nothing of some. The construction of Feldman and
+    Cousins (Physical Review D 57, 1998) holds the confidence at every share, 0 included, and never
+    gives an empty interval.
+
+    Parameters
+    ----------
+    estimate : float64 array
+        Unbiased and about normal; may fall outside [0, 1].
+    std_error : float64 array, same shape
+        Above 0.
+
+    Notes
+    -----
+    In standard errors from the nearer end of [0, 1], with truth mu >= 0 and estimate x: the values
+    of x that are accepted at mu are those of greatest likelihood ratio against the best mu that is
+    possible, max(x, 0). For mu >= z = 1.96 these are mu - z to mu + z. For mu < z they run from
+    mu - u < 0 to mu + t with
+
+        Phi(t) = 0.95 + Phi(-u),        mu = u - sqrt(u^2 - t^2),
+
+    because exp(-t^2/2) = exp(mu (mu - u) - mu^2/2) at both ends. u >= z parametrises the curve. The
+    interval is the set of mu that accept x, which beyond 2z is x - z to x + z. The other end of
+    [0, 1] is taken to be far away; where standard errors are so large that it isn't, what lies
+    beyond is cut off.
+    """
+    from_top = estimate > 0.5
+    x = np.where(from_top, 1 - estimate, estimate) / std_error
+    mu, lowest, highest = _accepted()
+    low = np.where(x > 2 * Z_CONFIDENCE, x - Z_CONFIDENCE, np.interp(x, highest, mu, left=0.0))
+    high = np.where(x >= 0, x + Z_CONFIDENCE, np.interp(x, lowest, mu))
+    low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
+    return Interval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
+
+
+@cache
+def _accepted() -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return values of mu < z, ascending, and the lowest and highest x that each accepts."""
+    u = np.geomspace(_FARTHEST, Z_CONFIDENCE, _STEPS)
+    t = special.ndtri(CONFIDENCE + special.ndtr(-u))
+    t[-1] = Z_CONFIDENCE
+    root = np.sqrt(u**2 - t**2)
+    mu = t**2 / (u + root)  # = u - root, without the cancellation
+    return mu, -root, mu + t

@@ -1,0 +1,124 @@
+"""Counts of reports -> unbiased bit frequencies.
+
+Each reported bit is a coin with bias q* if the true bit is set and p* if not, so the observed rate
+is a straight line in the true rate; `estimate_bits` inverts that line and carries its noise. How
+records are counted is the protocol's (`hubbub.protocol.counts`), as stores keep counts, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.errors import UndecodableError
+from hubbub.protocol import counts as _protocol
+from hubbub.protocol.counts import CohortCounts, empty_counts
+from hubbub.protocol.errors import RecordsError
+from hubbub.protocol.params import RapporParams
+
+__all__ = [
+    "BitEstimates",
+    "CohortCounts",
+    "check_whole",
+    "count_records",
+    "empty_counts",
+    "estimate_bits",
+    "variance_of_one",
+]
+
+
+def count_records(records: bytes, params: RapporParams) -> CohortCounts:
+    """Count a chunk of stored records.
+
+    Parameters
+    ----------
+    records : bytes
+        Concatenated records: the cohort as two little-endian bytes, then k/8 bytes of bits.
+
+    Raises
+    ------
+    UndecodableError
+        If the chunk isn't whole records of these parameters.
+    """
+    try:
+        return _protocol.count_records(records, params)
+    except RecordsError as error:
+        raise UndecodableError(str(error)) from error
+
+
+def check_whole(records: bytes | memoryview, params: RapporParams) -> None:
+    """Raise UndecodableError if a chunk doesn't end with the end of a record."""
+    try:
+        _protocol.check_whole(records, params)
+    except RecordsError as error:
+        raise UndecodableError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class BitEstimates:
+    """Estimated share of clients whose true Bloom filter has each bit set.
+
+    Attributes
+    ----------
+    rate : float64 array, shape (m, k)
+        Unbiased; may fall outside [0, 1]. Zero in cohorts without reports.
+    reports : float64 array, shape (m, 1)
+        N_c, the number of reports behind each row.
+    collected : float
+        Of how many reports shares are asked for: these, or all of which these are a random part.
+    """
+
+    rate: FloatArray
+    reports: FloatArray
+    collected: float
+
+    @property
+    def informative(self) -> int:
+        """Number of (cohort, bit) pairs that any report contains."""
+        return int(np.count_nonzero(self.reports)) * int(self.rate.shape[1])
+
+
+def estimate_bits(
+    counts: CohortCounts, params: RapporParams, collected: int | None = None
+) -> BitEstimates:
+    """Invert the two randomized responses (Erlingsson et al. 2014, section 4).
+
+    Parameters
+    ----------
+    counts : CohortCounts
+    params : RapporParams
+    collected : int, optional
+        Of how many reports these are a random part, if they aren't all.
+
+    Raises
+    ------
+    UndecodableError
+        If there are no reports, or the counts have another shape than the parameters say.
+    """
+    if counts.bits.shape != (params.m, params.k) or counts.reports.shape != (params.m,):
+        raise UndecodableError(
+            f"counts of shape {counts.reports.shape} and {counts.bits.shape}: must be "
+            f"{(params.m,)} and {(params.m, params.k)}"
+        )
+    if counts.total == 0:
+        raise UndecodableError("no reports: nothing to decode")
+    n_reports = counts.reports[:, None].astype(np.float64)
+    slope = params.q_star - params.p_star
+    observed = counts.bits / np.maximum(n_reports, 1)
+    rate = np.where(n_reports > 0, (observed - params.p_star) / slope, 0.0)
+    return BitEstimates(rate, n_reports, float(collected or counts.total))
+
+
+def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:
+    """Return r(1 - r) / (q* - p*)^2: the variance of a rate that one report would give.
+
+    Parameters
+    ----------
+    rate : float64 array
+        True rates; clipped into [0, 1]. r is the reported rate p* + (q* - p*) rate.
+    """
+    slope = params.q_star - params.p_star
+    reported = params.p_star + slope * np.clip(rate, 0.0, 1.0)
+    return np.asarray(reported * (1 - reported) / slope**2)

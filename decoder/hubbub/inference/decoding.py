@@ -1,0 +1,371 @@
+"""The whole decoding: counts and candidates in, one row a candidate and a summary out.
+
+bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> constrained
+shares.
+Deterministic: the same input gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.candidates import Candidates, hashed
+from hubbub.inference.counts import CohortCounts, estimate_bits
+from hubbub.inference.errors import CandidateError
+from hubbub.inference.regression.estimates import constrained_shares, total_share
+from hubbub.inference.regression.model import Fit
+from hubbub.inference.regression.search import Search, SearchResult
+from hubbub.inference.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
+from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguishable
+from hubbub.inference.testing.hash_null import HashNull
+from hubbub.inference.testing.intervals import reported_intervals
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.inference.testing.totals import selection_bias
+from hubbub.protocol.params import RapporParams
+
+POWER = 0.9
+LEAST_SQUARES, LIKELIHOOD = "least squares", "likelihood"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a reader must know in addition to the rows.
+
+    Attributes
+    ----------
+    detected : int
+        Groups of candidates that set the same bits count once.
+    indistinguishable : int
+        Candidates that set the same bits as another one and so can't be told apart.
+    method, method_reason : str
+        "least squares" or "likelihood", and why.
+    settled : bool
+        Whether the search for the model came to an end: what is in it is what is detected.
+    duality_gap : float
+        By how much the log-likelihood may fall short of its maximum; nan for least squares.
+    detection_limit : float
+        Share of the population that is detected with probability 0.9.
+    unknown_share, unknown_std_error : float
+        Share of reports whose string isn't among the detected; allows for these having been
+        selected.
+    unlisted_share, unlisted_std_error : float
+        Share of reports whose string isn't among the candidates; nan where the data don't determine
+        all of their shares.
+    forged_share, forgery_shift : float
+        If such a share of the reports were forged, how far an estimated share could move by it.
+    """
+
+    reports: int
+    cohorts: int
+    empty_cohorts: int
+    candidates: int
+    detected: int
+    indistinguishable: int
+    alpha: float
+    correction: Correction
+    method: str
+    method_reason: str
+    settled: bool
+    duality_gap: float
+    epsilon_permanent: float
+    epsilon_report: float
+    detection_limit: float
+    unknown_share: float
+    unknown_std_error: float
+    unlisted_share: float
+    unlisted_std_error: float
+    forged_share: float
+    forgery_shift: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """How well the model fits, row by row.
+
+    Attributes
+    ----------
+    reports : int64 array, shape (m,)
+        Reports of each cohort.
+    observed, fitted : float64 array, shape (m, k)
+        Estimated share of clients whose true bit is set, and what the model says.
+    std_error : float64 array, shape (m, k)
+        Of the observed, the excess included; nan in cohorts without reports.
+    excess_deviation : float
+        tau, the standard deviation of what unlisted strings add to a row.
+    """
+
+    reports: IntArray
+    observed: FloatArray
+    fitted: FloatArray
+    std_error: FloatArray
+    excess_deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Estimates of all candidates, in the order given; nan where the data don't determine them.
+
+    Attributes
+    ----------
+    candidates : sequence of str, length n
+    share, std_error : float64 array, shape (n,)
+        Share of the collected reports and its standard error.
+    low, high : float64 array, shape (n,)
+        95% confidence interval of the share. Of detected candidates it holds given that they were
+        detected; of others it is unclipped, so below 0 for most absent strings.
+    p_value, q_value : float64 array, shape (n,)
+        Against "this string is absent"; q is corrected for the number of candidates.
+    detected : bool array, shape (n,)
+        q_value <= alpha.
+    constrained_share : float64 array, shape (n,)
+        Shares of the detected under the constraint that none is negative and all, with the unknown
+        mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
+    same_bits : CollisionGroups
+        Candidates that can't be told from an earlier one. Of each group all have the numbers of
+        the first, which are those of the group; its constrained share is the first one's alone.
+    allowance : float
+        By which q-values were raised because the model was searched for in the same reports.
+    p_value_counts : int64 array, shape (20,), optional
+        How many of all candidates have a p-value in each twentieth of 0 to 1, if only some are
+        here: those that were detected in a list that was screened.
+    """
+
+    candidates: Sequence[str]
+    share: FloatArray
+    std_error: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p_value: FloatArray
+    q_value: FloatArray
+    detected: BoolArray
+    constrained_share: FloatArray
+    same_bits: CollisionGroups
+    summary: Summary
+    diagnostics: Diagnostics
+    allowance: float = 1.0
+    p_value_counts: IntArray | None = None
+
+    def distinct(self) -> Decoding:
+        """Return the decoding of the first candidate of each group alone."""
+        rows = self.same_bits.others(len(self.candidates))
+        return replace(
+            self._rows(rows),
+            candidates=[self.candidates[row] for row in rows.tolist()],
+            same_bits=NO_GROUPS,
+            summary=replace(self.summary, candidates=len(rows), indistinguishable=0),
+        )
+
+    def with_groups(self, candidates: Sequence[str], same_bits: CollisionGroups) -> Decoding:
+        """Return the decoding of all candidates from one of the first of each group."""
+        places = np.empty(len(candidates), dtype=np.int64)
+        places[same_bits.others(len(candidates))] = np.arange(len(self.candidates))
+        places[same_bits.rows] = places[same_bits.first]
+        everyone = replace(
+            self._rows(places),
+            candidates=candidates,
+            same_bits=same_bits,
+            summary=replace(
+                self.summary,
+                candidates=len(candidates),
+                indistinguishable=same_bits.candidates,
+            ),
+        )
+        everyone.constrained_share[same_bits.rows] = 0.0
+        return everyone
+
+    def only(self, rows: IntArray) -> Decoding:
+        """Return some rows, in ascending order; the summary stays that of all."""
+        same, place = self.same_bits, np.full(len(self.candidates), -1)
+        place[rows] = np.arange(len(rows))
+        both = (place[same.rows] >= 0) & (place[same.first] >= 0)
+        return replace(
+            self._rows(rows),
+            candidates=[self.candidates[row] for row in rows.tolist()],
+            same_bits=CollisionGroups(place[same.rows[both]], place[same.first[both]]),
+        )
+
+    def firsts(self, marked: BoolArray) -> IntArray:
+        """Return the marked candidates (an array to write into), one a group."""
+        marked[self.same_bits.rows] = False
+        return np.flatnonzero(marked)
+
+    def largest_detected(self) -> IntArray:
+        """Return the detected candidates, one a group, the largest share first."""
+        found = self.firsts(self.detected.copy())
+        return np.asarray(found[np.argsort(-self.share[found], kind="stable")])
+
+    def _rows(self, rows: IntArray) -> Decoding:
+        names = ("share", "std_error", "low", "high", "p_value", "q_value", "detected",
+                 "constrained_share")  # fmt: skip
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+
+def decode(
+    counts: CohortCounts,
+    params: RapporParams,
+    candidates: Sequence[str] | Candidates,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+    weights: FloatArray | None = None,
+    collected: int | None = None,
+) -> Decoding:
+    """Find which candidates are present, and how often.
+
+    Parameters
+    ----------
+    params : RapporParams
+        With which the reports were made.
+    candidates : sequence of str, or Candidates
+        Distinct strings, at least one; hashed as hubbub's clients do if their positions aren't
+        given.
+    alpha : float
+        Level of the correction's error rate, in (0, 1).
+    weights : float64 array, shape (n,), optional
+        How much was expected of each candidate before these reports were seen, above 0.
+    collected : int, optional
+        Of how many reports these are a random part, if they aren't all; shares are of those.
+
+    Raises
+    ------
+    CandidateError
+        If there is no candidate, one occurs twice, or one can't be a client's value.
+    UndecodableError
+        If there are no reports or the counts don't fit the parameters.
+    ValueError
+        If alpha isn't in (0, 1).
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
+    if not candidates:
+        raise CandidateError("candidates: must be at least one string, each once")
+    listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
+    listed.check(params)
+    bits = estimate_bits(counts, params, collected)
+    same_bits = indistinguishable(listed, counts.reports > 0)
+    grouped = len(same_bits.rows) > 0
+    rows = same_bits.others(len(listed))
+    distinct = listed.take(rows) if grouped else listed
+    log_weights = None
+    if weights is not None:
+        of_groups = weights.copy()
+        np.add.at(of_groups, same_bits.first, weights[same_bits.rows])
+        log_weights = np.log(of_groups[rows] / of_groups[rows].mean())
+    search = Search(
+        bits, distinct, params, float(np.log(alpha)), correction, log_weights=log_weights
+    )
+    # The digits that sums of many threads end in depend on how many there are.
+    with threadpool_limits(1):
+        found = search.run()
+        decoding = decoding_of(found, counts, alpha, correction, search.of_detected)
+    return decoding.with_groups(listed.strings, same_bits) if grouped else decoding
+
+
+def decoding_of(
+    found: SearchResult,
+    counts: CohortCounts,
+    alpha: float,
+    correction: Correction,
+    of_detected: Callable[[SearchResult, BoolArray], Fit],
+) -> Decoding:
+    """Return what a search has found: of all candidates that it has figures of.
+
+    Parameters
+    ----------
+    of_detected : callable
+        Returns the model by which the detected's constrained shares are fitted.
+    """
+    detected, candidates, bits = found.detected, found.tests.candidates, found.tests.bits
+    params = found.tests.params
+    estimates, tests = found.reported()
+    chosen = np.flatnonzero(detected)
+    # The distribution of an absent string's score, no row's part bounded.
+    noise = HashNull(found.fit.scores.reshape(bits.rate.shape), params.h)
+    low, high = reported_intervals(
+        estimates.share,
+        estimates.std_error,
+        chosen,
+        tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
+        noise,
+    )
+    constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
+    if len(chosen):
+        selected, shares = constrained_shares(of_detected(found, detected))
+        constrained[selected] = shares
+    fit, rate = found.fit, bits.rate
+    variance = np.full(len(fit.weights), np.nan)
+    np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
+    return Decoding(
+        candidates=candidates.strings,
+        share=estimates.share,
+        std_error=estimates.std_error,
+        low=low,
+        high=high,
+        p_value=np.exp(found.log_p),
+        q_value=np.exp(found.log_q),
+        detected=detected,
+        constrained_share=np.where(detected, constrained, 0.0),
+        same_bits=NO_GROUPS,
+        summary=_summary(found, noise, counts, alpha, correction),
+        diagnostics=Diagnostics(
+            reports=counts.reports,
+            observed=rate,
+            fitted=rate - fit.residuals.reshape(rate.shape),
+            std_error=np.sqrt(variance).reshape(rate.shape),
+            excess_deviation=float(np.sqrt(fit.excess_variance)),
+        ),
+        allowance=found.allowance,
+    )
+
+
+def _summary(
+    found: SearchResult,
+    noise: HashNull,
+    counts: CohortCounts,
+    alpha: float,
+    correction: Correction,
+) -> Summary:
+    params, bits, fit, estimates = found.tests.params, found.tests.bits, found.fit, found.estimates
+    n, detected = found.listed, found.detected
+    total, total_error = total_share(fit, estimates, bits, params, np.flatnonzero(detected))
+    bias, added = selection_bias(
+        estimates.share,
+        estimates.std_error,
+        found.log_p,
+        detected,
+        found.log_cutoffs,
+        found.n_tests,
+        estimates.typical_error,
+    )
+    listed, listed_error = np.nan, np.nan
+    if len(fit.selected) == n and not fit.penalties.any():
+        listed, listed_error = total_share(fit, estimates, bits, params, np.arange(n))
+    limit = limit_of_detection(estimates, noise, params, counts.total, alpha / n, POWER)
+    return Summary(
+        reports=int(bits.collected),
+        cohorts=params.m,
+        empty_cohorts=int(np.count_nonzero(counts.reports == 0)),
+        candidates=n,
+        detected=int(detected.sum()),
+        indistinguishable=0,
+        alpha=alpha,
+        correction=correction,
+        method=LEAST_SQUARES,
+        method_reason="from bit counts",
+        settled=found.settled,
+        duality_gap=float("nan"),
+        epsilon_permanent=params.epsilon_permanent,
+        epsilon_report=params.epsilon_report,
+        detection_limit=limit,
+        unknown_share=1.0 - (total - bias),
+        unknown_std_error=float(np.hypot(total_error, np.sqrt(added))),
+        unlisted_share=1.0 - listed,
+        unlisted_std_error=listed_error,
+        forged_share=FORGED_SHARE,
+        forgery_shift=largest_shift(fit, bits, params, FORGED_SHARE),
+    )

@@ -1,0 +1,179 @@
+"""Counts of a joint metric -> its cells, and what its table says.
+
+Cells with a bit each are estimated as categories are, hashed ones decoded as strings are; from the
+table on, both are the same. Deterministic: the same counts give the same result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates, decode_categories
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.decoding import Decoding
+from hubbub.inference.joint.analysis import TableAnalysis, analyse_table
+from hubbub.inference.joint.hashed import decode_tuples, tuple_candidates
+from hubbub.inference.joint.one_hot import one_hot_estimates
+from hubbub.inference.joint.table import FieldLabels, JointEstimates
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.metric_types.joint import JointType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
+
+
+class Cells(NamedTuple):
+    """Estimates and tests of all n cells, the last field's values changing fastest.
+
+    Attributes
+    ----------
+    share, std_error, low, high : float64 array, shape (n,)
+    refit : float64 array, shape (n,)
+        At least 0 and nearer to the truth on the whole, but biased; for plotting and adding up.
+    p_value, q_value : float64 array, shape (n,)
+    detected : bool array, shape (n,)
+    """
+
+    share: FloatArray
+    std_error: FloatArray
+    low: FloatArray
+    high: FloatArray
+    refit: FloatArray
+    p_value: FloatArray
+    q_value: FloatArray
+    detected: BoolArray
+
+
+class Summed(Protocol):
+    """What every summary of a decoding says."""
+
+    @property
+    def reports(self) -> int:
+        """How many reports were decoded."""
+
+    @property
+    def detected(self) -> int:
+        """How many cells were detected."""
+
+    @property
+    def alpha(self) -> float:
+        """Level of the correction's error rate."""
+
+    @property
+    def epsilon_permanent(self) -> float:
+        """Bound on what all reports of one value reveal."""
+
+    @property
+    def epsilon_report(self) -> float:
+        """Bound on what a single report reveals."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointDecoding:
+    """Which values of fields go together.
+
+    Attributes
+    ----------
+    fields : tuple of FieldLabels
+        All values; of string fields, the candidates.
+    summary
+        What a reader must know in addition: of the decoding of cells as categories, or strings.
+    table : TableAnalysis, optional
+        Of the common values; None if too few are known.
+    rows : int64 array, shape (t,)
+        Which cells the table's are.
+    source : CategoryDecoding or Decoding, optional
+        Of the cells by their numbers, if there is one.
+    known_rates : KnownRates, optional
+        Of cells with a bit each.
+    """
+
+    fields: tuple[FieldLabels, ...]
+    cells: Cells
+    summary: Summed
+    table: TableAnalysis | None
+    rows: IntArray
+    source: CategoryDecoding | Decoding | None = None
+    known_rates: KnownRates | None = None
+
+    @property
+    def n_reports(self) -> int:
+        """How many reports were decoded."""
+        return self.summary.reports
+
+
+def decode_joint(
+    counts: CohortCounts,
+    metric: Metric,
+    fields: tuple[FieldLabels, ...],
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+) -> JointDecoding:
+    """Estimate how often each combination of values occurs, and what goes together.
+
+    Parameters
+    ----------
+    metric : Metric
+        Of type joint.
+    fields : tuple of FieldLabels
+        Names and values of its fields; of string fields, candidates in their normal form.
+    alpha : float
+        Level of the correction's error rate, in (0, 1).
+
+    Raises
+    ------
+    CandidateError, UndecodableError, ValueError
+        As `decode_categories` and `decode`.
+    """
+    metric_type = metric.type
+    if not isinstance(metric_type, JointType):
+        raise ValueError(f"metrics.{metric.name}.type = {metric_type.name!r}: must be 'joint'")
+    if metric_type.hashed:
+        candidates = tuple_candidates(metric_type, fields, metric.params)
+        listed = tuple(not isinstance(own.type, StringType) for own in metric_type.fields)
+        decoding, found = decode_tuples(
+            counts, metric.params, candidates, fields, listed, alpha=alpha, correction=correction
+        )
+        return _of_tuples(fields, decoding, found)
+    one_hot = decode_categories(counts, metric, alpha=alpha, correction=correction)
+    estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, metric.params)
+    table = analyse_table(estimates)
+    cells = Cells(
+        share=estimates.unbiased,
+        std_error=estimates.std_error,
+        low=one_hot.interval.low,
+        high=one_hot.interval.high,
+        refit=table.refit,
+        p_value=np.exp(one_hot.estimates.log_p_value),
+        q_value=one_hot.q_value,
+        detected=one_hot.detected,
+    )
+    rows = np.arange(len(cells.share))
+    return JointDecoding(fields, cells, one_hot.summary, table, rows, one_hot, one_hot.known_rates)
+
+
+def _of_tuples(
+    fields: tuple[FieldLabels, ...],
+    decoding: Decoding,
+    found: tuple[JointEstimates, IntArray] | None,
+) -> JointDecoding:
+    table, rows, refit = None, np.empty(0, dtype=np.int64), decoding.constrained_share
+    if found:
+        estimates, rows = found
+        table, refit = analyse_table(estimates), refit.copy()
+        refit[rows] = table.refit
+    cells = Cells(
+        share=decoding.share,
+        std_error=decoding.std_error,
+        low=decoding.low,
+        high=decoding.high,
+        refit=refit,
+        p_value=decoding.p_value,
+        q_value=decoding.q_value,
+        detected=decoding.detected,
+    )
+    return JointDecoding(fields, cells, decoding.summary, table, rows, decoding)

@@ -1,0 +1,207 @@
+"""Counts of a joint metric whose tuples are hashed -> decoded tuples, and the table of common ones.
+
+Every combination of the fields' values is a candidate, and they are decoded as strings are. The
+table is made of values that occur in detected tuples; its cells are fitted together, detected or
+not, so that rows and columns can be added up. Invariant: all detected tuples are in that model, and
+values that are only just there, which came out high to be there at all, aren't in the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from scipy import sparse
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.candidates import Candidates, hash_words, make_design, of_words
+from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
+from hubbub.inference.regression.estimates import estimate_all, pair_probability
+from hubbub.inference.regression.model import Fit, fit_selected, unknown_column
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.metric_types.joint import JointType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.params import RapporParams
+
+LEAST_Z = 6.0
+"""Standard errors that the share of a field's value must be above 0 to be in the table."""
+
+_WORK = 1e10
+_ROWS_A_CELL = 3
+_LEAST_DISPERSION = 0.1
+
+
+def tuple_candidates(
+    metric_type: JointType, fields: tuple[FieldLabels, ...], params: RapporParams
+) -> Candidates:
+    """Return all combinations of the fields' values, the last field's changing fastest.
+
+    Parameters
+    ----------
+    fields : tuple of FieldLabels
+        Of string fields, the candidates in their normal form; of others all values in order.
+    """
+    parts: list[Sequence[int | str]] = [
+        field.labels if isinstance(own.type, StringType) else range(len(field.labels))
+        for field, own in zip(fields, metric_type.fields, strict=True)
+    ]
+    words = hash_words([metric_type.tuple_bytes(each) for each in itertools.product(*parts)])
+    names = [", ".join(each) for each in itertools.product(*(field.labels for field in fields))]
+    return of_words(names, words, params)
+
+
+def decode_tuples(
+    counts: CohortCounts,
+    params: RapporParams,
+    candidates: Candidates,
+    fields: tuple[FieldLabels, ...],
+    listed: tuple[bool, ...],
+    *,
+    alpha: float,
+    correction: Correction,
+) -> tuple[Decoding, tuple[JointEstimates, IntArray] | None]:
+    """Decode all tuples; also return the table of common values, and which tuples its cells are.
+
+    Parameters
+    ----------
+    candidates : Candidates
+        As `tuple_candidates` returns them.
+    listed : tuple of bool
+        Whether all values of a field are known, so that there are no others.
+
+    Raises
+    ------
+    CandidateError, UndecodableError, ValueError
+        As `decode`.
+    """
+    decoding = decode(counts, params, candidates, alpha=alpha, correction=correction)
+    shape = tuple(len(field.labels) for field in fields)
+    n_rows = int(np.count_nonzero(counts.reports)) * params.k
+    room = min(n_rows // _ROWS_A_CELL, int(np.sqrt(_WORK / max(n_rows, 1))))
+    values = _table_values(decoding, shape, listed, room)
+    if values is None:
+        return decoding, None
+    rows = _rows_of(values, shape)
+    detected = np.flatnonzero(decoding.detected)
+    fitted = np.setdiff1d(np.union1d(rows, detected), decoding.same_bits.rows)
+    chosen = candidates.take(fitted)
+    bits = estimate_bits(counts, params)
+    design = make_design(chosen.positions(slice(None)), params)
+    fit = fit_selected(bits, design, np.arange(len(fitted)), params)
+    members = fitted[fit.selected]
+    if not np.isin(rows, members).all():  # some cells can't be told apart
+        return decoding, None
+    places = 1 + np.searchsorted(members, rows)
+    covariance = _covariance(fit, bits, params, places)
+    dispersion = estimate_all(fit, chosen, bits, params, roughly=True).dispersion
+    covariance *= max(dispersion, _LEAST_DISPERSION)
+    unbiased = fit.coefficients[places]
+    kept = _well_known(unbiased, covariance, values, listed)
+    if kept is None:
+        return decoding, None
+    within = _rows_of(kept, tuple(map(len, values)))
+    covariance = covariance[np.ix_(within, within)]
+    labels = tuple(
+        FieldLabels(field.name, tuple(field.labels[i] for i in own[few].tolist()))
+        for field, own, few in zip(fields, values, kept, strict=True)
+    )
+    table = JointEstimates(labels, unbiased[within], covariance, normal_draws(covariance))
+    return decoding, (table, rows[within])
+
+
+def _table_values(
+    decoding: Decoding,
+    shape: tuple[int, ...],
+    listed: tuple[bool, ...],
+    room: int,
+) -> list[IntArray] | None:
+    """Return which values of each field the table is made of; None if they make no table.
+
+    They are those of detected tuples, the strongest first, as long as there is room; of fields
+    whose values are all listed they are all, if with them two values of each other field fit in.
+    """
+    strongest = decoding.largest_detected()
+    places = np.array(np.unravel_index(strongest, shape))
+    whole = np.array(listed)
+    least = prod(np.where(whole, shape, 2).tolist())
+    if whole.all() or least > room:
+        whole[:] = False
+    while True:
+        values = [
+            np.arange(n) if every else np.unique(place)
+            for n, every, place in zip(shape, whole, places, strict=True)
+        ]
+        if min(map(len, values)) < 2:
+            return None
+        if prod(map(len, values)) <= room:
+            return values
+        places = places[:, : places.shape[1] * 9 // 10]
+
+
+def _rows_of(values: list[IntArray], shape: tuple[int, ...]) -> IntArray:
+    """Return the rows of the tuples of some values, ascending."""
+    grid = np.meshgrid(*values, indexing="ij")
+    return np.ravel_multi_index([axis.ravel() for axis in grid], shape)
+
+
+def _well_known(
+    unbiased: FloatArray,
+    covariance: FloatArray,
+    values: list[IntArray],
+    listed: tuple[bool, ...],
+) -> list[IntArray] | None:
+    """Return the values whose shares are well above 0, or that are all there are, by their places.
+
+    None if they make no table.
+    """
+    shape = tuple(map(len, values))
+    cells, twice = unbiased.reshape(shape), covariance.reshape(*shape, *shape)
+    kept = []
+    for axis in range(len(shape)):
+        others = tuple(a for a in range(len(shape)) if a != axis)
+        variance = np.diagonal(twice.sum(axis=(*others, *(len(shape) + a for a in others))))
+        known = cells.sum(axis=others) > LEAST_Z * np.sqrt(variance)
+        kept.append(np.flatnonzero(known | listed[axis]))
+    return kept if min(map(len, kept)) >= 2 else None
+
+
+def _covariance(fit: Fit, bits: BitEstimates, params: RapporParams, places: IntArray) -> FloatArray:
+    """Return the covariance of some coefficients, as estimates of the population's shares.
+
+    Parameters
+    ----------
+    places : int64 array, shape (n,)
+        In the coefficients.
+
+    Returns
+    -------
+    float64 array, shape (n, n)
+
+    Notes
+    -----
+    The coefficients are L y, L = C B W. Rates of different cohorts are independent; in one of N
+    reports the true bits have the covariance P - t t', with P the chances that two bits are set
+    together and t = diag P, noise adds to the diagonal, and so does the excess variance tau^2.
+    """
+    k = params.k
+    shares = np.maximum(fit.coefficients[1:], 0.0)
+    shares /= max(1.0, float(shares.sum()))
+    unknown, single = 1.0 - float(shares.sum()), unknown_column(params)
+    by_row, combinations = sparse.csc_array(fit.basis), fit.covariance[places]
+    covariance = np.zeros((len(places), len(places)))
+    for cohort in np.flatnonzero(bits.reports.ravel() > 0).tolist():
+        rows = slice(cohort * k, (cohort + 1) * k)
+        columns = by_row[:, rows].toarray()
+        own, influence = columns[1:], combinations @ columns * fit.weights[rows]
+        together = (own.T * shares) @ own + unknown * pair_probability(params)
+        rate = shares @ own + unknown * single
+        together -= np.outer(rate, rate)
+        np.fill_diagonal(together, variance_of_one(rate, params))
+        together /= float(bits.reports[cohort, 0])
+        together[np.diag_indices(k)] += fit.excess_variance
+        covariance += influence @ together @ influence.T
+    return covariance

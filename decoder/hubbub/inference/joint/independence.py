@@ -1,0 +1,211 @@
+"""A table -> how far it is from independent fields: residuals, a test, Cramer's V.
+
+The test's distribution is found by drawing: estimates of an independent table with these margins go
+through the same computation. So it is calibrated whatever the noise, and however many cells there
+are. Cramer's V is estimated without the noise's own part, which would otherwise be most of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse, special
+
+from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
+from hubbub.inference.categories.shares import share_interval
+from hubbub.inference.joint.shrinkage import product_of
+from hubbub.inference.joint.table import JointEstimates
+from hubbub.inference.testing.multiple_testing import Correction, log_q_values
+
+DRAWS = 499
+"""Of the independent table, so that the least p-value is 1 / 500."""
+
+_SEED = 20_140_815
+_WELL_KNOWN_Z = 8.0
+_LEAST = 1e-6
+
+
+class Residuals(NamedTuple):
+    """How much larger cells are than if fields were independent.
+
+    Attributes
+    ----------
+    expected : float64 array, shape (n,)
+        Products of the margins.
+    residual, std_error : float64 array, shape (n,)
+        Estimated share less that, and its standard error.
+    q_value : float64 array, shape (n,)
+        Of "it is as if they were independent", two-sided, corrected for the number of cells (BH).
+    """
+
+    expected: FloatArray
+    residual: FloatArray
+    std_error: FloatArray
+    q_value: FloatArray
+
+
+def residuals(estimates: JointEstimates) -> Residuals:
+    """Return the departures of all cells from independence.
+
+    Notes
+    -----
+    A residual is r = y - s^(1-d) prod_f m_f for a cell y, the d margins m_f of its values, and the
+    total s. To first order its variance is that of y - sum_f c_f m_f, with c_f the product of the
+    other margins; the total's own error, 0 where all values are listed, is left out.
+    """
+    shape, axes = estimates.shape, range(len(estimates.shape))
+    margins = [estimates.margin(axis) for axis in axes]
+    places = [values.ravel() for values in np.indices(shape)]
+    own = [margins[axis].unbiased[places[axis]] for axis in axes]
+    scale = estimates.total ** (1 - len(shape))
+    expected = scale * np.prod(own, axis=0)
+    slopes = [scale * np.prod([own[g] for g in axes if g != f], axis=0) for f in axes]
+    variance = np.diagonal(estimates.covariance).copy()
+    for f in axes:
+        variance += slopes[f] ** 2 * np.diagonal(margins[f].covariance)[places[f]]
+        variance -= 2 * slopes[f] * estimates.covariance_with(f)
+    for f, g in itertools.combinations(axes, 2):
+        covariance = estimates.margin(f, g).covariance
+        twice = covariance.reshape(shape[f], shape[g], shape[f], shape[g])
+        between = np.einsum("ijkl->il", twice)
+        variance += 2 * slopes[f] * slopes[g] * between[places[f], places[g]]
+    least = _LEAST * np.diagonal(estimates.covariance)
+    error = np.sqrt(np.maximum(variance, least))
+    residual = estimates.unbiased - expected
+    log_p = np.log(2.0) + special.log_ndtr(-np.abs(residual) / error)
+    return Residuals(expected, residual, error, np.exp(log_q_values(log_p, Correction.BH)))
+
+
+@dataclass(frozen=True, slots=True)
+class Independence:
+    """Whether some fields are independent, and how strongly two go together.
+
+    Attributes
+    ----------
+    fields : tuple of str
+    p_value : float
+        Of "they are independent"; at least 1 / (draws + 1).
+    draws : int
+    cramers_v, v_low, v_high : float
+        Of two fields, from 0 (independent) to 1, with a 95% interval; nan of three, and where too
+        few values are known well.
+    v_values : tuple of int
+        How many values of each field it is of: rare ones, which hardly tell, count as one.
+    """
+
+    fields: tuple[str, ...]
+    p_value: float
+    draws: int
+    cramers_v: float
+    v_low: float
+    v_high: float
+    v_values: tuple[int, ...]
+
+
+def assess_independence(estimates: JointEstimates, draws: int = DRAWS) -> Independence:
+    """Test whether all fields of a table are independent of each other.
+
+    Notes
+    -----
+    T = sum p_ij (y_ij - p_ij)^2 with p the product of the margins: residuals count where clients
+    are expected. Margins are unbiased ones, though some may be below 0: cut off at 0 they would
+    hold more of their noise in draws than in estimates, and .07 would be rejected at .05. The
+    p-value is (1 + #{T* >= T}) / (1 + draws), over draws of an independent table with the margins'
+    constrained shares. They come from a fixed seed, so that the same reports give the same
+    result.
+    """
+    shares = [estimates.margin(axis).constrained() for axis in range(len(estimates.shape))]
+    null = product_of(shares, float(shares[0].sum())).ravel()
+    drawn = estimates.draw(null, np.random.default_rng(_SEED), draws)
+    found, *others = _statistics(np.vstack([estimates.unbiased, drawn]), estimates.shape)
+    p_value = (1 + sum(other >= found for other in others)) / (1 + draws)
+    strength: tuple[float, float, float, tuple[int, ...]] = (np.nan, np.nan, np.nan, ())
+    if len(shares) == 2:
+        strength = cramers_v(estimates)
+    return Independence(tuple(f.name for f in estimates.fields), p_value, draws, *strength)
+
+
+def _statistics(tables: FloatArray, shape: tuple[int, ...]) -> list[float]:
+    """Return T of each of some tables, scaled to a total of 1."""
+    found = []
+    for cells in tables:
+        table = cells.reshape(shape) / max(float(cells.sum()), _LEAST)
+        margins = [
+            table.sum(axis=tuple(a for a in range(len(shape)) if a != axis))
+            for axis in range(len(shape))
+        ]
+        product = product_of(margins, 1.0)
+        found.append(float((product * (table - product) ** 2).sum()))
+    return found
+
+
+def cramers_v(pair: JointEstimates) -> tuple[float, float, float, tuple[int, ...]]:
+    """Return Cramer's V of two fields, its 95% interval, and how many values it is of.
+
+    Values whose share isn't at least 8 standard errors are put together.
+
+    Notes
+    -----
+    V^2 = phi^2 / (min(rows, columns) - 1), phi^2 = sum r_ij^2 / (a_i b_j) with residuals r. Squares
+    of estimates are too large by their variance, which is taken off. With g the gradient of phi^2
+    and W the diagonal of 1 / (a_i b_j), the variance is g' S g for covariance S, in which squares
+    of noise count once too often: less 2 tr((W S)^2), and at least that.
+    """
+    pooling = [_pooled(pair.margin(axis)) for axis in (0, 1)]
+    rows, columns = (len(groups) for groups in pooling)
+    if min(rows, columns) < 2:
+        return np.nan, np.nan, np.nan, (rows, columns)
+    groups = (sparse.csr_array(each.astype(np.float64)) for each in pooling)
+    both = SparseMatrix(sparse.kron(next(groups), next(groups)))
+    table = np.asarray(both @ pair.unbiased).reshape(rows, columns) / pair.total
+    covariance = _sandwich(both, pair.covariance) / pair.total**2
+    twice = covariance.reshape(rows, columns, rows, columns)
+    a, b = table.sum(axis=1), table.sum(axis=0)
+    product = np.outer(a, b)
+    variance = np.diagonal(covariance).reshape(rows, columns)
+    with_row = np.einsum("ijik->ij", twice)
+    with_column = np.einsum("ijkj->ij", twice)
+    of_rows, of_columns = with_row.sum(axis=1), with_column.sum(axis=0)
+    between = np.einsum("ijkl->il", twice)
+    noise = variance + b**2 * of_rows[:, None] + a[:, None] ** 2 * of_columns
+    noise += 2 * product * between - 2 * b * with_row - 2 * a[:, None] * with_column
+    phi_squared = float((((table - product) ** 2 - noise) / product).sum())
+    squares = table**2 - variance
+    gradient = 2 * table / product
+    gradient -= ((squares / b).sum(axis=1) / a**2)[:, None] + (squares / a[:, None]).sum(
+        axis=0
+    ) / b**2
+    flat, weight = gradient.ravel(), 1 / product.ravel()
+    least = 2 * float(weight @ covariance**2 @ weight)
+    error = np.sqrt(max(float(flat @ covariance @ flat) - least, 0.0) + least)
+    most = min(rows, columns) - 1
+    low, high = share_interval(np.array([phi_squared / most]), np.array([error / most]))
+    estimate = np.sqrt(np.clip(phi_squared / most, 0.0, 1.0))
+    return float(estimate), float(np.sqrt(low[0])), float(np.sqrt(high[0])), (rows, columns)
+
+
+def _pooled(margin: JointEstimates) -> BoolArray:
+    """Return which values are put together; shape (groups, values)."""
+    z = margin.unbiased / margin.std_error
+    order = np.argsort(-margin.unbiased, kind="stable")
+    known = order[z[order] >= _WELL_KNOWN_Z]
+    rest = np.setdiff1d(order, known)
+    groups = np.eye(len(order), dtype=np.bool_)[known]
+    if not len(rest):
+        return groups
+    others = np.isin(np.arange(len(order)), rest)
+    together = others.astype(np.float64)
+    error = np.sqrt(max(float(together @ margin.covariance @ together), 0.0))
+    if together @ margin.unbiased >= _WELL_KNOWN_Z * error:
+        return np.vstack([groups, others])
+    if len(groups):
+        groups[-1] |= others
+    return groups
+
+
+def _sandwich(matrix: SparseMatrix, covariance: FloatArray) -> FloatArray:
+    """Return M S M'."""
+    return np.asarray(matrix @ np.asarray(matrix @ covariance).T)

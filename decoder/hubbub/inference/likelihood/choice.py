@@ -1,0 +1,178 @@
+"""By which method strings are decoded: least squares on counts, or whole reports' likelihood.
+
+Whole reports are decoded where they gain something, at little cost: within seconds, or within about
+twice the time of least squares. Who wants more from them asks for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hubbub.inference.candidates import Candidates
+from hubbub.inference.decoding import Decoding
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.limits import MOST_MEMBERS, require_tabulable
+from hubbub.inference.packed import GROUPED_BITS, RawReports, ReportSpool
+from hubbub.protocol.params import RapporParams
+
+LEAST_GAIN = 0.05
+"""Least variance, as a share of the likelihood's, that counts must lose."""
+LONGEST = 5.0
+"""Seconds of one core that the likelihood may take at least, on such as it was timed on."""
+_MOST_RATIO = 2.0  # to least squares' seconds, if those are many
+# As `python -m evaluation.benchmarks.likelihood_cost` measures them (medians of three times).
+_SECONDS_PER_DENSITY = 2.6e-8
+_SECONDS_PER_REPORT = 1.3e-6
+_SECONDS_PER_TUPLE = 7e-7
+_SECONDS_PER_CANDIDATE = 1e-5  # of least squares
+ASKED_FOR = "as asked for"
+SCREENED = "a list in several files is tested by bit counts, so that it needn't fit in memory"
+ONLY_COUNTS = "there are bit counts only"
+TOO_LITTLE = "so few whole reports tell too little at these parameters"
+
+
+def variance_gain(params: RapporParams) -> float:
+    """Return how much larger variances from counts are than the likelihood's, for strings apart.
+
+    ((1 + c)^h - 1) / (h c) - 1 with c = (q* - p*)^2 / (p*(1 - p*)): the information of h bits taken
+    together over that of the bits one by one, where a string's share is small and its bits are its
+    own. In crowded filters the gain is larger: pairs of bits distinguish what single bits can't.
+    """
+    slope = params.q_star - params.p_star
+    contrast: float = slope * slope / (params.p_star * (1 - params.p_star))
+    together = math.expm1(params.h * math.log1p(contrast))
+    return float(together / (params.h * contrast) - 1)
+
+
+def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
+    """Return roughly how long the likelihood takes on one core; a long list may take thrice."""
+    densities, rows, tuples = cost_terms(params, n_reports, n_candidates)
+    seconds = densities * _SECONDS_PER_DENSITY + rows * _SECONDS_PER_REPORT
+    return seconds + tuples * _SECONDS_PER_TUPLE
+
+
+def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[int, int, float]:
+    """Return how many densities, reports and position tuples the likelihood goes over."""
+    rows = n_reports
+    if params.k <= GROUPED_BITS:
+        rows = min(n_reports, params.m << params.k)
+    components = 1 + min(n_candidates, MOST_MEMBERS)
+    return rows * components, rows, params.m * math.pow(params.k, params.h)
+
+
+def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[bool, str]:
+    """Return whether to decode whole reports, and why, in words."""
+    try:
+        require_tabulable(params)
+    except UndecodableError:
+        return False, "whole reports have too many sets of bits for the likelihood's tables"
+    gain, seconds = variance_gain(params), expected_seconds(params, n_reports, n_candidates)
+    if gain < LEAST_GAIN:
+        return False, f"whole reports would lower variances by {gain:.1%} only"
+    if seconds > max(LONGEST, _MOST_RATIO * _SECONDS_PER_CANDIDATE * n_candidates):
+        return False, (
+            f"whole reports would lower variances by {1 - 1 / (1 + gain):.0%} or more, but take "
+            f"about {seconds:,.0f} seconds (--method likelihood)"
+        )
+    return True, f"bit counts alone would have variances at least {gain:.0%} larger"
+
+
+class Method(enum.StrEnum):
+    """The method that the operator asked for."""
+
+    AUTO = "auto"
+    LIKELIHOOD = "likelihood"
+    REGRESSION = "regression"
+
+
+@dataclass(slots=True)
+class Choice:
+    """Decides, once it is known how many reports there are, and remembers why.
+
+    Attributes
+    ----------
+    reason : str
+        Why the method that was chosen was chosen.
+    """
+
+    method: Method
+    params: RapporParams
+    n_candidates: int
+    reason: str = ONLY_COUNTS
+
+    def spool_for(self, n_reports: int, counted_until: dt.date | None = None) -> ReportSpool | None:
+        """Return what keeps whole reports, or None if their counts are enough, or all there is.
+
+        Parameters
+        ----------
+        n_reports : int
+        counted_until : datetime.date, optional
+            The last day of which only counts are kept.
+
+        Raises
+        ------
+        UndecodableError
+            If the likelihood is asked for, but filters have too many sets of bits, or some reports
+            are only counted.
+        """
+        if counted_until and self.method is not Method.REGRESSION:
+            first_whole = counted_until + dt.timedelta(days=1)
+            what = f"of days up to {counted_until} only counts are kept"
+            if self.method is Method.LIKELIHOOD:
+                raise UndecodableError(
+                    f"--method likelihood needs whole reports, and {what}: decode from "
+                    f"{first_whole} on (--since {first_whole}), or leave --method out"
+                )
+            self.reason = f"{what}; there are whole reports from {first_whole} on"
+            return None
+        if self.method is Method.AUTO:
+            wanted, self.reason = is_worthwhile(self.params, n_reports, self.n_candidates)
+            return ReportSpool(self.params) if wanted else None
+        self.reason = ASKED_FOR
+        if self.method is Method.REGRESSION:
+            return None
+        require_tabulable(self.params)
+        return ReportSpool(self.params)
+
+    def complete(
+        self,
+        counted: Decoding,
+        reports: RawReports | None,
+        candidates: Candidates,
+        progress: Callable[[int, float], None],
+    ) -> Decoding:
+        """Return the decoding of the chosen method.
+
+        Parameters
+        ----------
+        counted : Decoding
+            By least squares.
+        reports : RawReports, optional
+            None if least squares was chosen.
+        progress : callable
+            Called with passes over the reports so far and the duality gap that is left.
+
+        Raises
+        ------
+        UndecodableError
+            If the likelihood is asked for, but the reports hold too little information.
+        """
+        if reports is not None:
+            from hubbub.inference.likelihood.decoding import (  # noqa: PLC0415 - counts need none
+                decode_reports,
+            )
+
+            reason = self.reason
+            try:
+                return decode_reports(
+                    reports, counted, candidates, reason=reason, progress=progress
+                )
+            except UndecodableError:
+                if self.method is not Method.AUTO:
+                    raise
+                self.reason = TOO_LITTLE
+        return replace(counted, summary=replace(counted.summary, method_reason=self.reason))

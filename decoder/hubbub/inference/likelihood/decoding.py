@@ -1,0 +1,302 @@
+"""Whole reports -> a `Decoding`, as bit counts give one, by joint maximum likelihood.
+
+counts' proposals -> most likely mixture -> estimates and tests of all candidates -> detected ones
+join the mixture -> again, until the detected stay the same -> constrained shares of the detected.
+It starts from a decoding of the same reports' counts, which only proposes: nothing of its p-values
+is used. Deterministic: the same reports and candidates give the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.candidates import Candidates
+from hubbub.inference.decoding import LIKELIHOOD, POWER, Decoding
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.inference import PARTS, Inference, infer
+from hubbub.inference.likelihood.limits import MOST_MEMBERS, require_tabulable
+from hubbub.inference.likelihood.maximum import TOLERANCE, Solution, best_among, maximise
+from hubbub.inference.likelihood.sums import Mixture, distinct_positions
+from hubbub.inference.packed import RawReports
+from hubbub.inference.parallel import cores
+from hubbub.inference.regression.model import unknown_column
+from hubbub.inference.regression.sensitivity import threshold_z
+from hubbub.inference.testing.intervals import reported_intervals
+from hubbub.inference.testing.multiple_testing import (
+    Correction,
+    counted_tests,
+    log_cutoff,
+    log_q_values,
+)
+from hubbub.inference.testing.totals import selection_bias
+from hubbub.protocol.params import RapporParams
+
+_LEAST_Z = 1.0
+_MAX_ROUNDS = 4
+_LEAST_START = 1e-3
+
+Progress = Callable[[int, float], None]
+"""Called after each pass over the reports, with passes so far and the gap that is left."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Likelihood:
+    """Estimates and tests of n candidates from whole reports.
+
+    Attributes
+    ----------
+    inference : Inference
+        Share, error and p-value of each.
+    log_q : float64 array, shape (n,)
+        ln of the p-value after correction.
+    n_tests : float
+        By how many tests p-values were corrected.
+    detected : bool array, shape (n,)
+    constrained_share : float64 array, shape (n,)
+        The most likely shares >= 0 of a mixture of the detected and the unknown; 0 elsewhere.
+    unknown_share, unknown_std_error : float
+        1 minus the sum of the detected shares, which are too high on average because they were
+        detected.
+    unlisted_share, unlisted_std_error : float
+        Share of reports with none of the candidates; nan unless all are in the mixture.
+    gap : float
+        By how much the log-likelihood of the larger of the two mixtures' gaps may be short of its
+        maximum.
+    passes : int
+        Over all reports, to find the maxima.
+    """
+
+    inference: Inference
+    log_q: FloatArray
+    n_tests: float
+    detected: BoolArray
+    constrained_share: FloatArray
+    unknown_share: float
+    unknown_std_error: float
+    unlisted_share: float
+    unlisted_std_error: float
+    gap: float
+    passes: int
+
+
+def fit_reports(
+    reports: RawReports,
+    proposals: Decoding,
+    candidates: Candidates,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+    tolerance: float = TOLERANCE,
+    threads: int | None = None,
+    progress: Progress = lambda _passes, _gap: None,
+) -> Likelihood:
+    """Find which candidates are present, and how often, from whole reports.
+
+    Parameters
+    ----------
+    proposals : Decoding
+        Of the same reports' counts and the same candidates, of which no two set the same bits.
+    alpha : float
+        Level of the correction's error rate.
+    tolerance : float
+        Log-likelihood that may be missing at the end.
+    threads : int, optional
+        All cores if not given; the result is the same.
+
+    Raises
+    ------
+    UndecodableError
+        If there are no reports or they hold too little information, the proposals are of other
+        candidates, or filters have too many sets of bits (see `require_tabulable`).
+    """
+    require_tabulable(reports.params)
+    if not reports.total or len(proposals.share) != len(candidates):
+        raise UndecodableError(
+            f"likelihood: {reports.total:,} reports, proposals for {len(proposals.share):,} of "
+            f"{len(candidates):,} candidates; expected reports, and proposals for all"
+        )
+    passes = 0
+
+    def passed(gap: float) -> None:
+        nonlocal passes
+        passes += 1
+        progress(passes, gap)
+
+    def solve(members: IntArray, shares: FloatArray) -> tuple[Mixture, Solution]:
+        positions = distinct_positions(candidates.positions(members), reports.params)
+        mixture = Mixture(reports, positions, threads or cores())
+        start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
+        start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
+        return mixture, maximise(
+            mixture.evaluate, reports.total, start, tolerance=tolerance, progress=passed
+        )
+
+    # Small systems of equations are solved by the hundred: threads of their own would only wait.
+    with threadpool_limits(1):
+        members, shares = propose(proposals), proposals.share
+        for _ in range(_MAX_ROUNDS):
+            mixture, solution = solve(members, shares[members])
+            found = infer(mixture, solution, members, candidates)
+            n_tests = counted_tests(found.log_p, correction, above_half=found.null.above_half())
+            log_q = log_q_values(found.log_p, correction, n_tests)
+            detected = log_q <= np.log(alpha)
+            wanted = np.union1d(members, np.flatnonzero(detected))
+            if len(wanted) == len(members):
+                break
+            members, shares = wanted, found.share
+        rows = np.flatnonzero(detected)
+        start, known = found.share.copy(), members[np.isin(members, rows)]
+        fitted = np.concatenate([[0], 1 + np.searchsorted(members, known)])
+        start[known] = best_among(solution, fitted)[1:]
+        _, constrained = solve(rows, start[rows])
+    constrained_share = np.zeros(len(candidates))
+    constrained_share[rows] = constrained.shares[1:]
+    inside = np.isin(rows, found.members)
+    chosen = 1 + np.searchsorted(found.members, rows[inside])
+    variance = float(found.covariance[np.ix_(chosen, chosen)].sum())
+    apart = float((found.std_error[rows[~inside]] ** 2).sum())
+    unlisted, unlisted_variance = np.nan, np.nan
+    if len(found.members) == len(candidates):
+        unlisted = 1.0 - float(found.share.sum())
+        unlisted_variance = float(found.covariance[1:, 1:].sum())
+    return Likelihood(
+        inference=found,
+        log_q=log_q,
+        n_tests=n_tests,
+        detected=detected,
+        constrained_share=constrained_share,
+        unknown_share=1.0 - float(found.share[rows].sum()),
+        unknown_std_error=float(np.sqrt(max(variance, 0.0) + apart)),
+        unlisted_share=unlisted,
+        unlisted_std_error=float(np.sqrt(np.maximum(unlisted_variance, 0.0))),
+        gap=max(solution.gap, constrained.gap),
+        passes=passes,
+    )
+
+
+def propose(decoding: Decoding) -> IntArray:
+    """Return the candidates that the mixture begins with, in ascending order.
+
+    All of them if they are few; otherwise those of which the counts have seen something, the
+    strongest first, and all that the counts detected.
+    """
+    known = ~np.isnan(decoding.share)
+    if np.count_nonzero(known) <= MOST_MEMBERS:
+        return np.flatnonzero(known)
+    z = np.where(known, decoding.share / decoding.std_error, -np.inf)
+    strongest = np.argsort(-z, kind="stable")[:MOST_MEMBERS]
+    return np.union1d(strongest[z[strongest] > _LEAST_Z], np.flatnonzero(decoding.detected & known))
+
+
+def decode_reports(
+    reports: RawReports,
+    counted: Decoding,
+    candidates: Candidates,
+    *,
+    reason: str,
+    threads: int | None = None,
+    progress: Progress = lambda _passes, _gap: None,
+) -> Decoding:
+    """Decode whole reports, from a decoding of their counts on; otherwise as `fit_reports`.
+
+    Parameters
+    ----------
+    counted : Decoding
+        Of the same reports' counts and candidates; its level and correction are kept.
+    reason : str
+        Why least squares wasn't used, for the summary.
+    """
+    if len(counted.same_bits.rows):
+        distinct = candidates.take(counted.same_bits.others(len(candidates)))
+        decoding = decode_reports(
+            reports, counted.distinct(), distinct, reason=reason, threads=threads, progress=progress
+        )
+        return decoding.with_groups(counted.candidates, counted.same_bits)
+    summary = counted.summary
+    found = fit_reports(
+        reports,
+        counted,
+        candidates,
+        alpha=summary.alpha,
+        correction=summary.correction,
+        threads=threads,
+        progress=progress,
+    )
+    estimates, chosen = found.inference, np.flatnonzero(found.detected)
+    cutoff = log_cutoff(
+        len(chosen), found.n_tests, float(np.log(summary.alpha)), summary.correction
+    )
+    low, high = reported_intervals(
+        estimates.share,
+        estimates.std_error,
+        chosen,
+        _thresholds(estimates, chosen, cutoff),
+        estimates.noise,
+    )
+    bias, added = selection_bias(
+        estimates.share, estimates.std_error, estimates.log_p, found.detected, cutoff, found.n_tests
+    )
+    # The share that a typical candidate needs to be detected with probability 0.9.
+    limit = np.nan
+    if not np.isnan(estimates.std_error).all():
+        level = summary.alpha / summary.candidates
+        z = threshold_z(estimates.null, level) + float(special.ndtri(POWER))
+        limit = z * float(np.nanmedian(estimates.std_error))
+    return replace(
+        counted,
+        share=estimates.share,
+        std_error=estimates.std_error,
+        low=low,
+        high=high,
+        p_value=np.exp(estimates.log_p),
+        q_value=np.exp(found.log_q),
+        detected=found.detected,
+        constrained_share=found.constrained_share,
+        summary=replace(
+            summary,
+            detected=int(found.detected.sum()),
+            method=LIKELIHOOD,
+            method_reason=reason,
+            duality_gap=found.gap,
+            detection_limit=limit,
+            settled=True,
+            unknown_share=found.unknown_share + bias,
+            unknown_std_error=float(np.hypot(found.unknown_std_error, np.sqrt(added))),
+            unlisted_share=found.unlisted_share,
+            unlisted_std_error=found.unlisted_std_error,
+        ),
+        allowance=1.0,
+        diagnostics=replace(
+            counted.diagnostics, fitted=fitted_rates(estimates, candidates, reports.params)
+        ),
+    )
+
+
+def fitted_rates(found: Inference, candidates: Candidates, params: RapporParams) -> FloatArray:
+    """Return the share of clients whose true bit is set, as the model says; shape (m, k)."""
+    rates = np.full((params.m, params.k), found.model_share[0] * unknown_column(params))
+    cohorts = np.arange(params.m)
+    for share, row in zip(found.model_share[1:], found.members, strict=True):
+        bits = np.zeros((params.m, params.k), dtype=np.bool_)
+        bits[cohorts[:, None], candidates.positions(slice(int(row), int(row) + 1))[0]] = True
+        rates[bits] += share
+    return rates
+
+
+def _thresholds(found: Inference, chosen: IntArray, cutoff: float) -> FloatArray:
+    """Return the shares at which the p-values of detected candidates would be the cutoff.
+
+    For members they are looked up; otherwise the root of -ln p is taken to grow with the share.
+    """
+    parts = np.sqrt(cutoff / np.minimum(found.log_p[chosen], cutoff))
+    places = np.searchsorted(found.members, chosen)
+    for i in np.flatnonzero(np.isin(chosen, found.members)):
+        log_p = np.minimum.accumulate(found.null.log_tails(found.by_part[places[i]]))
+        parts[i] = np.interp(-cutoff, -log_p, PARTS)
+    return np.asarray(found.share[chosen] * parts)

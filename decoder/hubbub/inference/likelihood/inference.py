@@ -1,0 +1,352 @@
+"""From the most likely mixture to an estimate, an error and a p-value of *every* candidate.
+
+A candidate in the model has its share there, every other one the share that it would have if it
+alone were added (one Newton step, which is what makes it unbiased). Errors come from the observed
+information, widened by what unlisted strings add; docs/likelihood.md derives all of it.
+
+P-values come from the distribution of a score over the hash, given everything else. An absent
+string's positions are independent and uniform, whatever the reports hold, so its score in a model
+that doesn't know it has exactly the distribution of the score tables' cells. Each cohort's score is
+weighted, so that no single collision with a strong unlisted string decides. A member is tested as
+if it had never been proposed: it is taken out, and the others move to where they would be the most
+likely without it. Invariant: they move *all*, those at 0 too; otherwise, of many absent strings
+that compete to explain an unlisted one, the winner looks present.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.candidates import Candidates
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.cells import CellTables, tabulate, totals
+from hubbub.inference.likelihood.maximum import (
+    EstimationModel,
+    Solution,
+    best_of_quadratic,
+    estimation_model,
+    random_strings,
+)
+from hubbub.inference.likelihood.sums import Crossings, Mixture, Moved, distinct_positions
+from hubbub.inference.testing.hash_null import HashNull
+
+_CLIP = 4.0
+_MOST_PROBES, _PROBE_CELLS = 128, 16_384
+_LEAST_VARIANCE = 1e-3
+_SURE_Z = 6.0
+PARTS = np.linspace(0.0, 1.0, 41)
+_EXACT_WORK = 2e10
+_LEAST_EXACT, _EXACT_AT_ONCE = 256, 512
+_TINY = 1e-6  # of a string's information, as rounding to single precision leaves it
+_LEAST_INFORMATION = 1.0
+"""Of reports about a string's share: its standard error, 1 over the root, is below 100%."""
+_LEAST_NOISE = 1e-3  # of a variance that is left when the sampling of a string's own clients goes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    """Scores in which each cohort has the weight that its noise allows.
+
+    Attributes
+    ----------
+    excess_variance : float
+        tau^2: variance of a cohort's own estimate of the share beyond the model's.
+    floor : float
+        Least variance of a cohort's score.
+    table : float64 array, shape (m, cells)
+    null : HashNull
+        Distribution of an absent string's total.
+    mean : float
+        Of that distribution.
+    """
+
+    excess_variance: float
+    floor: float
+    table: FloatArray
+    null: HashNull
+    mean: float
+
+    def __call__(self, score: FloatArray, variance: FloatArray) -> FloatArray:
+        """Return weighed scores."""
+        return _weighed(score, variance, self.excess_variance, self.floor)
+
+
+def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
+    """Weigh each cohort's score by its noise, and bound it at 4 standard deviations.
+
+    Parameters
+    ----------
+    reports : float64 array, shape (m,)
+        Of each cohort.
+
+    Notes
+    -----
+    A cohort's score G with variance V estimates the share by G / V. Unlisted strings give that
+    estimate a variance tau^2 beyond 1 / V, taken to be the same everywhere and estimated by moments
+    over all cells; the best weights of such estimates turn G into G / (1 + tau^2 V). Without
+    unlisted strings tau is 0 and the score the likelihood's own.
+
+    Raises
+    ------
+    UndecodableError
+        If an absent string's share would have a standard error of 100% or more.
+    """
+    variance = tables.information - reports[:, None]
+    chance = np.bincount(tables.cells.of_tuple) / len(tables.cells.of_tuple)
+    of_absent = variance @ chance
+    # Of a handful of reports it may even be negative, and then there is no floor.
+    _require_information(float(of_absent.sum()), int(reports.sum()))
+    floor = _LEAST_VARIANCE * float(of_absent.mean())
+    excess = float(((tables.score**2 - variance) @ chance).sum())
+    excess_variance = max(0.0, excess / float((variance**2 @ chance).sum()))
+    table = _weighed(tables.score, variance, excess_variance, floor)
+    distribution = table[:, tables.cells.of_tuple]
+    mean = float(distribution.mean(axis=1).sum())
+    return Weighed(excess_variance, floor, table, HashNull(distribution, 1), mean)
+
+
+def member_scores(
+    mixture: Mixture,
+    solution: Solution,
+    model: EstimationModel,
+    weighed: Weighed,
+    phi: float,
+    probes: Crossings,
+) -> FloatArray:
+    """Return the members' weighed scores in the mixture without them, as draws from the null.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of all members, those at 0, too.
+    solution : Solution
+        Its most likely shares.
+    phi : float
+        Overdispersion.
+    probes : Crossings
+        Of strings that nobody has with the components of the whole mixture.
+
+    Returns
+    -------
+    float64 array, shape (a, parts)
+        As if a member's estimate were the part `PARTS` of what it is.
+
+    Notes
+    -----
+    By how much the distribution of absent strings' scores moves and widens when a member is taken
+    out is seen on random strings, to first order in the shares' moves; its shape is taken to stay.
+    The member's own score is taken to first order, too, so that the two agree, unless it is 6
+    standard errors above 0: then that would be far too little, for a large share explains its own
+    reports.
+    """
+    chosen = model.kept[1:]
+    sure = solution.shares[chosen] > _SURE_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
+    moves = np.zeros((len(solution.shares), 1 + len(chosen)))
+    moves[model.kept, 0] = model.step
+    for column, component in enumerate(chosen, start=1):
+        moves[:, column] = _move_without(int(component), solution)
+    own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
+    before = _moments(weighed, other, 0)
+    aside = np.stack([1 - PARTS, PARTS])
+    tested = np.empty((len(chosen), len(PARTS)))
+    for place in range(len(chosen)):
+        mean, deviation = _moments(weighed, other, 1 + place)
+        scores = weighed(
+            own.score[:, place, None] + own.score_change[:, place] @ aside,
+            own.variance[:, place, None] + own.variance_change[:, place] @ aside,
+        )
+        shifted = scores.sum(axis=0) - PARTS * (mean - before[0]) - weighed.mean
+        widened = 1 + PARTS * (deviation / before[1] - 1)
+        tested[place] = weighed.mean + shifted / widened
+    return tested
+
+
+def _move_without(component: int, solution: Solution) -> FloatArray:
+    """Return how the shares move if a member is taken out, the log-likelihood being a parabola."""
+    information = solution.at.information
+    score = solution.at.gradient - float(solution.shares @ solution.at.gradient)
+    rest = np.delete(np.arange(len(score)), component)
+    # The unknown may go below 0: it is moved up by all there is, and back.
+    floor = (rest == 0).astype(np.float64)
+    aim = best_of_quadratic(
+        information[np.ix_(rest, rest)],
+        score[rest] + information[rest, component] * solution.shares[component],
+        solution.shares[rest] + floor,
+    )
+    move = np.empty(len(score))
+    move[component] = -solution.shares[component]
+    move[rest] = aim - floor - solution.shares[rest]
+    return move
+
+
+def _moments(weighed: Weighed, other: Moved, move: int) -> tuple[float, float]:
+    """Return mean and standard deviation of absent strings' totals, cohorts being independent."""
+    scores = weighed(
+        other.score + other.score_change[:, :, move],
+        other.variance + other.variance_change[:, :, move],
+    )
+    return float(scores.mean(axis=1).sum()), float(np.sqrt(scores.var(axis=1).sum()))
+
+
+def _weighed(
+    score: FloatArray, variance: FloatArray, excess_variance: float, floor: float
+) -> FloatArray:
+    known = np.maximum(variance, floor)
+    deviation = np.sqrt(known + excess_variance * known**2)
+    return np.clip(score / deviation, -_CLIP, _CLIP) * (known / deviation)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inference:
+    """Estimates and tests of every candidate; nan where the reports don't determine them.
+
+    Attributes
+    ----------
+    share, std_error : float64 array, shape (n,)
+        Unbiased share of the collected reports; negative where the reports are evidence against it.
+    log_p : float64 array, shape (n,)
+        ln of the one-sided p-value of "nobody has it".
+    null : HashNull
+        Distribution of an absent candidate's weighed score, by which candidates were tested.
+    by_part : float64 array, shape (a, parts)
+        The members' weighed scores if their estimates were the parts `PARTS` of what they are.
+    noise : HashNull
+        Distribution of an absent candidate's score, unweighed, which is that of its estimate.
+    members : int64 array, shape (a,)
+        Candidates in the model, in ascending order.
+    model_share : float64 array, shape (1 + a,)
+        The unknown's share and theirs.
+    covariance : float64 array, shape (1 + a, 1 + a)
+        Of those, as estimates of the collected reports' true shares.
+    """
+
+    share: FloatArray
+    std_error: FloatArray
+    log_p: FloatArray
+    null: HashNull
+    by_part: FloatArray
+    noise: HashNull
+    members: IntArray
+    model_share: FloatArray
+    covariance: FloatArray
+
+
+def infer(
+    mixture: Mixture,
+    solution: Solution,
+    members: IntArray,
+    candidates: Candidates,
+) -> Inference:
+    """Estimate and test all candidates.
+
+    Parameters
+    ----------
+    solution : Solution
+        Its most likely shares.
+    members : int64 array, shape (a,)
+        Which candidates the mixture's members are, in ascending order.
+
+    Raises
+    ------
+    UndecodableError
+        If a typical candidate's share would have a standard error of 100% or more.
+    """
+    model = estimation_model(mixture, solution, members)
+    # What random strings share with the model is a sample of what absent ones do.
+    n_probes = min(max(_PROBE_CELLS // mixture.reports.params.m, 1), _MOST_PROBES)
+    probes = random_strings(mixture.reports.params, n_probes)
+    crossings = mixture.crossings(solution.shares, probes)
+    probe_shared = crossings.shared.sum(axis=0)[:, model.kept]
+    probe_own = crossings.variance.sum(axis=0) + mixture.reports.total
+    left_over = float(model.left_over(probe_own, probe_shared).mean())
+    _require_information(left_over, mixture.reports.total)
+    tables = tabulate(model.mixture, model.shares, model.step)
+    weighed = weigh_scores(tables, mixture.reports.by_cohort)
+    distribution = tables.score[:, tables.cells.of_tuple]
+    # phi, by which unlisted strings make variances larger than the model's
+    phi = max(1.0, float(distribution.var(axis=1).sum()) / left_over)
+    _require_information(left_over / phi, mixture.reports.total)
+
+    in_tables = (tables.score, tables.information, tables.unknown, weighed.table)
+    score, own, unknown, tested = totals(tables.cells, in_tables, candidates)
+    information = _information(
+        model, solution, (probe_own, probe_shared), candidates, (score, own, unknown)
+    )
+    known = information > _TINY * own
+    share = np.divide(score, information, out=np.full(len(score), np.nan), where=known)
+    variance = np.divide(phi, information, out=np.full(len(score), np.nan), where=known)
+    shares = model.shares + model.step
+    share[model.rows] = shares[1:]
+    variance[model.rows] = phi * np.diag(model.inverse)[1:]
+
+    by_part = member_scores(mixture, solution, model, weighed, phi, crossings)
+    tested[model.rows] = by_part[:, -1]
+    log_p = weighed.null.log_tails(tested)
+    log_p[np.isnan(share)] = 0.0
+    n_reports = mixture.reports.total
+    covariance = phi * model.inverse
+    np.fill_diagonal(covariance, _without_sampling(np.diag(covariance), shares, n_reports))
+    return Inference(
+        share=share,
+        std_error=np.sqrt(_without_sampling(variance, share, n_reports)),
+        log_p=log_p,
+        null=weighed.null,
+        by_part=by_part,
+        noise=HashNull(distribution, 1),
+        members=model.rows,
+        model_share=shares,
+        covariance=covariance,
+    )
+
+
+def _require_information(information: float, n_reports: int) -> None:
+    if not information > _LEAST_INFORMATION:  # it may be nan
+        raise UndecodableError(
+            f"likelihood: {n_reports:,} reports tell too little at these parameters; "
+            "expected enough for standard errors below 100%. Use --method regression"
+        )
+
+
+def _without_sampling(variance: FloatArray, share: FloatArray, n_reports: int) -> FloatArray:
+    """Take out what comes from drawing the string's own clients: share / N.
+
+    The inverse information is the covariance about the *population's* shares but for
+    -pi pi' / N (they add up to 1), and the collected reports' shares scatter about those by
+    (diag(pi) - pi pi') / N. The difference is what the collected reports' shares are missed by.
+    """
+    sampling = np.clip(share, 0.0, 1.0) / n_reports
+    return np.asarray(variance - np.minimum(sampling, (1 - _LEAST_NOISE) * variance))
+
+
+def _information(
+    model: EstimationModel,
+    solution: Solution,
+    probes: tuple[FloatArray, FloatArray],
+    candidates: Candidates,
+    sums: tuple[FloatArray, FloatArray, FloatArray],
+) -> FloatArray:
+    """Return each candidate's information beyond the model's.
+
+    It is exact for as many as can be afforded, the most present-looking first. Of the others it is
+    exact beyond the unknown's, and the members' part is the average that random strings have.
+    """
+    score, own, unknown = sums
+    probe_own, shared = probes
+    of_unknown = float(solution.at.information[0, 0])
+    beyond_unknown = (probe_own - shared[:, 0] ** 2 / of_unknown).mean()
+    ratio = float(model.left_over(probe_own, shared).mean() / beyond_unknown)
+    found = np.asarray(ratio * (own - unknown**2 / of_unknown))
+    z = score / np.sqrt(np.maximum(found, _TINY))
+    z[model.rows] = -np.inf
+    work = model.mixture.reports.rows * len(model.kept)
+    best = np.argsort(-z, kind="stable")[: max(int(_EXACT_WORK / work), _LEAST_EXACT)]
+    exact = best[np.isfinite(z[best])]
+    for first in range(0, len(exact), _EXACT_AT_ONCE):
+        rows = exact[first : first + _EXACT_AT_ONCE]
+        positions = distinct_positions(candidates.positions(rows), candidates.params)
+        overlaps = model.mixture.overlaps(model.shares, positions)
+        found[rows] = model.left_over(overlaps.own, overlaps.shared)
+    return found

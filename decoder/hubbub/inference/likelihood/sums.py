@@ -1,0 +1,507 @@
+"""Sums over all reports, a block at a time, on all cores.
+
+Given its string the bits of a report are independent, so a string's density at report i, relative
+to "no bit is set", is a product over its distinct bits j in the report's cohort,
+    L_is = prod_j rho_ij,   rho = q*/p* if the reported bit is 1, (1 - q*)/(1 - p*) if it is 0,
+and every other bit cancels. The unknown string's density is the mean of L over h independent
+uniform positions, which depends on the number of ones alone.
+
+Densities are made a block at a time and dropped: no array grows with both reports and strings. Of
+many reports they are of single precision where sums tell how uncertain estimates are; the
+log-likelihood and its gradient, on which the certificate rests, are of double precision always.
+Invariant: the sums are the same to the bit whatever the number of threads, and wherever parts of
+the reports are kept, because parts and blocks are fixed and what they give is added in their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from scipy import special
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hubbub.inference.arrays import (
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    IntArray,
+    PositionArray,
+    RealArray,
+)
+from hubbub.inference.packed import Block, PackedReports, RawReports
+from hubbub.protocol.params import RapporParams
+
+BLOCK_NUMBERS = 2**18
+_LEAST_ROWS, _MOST_ROWS = 256, 8192
+_AHEAD = 4
+_LEAST_MIX = 0.02  # of a mix, when a string is taken out that explains nearly all of it
+_MANY_ROWS = 2**17  # from here on rounding to single precision averages out
+Precision = np.dtype[np.floating[Any]]
+SINGLE: Precision = np.dtype(np.float32)
+DOUBLE: Precision = np.dtype(np.float64)
+CohortSums = dict[int, list[FloatArray]]
+"""Some sums over the reports of each cohort that a part of the reports has."""
+_Result = TypeVar("_Result")
+
+
+@cache
+def bit_ratios(params: RapporParams) -> FloatArray:
+    """Return rho of a reported 0 and of a reported 1."""
+    p_star, q_star = params.p_star, params.q_star
+    return np.array([(1 - q_star) / (1 - p_star), q_star / p_star])
+
+
+def distinct_positions(positions: PositionArray, params: RapporParams) -> PositionArray:
+    """Sort each string's positions in a cohort and turn repeats into k, a bit that never matters.
+
+    Parameters
+    ----------
+    positions : int16 array, shape (..., h)
+        From 0, below k.
+
+    Returns
+    -------
+    int16 array, shape (..., h)
+        Ascending; from 0 to k.
+    """
+    ordered = np.sort(positions, axis=-1)
+    repeat = ordered[..., 1:] == ordered[..., :-1]
+    ordered[..., 1:][repeat] = params.k
+    return np.sort(ordered, axis=-1)
+
+
+def ratio_rows(bits: ByteArray, params: RapporParams, precision: Precision = DOUBLE) -> RealArray:
+    """Return each report's rho of every bit, and a row of ones for the bit that never matters.
+
+    Parameters
+    ----------
+    bits : uint8 array, shape (n, k / 8)
+
+    Returns
+    -------
+    float array, shape (k + 1, n)
+        Bits are rows, because strings pick bits.
+    """
+    rows = np.empty((params.k + 1, len(bits)), dtype=precision)
+    rows[params.k] = 1
+    unpacked = np.unpackbits(np.ascontiguousarray(bits.T), axis=0, bitorder="little")
+    # Bit j of the filter is bit j % 8 of byte j // 8, and unpacking along axis 0 keeps that order.
+    zero, one = bit_ratios(params).astype(precision)
+    # A multiplication takes a fifth of a look-up's time.
+    np.multiply(unpacked, one - zero, out=rows[: params.k])
+    rows[: params.k] += zero
+    return rows
+
+
+def densities(rows: RealArray, positions: PositionArray) -> RealArray:
+    """Return L of some strings; shape (a, n).
+
+    Parameters
+    ----------
+    rows : float array, shape (k + 1, n)
+        From `ratio_rows`.
+    positions : int16 array, shape (a, h)
+        The strings' distinct positions in the reports' cohort.
+    """
+    product = rows[positions[:, 0]]
+    for column in positions.T[1:]:
+        product *= rows[column]
+    return product
+
+
+def unknown_density(bits: ByteArray, params: RapporParams) -> FloatArray:
+    """Return L of a string nobody listed, at each report; shape (n,)."""
+    ones = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    return np.asarray(unknown_densities(params)[ones])
+
+
+@cache
+def unknown_densities(params: RapporParams) -> FloatArray:
+    """Return L of a random string at reports that have u ones, for all u; shape (k + 1,).
+
+    Notes
+    -----
+    h uniform positions are d different bits with probability S(h, d) k! / ((k - d)! k^h), S being
+    Stirling's numbers of the second kind; of these, i are among the u ones with the hypergeometric
+    probability:
+        E_h(u) = sum_d P(d) sum_i Hypergeometric(i; k, u, d) rho_1^i rho_0^(d - i).
+    """
+    zero, one = bit_ratios(params)
+    ones = np.arange(params.k + 1)
+    total = np.zeros(params.k + 1)
+    for d in range(params.h + 1):
+        ways = special.stirling2(params.h, d, exact=True) * math.perm(params.k, d)
+        chance = ways / params.k**params.h
+        hit = np.arange(d + 1)
+        among = special.binom(ones[:, None], hit) * special.binom(params.k - ones[:, None], d - hit)
+        mass = among / special.binom(params.k, d)
+        total += chance * (mass @ (one**hit * zero ** (d - hit)))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The log-likelihood at some shares.
+
+    Attributes
+    ----------
+    gradient : float64 array, shape (a,)
+    information : float64 array, shape (a, a)
+        Minus the second derivatives.
+    """
+
+    value: float
+    gradient: FloatArray
+    information: FloatArray
+
+
+class Overlaps(NamedTuple):
+    """What strings outside of a model have to do with it.
+
+    Attributes
+    ----------
+    own : float64 array, shape (o,)
+        Information of each, sum_i w_i L_i^2 / mix_i^2.
+    shared : float64 array, shape (o, 1 + a)
+        sum_i w_i L_i L_is / mix_i^2 with each component s of the model.
+    score : float64 array, shape (o,)
+        sum_i w_i (L_i / mix_i - 1): what the log-likelihood would gain per share.
+    """
+
+    own: FloatArray
+    shared: FloatArray
+    score: FloatArray
+
+
+class Crossings(NamedTuple):
+    """Scores of n strings by cohort, and what they have in common with a model's components.
+
+    Attributes
+    ----------
+    score : float64 array, shape (m, n)
+        sum_i w_i (L_i / mix_i - 1) over a cohort's reports.
+    variance : float64 array, shape (m, n)
+        sum_i w_i ((L_i / mix_i)^2 - 1): of that score, but for what the model explains of it.
+    shared : float64 array, shape (m, n, 1 + a)
+        sum_i w_i L_i L_is / mix_i^2 with each component s.
+    squared : float64 array, shape (m, n, 1 + a)
+        sum_i w_i L_i^2 L_is / mix_i^3.
+    """
+
+    score: FloatArray
+    variance: FloatArray
+    shared: FloatArray
+    squared: FloatArray
+
+    def moved(self, moves: FloatArray) -> Moved:
+        """Return how the scores change to first order when shares move, shape (1 + a, moves)."""
+        return Moved(self.score, self.variance, -self.shared @ moves, -2 * self.squared @ moves)
+
+
+class Moved(NamedTuple):
+    """Scores of n strings by cohort, as in `Crossings`, and their changes.
+
+    Attributes
+    ----------
+    score, variance : float64 array, shape (m, n)
+    score_change, variance_change : float64 array, shape (m, n, moves)
+        By each move of the shares.
+    """
+
+    score: FloatArray
+    variance: FloatArray
+    score_change: FloatArray
+    variance_change: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Components:
+    """What a mixture is made of: all that a part of the reports needs to know of it.
+
+    Attributes
+    ----------
+    members : int16 array, shape (a, m, h)
+        From `distinct_positions`.
+    precision : dtype
+        Of sums that tell how uncertain estimates are.
+    """
+
+    params: RapporParams
+    members: PositionArray
+    precision: Precision
+
+    def densities(self, block: Block, precision: Precision = DOUBLE) -> RealArray:
+        """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
+        density = np.empty((1 + len(self.members), len(block.bits)), dtype=precision)
+        density[0] = unknown_density(block.bits, self.params)
+        if len(self.members):
+            rows = ratio_rows(block.bits, self.params, precision)
+            density[1:] = densities(rows, self.members[:, block.cohort])
+        return density
+
+    def relative(
+        self, block: Block, shares: FloatArray, others: PositionArray
+    ) -> tuple[RealArray, RealArray]:
+        """Return L / mix of the components and of other strings, shapes (1 + a, n) and (o, n)."""
+        members = self.members[:, block.cohort]
+        shape = (1 + len(members) + len(others), len(block.bits))
+        relative = np.empty(shape, dtype=self.precision)
+        relative[0] = unknown_density(block.bits, self.params)
+        rows = ratio_rows(block.bits, self.params, self.precision)
+        relative[1:] = densities(rows, np.concatenate([members, others[:, block.cohort]]))
+        relative /= shares.astype(self.precision) @ relative[: len(shares)]
+        return relative[: len(shares)], relative[len(shares) :]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """A model of all reports: the unknown string and some members.
+
+    Attributes
+    ----------
+    reports : RawReports
+        Each sum goes over them once, part by part, wherever they are kept.
+    members : int16 array, shape (a, m, h)
+        From `distinct_positions`.
+    threads : int
+        For reports that are kept here.
+    """
+
+    reports: RawReports
+    members: PositionArray
+    threads: int
+
+    @property
+    def components(self) -> Components:
+        """What parts of the reports need to know."""
+        return Components(self.reports.params, self.members, self.precision)
+
+    @property
+    def precision(self) -> Precision:
+        """Of sums that tell how uncertain estimates are."""
+        return SINGLE if self.reports.rows >= _MANY_ROWS else DOUBLE
+
+    def evaluate(self, shares: FloatArray) -> Evaluation:
+        """Return the log-likelihood, its gradient, and the information (minus the Hessian).
+
+        Parameters
+        ----------
+        shares : float64 array, shape (1 + a,)
+            Of the unknown and the members; positive somewhere, never negative.
+        """
+        size = 1 + len(self.members)
+        value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
+        for found in self.reports.map(_evaluate, (self.components, shares), self.threads):
+            value += found.value
+            gradient += found.gradient
+            information += found.information
+        return Evaluation(value, gradient, information)
+
+    def overlaps(self, shares: FloatArray, others: PositionArray) -> Overlaps:
+        """Return the information of other strings, what of it they share with the model, and more.
+
+        Parameters
+        ----------
+        shares : float64 array, shape (1 + a,)
+        others : int16 array, shape (o, m, h)
+            From `distinct_positions`.
+        """
+        own, shared = np.zeros(len(others)), np.zeros((len(others), 1 + len(self.members)))
+        score = np.full(len(others), -float(self.reports.total))
+        asked = (self.components, shares, others)
+        for found in self.reports.map(_overlaps, asked, self.threads):
+            own += found.own
+            shared += found.shared
+            score += found.score
+        return Overlaps(own, shared, score)
+
+    def crossings(self, shares: FloatArray, others: PositionArray) -> Crossings:
+        """Return other strings' scores by cohort, and more; parameters are those of `overlaps`."""
+        cohorts, strings, size = self.reports.params.m, len(others), 1 + len(self.members)
+        shape, each = (cohorts, strings), (cohorts, strings, size)
+        totals = Crossings(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
+        asked = (self.components, shares, others)
+        fill(totals, self.reports.map(_crossings, asked, self.threads))
+        return totals
+
+    def moved(
+        self, shares: FloatArray, moves: FloatArray, chosen: IntArray, exactly: BoolArray
+    ) -> Moved:
+        """Return scores of components by cohort, and how they change when the shares move.
+
+        Parameters
+        ----------
+        shares : float64 array, shape (1 + a,)
+        moves : float64 array, shape (1 + a, 1 + f)
+            Changes of the shares: one that is of interest for all, then one for each chosen.
+        chosen : int64 array, shape (f,)
+            Components.
+        exactly : bool array, shape (f,)
+            Of which the change by their own move is wanted exactly.
+
+        Returns
+        -------
+        Moved
+            Changes by the first move, to first order, and by a component's own; shape (m, f, 2).
+        """
+        shape, each = (self.reports.params.m, len(chosen)), (self.reports.params.m, len(chosen), 2)
+        totals = Moved(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
+        asked = (self.components, shares, moves, chosen, np.flatnonzero(exactly))
+        fill(totals, self.reports.map(_moved, asked, self.threads))
+        return totals
+
+
+def _evaluate(
+    asked: tuple[Components, FloatArray], reports: PackedReports, threads: int
+) -> Evaluation:
+    """Return a part's terms of `Mixture.evaluate`."""
+    components, shares = asked
+    precision = components.precision
+
+    def work(block: Block) -> tuple[float, RealArray, RealArray]:
+        density = components.densities(block)
+        mixed = shares @ density
+        value = float(block.weights @ np.log(mixed))
+        gradient = density @ (block.weights / mixed)
+        scaled = np.empty_like(density, dtype=precision)
+        np.multiply(density, np.sqrt(block.weights) / mixed, out=scaled, casting="same_kind")
+        return value, gradient, scaled @ scaled.T
+
+    size = len(shares)
+    value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
+    for _, found in in_order(reports, block_rows(size), work, threads):
+        value += found[0]
+        gradient += found[1]
+        information += found[2]
+    return Evaluation(value, gradient, information)
+
+
+def _overlaps(
+    asked: tuple[Components, FloatArray, PositionArray], reports: PackedReports, threads: int
+) -> Overlaps:
+    """Return a part's terms of `Mixture.overlaps`, its score being the sum of L / mix."""
+    components, shares, others = asked
+
+    def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+        relative, other = components.relative(block, shares, others)
+        root = np.sqrt(block.weights).astype(other.dtype)
+        relative *= root
+        other *= root
+        return np.einsum("ij,ij->i", other, other), other @ relative.T, other @ root
+
+    sums = Overlaps(
+        np.zeros(len(others)), np.zeros((len(others), len(shares))), np.zeros(len(others))
+    )
+    rows = block_rows(len(shares) + len(others))
+    for _, found in in_order(reports, rows, work, threads):
+        for total, part in zip(sums, found, strict=True):
+            total += part  # noqa: PLW2901 - in place
+    return sums
+
+
+def _crossings(
+    asked: tuple[Components, FloatArray, PositionArray], reports: PackedReports, threads: int
+) -> CohortSums:
+    """Return `Mixture.crossings` of the cohorts of a part."""
+    components, shares, others = asked
+
+    def work(block: Block) -> tuple[RealArray, ...]:
+        relative, other = components.relative(block, shares, others)
+        once = other * block.weights.astype(other.dtype)
+        twice = once * other
+        total = block.weights.sum()
+        return (
+            once.sum(axis=1) - total,
+            twice.sum(axis=1) - total,
+            once @ relative.T,
+            twice @ relative.T,
+        )
+
+    return by_cohort(reports, block_rows(len(shares) + 2 * len(others)), work, threads)
+
+
+def _moved(
+    asked: tuple[Components, FloatArray, FloatArray, IntArray, IntArray],
+    reports: PackedReports,
+    threads: int,
+) -> CohortSums:
+    """Return `Mixture.moved` of the cohorts of a part."""
+    components, shares, moves, chosen, exact = asked
+    precision, nobody = components.precision, components.members[:0]
+    first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)
+
+    def work(block: Block) -> tuple[RealArray, ...]:
+        relative, _ = components.relative(block, shares, nobody)
+        ratio, weights = relative[chosen], block.weights.astype(precision)
+        once = ratio * weights
+        twice = once * ratio
+        score, variance = once.sum(axis=1), twice.sum(axis=1)
+        change, by_own = first @ relative, own @ relative
+        left = 1 / np.maximum(1 + by_own[exact], _LEAST_MIX)
+        score_by_own = -_dot(once, by_own)
+        score_by_own[exact] = _dot(once[exact], left - 1)
+        variance_by_own = -2 * _dot(twice, by_own)
+        variance_by_own[exact] = _dot(twice[exact], left**2 - 1)
+        total = block.weights.sum()
+        return (
+            score - total,
+            variance - total,
+            np.stack([-once @ change, score_by_own], axis=-1),
+            np.stack([-2 * twice @ change, variance_by_own], axis=-1),
+        )
+
+    return by_cohort(reports, block_rows(len(shares) + 4 * len(chosen)), work, threads)
+
+
+def block_rows(numbers: int) -> int:
+    """Return the rows of a block, if each takes so many numbers, that suit the caches."""
+    return int(np.clip(BLOCK_NUMBERS // numbers, _LEAST_ROWS, _MOST_ROWS))
+
+
+def in_order(
+    reports: PackedReports, rows: int, work: Callable[[Block], _Result], threads: int
+) -> Iterator[tuple[int, _Result]]:
+    """Yield each block's cohort and result, in the order of the blocks, computed in parallel."""
+    waiting: deque[tuple[int, Future[_Result]]] = deque()
+    # Linear algebra stays on one thread: its own threads would only wait for each other.
+    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:
+        for block in reports.blocks(rows):
+            waiting.append((block.cohort, pool.submit(work, block)))
+            if len(waiting) > _AHEAD * threads:
+                cohort, future = waiting.popleft()
+                yield cohort, future.result()
+        for cohort, future in waiting:
+            yield cohort, future.result()
+
+
+def by_cohort(
+    reports: PackedReports, rows: int, work: Callable[[Block], Sequence[RealArray]], threads: int
+) -> CohortSums:
+    """Return what blocks add up to, of each cohort that has reports."""
+    sums: CohortSums = {}
+    for cohort, found in in_order(reports, rows, work, threads):
+        if cohort not in sums:
+            sums[cohort] = [np.zeros(part.shape) for part in found]
+        for total, part in zip(sums[cohort], found, strict=True):
+            total += part  # noqa: PLW2901 - in place
+    return sums
+
+
+def fill(totals: Sequence[FloatArray], parts: Iterable[CohortSums]) -> None:
+    """Write the sums of all parts' cohorts into arrays whose first axis is the cohort."""
+    for part in parts:
+        for cohort, sums in part.items():
+            for total, of_cohort in zip(totals, sums, strict=True):
+                total[cohort] = of_cohort
+
+
+def _dot(left: RealArray, right: RealArray) -> RealArray:
+    """Return the inner product of each row of the one with that of the other."""
+    return np.asarray(np.einsum("fn,fn->f", left, right))

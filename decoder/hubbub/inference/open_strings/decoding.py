@@ -1,0 +1,168 @@
+"""The whole decoding of open strings: the steps propose, the last step's reports decide.
+
+Strings are proposed from the reports of all steps but the last (`search`), and tested in the last
+step's alone, by the decoder of listed strings: it hasn't been used to choose them, so p-values,
+false discoveries and intervals mean what they mean there. What was expected of a string weighs its
+p-value, so that a long list of unlikely strings hardly costs the likely ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from unicodedata import is_normalized
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.candidates import canonical_forms, hash_words, of_words
+from hubbub.inference.counts import CohortCounts, variance_of_one
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.open_strings.search import FoundPrefixes, Progress, Proposals, propose
+from hubbub.inference.open_strings.steps import SATURATION, step_counts
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.bloom import canonical_bytes
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.params import RapporParams
+
+_GIVEN_PART = 0.5
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDecoding:
+    """What was found without a list.
+
+    Attributes
+    ----------
+    decoding : Decoding
+        Of the detected strings and the given candidates; its summary counts all that were tested.
+    steps : tuple of FoundPrefixes
+        What was found on the way, in the order of the steps.
+    proposed : int
+        Whole strings that were proposed and tested.
+    listed : int
+        Candidates that were given.
+    below : str
+        What all strings begin with that were looked for.
+    """
+
+    decoding: Decoding
+    steps: tuple[FoundPrefixes, ...]
+    proposed: int
+    listed: int
+    below: str
+
+
+def decode_open_strings(
+    counts: CohortCounts,
+    params: RapporParams,
+    metric_type: OpenStringType,
+    *,
+    candidates: Sequence[str] = (),
+    below: str = "",
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+    room: int | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> OpenDecoding:
+    """Find strings that nobody listed, and how common they are.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Of all steps' cohorts.
+    params : RapporParams
+        Of the metric: m is the number of all cohorts.
+    metric_type : OpenStringType
+    candidates : sequence of str
+        Strings to be tested in any case, each once.
+    below : str
+        Look only for strings that begin so, with all the room there is.
+    alpha : float
+        Level of the correction's error rate, in (0, 1).
+    room : int, optional
+        About how many extensions to look at in a step; 100,000 times the number of steps if not
+        given.
+    progress : callable
+        Told how many of how many steps are done.
+
+    Raises
+    ------
+    CandidateError
+        If a candidate can't be a client's value.
+    UndecodableError
+        If a step has no reports, or the counts don't fit the parameters.
+    """
+    if counts.bits.shape != (params.m, params.k):
+        raise UndecodableError(
+            f"counts of shape {counts.bits.shape}: must be {(params.m, params.k)}"
+        )
+    step = len(metric_type.steps)
+    last, last_params = step_counts(counts, metric_type, step), metric_type.step_params(params)
+    proposals = propose(counts, params, metric_type, below=below, room=room, progress=progress)
+    encoded = [text.encode() for text in candidates]
+    given = list(dict.fromkeys(canonical_forms(encoded, lambda row: f"candidate {row + 1}")))
+    texts, weights = _tested(proposals, given, _saturation(last, last_params), below)
+    listed = of_words([text.decode() for text in texts], hash_words(texts), last_params)
+    decoding = decode(
+        last,
+        last_params,
+        listed,
+        alpha=alpha,
+        correction=correction,
+        weights=weights,
+        collected=counts.total,
+    )
+    progress(step + 1, step + 1)
+    shown = decoding.detected.copy()
+    shown[: len(given)] = True
+    return OpenDecoding(
+        decoding.only(np.flatnonzero(shown)),
+        proposals.steps,
+        len(texts) - len(given),
+        len(given),
+        below,
+    )
+
+
+def _tested(
+    proposals: Proposals, given: Sequence[bytes], saturation: float, below: str
+) -> tuple[list[bytes], FloatArray]:
+    """Return all strings to test, the given ones first, and their weights.
+
+    A share beyond the saturation is as good as certain to be detected, so more weight is lost on
+    it. Where there are both, the given strings have half of all the weight, in equal parts.
+    """
+    known = set(given)
+    rows = [
+        row
+        for row, text in enumerate(proposals.texts)
+        if text not in known and (text.isascii() or _is_canonical(text))
+    ]
+    proposed = [proposals.texts[row] for row in rows]
+    weights = np.minimum(proposals.expected[rows], saturation)
+    if not (given or proposed):
+        return [canonical_bytes(below)], np.ones(1)
+    of_given = np.full(len(given), _GIVEN_PART / max(len(given), 1))
+    of_proposed = (1 - _GIVEN_PART if given else 1) * weights / max(float(weights.sum()), _TINY)
+    return [*given, *proposed], np.concatenate([of_given, of_proposed])
+
+
+def _is_canonical(text: bytes) -> bool:
+    """Return whether clients may send a text: Unicode, and in its normal form."""
+    try:
+        return is_normalized("NFC", text.decode())
+    except UnicodeDecodeError:  # a surrogate, or a longer form than need be
+        return False
+
+
+def _saturation(counts: CohortCounts, params: RapporParams) -> float:
+    """Return the share beyond which a greater expected one makes detection no likelier.
+
+    It follows from the number of reports, so that weights owe nothing to what is tested.
+    """
+    background = 1 / params.k
+    variance = float(variance_of_one(np.array(background), params))
+    return SATURATION * float(np.sqrt(variance / max(counts.total, 1) / (1 - background)))

@@ -1,0 +1,269 @@
+"""A letter model: how likely each byte, or the end, comes after the two bytes before it.
+
+It decides which extensions of a prefix are worth looking at, so it costs detections where it is
+poor, never honesty. It starts from fixed frequencies of letters and learns from prefixes that
+were decoded; that is post-processing of reports and costs no privacy. Invariant: only sequences
+that are UTF-8, or the beginning of UTF-8, have a chance above 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.inference.arrays import FloatArray, IntArray
+
+SymbolArray = NDArray[np.uint16]
+"""Bytes, and END."""
+
+END = 256
+"""The symbol after a string's last byte."""
+BEFORE = 257
+"""What stands before a string's first byte."""
+ANYTHING = 258
+"""Stands for a last symbol but one that nothing was learned about."""
+N_SYMBOLS = 257
+
+STATES = 4
+"""More than a character can still need bytes."""
+
+_CONTEXT = 258
+_FIRST_LEAD = 0xC2
+_SAME_SCRIPT = 0.5
+_LEAST_END = 0.1
+_UNIFORM = 0.1
+_TRUST = (20.0, 10.0, 10.0)
+_LETTERS = "etaoinsrhldcumfpgwybvkxjqz"
+_FREQUENCIES = (
+    12.7, 9.1, 8.2, 7.5, 7.0, 6.7, 6.3, 6.0, 6.1, 4.0, 4.3, 2.8, 2.8, 2.4, 2.2, 1.9, 2.0, 2.4,
+    2.0, 1.5, 1.0, 0.8, 0.15, 0.15, 0.1, 0.07,
+)  # fmt: skip
+_FLOOR = 1.0
+_VOWELS = "aeiouy"
+_MARKS = " .-_/:"
+_ADDRESSES = ("www.", "http://", "https://")
+_ADDRESS_WEIGHT = 0.5
+_COMMON_LEADS = (
+    b"\xc3\xce\xcf\xd0\xd1\xd7\xd8\xd9\xe0\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xea\xeb\xec\xed\xf0"
+)
+"""First bytes of accented Latin, Greek, Cyrillic, Hebrew, Arabic, Indic, CJK and emoji."""
+_FOLLOWERS = {
+    "before": (0.16, 0.32, 0.08, 0.21, 0.11, 0.04),
+    "vowel": (0.22, 0.66, 0.01, 0.02, 0.04, 0.03),
+    "consonant": (0.56, 0.33, 0.01, 0.01, 0.04, 0.03),
+    "upper vowel": (0.14, 0.53, 0.06, 0.20, 0.02, 0.03),
+    "upper consonant": (0.52, 0.20, 0.16, 0.07, 0.02, 0.02),
+    "digit": (0.07, 0.16, 0.02, 0.04, 0.55, 0.14),
+    "mark": (0.17, 0.36, 0.06, 0.16, 0.16, 0.06),
+    "other": (0.12, 0.20, 0.01, 0.02, 0.02, 0.08),
+}
+"""Chance of a vowel, a consonant, both as capitals, a digit and a mark; the rest is for others."""
+
+
+def _alphabets(*, flat: bool) -> FloatArray:
+    """Return the chances of symbols within each of six classes, and of all others; (7, 257)."""
+    alphabets = np.zeros((7, N_SYMBOLS))
+    for letter, frequency in zip(_LETTERS, _FREQUENCIES, strict=True):
+        consonant = letter not in _VOWELS
+        chance = 1.0 if flat else frequency + _FLOOR
+        alphabets[int(consonant), ord(letter)] = chance
+        alphabets[2 + consonant, ord(letter.upper())] = chance
+    alphabets[4, 0x30:0x3A] = 1
+    alphabets[5, [ord(mark) for mark in _MARKS]] = 1
+    alphabets[6, 0x20:0x7F] = alphabets[:6, 0x20:0x7F].sum(axis=0) == 0
+    alphabets[6, :0x20] = alphabets[6, 0x7F] = 0.001
+    alphabets[6, 0x80:0xF5] = 0.2
+    alphabets[6, list(_COMMON_LEADS)] = 3
+    return np.asarray(alphabets / alphabets.sum(axis=1, keepdims=True))
+
+
+def _start(*, flat: bool) -> tuple[FloatArray, IntArray]:
+    """Return what follows a symbol of each class, (8, 257), and each symbol's class, (258,).
+
+    Flat: letters that are equally common, whatever stands before them.
+    """
+    alphabets = _alphabets(flat=flat)
+    mixed = np.array([(*shares, 1 - sum(shares)) for shares in _FOLLOWERS.values()])
+    if flat:
+        part = len(_VOWELS) / len(_LETTERS)
+        for vowels, consonants in ((0, 1), (2, 3)):
+            letters = mixed[:, vowels] + mixed[:, consonants]
+            mixed[:, vowels], mixed[:, consonants] = part * letters, (1 - part) * letters
+    start = (1 - _LEAST_END) * mixed @ alphabets
+    start[:, END] = _LEAST_END
+    classes = np.full(_CONTEXT, len(_FOLLOWERS) - 1, dtype=np.int64)
+    for number in range(6):
+        classes[np.flatnonzero(alphabets[number])] = 1 + number
+    classes[BEFORE] = 0
+    return start, classes
+
+
+@dataclass(frozen=True, slots=True)
+class LetterModel:
+    """Chances of symbols after the last two, backing off to one and to none.
+
+    Attributes
+    ----------
+    single : float64 array, shape (257,)
+    pairs : float64 array, shape (258, 257)
+        After one symbol.
+    contexts : int64 array, shape (c,)
+        Numbers of the pairs of symbols that were seen, ascending.
+    triples : float64 array, shape (c, 257)
+        Weights of what came after them.
+    flat : bool
+        Whether it begins with letters that are equally common, which hardly any strings have, but
+        those may have that a model fails on.
+    """
+
+    single: FloatArray
+    pairs: FloatArray
+    contexts: IntArray
+    triples: FloatArray
+    flat: bool = False
+
+    @classmethod
+    def unbiased(cls) -> LetterModel:
+        """Return the model that knows nothing, not even which letters are common."""
+        return replace(cls.at_start(), flat=True)
+
+    @classmethod
+    def at_start(cls) -> LetterModel:
+        """Return the model that knows how addresses begin and end, and nothing else."""
+        nothing = cls(
+            np.zeros(N_SYMBOLS),
+            np.zeros((_CONTEXT, N_SYMBOLS)),
+            np.zeros(0, dtype=np.int64),
+            np.zeros((0, N_SYMBOLS)),
+        )
+        addresses = nothing
+        for text in _ADDRESSES:
+            symbols = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16)[None, :]
+            addresses = addresses.learned(symbols, np.full(1, _ADDRESS_WEIGHT), 0)
+        return replace(nothing, contexts=addresses.contexts, triples=addresses.triples)
+
+    def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> LetterModel:
+        """Return the model that has also seen some sequences.
+
+        Parameters
+        ----------
+        symbols : uint16 array, shape (n, length)
+            END from the end on.
+        weights : float64 array, shape (n,)
+            How many times each counts.
+        begin : int
+            The first place that wasn't learned before.
+        """
+        single, pairs = self.single.copy(), self.pairs.copy()
+        codes, followers, added = [], [], []
+        for place in range(begin, symbols.shape[1]):
+            before, last = contexts_at(symbols, place)
+            live = last != END
+            symbol, weight = symbols[live, place].astype(np.int64), weights[live]
+            np.add.at(single, symbol, weight)
+            np.add.at(pairs, (last[live], symbol), weight)
+            codes.append(before[live] * _CONTEXT + last[live])
+            followers.append(symbol)
+            added.append(weight)
+        code = np.concatenate([self.contexts, *codes])
+        contexts, where = np.unique(code, return_inverse=True)
+        triples = np.zeros((len(contexts), N_SYMBOLS))
+        triples[where[: len(self.contexts)]] = self.triples
+        rows = where[len(self.contexts) :]
+        np.add.at(triples, (rows, np.concatenate(followers)), np.concatenate(added))
+        return LetterModel(single, pairs, contexts, triples, self.flat)
+
+    def matters(self, before: IntArray, last: IntArray) -> IntArray:
+        """Return the last symbols but one, `ANYTHING` where nothing was learned about them."""
+        if not len(self.contexts):
+            return np.full_like(before, ANYTHING)
+        code = before * _CONTEXT + last
+        place = np.minimum(np.searchsorted(self.contexts, code), len(self.contexts) - 1)
+        return np.where(self.contexts[place] == code, before, ANYTHING)
+
+    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return the chance of each symbol in some contexts, shape (c, 257).
+
+        Parameters
+        ----------
+        before, last : int64 array, shape (c,)
+            The last symbol but one, or `ANYTHING`, and the last.
+        states : int64 array, shape (c,)
+            Of the last character (`state_after`).
+        """
+        first, second, third = _TRUST
+        first_byte, pending = np.divmod(states, STATES)
+        start = (_FLAT if self.flat else _START)[_CLASSES[last]].copy()
+        alike = np.flatnonzero((first_byte > 0) & (pending == 0))
+        start[alike] *= 1 - _SAME_SCRIPT
+        start[alike, first_byte[alike]] += _SAME_SCRIPT
+        single = (self.single + first * start) / (self.single.sum() + first)
+        seen = self.pairs[last]
+        chances = (seen + second * single) / (seen.sum(axis=1, keepdims=True) + second)
+        learned = np.flatnonzero(self.matters(before, last) != ANYTHING)
+        code = before[learned] * _CONTEXT + last[learned]
+        seen = self.triples[np.searchsorted(self.contexts, code)]
+        chances[learned] = (seen + third * chances[learned]) / (
+            seen.sum(axis=1, keepdims=True) + third
+        )
+        chances = (1 - _UNIFORM) * chances + _UNIFORM * start
+        chances[:, END] = np.maximum(chances[:, END], _LEAST_END)
+        chances *= _FOLLOWS[np.where(pending > 0, _AFTER[last], 0)]
+        chances /= chances.sum(axis=1, keepdims=True)
+        return np.asarray(chances)
+
+
+def contexts_at(symbols: SymbolArray, place: int) -> tuple[IntArray, IntArray]:
+    """Return the last symbol but one, and the last one, before a place of sequences."""
+    outside = np.full(len(symbols), BEFORE, dtype=np.int64)
+    last = symbols[:, place - 1].astype(np.int64) if place > 0 else outside
+    before = symbols[:, place - 2].astype(np.int64) if place > 1 else outside
+    return before, last
+
+
+def state_after(states: IntArray, symbols: IntArray) -> IntArray:
+    """Return the state of the last character after one more symbol, shape (n,).
+
+    It is the character's first byte, 0 if that is ASCII, times `STATES`, and how many bytes it
+    still needs.
+    """
+    first_of_many = np.where((symbols >= _FIRST_LEAD) & (symbols < END), symbols, 0)
+    return np.where(states % STATES > 0, states - 1, first_of_many * STATES + _NEEDS[symbols])
+
+
+def _needs() -> IntArray:
+    needs = np.zeros(N_SYMBOLS, dtype=np.int64)
+    needs[0xC2:0xE0], needs[0xE0:0xF0], needs[0xF0:0xF5] = 1, 2, 3
+    return needs
+
+
+def _follows() -> tuple[FloatArray, IntArray]:
+    """Return which symbols may follow, and after which.
+
+    Some first bytes leave less room for the second: no character is written longer than it must be,
+    none is a surrogate, none is beyond U+10FFFF (RFC 3629).
+
+    Returns
+    -------
+    float64 array, shape (6, 257)
+        Of a whole character, of an unfinished one, and of those that begin with four special bytes.
+    int64 array, shape (258,)
+        Which row holds after a byte of an unfinished character.
+    """
+    seconds = {0xE0: (0xA0, 0xC0), 0xED: (0x80, 0xA0), 0xF0: (0x90, 0xC0), 0xF4: (0x80, 0x90)}
+    follows = np.zeros((2 + len(seconds), N_SYMBOLS))
+    follows[0, :0x80] = follows[0, 0xC2:0xF5] = follows[0, END] = 1
+    follows[1, 0x80:0xC0] = 1
+    after = np.ones(_CONTEXT, dtype=np.int64)
+    for row, (first, (low, high)) in enumerate(seconds.items(), start=2):
+        follows[row, low:high] = 1
+        after[first] = row
+    return follows, after
+
+
+_START, _CLASSES = _start(flat=False)
+_FLAT, _ = _start(flat=True)
+_NEEDS = _needs()
+_FOLLOWS, _AFTER = _follows()

@@ -1,0 +1,343 @@
+"""From short prefixes to whole strings: which strings to test in the last step's reports.
+
+Each step's survivors are extended where the letter model expects most, and looked for in the next
+step's reports; what is found there teaches the model. A strong prefix whose mass its extensions
+don't explain is looked at again, with more room, and so is the whole step while its rows scatter
+more than sampling explains. Invariant: the last step's reports take no part, so that they can test
+what comes out of here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.open_strings.extension import Extensions, Prefixes, extend
+from hubbub.inference.open_strings.letters import LetterModel
+from hubbub.inference.open_strings.steps import (
+    LOG_ALPHA,
+    SATURATION,
+    StepReports,
+    Tests,
+    step_reports,
+)
+from hubbub.protocol.bloom import canonical_bytes
+from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
+from hubbub.protocol.params import RapporParams
+
+ROOM_A_STEP = 100_000
+"""About how many extensions are looked at in a step, at first, for each step that there is: strings
+that need more steps are longer, and more of them begin alike.
+"""
+LONGEST_END = 64
+"""How many bytes longer than the last prefix a string may be."""
+
+_MORE_ROOM = 4
+_FIRST_ROOM = 3
+_UNLEARNED = 3
+_SCATTER = 1.15
+_MOST_KEPT = 1_500
+_LEAST_SHARE = 0.3  # of a standard error
+_LEAST_REAL = 0.01
+_STRONG_Z, _KEPT_Z = 5.0, 1.0
+_UNEXPLAINED_Z = 4.0
+_MOST_GAPS = 20
+_GAP_TURNS = ((0.0, 1, True), (0.5, 1, False), (0.5, 4, True))
+"""Turns for prefixes whose extensions are missing: the least part of the share that is, how many
+times the room, and whether with what was learned, which may mislead.
+"""
+_LOG_HALF = float(np.log(0.5))
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many steps are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPrefixes:
+    """The prefixes that were detected in a step, the most common first.
+
+    Attributes
+    ----------
+    length : int
+        Of the step, in bytes.
+    reports : int
+        Of the step.
+    tried : int
+        How many prefixes were looked for.
+    texts : tuple of bytes
+        With the terminator behind strings that end before the step.
+    share : float64 array, shape (n,)
+    std_error : float
+        Of the share of a prefix that nobody has.
+    """
+
+    length: int
+    reports: int
+    tried: int
+    texts: tuple[bytes, ...]
+    share: FloatArray
+    std_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Whole strings that the steps before the last one propose.
+
+    Attributes
+    ----------
+    texts : list of bytes, length n
+        UTF-8, all different.
+    expected : float64 array, shape (n,)
+        The share that each is expected to have.
+    """
+
+    texts: list[bytes]
+    expected: FloatArray
+    steps: tuple[FoundPrefixes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Survivors:
+    """Prefixes of one length that the next step sets out from.
+
+    Attributes
+    ----------
+    share, real : float64 array, shape (n,)
+        The estimate, at least a part of its error; how sure it is that there is such a prefix.
+    strong : bool array, shape (n,)
+        Whether that is beyond doubt.
+    std_error : float
+        Of the shares.
+    """
+
+    prefixes: Prefixes
+    share: FloatArray
+    real: FloatArray
+    strong: BoolArray
+    std_error: float
+
+    @property
+    def expected(self) -> FloatArray:
+        """Shares without what noise adds to the largest of many."""
+        return self.share * self.real
+
+    @property
+    def worth(self) -> FloatArray:
+        """How much room each should have: its share, but of common ones less than in proportion.
+
+        How many of its extensions are common enough to be found grows slowly with its share.
+        """
+        if not self.std_error:
+            return self.expected
+        enough = SATURATION * self.std_error
+        beyond = np.log(np.maximum(self.expected / enough, 1.0))
+        return np.asarray(np.minimum(self.expected, enough) * (1 + beyond))
+
+    @property
+    def length(self) -> int:
+        """In bytes."""
+        return int(self.prefixes.symbols.shape[1])
+
+
+class _Step:
+    """Looks for extensions of prefixes in a step's reports.
+
+    What was screened out is counted and never looked for again.
+    """
+
+    def __init__(self, parents: _Survivors, length: int, reports: StepReports) -> None:
+        self.parents, self.length, self.reports = parents, length, reports
+        self.listed = Extensions.none(length)
+        self.words = np.zeros((0, 2), dtype=np.uint32)
+        self._seen = np.zeros(0, dtype=np.uint64)
+        self._expected_sum = 0.0
+        self.tests = Tests(*(np.zeros(0) for _ in range(3)))
+
+    @property
+    def tried(self) -> int:
+        """How many extensions were looked for."""
+        return len(self._seen)
+
+    def look(self, of: IntArray, shares: FloatArray, room: int, letters: LetterModel) -> None:
+        """Look for extensions of some of the parents, as far as they are new."""
+        found = extend(self.parents.prefixes.take(of), shares, self.length, room, letters)
+        words = self.reports.words(found.prefixes.texts(TERMINATOR))
+        keys = words.view(np.uint64).ravel()
+        new = np.flatnonzero(~np.isin(keys, self._seen))
+        if not len(new):
+            return
+        found, words = found.take(new), words[new]
+        self._seen = np.concatenate([self._seen, keys[new]])
+        self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
+        kept = self.reports.screened(words, found.expected)
+        found = replace(found.take(kept), parents=of[found.parents[kept]])
+        self.listed = self.listed.joined(found)
+        self.words = np.concatenate([self.words, words[kept]])
+        mean = self._expected_sum / self.tried
+        self.reports, self.tests = self.reports.fitted(
+            self.words, self.listed.expected, mean, float(self.tried)
+        )
+
+    def learned(self, letters: LetterModel) -> LetterModel:
+        """Return the letter model that also knows what is likely to be there in this step."""
+        likely = np.flatnonzero(self.tests.log_q < _LOG_HALF)
+        weights = _lesson(self._shares(likely) * self._real(likely))
+        symbols = self.listed.prefixes.symbols[likely]
+        return letters.learned(symbols, weights, self.parents.length)
+
+    def unexplained(self, part: float) -> tuple[IntArray, FloatArray]:
+        """Return strong parents of whose share at least a part is missing, and their shares."""
+        parents, members = self.parents, self.reports.fit.selected
+        of, n = self.listed.parents[members], len(parents.prefixes)
+        explained = np.bincount(of, self.reports.fit.coefficients[1:], n)
+        error = self.reports.std_error * np.sqrt(1 + np.bincount(of, minlength=n))
+        missing = parents.share - explained
+        gaps = np.flatnonzero(
+            parents.strong
+            & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
+            & (missing > part * parents.share)
+        )
+        gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:_MOST_GAPS]])
+        return gaps, parents.share[gaps]
+
+    def survivors(self) -> _Survivors:
+        """Return what the next step sets out from."""
+        z = self.tests.share / self.reports.std_error
+        kept = np.argsort(self.tests.log_weighted, kind="stable")[:_MOST_KEPT]
+        kept = np.sort(kept[z[kept] > _KEPT_Z])
+        return _Survivors(
+            self.listed.prefixes.take(kept),
+            self._shares(kept),
+            self._real(kept),
+            z[kept] > _STRONG_Z,
+            self.reports.std_error,
+        )
+
+    def found(self) -> FoundPrefixes:
+        """Return what was detected."""
+        detected = np.flatnonzero(self.tests.log_q < LOG_ALPHA)
+        detected = detected[np.argsort(-self.tests.share[detected], kind="stable")]
+        return FoundPrefixes(
+            length=self.length,
+            reports=int(self.reports.bits.reports.sum()),
+            tried=self.tried,
+            texts=tuple(self.listed.prefixes.take(detected).texts(TERMINATOR)),
+            share=self.tests.share[detected],
+            std_error=self.reports.std_error,
+        )
+
+    def _shares(self, rows: IntArray) -> FloatArray:
+        return np.maximum(self.tests.share[rows], _LEAST_SHARE * self.reports.std_error)
+
+    def _real(self, rows: IntArray) -> FloatArray:
+        return np.clip(-np.expm1(self.tests.log_q[rows]), _LEAST_REAL, 1.0)
+
+
+def propose(
+    counts: CohortCounts,
+    params: RapporParams,
+    metric_type: OpenStringType,
+    *,
+    below: str = "",
+    room: int | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> Proposals:
+    """Return the whole strings that are worth testing in the last step's reports.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Of all steps.
+    params : RapporParams
+        Of the metric.
+    below : str
+        Look only for strings that begin so.
+    room : int, optional
+        About how many extensions to look at in a step; 100,000 times the number of steps if not
+        given.
+
+    Raises
+    ------
+    UndecodableError
+        If a step that is needed has no reports.
+    """
+    start = canonical_bytes(below)
+    letters, survivors = LetterModel.at_start(), _beginning(start)
+    found: list[FoundPrefixes] = []
+    n_steps = len(metric_type.steps) + 1
+    room = room or ROOM_A_STEP * n_steps
+    for number, length in enumerate(metric_type.steps):
+        progress(number, n_steps)
+        if length <= len(start):
+            continue
+        step = _Step(survivors, length, step_reports(counts, params, metric_type, number))
+        _search(step, room, letters, first=not found)
+        survivors = step.survivors()
+        found.append(step.found())
+        if not len(survivors.prefixes):
+            return Proposals([], np.zeros(0), tuple(found))
+        weights = _lesson(survivors.expected)
+        letters = letters.learned(survivors.prefixes.symbols, weights, step.parents.length)
+    progress(n_steps - 1, n_steps)
+    ends = _ends(survivors, room, letters)
+    return Proposals(ends.prefixes.texts(b""), ends.expected, tuple(found))
+
+
+def _ends(survivors: _Survivors, room: int, letters: LetterModel) -> Extensions:
+    """Return whole strings that begin with what was found.
+
+    What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
+    extended by the model that knows nothing.
+    """
+    length = survivors.length + LONGEST_END
+    ends = extend(survivors.prefixes, survivors.worth, length, room, letters)
+    strong = np.flatnonzero(survivors.strong)
+    others = extend(
+        survivors.prefixes.take(strong),
+        survivors.worth[strong],
+        length,
+        room // _UNLEARNED,
+        LetterModel.unbiased(),
+    )
+    ends, others = (each.take(np.flatnonzero(each.prefixes.whole)) for each in (ends, others))
+    known = set(ends.prefixes.texts(b""))
+    new = [row for row, text in enumerate(others.prefixes.texts(b"")) if text not in known]
+    return ends.joined(others.take(np.array(new, dtype=np.int64)))
+
+
+def _search(step: _Step, room: int, letters: LetterModel, *, first: bool) -> None:
+    """Look for the extensions that are expected, then for those that must be missing.
+
+    The first step sets out from nothing, so it is gone over twice, and with more room.
+    """
+    everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
+    step.look(everyone, shares, room, letters)
+    if first:
+        step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
+    if step.reports.std_error > _SCATTER * step.reports.sampling_error:
+        step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
+    for part, more, learns in _GAP_TURNS:
+        gaps, their_shares = step.unexplained(part)
+        if len(gaps):
+            model = step.learned(letters) if learns else LetterModel.unbiased()
+            step.look(gaps, their_shares, more * room, model)
+
+
+def _lesson(expected: FloatArray) -> FloatArray:
+    """Return how many times each prefix counts for the letter model.
+
+    In proportion to its share, and together as many times as there are different prefixes, if
+    these were equally common: (sum x)^2 / sum x^2 (Kish 1965).
+    """
+    total, squares = float(expected.sum()), float(expected @ expected)
+    return expected * (total / squares) if squares > 0 else expected
+
+
+def _beginning(start: bytes) -> _Survivors:
+    """Return the one prefix that all strings have that are looked for."""
+    one = np.ones(1)
+    return _Survivors(Prefixes.of(start), one, one, np.zeros(1, dtype=np.bool_), 0.0)

@@ -1,0 +1,222 @@
+"""One step's reports: how common each of many prefixes is, and which of them are there.
+
+The prefixes that are detected are in the model together; every other gets the share that it would
+have if it alone were added. Of a long list most are dropped after a look at a quarter of the
+cohorts. Nothing here is published: it only steers where to look next, so normal tails suffice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse, special
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix, WordArray
+from hubbub.inference.candidates import Candidates, hash_words, make_design, of_words
+from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.regression.estimates import bounded_scores
+from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, reports_by_row
+from hubbub.inference.scanning import scan
+from hubbub.inference.testing.multiple_testing import Correction, log_q_values
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.params import RapporParams
+
+_QUARTER = 4
+_LEAST_Z = 1.0
+_ALWAYS_LOOKED_AT = 20_000
+_FITS = 3
+_STILL_GROWING = 1.05
+_MOST_MEMBERS = 1_000
+LOG_ALPHA = float(np.log(0.05))
+"""ln of the false discovery rate at which a prefix counts as detected in its step."""
+SATURATION = 2.0
+"""Standard errors: beyond that a greater expected share makes detection no likelier."""
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation of an absent string's score, over its hash."""
+
+    mean: float
+    deviation: float
+
+
+class Tests(NamedTuple):
+    """What a step says of some prefixes.
+
+    Attributes
+    ----------
+    share : float64 array, shape (n,)
+        Unbiased.
+    log_weighted : float64 array, shape (n,)
+        One-sided p-values, divided by their weights.
+    log_q : float64 array, shape (n,)
+    """
+
+    share: FloatArray
+    log_weighted: FloatArray
+    log_q: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class StepReports:
+    """The reports of one step, and a model of the prefixes that are there.
+
+    Attributes
+    ----------
+    first : int
+        With which number the step's first cohort is hashed.
+    """
+
+    bits: BitEstimates
+    params: RapporParams
+    first: int
+    fit: Fit
+
+    @property
+    def std_error(self) -> float:
+        """Of the share of a prefix that isn't in the model."""
+        return _moments(self._scores()).deviation / self._information()
+
+    @property
+    def sampling_error(self) -> float:
+        """What the standard error would be if every prefix were in the model."""
+        rates, reports = self.bits.rate.ravel() - self.fit.residuals, reports_by_row(self.bits)
+        by_row = reports / variance_of_one(rates, self.params)
+        return float(1 / np.sqrt(by_row.reshape(self.bits.rate.shape).mean(axis=1).sum()))
+
+    @property
+    def saturation(self) -> float:
+        """The share beyond which a greater expected one makes detection no likelier."""
+        return SATURATION * self.std_error
+
+    def words(self, texts: list[bytes]) -> WordArray:
+        """Return what the step's positions of texts follow from, shape (n, 2)."""
+        return offset_words(hash_words(texts), self.first)
+
+    def screened(self, words: WordArray, expected: FloatArray) -> IntArray:
+        """Return the rows of prefixes that a quarter of the cohorts doesn't speak against.
+
+        Those of which most is expected are always among them.
+        """
+        if len(words) <= _ALWAYS_LOOKED_AT:
+            return np.arange(len(words))
+        m = max(1, self.params.m // _QUARTER)
+        scores = np.ascontiguousarray(self._scores()[:m])
+        smaller = RapporParams(self.params.k, 1, m, *self.params[3:])
+        totals, _ = scan(of_words(range(len(words)), words, smaller), [scores], [])  # type: ignore[arg-type]
+        mean, deviation = _moments(scores)
+        kept: BoolArray = totals[:, 0] > mean + _LEAST_Z * deviation
+        place = len(words) - _ALWAYS_LOOKED_AT
+        kept |= expected >= np.partition(expected, place)[place]
+        return np.flatnonzero(kept)
+
+    def fitted(
+        self, words: WordArray, expected: FloatArray, mean_weight: float, listed: float
+    ) -> tuple[StepReports, Tests]:
+        """Put those that are detected into the model, until it hardly grows.
+
+        Parameters
+        ----------
+        words : uint32 array, shape (n, 2)
+            Of prefixes that begin with those of the model so far.
+        expected : float64 array, shape (n,)
+            Shares that were expected before.
+        mean_weight : float
+            Mean of the expected shares, cut off at `saturation`, over all that were listed.
+        listed : float
+            How many were listed, those included that were screened out.
+        """
+        candidates = of_words(range(len(words)), words, self.params)  # type: ignore[arg-type]
+        log_weights = np.log(np.minimum(expected, self.saturation) / mean_weight)
+        step, members = self, len(self.fit.selected)
+        tests = step._tests(candidates, log_weights, listed)
+        for _ in range(_FITS):
+            chosen = np.flatnonzero(tests.log_q < LOG_ALPHA)
+            order = np.argsort(tests.log_weighted[chosen], kind="stable")
+            chosen = np.sort(chosen[order[:_MOST_MEMBERS]])
+            if members and len(chosen) <= _STILL_GROWING * members:
+                break
+            members = len(chosen)
+            fit = _fit(self.bits, candidates, chosen)
+            step = StepReports(self.bits, self.params, self.first, fit)
+            tests = step._tests(candidates, log_weights, listed)
+        return step, tests
+
+    def _tests(self, candidates: Candidates, log_weights: FloatArray, listed: float) -> Tests:
+        scores = self._scores()
+        totals, _ = scan(candidates, [scores], [])
+        mean, deviation = _moments(scores)
+        share = (totals[:, 0] - mean) / self._information()
+        share[self.fit.selected] = self.fit.coefficients[1:]
+        log_p = special.log_ndtr(-share * self._information() / deviation)
+        weighted = np.minimum(log_p - log_weights, 0.0)
+        log_q = log_q_values(weighted, Correction.BH, listed)
+        return Tests(share, weighted, log_q)
+
+    def _scores(self) -> FloatArray:
+        return bounded_scores(self.fit.scores, self.fit.weights, self.params)
+
+    def _information(self) -> float:
+        """Return the information on a share beyond what the unknown mass explains."""
+        by_cohort = self.fit.weights.reshape(self.params.m, self.params.k).mean(axis=1)
+        return float(by_cohort.sum()) * (1 - 1 / self.params.k)
+
+
+def step_reports(
+    counts: CohortCounts, params: RapporParams, metric_type: OpenStringType, step: int
+) -> StepReports:
+    """Return the reports of a step, with nothing in the model.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Of all steps.
+    params : RapporParams
+        Of the metric.
+
+    Raises
+    ------
+    UndecodableError
+        If the step has no reports, or the counts don't fit the parameters.
+    """
+    of_step = metric_type.step_params(params)
+    bits = estimate_bits(step_counts(counts, metric_type, step), of_step, counts.total)
+    nobody = of_words([], np.zeros((0, 2), dtype=np.uint32), of_step)
+    first = metric_type.hashed_cohort(step * metric_type.cohorts)
+    return StepReports(bits, of_step, first, _fit(bits, nobody, np.zeros(0, dtype=np.int64)))
+
+
+def step_counts(counts: CohortCounts, metric_type: OpenStringType, step: int) -> CohortCounts:
+    """Return the counts of one step's cohorts; raises UndecodableError if there are no reports."""
+    rows = slice(step * metric_type.cohorts, (step + 1) * metric_type.cohorts)
+    of_step = CohortCounts(counts.reports[rows], counts.bits[rows])
+    if not of_step.total:
+        lengths = (*(f"{length} bytes" for length in metric_type.steps), "whole strings")
+        raise UndecodableError(
+            f"step {step + 1} of {len(lengths)}, {lengths[step]}: no reports in its cohorts "
+            f"{rows.start} to {rows.stop - 1}; expected some at every step"
+        )
+    return of_step
+
+
+def offset_words(words: WordArray, first: int) -> WordArray:
+    """Return hash words whose cohort 0 is the given words' cohort `first`; shape (n, 2)."""
+    moved = words.copy()
+    moved[:, 0] += np.uint32(first) * (words[:, 1] | np.uint32(1))
+    return moved
+
+
+def _moments(scores: FloatArray) -> Moments:
+    deviation = float(np.sqrt(scores.var(axis=1).sum()))
+    return Moments(float(scores.mean(axis=1).sum()), deviation)
+
+
+def _fit(bits: BitEstimates, candidates: Candidates, chosen: IntArray) -> Fit:
+    matrix = SparseMatrix((0, candidates.params.m * candidates.params.k))
+    if len(chosen):
+        matrix = make_design(candidates.positions(chosen), candidates.params).matrix
+    members = ModelTerms(chosen, sparse.csr_array(matrix), np.ones(len(chosen), dtype=np.bool_))
+    return fit_members(bits, members, candidates.params)

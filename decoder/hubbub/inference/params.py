@@ -1,0 +1,53 @@
+"""Parameters of counts that other systems made, whose filters needn't fill bytes."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.params import RapporParams
+
+MAX_BITS = 4096
+MAX_HASHES = 16
+MAX_COHORTS = 2**16
+
+
+class DecodingParams(RapporParams):
+    """As `RapporParams`, but for any k, h and m whose counts the decoder can take.
+
+    Clients and stores of hubbub need k to fill bytes, and h and m within what the protocol allows;
+    bit counts need neither. Single reports need `RapporParams`.
+
+    Parameters
+    ----------
+    k : int
+        Bits, 2 to 4096.
+    h : int
+        Hash functions, 1 to 16.
+    m : int
+        Cohorts, 1 to 65,536.
+    f, p, q : float
+        As of `RapporParams`.
+
+    Raises
+    ------
+    ParameterError
+        If a value is out of range, if p = q, or if some report would reveal a true bit for certain
+        (such a bit has no noise by which it could be weighed).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
+        """Check and keep the six numbers."""
+        for name, value, low, high in (
+            ("k", k, 2, MAX_BITS),
+            ("h", h, 1, MAX_HASHES),
+            ("m", m, 1, MAX_COHORTS),
+        ):
+            if not low <= value <= high:
+                raise ParameterError(
+                    f"{name} = {value}: must be an integer between {low} and {high}"
+                )
+        checked = RapporParams(8, 1, 1, f, p, q)
+        return tuple.__new__(cls, (k, h, m, checked.f, checked.p, checked.q))

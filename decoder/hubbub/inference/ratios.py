@@ -1,0 +1,119 @@
+"""How much likelier reports are under one value than under another, and how much of them is noise.
+
+A metric type's two worst values decide how well a crowd hides one client; `privacy.amplification`
+makes bounds of these ratios. They are about all reports that a client makes of one permanent
+response: of a bit these say no more than how often it was 1.
+
+Invariant: where ratios are moved, their sums only spread in the convex order, so bounds only grow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from hubbub.inference.arrays import FloatArray
+from hubbub.protocol.params import RapporParams
+
+_MOST_VALUES = 64  # of a product over a value's bits: twice as many lower no bound by .2%
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Likelihood ratios of reports for one value against another, and how much noise hides them.
+
+    Attributes
+    ----------
+    blanket : float
+        Share gamma of a client's reports that doesn't depend on the value: with this probability
+        all of them together are a draw from one distribution, the blanket, whoever sends them.
+    chance : float64 array, shape (a,)
+        The blanket's probability of each class of reports with equal ratios.
+    first, second : float64 array, shape (a,)
+        How likely such reports are under either value, relative to the blanket.
+    """
+
+    blanket: float
+    chance: FloatArray
+    first: FloatArray
+    second: FloatArray
+
+    def swapped(self) -> Ratios:
+        """Return the same with the two values exchanged."""
+        return Ratios(self.blanket, self.chance, self.second, self.first)
+
+
+def filter_ratios(params: RapporParams, reports: int = 1) -> Ratios:
+    """Return the ratios of two values that set h bits each, none in common.
+
+    The distribution of a client's reports relative to that of no true bit at all is a product over
+    the value's bits, each factor X at least Q, the least ratio of a bit: so a share Q^h of every
+    client's reports is noise that has no true bit. Under it each of the 2h bits has ratio X
+    independently, with mean 1.
+
+    Parameters
+    ----------
+    reports : int
+        n, of one permanent response.
+    """
+    ratio, chance = _of_bit(params, reports)
+    # One report has two ratios per bit, and is exact. More have n + 1, which move to a geometric
+    # grid, where products stay: each is split between its neighbours so that its mean stays.
+    cells = 1 if reports == 1 else max(_MOST_VALUES // params.h, 1)
+    low, growth = float(ratio.min()), (float(ratio.max()) / float(ratio.min())) ** (1 / cells)
+    grid = low * growth ** np.arange(cells + 1)
+    below = np.clip(np.searchsorted(grid, ratio, side="right") - 1, 0, cells - 1)
+    upper = np.clip((ratio - grid[below]) / (grid[below + 1] - grid[below]), 0.0, 1.0) * chance
+    of_bit = np.bincount(below, chance - upper, cells + 1)
+    of_bit += np.bincount(below + 1, upper, cells + 1)
+    of_value = np.ones(1)
+    for _ in range(params.h):
+        of_value = np.convolve(of_value, of_bit)
+    product = low**params.h * growth ** np.arange(len(of_value))
+    return Ratios(
+        blanket=low**params.h,
+        chance=np.outer(of_value, of_value).ravel(),
+        first=np.repeat(product, len(product)),
+        second=np.tile(product, len(product)),
+    )
+
+
+def bit_ratios(params: RapporParams, reports: int = 1) -> Ratios:
+    """Return the ratios of one bit that is set under the first value only.
+
+    Parameters
+    ----------
+    reports : int
+        n, of one permanent response.
+    """
+    ratio, chance = _of_bit(params, reports)
+    common = np.minimum(ratio, 1.0)
+    blanket = float(chance @ common)
+    return Ratios(blanket, chance * common / blanket, np.maximum(ratio, 1.0) * blanket,
+                  np.maximum(1 / ratio, 1.0) * blanket)  # fmt: skip
+
+
+def _of_bit(params: RapporParams, reports: int) -> tuple[FloatArray, FloatArray]:
+    """Return, for each number of ones that a bit can show, its ratio and its chance if untrue.
+
+    The ratio is that of a true bit against an untrue one, (a e^u + f/2) / ((f/2) e^u + a) with
+    a = 1 - f/2 and u the log ratio of a permanent 1 against a permanent 0.
+    """
+    from scipy import stats  # noqa: PLC0415 - slow, and seldom needed
+
+    ones = np.arange(reports + 1)
+    p, q, flip = params.p, params.q, params.flip
+    if (p, q) in {(0.0, 1.0), (1.0, 0.0)}:  # reports repeat the permanent response
+        ones = ones[[0, -1]]
+    with np.errstate(divide="ignore"):
+        permanent = special.xlogy(ones, np.divide(q, p)) + special.xlogy(
+            reports - ones, np.divide(1 - q, 1 - p)
+        )
+    small = np.exp(-np.abs(permanent))
+    larger, smaller = (1 - flip) + flip * small, flip + (1 - flip) * small
+    ratio = np.where(permanent > 0, larger / smaller, smaller / larger)
+    chance = (1 - flip) * stats.binom.pmf(ones, reports, p)
+    chance += flip * stats.binom.pmf(ones, reports, q)
+    return ratio, chance

@@ -1,0 +1,627 @@
+"""A share, its standard error and a p-value for every candidate, in the model or not.
+
+A candidate outside of the model gets the coefficient that it would have if it alone were added (a
+one-step, de-biased estimate); a member its own as if it alone
+were a fixed effect. Standard
+errors take account of three things that the weights of the regression don't know: the bits of one
+report are correlated, the scatter of the rows may differ from what was assumed, and the target is
+the share among the *collected* reports, so that drawing these from a population adds nothing.
+
+The null hypothesis of a test is that nobody has the string. Then its bits are random, and the
+distribution of its score over the hash is known exactly given the scores of the rows (`hash_null`),
+whatever unlisted strings these hold. A member of the model is tested in the model without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse, special
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
+from hubbub.inference.candidates import Candidates, make_design
+from hubbub.inference.counts import BitEstimates
+from hubbub.inference.regression.model import Fit, reports_by_row, row_weights, unknown_column
+from hubbub.inference.scanning import scan
+from hubbub.inference.testing.hash_null import HashNull, score_totals
+from hubbub.inference.testing.multiple_testing import z_scores
+from hubbub.protocol.params import RapporParams
+
+EXACT = 16_384
+"""Most candidates whose information is worked out for each."""
+_SAMPLE, _ROUGH_SAMPLE = 4_096, 256
+_INTERESTING_Z = 3.0
+_BLOCK = 64
+_NUMBERS_AT_ONCE = 2**19
+_ABSENT_Z = 3.0
+_UNDETERMINED = 1e-6
+_LEAST = 0.1
+_FIRM = 1e4
+_RIDGE = 1e-9
+_STEPS = 30
+_CLIP = 4.0
+_EXACT_FROM_Z = 1.2
+_SEARCH_STEPS = 5
+_CLOSE = 0.01
+_SURE_Z = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """One share and its standard error a candidate; nan where the data don't determine them.
+
+    Attributes
+    ----------
+    share : float64 array, shape (n,)
+        Unbiased share of the collected reports; may be negative for an absent candidate.
+    std_error : float64 array, shape (n,)
+    dispersion : float
+        How many times the assumed variance the candidates' is.
+    median_error : float, optional
+        The median standard error, if these are some of the candidates and it is of all.
+    """
+
+    share: FloatArray
+    std_error: FloatArray
+    dispersion: float
+    median_error: float | None = None
+
+    @property
+    def typical_error(self) -> float:
+        """The median standard error of all candidates; nan if none is known."""
+        if self.median_error is not None:
+            return self.median_error
+        known = self.std_error[~np.isnan(self.std_error)]
+        return float(np.median(known)) if len(known) else np.nan
+
+
+class CandidateSums(NamedTuple):
+    """What a fit's rows add up to at each candidate's bits.
+
+    Attributes
+    ----------
+    score, weight : float64 array, shape (n,)
+        x'W(y - fitted) and x'Wx.
+    total : float64 array, shape (n,)
+        The test's score, of bounded rows.
+    """
+
+    score: FloatArray
+    weight: FloatArray
+    total: FloatArray
+
+
+def candidate_sums(fit: Fit, candidates: Candidates) -> CandidateSums:
+    """Go over all candidates once."""
+    params = candidates.params
+    tables = [table.reshape(params.m, params.k) for table in (fit.scores, fit.weights)]
+    bounded = bounded_scores(fit.scores, fit.weights, params)
+    by_hash, by_bit = scan(candidates, [bounded], tables)
+    return CandidateSums(by_bit[:, 0], by_bit[:, 1], by_hash[:, 0])
+
+
+def bounded_scores(scores: FloatArray, weights: FloatArray, params: RapporParams) -> FloatArray:
+    """Bound each row's score at 4 standard deviations, so that no single one decides a test.
+
+    Returns
+    -------
+    float64 array, shape (m, k)
+    """
+    most = _CLIP * np.sqrt(weights)
+    return np.clip(scores, -most, most).reshape(params.m, params.k)
+
+
+def estimate_all(
+    fit: Fit,
+    candidates: Candidates,
+    bits: BitEstimates,
+    params: RapporParams,
+    sums: CandidateSums | None = None,
+    *,
+    roughly: bool = False,
+) -> Estimates:
+    """Estimate every candidate as if it alone were added to the fit as a fixed effect.
+
+    Parameters
+    ----------
+    bits : BitEstimates
+        To which the model was fitted.
+    sums : CandidateSums, optional
+        Of this fit, if they are known.
+    roughly : bool
+        Whether approximate errors of those outside the fit are enough, as while a model is
+        searched for.
+    """
+    sums = sums or candidate_sums(fit, candidates)
+    information = _information(fit, candidates, sums.score, sums.weight, roughly)
+    return estimates_of(fit, bits, params, sums, information)
+
+
+def estimates_of(
+    fit: Fit,
+    bits: BitEstimates,
+    params: RapporParams,
+    sums: CandidateSums,
+    information: FloatArray,
+    mean_information: float | None = None,
+) -> Estimates:
+    """Estimate candidates whose information is known; otherwise as `estimate_all`.
+
+    Parameters
+    ----------
+    information : float64 array, shape (n,)
+        x'Px of those outside the fit.
+    mean_information : float, optional
+        Of all candidates outside whose shares the data determine, if these are some of them.
+    """
+    information = information.copy()
+    share = shares_outside(sums.score, information)
+    own = np.diag(fit.covariance)[1:]
+    share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    information[fit.selected] = fit.reliability / own
+    undetermined = ~is_determined(information, sums.weight)
+    share[undetermined] = np.nan
+    variance = np.divide(1.0, information, out=np.full_like(share, np.nan), where=~undetermined)
+    as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    added = correlated_bits(fit, bits, params, as_fixed)
+    variance[fit.selected] = with_correlation(variance[fit.selected], added)
+    if mean_information is not None:
+        dispersion = dispersion_outside(fit, mean_information, params)
+    else:
+        dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
+    variance *= dispersion
+    return Estimates(
+        share, np.sqrt(without_drawing(variance, drawing(share, bits.collected))), dispersion
+    )
+
+
+def shares_outside(score: FloatArray, information: FloatArray) -> FloatArray:
+    """Return the shares of candidates outside a fit; shape (n,)."""
+    return np.divide(score, information, out=np.zeros_like(score), where=information > 0)
+
+
+def is_determined(information: FloatArray, weight: FloatArray) -> BoolArray:
+    """Say whether the rows of candidates tell more than the model explains; shape (n,)."""
+    return np.asarray(information > _UNDETERMINED * weight)
+
+
+def drawing(share: FloatArray, collected: float) -> FloatArray:
+    """Return the variance that drawing the reports from a population adds to shares."""
+    clipped = np.clip(share, 0.0, 1.0)
+    return np.asarray(clipped * (1 - clipped) / collected)
+
+
+def without_drawing(variance: FloatArray, drawn: FloatArray) -> FloatArray:
+    """Return variances of estimates of the collected reports' shares."""
+    return np.maximum(variance - drawn, _LEAST * variance)
+
+
+def dispersion_outside(fit: Fit, mean_information: float, params: RapporParams) -> float:
+    """Return how many times larger than assumed variances are (`overdispersion`)."""
+    found = float(hash_variance(fit.scores[:, None], params)[0])
+    return max(found / mean_information, _LEAST)
+
+
+def total_share(
+    fit: Fit, estimates: Estimates, bits: BitEstimates, params: RapporParams, of: IntArray
+) -> tuple[float, float]:
+    """Return the sum of some candidates' shares and its standard error.
+
+    Candidates for which the model had no room are added as if their errors were independent of the
+    others'.
+
+    Parameters
+    ----------
+    of : int64 array, shape (d,)
+        Candidates whose shares are known, in ascending order.
+    """
+    total = float(estimates.share[of].sum())
+    inside = np.isin(of, fit.selected)
+    apart = float((estimates.std_error[of[~inside]] ** 2).sum())
+    places = np.searchsorted(fit.selected, of[inside])
+    reliability = fit.reliability[places]
+    combination = (fit.covariance[:, 1 + places] / reliability).sum(axis=1, keepdims=True)
+    own, penalties = np.diag(fit.covariance)[1 + places] / reliability, fit.penalties[1 + places]
+    moved = combination[1 + places, 0]
+    variance = float((moved / reliability + penalties * own * (own - 2 * moved)).sum())
+    variance = float(with_correlation(variance, correlated_bits(fit, bits, params, combination))[0])
+    clipped = float(np.clip(total, 0.0, 1.0))
+    drawing = clipped * (1 - clipped) / bits.collected
+    variance = max(estimates.dispersion * variance - drawing, _LEAST * variance)
+    return total, float(np.sqrt(variance + apart))
+
+
+def _information(
+    fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray, roughly: bool
+) -> FloatArray:
+    """Return x'Px of those outside: the information of their rows beyond what the model explains.
+
+    Of a long list that is worked out for those that stand out; the others get their x'Wx times the
+    mean quotient of the two, which differs little between absent strings.
+    """
+    n = len(candidates)
+    if n <= EXACT and not roughly:
+        outside = np.setdiff1d(np.arange(n), fit.selected)
+        exactly = weight.copy()
+        exactly[outside] -= _explained(fit, candidates, outside)
+        return exactly
+    sample = sampled(n, _ROUGH_SAMPLE if roughly else _SAMPLE)
+    quotient = 1 - _explained(fit, candidates, sample).sum() / weight[sample].sum()
+    if roughly:
+        return np.asarray(weight * quotient)
+    return information_of_many(fit, candidates, score, weight, float(quotient))
+
+
+def sampled(n: int, size: int = _SAMPLE) -> IntArray:
+    """Return which of n candidates stand for all."""
+    return np.linspace(0, n - 1, size).astype(np.int64)
+
+
+def left_over(fit: Fit, candidates: Candidates, weight: FloatArray) -> float:
+    """Return the mean quotient of x'Px and x'Wx of some candidates."""
+    explained = _explained(fit, candidates, np.arange(len(candidates)))
+    return float(1 - explained.sum() / weight.sum())
+
+
+def information_of_many(
+    fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray, quotient: float
+) -> FloatArray:
+    """Return x'Px, exactly for those that stand out and for others by the mean quotient."""
+    information: FloatArray = weight * quotient
+    exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * np.sqrt(np.maximum(information, 0)))
+    information[exact] = weight[exact] - _explained(fit, candidates, exact)
+    return information
+
+
+def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
+    """Return x'W B' C B W x of some candidates."""
+    weighted = (fit.basis @ sparse.diags_array(fit.weights)).T.tocsr()
+    explained = np.empty(len(rows))
+    for start in range(0, len(rows), _SAMPLE):
+        block = rows[start : start + _SAMPLE]
+        design = make_design(candidates.positions(block), candidates.params)
+        overlap = (design.matrix @ weighted).toarray()
+        end = start + _SAMPLE
+        explained[start:end] = np.einsum("ij,ij->i", overlap @ fit.covariance, overlap)
+    return explained
+
+
+def estimated_in(models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: Estimates) -> Estimates:
+    """Return estimates of which some are those of other models than the fit.
+
+    Parameters
+    ----------
+    models : mapping of int to LeaveOneOutFit
+        By candidate, which is a fixed effect in the fit and in its model. Its error changes as the
+        regression's own does.
+    """
+    share, std_error = estimates.share.copy(), estimates.std_error.copy()
+    for candidate, (model, place) in models.items():
+        before = 1 + int(np.searchsorted(fit.selected, candidate))
+        ratio = model.covariance[1 + place, 1 + place] / fit.covariance[before, before]
+        share[candidate] = model.coefficients[1 + place]
+        std_error[candidate] *= np.sqrt(ratio)
+    return replace(estimates, share=share, std_error=std_error)
+
+
+def correlated_bits(
+    fit: Fit, bits: BitEstimates, params: RapporParams, combinations: FloatArray
+) -> FloatArray:
+    """Return what the correlations between the bits of one report add to variances; shape (b,).
+
+    Parameters
+    ----------
+    combinations : float64 array, shape (1 + a, b)
+        Of W B' c for each column c: how rows move the estimate whose variance is asked for.
+
+    Notes
+    -----
+    The true bits of a report are those of one string, so in cohort c they have the covariance
+    sum_s pi_s x_s x_s' - t t', t = sum_s pi_s x_s, of which the weights hold the diagonal alone.
+    The unknown strings' pairs of bits are both set with probability
+    1 - 2(1 - 1/k)^h + (1 - 2/k)^h.
+    """
+    m, k, n = params.m, params.k, combinations.shape[1]
+    added = np.zeros(n)
+    if not n:
+        return added
+    shares = np.maximum(fit.coefficients[1:], 0.0)
+    shares /= max(1.0, float(shares.sum()))
+    unknown = 1.0 - shares.sum()
+    single, pair = unknown_column(params), pair_probability(params)
+    present = np.flatnonzero(shares > 0)
+    shares = shares[present]
+    by_row = SparseMatrix(fit.basis.T)
+    members = SparseMatrix(fit.basis[1 + present].T)
+    rate = (np.asarray(members @ shares) + unknown * single).reshape(m, k)
+    reports = np.asarray(bits.reports, dtype=np.float64).reshape(m, 1)
+    share_of_one = np.divide(1.0, reports, out=np.zeros_like(reports), where=reports > 0)
+    at_once = max(1, _NUMBERS_AT_ONCE // (max(k, len(present)) * n))
+    for first in range(0, m, at_once):
+        count = min(at_once, m - first)
+        cohorts, rows = slice(first, first + count), slice(first * k, (first + count) * k)
+        influence = fit.weights[rows, None] * np.asarray(by_row[rows] @ combinations)
+        of_members = _by_cohort(members[rows], k) @ influence
+        influence = influence.reshape(count, k, n)
+        squares = influence**2
+        of_members = of_members.reshape(count, len(present), n)
+        of_pairs = np.einsum("s,csn->cn", shares, of_members**2)
+        of_pairs += unknown * pair * influence.sum(axis=1) ** 2
+        of_pairs += unknown * (single - pair) * squares.sum(axis=1)
+        own = rate[cohorts]
+        of_pairs -= np.einsum("ck,ckn->cn", own, influence) ** 2
+        of_pairs -= np.einsum("ck,ckn->cn", own * (1 - own), squares)
+        added += (of_pairs * share_of_one[cohorts]).sum(axis=0)
+    return added
+
+
+def with_correlation(variance: FloatArray | float, added: FloatArray) -> FloatArray:
+    """Return variances with what `correlated_bits` adds to them.
+
+    It goes by the model's rates, and the weights by those that were observed, so that of a handful
+    of reports it may take away more than there is.
+    """
+    return np.maximum(variance + added, _LEAST * variance)
+
+
+def _by_cohort(rows: SparseMatrix, k: int) -> SparseMatrix:
+    """Return the sum over a cohort's rows for each cohort and column.
+
+    Parameters
+    ----------
+    rows : sparse array, shape (c * k, a)
+
+    Returns
+    -------
+    sparse array, shape (c * a, c * k)
+    """
+    a = rows.shape[1]
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    entries = (rows.data, (row // k * a + rows.indices, row))
+    return SparseMatrix(sparse.coo_array(entries, shape=(rows.shape[0] // k * a, rows.shape[0])))
+
+
+def overdispersion(
+    fit: Fit, share: FloatArray, variance: FloatArray, params: RapporParams
+) -> float:
+    """Return how many times larger than assumed the variance of absent candidates is.
+
+    Notes
+    -----
+    An absent string's bits are random, so the variance of its score over the hash follows from the
+    scores of the rows alone, whatever these hold; a share's is that divided by its information
+    squared. The mean over candidates that look absent is compared with that of the variances.
+    """
+    outside = np.ones(len(share), dtype=np.bool_)
+    outside[fit.selected] = False
+    outside &= ~np.isnan(share)
+    if outside.any():
+        found = float(hash_variance(fit.scores[:, None], params)[0])
+        assumed = np.mean(1.0 / variance[outside])
+        return found / float(assumed)
+    # Nobody is outside: each member that looks absent is taken out of the model in turn.
+    own = variance[fit.selected]
+    absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
+    information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
+    found = 0.0
+    for start in range(0, len(absent), _BLOCK):
+        block = absent[start : start + _BLOCK]
+        found += float(hash_variance(fit.scores_without(block), params).sum())
+    total = float((information**2 * own[absent]).sum())
+    return found / total if total > 0 else 1.0
+
+
+def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
+    """Return the variance of the sum of scores at the distinct bits of a random string; shape (b,).
+
+    Parameters
+    ----------
+    scores : float64 array, shape (m * k, b)
+    """
+    single, pair = unknown_column(params), pair_probability(params)
+    by_cohort = scores.reshape(params.m, params.k, -1)
+    squares, sums = (by_cohort**2).sum(axis=(0, 1)), (by_cohort.sum(axis=1) ** 2).sum(axis=0)
+    return np.asarray((single - pair) * squares + (pair - single**2) * sums)
+
+
+def pair_probability(params: RapporParams) -> float:
+    """Return the chance that a random string sets both of two given bits."""
+    return float(1 - 2 * (1 - 1 / params.k) ** params.h + (1 - 2 / params.k) ** params.h)
+
+
+def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
+    """Return the non-negative least squares shares of the fixed effects.
+
+    Unbiased estimates scatter below 0 and may add up to more than 1. For adding up, plotting and
+    comparing, the detected are fitted once more under these constraints, the others being noise:
+    less variance, at the price of a little bias.
+
+    Parameters
+    ----------
+    fit : Fit
+        Its fixed effects are those whose shares are wanted.
+
+    Returns
+    -------
+    selected : int64 array, shape (d,)
+    shares : float64 array, shape (d,)
+        They add up to 1 with that of the unknown mass.
+
+    Notes
+    -----
+    The coefficients theta of the unknown mass and the fixed effects have the covariance C, the
+    others being random. Minimises (beta - theta)' C^-1 (beta - theta) over beta >= 0 with
+    sum beta = 1, by the active set method of Lawson and Hanson (1974).
+    """
+    fixed = fit.penalties == 0
+    information = linalg.inv(fit.covariance[np.ix_(fixed, fixed)])
+    information[np.diag_indices(len(information))] *= 1 + _RIDGE
+    root = linalg.cholesky(information)
+    firm = _FIRM * float(np.sqrt(np.diag(information).max()))
+    rows = np.vstack([root, np.full(len(root), firm)])
+    wanted = np.append(root @ fit.coefficients[fixed], firm)
+    shares = np.linalg.lstsq(rows, wanted)[0]
+    if shares.min() < 0:  # seldom, and the module takes long to import
+        from scipy.optimize import nnls  # noqa: PLC0415
+
+        shares, _ = nnls(rows, wanted, maxiter=_STEPS * len(root))
+    return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
+
+
+class LeaveOneOutFit(NamedTuple):
+    """A member, and the model that it is left out of for its test.
+
+    Attributes
+    ----------
+    place : int
+        In the fit's `selected`.
+    """
+
+    fit: Fit
+    place: int
+
+
+@dataclass(frozen=True)
+class PresenceTests:
+    """Tests of candidates against a fitted model.
+
+    Attributes
+    ----------
+    bits : BitEstimates
+        To which the model was fitted.
+    with_rivals : mapping of int to LeaveOneOutFit
+        Candidates that aren't tested in `fit` but with their rivals (`rivals`).
+    exact_below_z : float
+        Members beyond so many standard errors get the normal distribution's p-value, too, where it
+        only matters that they are detected.
+    """
+
+    fit: Fit
+    candidates: Candidates
+    bits: BitEstimates
+    params: RapporParams
+    with_rivals: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
+    exact_below_z: float = np.inf
+
+    @cached_property
+    def null(self) -> HashNull:
+        """The distribution of the score of an absent candidate that isn't a member."""
+        scores = bounded_scores(self.fit.scores, self.fit.weights, self.params)
+        return HashNull(scores, self.params.h)
+
+    def log_p_values(self, estimates: Estimates, sums: CandidateSums | None = None) -> FloatArray:
+        """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
+
+        Members that look absent get the normal distribution's p-value: nothing depends on which of
+        two large p-values is the larger.
+
+        Parameters
+        ----------
+        sums : CandidateSums, optional
+            Of this fit, if they are known.
+        """
+        selected = self.fit.selected
+        log_p = np.zeros(len(self.candidates))
+        if len(selected) < len(log_p):
+            sums = sums or candidate_sums(self.fit, self.candidates)
+            log_p = self.null.log_tails(sums.total)
+        share, std_error = estimates.share[selected], estimates.std_error[selected]
+        z = np.divide(share, std_error, out=np.zeros_like(share), where=std_error > 0)
+        log_p[selected] = special.log_ndtr(-z)
+        for place in np.flatnonzero((z > _EXACT_FROM_Z) & (z < self.exact_below_z)):
+            candidate = int(selected[place])
+            log_p[candidate] = self._log_p_of(candidate, LeaveOneOutFit(self.fit, int(place)))
+        self.test_with_rivals(log_p)
+        log_p[np.isnan(estimates.share)] = 0.0
+        return log_p
+
+    def test_with_rivals(self, log_p: FloatArray) -> None:
+        """Put in ln p of the candidates that are tested with their rivals."""
+        for candidate, member in self.with_rivals.items():
+            log_p[candidate] = self._log_p_of(candidate, member)
+
+    def thresholds(
+        self,
+        estimates: Estimates,
+        log_p: FloatArray,
+        detected: IntArray,
+        log_cutoff: FloatArray | float,
+    ) -> FloatArray:
+        """Return the shares above which detected candidates are detected; shape (d,).
+
+        Given the model without it, a candidate's p-value is a falling function of its estimate
+        alone; this is where it crosses the cutoff.
+
+        Parameters
+        ----------
+        log_p : float64 array, shape (n,)
+        detected : int64 array, shape (d,)
+        log_cutoff : float64 array, shape (d,), or float
+            ln of the largest p-value that counts as a detection.
+        """
+        places = np.searchsorted(self.fit.selected, detected)
+        members = np.zeros(len(detected), dtype=np.bool_)
+        inside = places < len(self.fit.selected)
+        members[inside] = self.fit.selected[places[inside]] == detected[inside]
+        sure = estimates.share[detected] > _SURE_Z * estimates.std_error[detected]
+        needed = z_scores(np.broadcast_to(log_cutoff, detected.shape))
+        errors = estimates.share[detected] / estimates.std_error[detected]
+        z = np.where(sure | members, errors, z_scores(log_p[detected]))
+        parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
+        for i in np.flatnonzero(~sure):
+            candidate = int(detected[i])
+            member = self.with_rivals.get(candidate)
+            if member or members[i]:
+                member = member or LeaveOneOutFit(self.fit, int(places[i]))
+                parts[i] = self._part_at(candidate, member, float(parts[i]), float(needed[i]))
+        return np.asarray(estimates.share[detected] * parts)
+
+    def _part_at(self, candidate: int, member: LeaveOneOutFit, part: float, needed: float) -> float:
+        """Return the part of a member's share at which its p-value is the cutoff (secant steps).
+
+        P-values are taken as the z-scores that they are a normal distribution's tails of, because
+        these are close to a straight line in the share: 0 where nothing is left of it.
+        """
+        residuals, weights = self.without(member)
+        fit = member.fit
+        taken = (residuals - fit.residuals) / fit.reliability[member.place]
+        previous, height = 0.0, 0.0
+        for _ in range(_SEARCH_STEPS):
+            log_p = self._log_p_at(candidate, residuals - (1 - part) * taken, weights)
+            reached = float(z_scores(np.array(log_p)))
+            if abs(reached - needed) < _CLOSE or part == previous or reached == height:
+                break
+            slope = (reached - height) / (part - previous)
+            previous, height = part, reached
+            part = float(np.clip(part + (needed - reached) / slope, 0.0, 1.0))
+        return part
+
+    def without(self, member: LeaveOneOutFit) -> tuple[FloatArray, FloatArray]:
+        """Return residuals and weights of the model that leaves a member out.
+
+        Its weights are those of rates without its share: nobody has it, says the hypothesis.
+        """
+        fit, place = member
+        own = fit.basis.indices[fit.basis.indptr[1 + place] : fit.basis.indptr[2 + place]]
+        rates, reports = self.bits.rate.ravel()[own], reports_by_row(self.bits)[own]
+        others = rates - fit.residuals[own] - fit.coefficients[1 + place]
+        weights = fit.weights.copy()
+        weights[own] = row_weights(others, reports, fit.excess_variance, self.params)
+        scores = fit.scores_without(np.array([place]))[:, 0]
+        residuals = fit.residuals.copy()
+        np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)
+        return residuals, weights
+
+    def _log_p_of(self, candidate: int, member: LeaveOneOutFit) -> float:
+        return self._log_p_at(candidate, *self.without(member))
+
+    def _log_p_at(self, candidate: int, residuals: FloatArray, weights: FloatArray) -> float:
+        """Test a candidate against what a model without it leaves."""
+        scores = bounded_scores(weights * residuals, weights, self.params)
+        positions = self.candidates.positions(slice(candidate, candidate + 1))
+        total = score_totals(scores, positions)[0]
+        return HashNull(scores, self.params.h).log_tail(float(total))

@@ -1,0 +1,272 @@
+"""Generalised least squares of bit rates on candidates and an unknown mass.
+
+The model of the rate y_cj of bit j in cohort c is
+    y_cj = beta_0 b + sum_s beta_s x_scj + noise,     b = 1 - (1 - 1/k)^h,
+where x_s is candidate s's Bloom filter and beta_0 the mass of strings nobody listed, which set a
+bit with probability b. Shares beta_s are fixed effects, which may be anything, or random effects,
+draws of variance sigma^2 about 0, so that many of them can be in the model at once. The noise is
+sampling, known from the fitted rates, and an excess variance tau^2, because unlisted strings set
+*their* bits rather than a little of each.
+
+Invariant: weights come from fitted rates, never from the observed ones, which would bias every
+estimate towards its own noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse, special
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
+from hubbub.inference.candidates import Design
+from hubbub.inference.counts import BitEstimates, variance_of_one
+from hubbub.protocol.params import RapporParams
+
+_REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTerms:
+    """Candidates in the model.
+
+    Attributes
+    ----------
+    selected : int64 array, shape (a,)
+        In ascending order.
+    matrix : sparse 0/1 float64 array, shape (a, m * k)
+        Their Bloom filters.
+    fixed : bool array, shape (a,)
+        Whether a share is a fixed effect, which may be anything, or a random one, a draw about 0.
+    """
+
+    selected: IntArray
+    matrix: SparseMatrix
+    fixed: BoolArray
+
+    def keep(self, chosen: BoolArray) -> ModelTerms:
+        """Return those that are marked."""
+        return ModelTerms(self.selected[chosen], self.matrix[chosen], self.fixed[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A weighted least squares fit; vectors are over the m * k rows (cohort, bit).
+
+    Attributes
+    ----------
+    selected : int64 array, shape (a,)
+        Candidates in the model, in ascending order.
+    basis : sparse float64 array, shape (1 + a, m * k)
+        The unknown mass's column and the selected candidates', as rows.
+    penalties : float64 array, shape (1 + a,)
+        0 for the unknown mass and fixed effects, 1 / sigma^2 for random effects.
+    coefficients : float64 array, shape (1 + a,)
+        Shares of the population, the unknown mass first; random effects are drawn towards 0.
+    covariance : float64 array, shape (1 + a, 1 + a)
+        C, the inverse of the weighted Gram matrix plus the penalties.
+    residuals, weights : float64 array, shape (m * k,)
+        Weights are 1 / (sampling variance + excess variance), 0 where there are no reports.
+    excess_variance : float
+        tau^2.
+    prior_variance : float
+        sigma^2.
+    """
+
+    selected: IntArray
+    basis: SparseMatrix
+    penalties: FloatArray
+    coefficients: FloatArray
+    covariance: FloatArray
+    residuals: FloatArray
+    weights: FloatArray
+    excess_variance: float
+    prior_variance: float
+
+    @property
+    def scores(self) -> FloatArray:
+        """W (y - fitted), which is V^-1 (y - fixed effects) for the covariance V of y."""
+        return self.weights * self.residuals
+
+    @property
+    def reliability(self) -> FloatArray:
+        """1 - lambda_s C_ss, shape (a,): by which a random effect's share is drawn towards 0."""
+        return 1.0 - (self.penalties * np.diag(self.covariance))[1:]
+
+    def scores_without(self, members: IntArray) -> FloatArray:
+        """Return the scores of the models in which one member each is left out; shape (m * k, b).
+
+        Parameters
+        ----------
+        members : int64 array, shape (b,)
+            Places in `selected`.
+        """
+        rows = 1 + members
+        steps = self.coefficients[rows] / self.covariance[rows, rows]
+        moved = np.asarray(self.basis.T @ self.covariance[:, rows])
+        return np.asarray(self.scores[:, None] + self.weights[:, None] * moved * steps)
+
+
+def unknown_column(params: RapporParams) -> float:
+    """Return b, the chance that a random string sets a given bit."""
+    return 1.0 - (1.0 - 1.0 / params.k) ** params.h
+
+
+def fit_selected(
+    bits: BitEstimates, design: Design, selected: IntArray, params: RapporParams
+) -> Fit:
+    """Fit the unknown mass and the selected candidates, all as fixed effects.
+
+    Candidates whose column depends on the others' are left out of the model.
+    """
+    chosen = np.sort(selected)
+    all_fixed = np.ones(len(chosen), dtype=np.bool_)
+    return fit_members(bits, ModelTerms(chosen, design.matrix[chosen], all_fixed), params)
+
+
+def fit_members(
+    bits: BitEstimates,
+    members: ModelTerms,
+    params: RapporParams,
+    *,
+    prior_variance: float = 0.0,
+    start: Fit | None = None,
+) -> Fit:
+    """Fit the unknown mass and the members, reweighting until the weights stay the same.
+
+    Fixed effects whose column depends on the others' are left out of the model, as are all random
+    ones if their prior variance is 0.
+
+    Parameters
+    ----------
+    prior_variance : float
+        sigma^2, the variance of the random effects.
+    start : Fit, optional
+        A similar model, from whose weights the search for this one's sets out.
+    """
+    rates, reports = bits.rate.ravel(), reports_by_row(bits)
+    fitted = np.full(rates.shape, np.average(rates, weights=reports))
+    excess_variance = 0.0
+    if start is not None:
+        fitted, excess_variance = rates - start.residuals, start.excess_variance
+    weights = row_weights(fitted, reports, excess_variance, params)
+    kept = members.fixed.copy()
+    kept[kept] = _independent(members.matrix[kept], weights, params)
+    members = members.keep(kept | ~members.fixed if prior_variance > 0 else kept)
+    basis = _basis(members.matrix, params)
+    penalties = np.concatenate(
+        [[0.0], np.where(members.fixed, 0.0, 1.0 / prior_variance if prior_variance else 0)]
+    )
+    steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
+    for step in range(steps):
+        weights = row_weights(fitted, reports, excess_variance, params)
+        weighted = SparseMatrix(basis @ sparse.diags_array(weights))
+        gram = (weighted @ basis.T).toarray()
+        covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
+        coefficients: FloatArray = covariance @ np.asarray(weighted @ rates)
+        residuals = rates - np.asarray(basis.T @ coefficients)
+        fit = Fit(members.selected, basis, penalties, coefficients, covariance, residuals,
+                  weights, excess_variance, prior_variance)  # fmt: skip
+        fitted = rates - residuals
+        if step < steps - 1:
+            variance = variance_of_one(fitted, params)
+            sampling = np.divide(variance, reports, out=np.zeros_like(variance), where=reports > 0)
+            excess_variance = estimate_excess_variance(
+                fit.scores, weights, sampling, basis, covariance, penalties, prior_variance
+            )
+    return fit
+
+
+def reports_by_row(bits: BitEstimates) -> FloatArray:
+    """Return N_c for each of the m * k rows."""
+    return np.repeat(bits.reports.ravel(), bits.rate.shape[1])
+
+
+def row_weights(
+    fitted: FloatArray, reports: FloatArray, excess_variance: float, params: RapporParams
+) -> FloatArray:
+    """Return 1 / (sampling variance + excess variance) of rows, 0 where there are no reports."""
+    return reports / (variance_of_one(fitted, params) + excess_variance * reports)
+
+
+def _basis(matrix: SparseMatrix, params: RapporParams) -> SparseMatrix:
+    unknown = sparse.csr_array(np.full((1, matrix.shape[1]), unknown_column(params)))
+    stacked: SparseMatrix = sparse.vstack([unknown, matrix], format="csr")
+    return stacked
+
+
+def _independent(matrix: SparseMatrix, weights: FloatArray, params: RapporParams) -> BoolArray:
+    """Mark columns that the others don't explain (pivoted Cholesky of the scaled Gram matrix)."""
+    basis = _basis(matrix, params)
+    gram = _gram(basis, SparseMatrix(basis.T), weights)
+    scale = np.sqrt(np.diag(gram))
+    scale[0] /= 2  # the largest pivot comes first: the unknown mass always stays
+    _, pivots, rank, _ = linalg.lapack.dpstrf(gram / np.outer(scale, scale), tol=_TINY)
+    kept = np.zeros(basis.shape[0], dtype=np.bool_)
+    kept[pivots[:rank] - 1] = True
+    return kept[1:]
+
+
+def estimate_excess_variance(
+    scores: FloatArray,
+    weights: FloatArray,
+    sampling: FloatArray,
+    basis: SparseMatrix,
+    covariance: FloatArray,
+    penalties: FloatArray,
+    prior_variance: float,
+) -> float:
+    """Return tau^2: how much rates scatter beyond what sampling and the members explain.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (m * k,)
+        P y, with P = W - W B' C B W.
+    weights, sampling : float64 array, shape (m * k,)
+        W, and the sampling variances D; 0 where there are no reports.
+    basis : sparse float64 array, shape (1 + a, m * k)
+        B.
+    covariance : float64 array, shape (1 + a, 1 + a)
+        C.
+    penalties : float64 array, shape (1 + a,)
+    prior_variance : float
+        sigma^2.
+
+    Notes
+    -----
+    With Z the random effects' columns, E |P y|^2 = tr(P D P) + tau^2 tr(P P) + sigma^2 |P Z'|^2
+    (Rao 1971, MINQUE). The moment's solution has standard deviation sqrt(2 / tr(P P)); what is
+    returned is the mean of a normal distribution with that mean and deviation, cut off below 0. A
+    plain estimate would be exactly 0 in half of the populations without unlisted strings, and where
+    rows are few that would make every standard error too small.
+    """
+    fixed = int(np.count_nonzero(penalties == 0))
+    if np.count_nonzero(weights) <= fixed:  # as many columns as rows: nothing to go by
+        return 0.0
+    rows = SparseMatrix(basis.T)
+    squares = _gram(basis, rows, weights**2)
+    twice = covariance @ squares @ covariance
+
+    def trace_with(diagonal: FloatArray, inner: FloatArray) -> float:
+        """Return tr(diag P P), from products no larger than the covariance."""
+        crossed = np.vdot(covariance, _gram(basis, rows, diagonal * weights**3))
+        return float(diagonal @ weights**2 - 2 * crossed + np.vdot(twice, inner))
+
+    trace = trace_with(np.ones_like(weights), squares)
+    if trace <= _TINY * float(weights @ weights):
+        return 0.0
+    from_sampling = trace_with(sampling, _gram(basis, rows, sampling * weights**2))
+    from_prior = float(penalties**2 @ np.diag(twice))
+    found = (float(scores @ scores) - from_sampling - prior_variance * from_prior) / trace
+    deviation = float(np.sqrt(2 / trace))
+    z = found / deviation
+    above = deviation * np.exp(-(z**2) / 2 - special.log_ndtr(z)) / np.sqrt(2 * np.pi)
+    return float(found + above)
+
+
+def _gram(basis: SparseMatrix, rows: SparseMatrix, diagonal: FloatArray) -> FloatArray:
+    """Return B diag(d) B', given B' by its rows, too."""
+    weighted = (basis.data * diagonal[basis.indices], basis.indices, basis.indptr)
+    return np.asarray((sparse.csr_array(weighted, shape=basis.shape) @ rows).toarray())

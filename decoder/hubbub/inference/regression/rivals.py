@@ -1,0 +1,335 @@
+"""Test a candidate as if it had never been listed: its rivals in the model, itself out of it.
+
+A string that nobody has sets random bits, independent of the reports and of all other candidates.
+So its test is exact in whatever model the search would have found *without it*. In the model that
+was found with it, a string that is there and shares bits with it may be missing: what that one
+explains was attributed to the other, which then passes its test with help from its own noise. Such
+*rivals* are the candidates outside of the model that are detected where the tested one is left out.
+Before a candidate near the limit counts as detected they join the model, for its test alone.
+
+The reverse are *allies*: members that wouldn't be detected where the candidate is left out, because
+their filters have few bits in common and each raises the other's estimate. A candidate's estimate
+depends on its own noise alone in a model without its allies and with its rivals: there it is
+estimated. Its test keeps the allies; q-values of searched models are raised for what that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from scipy import linalg, sparse
+
+from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix
+from hubbub.inference.candidates import Candidates, make_design
+from hubbub.inference.regression.estimates import LeaveOneOutFit, PresenceTests, bounded_scores
+from hubbub.inference.regression.model import Fit
+from hubbub.inference.regression.sensitivity import thresholds_z
+from hubbub.inference.testing.hash_null import HashNull
+from hubbub.inference.testing.multiple_testing import z_scores
+
+_BEYOND_DOUBT = float(np.log(1e-4))
+_OWN_INFORMATION = 1e-6
+_ROUNDS = 4
+_LEAST_Z = 1e-3
+_BYTES_KEPT = 2**28
+
+
+class Models(Mapping[int, LeaveOneOutFit]):
+    """Models that differ in a few members from one fit, by candidate; computed when asked for.
+
+    A model has the size of all rows and of the members' covariance, so hundreds of them, which long
+    lists have, wouldn't fit in memory: the first ones that do are kept.
+
+    Parameters
+    ----------
+    fit : Fit
+    candidates : Candidates
+        Those that the fit's `selected` counts.
+    """
+
+    def __init__(self, fit: Fit, candidates: Candidates) -> None:
+        self._fit, self._candidates = fit, candidates
+        self._members: dict[int, IntArray] = {}  # of each candidate's model, in its order
+        self._own: IntArray | None = None
+        self._kept: dict[int, LeaveOneOutFit] = {}
+        size = 8 * (len(fit.weights) + len(fit.coefficients) ** 2)
+        self._room = _BYTES_KEPT // size
+
+    def named(self, names: IntArray) -> Models:
+        """Return the models under other names: number i is candidate ``names[i]``, ascending."""
+        renamed = Models(self._fit, self._candidates)
+        renamed._members, renamed._kept, renamed._own = self._members, self._kept, names
+        return renamed
+
+    def __getitem__(self, name: int) -> LeaveOneOutFit:
+        candidate = name if self._own is None else int(np.searchsorted(self._own, name))
+        if self._own is not None and not (
+            candidate < len(self._own) and self._own[candidate] == name
+        ):
+            raise KeyError(name)
+        model = self._kept.get(candidate)
+        if model is None:
+            model = self._model_of(candidate)
+            self._keep(candidate, model)
+        return model
+
+    def add(self, candidate: int, model: LeaveOneOutFit) -> None:
+        """Add a candidate's model, by its number in the fit."""
+        self._members[candidate] = model.fit.selected
+        self._keep(candidate, model)
+
+    def _keep(self, candidate: int, model: LeaveOneOutFit) -> None:
+        if len(self._kept) < self._room:
+            self._kept[candidate] = model
+
+    def _model_of(self, candidate: int) -> LeaveOneOutFit:
+        members, fit = self._members[candidate], self._fit
+        leaving = np.flatnonzero(~np.isin(fit.selected, members))
+        joining = members[~np.isin(members, fit.selected)]
+        if len(leaving):
+            fit = reduced(fit, leaving)
+        if len(joining):
+            design = make_design(self._candidates.positions(joining), self._candidates.params)
+            fit = extended(fit, joining, design.matrix)
+        return LeaveOneOutFit(fit, int(np.flatnonzero(fit.selected == candidate)[0]))
+
+    def __iter__(self) -> Iterator[int]:
+        if self._own is None:
+            return iter(self._members)
+        return (int(self._own[candidate]) for candidate in self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+class FirstOf(Mapping[int, LeaveOneOutFit]):
+    """Models of one mapping, and of another for candidates that it lacks."""
+
+    def __init__(
+        self, first: Mapping[int, LeaveOneOutFit], second: Mapping[int, LeaveOneOutFit]
+    ) -> None:
+        self._first, self._second = first, second
+
+    def __getitem__(self, candidate: int) -> LeaveOneOutFit:
+        model = self._first.get(candidate)
+        return self._second[candidate] if model is None else model
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(dict.fromkeys([*self._first, *self._second]))
+
+    def __len__(self) -> int:
+        return len(self._first.keys() | self._second.keys())
+
+
+def models_with_rivals(
+    tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
+) -> Models:
+    """Return the models in which candidates near the limit are to be tested, where rivals exist.
+
+    Parameters
+    ----------
+    tests : PresenceTests
+        Of the candidates among which rivals are looked for; all members are fixed effects.
+    log_p : float64 array, shape (n,)
+        As found in the model without rivals.
+    log_cutoff : float64 array, shape (n,), or float
+        ln of the largest p-value that counts as a detection; one that is smaller by a factor of
+        10,000 is beyond doubt.
+    """
+    tested = np.flatnonzero((log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT))
+    models = Models(tests.fit, tests.candidates)
+    if not len(tested):
+        return models
+    look = _RivalsOf(tests, log_cutoff)
+    for candidate in tested.tolist():
+        place = np.flatnonzero(tests.fit.selected == candidate)
+        member = LeaveOneOutFit(tests.fit, int(place[0])) if len(place) else None
+        model = look(candidate, member)
+        if model is not None:
+            models.add(candidate, model)
+    return models
+
+
+def selection_corrected_models(
+    tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
+) -> Models:
+    """Return the models in which detected members near the limit are to be estimated.
+
+    They are those that a search without the candidate would have come to: its *allies*, which
+    wouldn't be detected without it, are out, and its rivals are in. Members without either aren't
+    listed.
+
+    Parameters
+    ----------
+    tests, log_p, log_cutoff
+        As of `models_with_rivals`, with which candidates were tested.
+    """
+    fit = tests.fit
+    needed = z_scores(np.broadcast_to(log_cutoff, log_p.shape)[fit.selected])
+    heights = z_scores(log_p[fit.selected]) / np.maximum(needed, _LEAST_Z)
+    look = _RivalsOf(tests, log_cutoff)
+    near = (log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT)
+    models = Models(fit, tests.candidates)
+    for place in np.flatnonzero(near[fit.selected]).tolist():
+        candidate = int(fit.selected[place])
+        model, known = LeaveOneOutFit(fit, place), heights
+        for _ in range(_ROUNDS):
+            smaller, known = _without_allies(model, known)
+            if smaller.fit is fit:  # its rivals are those that it was tested with
+                larger = tests.with_rivals.get(candidate, smaller)
+            else:
+                larger = look(candidate, smaller) or smaller
+            joined = len(larger.fit.selected) - len(smaller.fit.selected)
+            model, known = larger, np.append(known, np.full(joined, np.inf))
+            if not joined:
+                break
+        if not np.array_equal(model.fit.selected, fit.selected):
+            models.add(candidate, model)
+    return models
+
+
+def _without_allies(
+    member: LeaveOneOutFit, heights: FloatArray
+) -> tuple[LeaveOneOutFit, FloatArray]:
+    """Take those out of a model that wouldn't be detected in it without the member.
+
+    Parameters
+    ----------
+    heights : float64 array, shape (a,)
+        The members' z-scores over those that count as a detection; without the member they change
+        as estimates over errors do. Infinite for those that stay.
+
+    Returns
+    -------
+    LeaveOneOutFit, and the heights of those that are left.
+    """
+    fit, place = member
+    first = fit.coefficients[1:] / np.sqrt(np.diag(fit.covariance)[1:])
+    while True:
+        coefficients, covariance = fit.coefficients[1:], fit.covariance[1:, 1:]
+        pull = covariance[place] / covariance[place, place]
+        variance = np.diag(covariance) - pull * covariance[place]
+        variance[place] = 1.0
+        height = heights * ((coefficients - pull * coefficients[place]) / np.sqrt(variance) / first)
+        height[np.isinf(heights)], height[place] = np.inf, np.inf
+        leaving = height < 1
+        if not leaving.any():
+            return LeaveOneOutFit(fit, place), heights
+        fit = reduced(fit, np.flatnonzero(leaving))
+        heights, first = heights[~leaving], first[~leaving]
+        place -= int(np.count_nonzero(leaving[:place]))
+
+
+class _RivalsOf:
+    """Looks for the rivals of one candidate after the other."""
+
+    def __init__(self, tests: PresenceTests, log_cutoff: FloatArray | float) -> None:
+        candidates, fit = tests.candidates, tests.fit
+        numbers = candidates.numbers(slice(0, len(candidates)))
+        self._entries = numbers.reshape(len(numbers), -1).astype(np.intp)
+        self._outside = np.ones(len(candidates), dtype=np.bool_)
+        self._outside[fit.selected] = False
+        self._needed = thresholds_z(tests.null, log_cutoff)
+        self._tests = tests
+
+    def __call__(self, candidate: int, member: LeaveOneOutFit | None) -> LeaveOneOutFit | None:
+        """Return the model with the candidate and its rivals, if it has any.
+
+        Parameters
+        ----------
+        member : LeaveOneOutFit, optional
+            The candidate in a model; None if it isn't in the one that was found.
+        """
+        tests = self._tests
+        fit, params, candidates = tests.fit, tests.params, tests.candidates
+        residuals, weights = fit.residuals, fit.weights
+        if member is not None:
+            fit = member.fit
+            residuals, weights = tests.without(member)
+        table = bounded_scores(weights * residuals, weights, params)
+        totals = np.take(table.ravel(), self._entries).sum(axis=1)
+        passing = self._outside & (HashNull(table, params.h).z_scores(totals) >= self._needed)
+        passing[fit.selected] = False
+        rivals = [other for other in np.flatnonzero(passing).tolist() if other != candidate]
+        if not rivals:
+            return None
+        rows = np.array(rivals if member is not None else [candidate, *rivals], dtype=np.int64)
+        design = make_design(candidates.positions(rows), params)
+        larger = extended(fit, rows, design.matrix)
+        place = np.flatnonzero(larger.selected == candidate)
+        return LeaveOneOutFit(larger, int(place[0])) if len(place) else None
+
+
+def reduced(fit: Fit, places: IntArray) -> Fit:
+    """Take fixed effects out of a fit, its weights being what they are: the reverse of `extended`.
+
+    Parameters
+    ----------
+    places : int64 array, shape (r,)
+        In `selected`.
+    """
+    rows = 1 + places
+    kept = np.setdiff1d(np.arange(len(fit.coefficients)), rows)
+    across = fit.covariance[:, rows]
+    moves = across @ np.asarray(linalg.pinvh(across[rows]))
+    covariance = fit.covariance - moves @ across.T
+    steps = moves @ fit.coefficients[rows]
+    return replace(
+        fit,
+        selected=np.delete(fit.selected, places),
+        basis=SparseMatrix(fit.basis[kept]),
+        penalties=fit.penalties[kept],
+        coefficients=(fit.coefficients - steps)[kept],
+        covariance=covariance[np.ix_(kept, kept)],
+        residuals=fit.residuals + np.asarray(fit.basis.T @ steps),
+    )
+
+
+def extended(fit: Fit, rows: IntArray, matrix: SparseMatrix) -> Fit:
+    """Add fixed effects to a fit, its weights being what they are.
+
+    Parameters
+    ----------
+    rows : int64 array, shape (r,)
+        Candidates that are added after the selected; left out if the fit explains their columns.
+    matrix : sparse 0/1 float64 array, shape (r, m * k)
+
+    Notes
+    -----
+    The inverse of a bordered matrix: with U = X'W B the new columns' products with the old, and
+    S = X'W X - U C U', the new coefficients are S^-1 X'W (y - fitted).
+    """
+    columns = matrix.toarray()
+    weighted = columns * fit.weights
+    with_old = np.asarray(fit.basis @ weighted.T).T
+    crossed, own = with_old @ fit.covariance, weighted @ columns.T
+    schur = own - crossed @ with_old.T
+    kept = np.diag(schur) > _OWN_INFORMATION * np.diag(own)
+    if not kept.all():
+        return extended(fit, rows[kept], SparseMatrix(matrix[kept])) if kept.any() else fit
+    inverse = np.asarray(linalg.pinvh(schur))
+    steps = inverse @ (weighted @ fit.residuals)
+    moved = crossed.T @ inverse
+    covariance = np.block([[fit.covariance + moved @ crossed, -moved], [-moved.T, inverse]])
+    moves = steps @ columns - np.asarray(fit.basis.T @ (crossed.T @ steps))
+    return replace(
+        fit,
+        selected=np.append(fit.selected, rows),
+        basis=_stacked(fit.basis, matrix),
+        penalties=np.append(fit.penalties, np.zeros(len(rows))),
+        coefficients=np.append(fit.coefficients - crossed.T @ steps, steps),
+        covariance=covariance,
+        residuals=fit.residuals - moves,
+    )
+
+
+def _stacked(upper: SparseMatrix, lower: SparseMatrix) -> SparseMatrix:
+    """Return one matrix above another, as `scipy.sparse.vstack` does in ten times the time."""
+    parts = (
+        np.concatenate([upper.data, lower.data]),
+        np.concatenate([upper.indices, lower.indices]),
+        np.concatenate([upper.indptr, lower.indptr[1:] + upper.indptr[-1]]),
+    )
+    return sparse.csr_array(parts, shape=(upper.shape[0] + lower.shape[0], upper.shape[1]))

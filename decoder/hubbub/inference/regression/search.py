@@ -1,0 +1,493 @@
+"""Which candidates belong in the model: fit, test, let in what is detected, until it is stable.
+
+Where rows are plenty a list goes into the model whole, all as fixed effects (plain weighted least
+squares): nothing is searched. Otherwise the marginal tests tell whether much of the list is there.
+If so, it goes in whole; if it is too long for that, the detected as fixed and the others as random
+effects, whose variance is estimated. If not, only those go in that a screen and a non-negative
+Lasso propose and a test then detects; the others add to the excess variance.
+
+Proposals decide nothing: whether a candidate is detected is decided by its p-value, so a generous
+selection costs time, not false discoveries. Of a long list the candidates that stand out are
+searched among themselves, and the whole list is gone over at most three times.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy import special
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
+from hubbub.inference.candidates import Candidates, make_design
+from hubbub.inference.counts import BitEstimates
+from hubbub.inference.regression.estimates import (
+    Estimates,
+    LeaveOneOutFit,
+    PresenceTests,
+    bounded_scores,
+    candidate_sums,
+    estimate_all,
+    estimated_in,
+)
+from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, unknown_column
+from hubbub.inference.regression.rivals import (
+    FirstOf,
+    Models,
+    models_with_rivals,
+    selection_corrected_models,
+)
+from hubbub.inference.scanning import scan
+from hubbub.inference.testing.hash_null import HashNull
+from hubbub.inference.testing.multiple_testing import (
+    LOG_HALF,
+    Correction,
+    counted_tests,
+    log_cutoff,
+    log_q_values,
+    z_scores,
+)
+from hubbub.protocol.params import RapporParams
+
+MOST_LISTED = 1_200
+"""Most candidates that go into the model whole."""
+
+SEARCHED = 1.2
+"""By what q-values are raised where the model was searched for in the same reports.
+
+What remains of the search's feedback on its own noise once rivals are in the model: without it the
+share of false names was .056 instead of .05, over ten crowded cases (docs/statistics.md).
+"""
+
+_HALF = 0.5
+_FEW = 3  # a third as many candidates as rows or fewer are estimated freely
+_CROWDED = 0.6  # ... and up to this share of rows if many of them are there
+_MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
+_ROOM = 16  # rows for each string that is a fixed effect because it was detected
+_ROUNDS = 12
+_FREE_ROUNDS = 6
+SCANS = 3
+"""How often a long list is gone over at most."""
+_EXACT_BELOW_Z = 6.0
+_STABLE = 0.1
+_LARGEST_LOG_VARIANCE = 8.0
+_GRID = 20_001
+_NEGLIGIBLE = 1e-3
+_SCREEN_Z = 2.0
+_MAX_SURVIVORS = 1000
+MAX_NEAR = 4000
+"""Candidates among which the model is searched for."""
+_MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
+_MAX_STEPS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A model in which nothing changes any more, or the last one tried.
+
+    Attributes
+    ----------
+    log_p, log_q : float64 array, shape (n,)
+    detected : bool array, shape (n,)
+    log_cutoff : float
+        ln of the largest p-value, divided by its weight, that counts as a detection.
+    n_tests : float
+        By how many tests p-values were corrected, an allowance for the search apart.
+    listed : int
+        How many candidates were tested in all.
+    tests : PresenceTests
+        By which the members' p-values were found.
+    log_weights : float64 array, shape (n,), optional
+        By which p-values were divided before they were compared.
+    settled : bool
+        Whether nothing changes any more.
+    allowance : float
+        By which q-values were raised.
+    without_feedback : mapping of int to LeaveOneOutFit
+        Models in which candidates near the limit are to be estimated, where the search was led by
+        their own noise.
+    """
+
+    fit: Fit
+    estimates: Estimates
+    log_p: FloatArray
+    log_q: FloatArray
+    detected: BoolArray
+    log_cutoff: float
+    n_tests: float
+    listed: int
+    tests: PresenceTests
+    log_weights: FloatArray | None = None
+    settled: bool = True
+    allowance: float = 1.0
+    without_feedback: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
+
+    def reported(self) -> tuple[Estimates, PresenceTests]:
+        """Return estimates that owe nothing to the search, and the tests that go with them."""
+        models = self.without_feedback
+        estimates = estimated_in(models, self.fit, self.estimates)
+        with_rivals = FirstOf(models, self.tests.with_rivals)
+        return estimates, replace(self.tests, with_rivals=with_rivals)
+
+    @property
+    def log_cutoffs(self) -> FloatArray:
+        """Return ln of the largest p-value at which each candidate is detected; shape (n,)."""
+        if self.log_weights is None:
+            return np.full(len(self.log_p), self.log_cutoff)
+        return np.minimum(self.log_cutoff + self.log_weights, LOG_HALF)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The loop between what is in the model and what is detected.
+
+    Attributes
+    ----------
+    listed : int, optional
+        How many candidates are tested in all, if these are some of them: those that stand out.
+    allowance : float
+        By which q-values are raised.
+    log_weights : float64 array, shape (n,), optional
+        Logarithms of what was expected of each candidate before these reports were seen: p-values
+        are divided by their weights, whose mean over all listed is 1 (Genovese, Roeder and
+        Wasserman, Biometrika 93, 2006).
+    """
+
+    bits: BitEstimates
+    candidates: Candidates
+    params: RapporParams
+    log_alpha: float
+    correction: Correction
+    listed: int | None = None
+    allowance: float = 1.0
+    log_weights: FloatArray | None = None
+
+    def run(self) -> SearchResult:
+        """Return the model in which nothing changes any more, or the last one tried."""
+        rows, n = self.bits.informative, len(self.candidates)
+        if n <= MOST_LISTED and n * _FEW <= rows:
+            return self._run_whole_list(np.ones(n, dtype=np.bool_))
+        alone = self._fit_fixed(np.empty(0, dtype=np.int64))
+        scores = bounded_scores(alone.scores, alone.weights, self.params)
+        totals, _ = scan(self.candidates, [scores], [])
+        null = HashNull(scores, self.params.h)
+        log_p = null.log_tails(totals[:, 0])
+        n_absent = counted_tests(log_p, Correction.BH, above_half=null.above_half())
+        # Rows of a filter that is half full tell less of each string.
+        fixed = n <= _CROWDED * (1.0 - unknown_column(self.params)) ** 2 * rows
+        if n > MOST_LISTED or n_absent > _MOSTLY_ABSENT * n:
+            found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
+            n_detected = np.count_nonzero(found.detected)
+            if n > MOST_LISTED or n_detected <= (1 - _MOSTLY_ABSENT) * n:
+                return found
+        return self._run_whole_list(np.full(n, fixed))
+
+    def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
+        """Return the model by which the constrained shares of the detected are fitted.
+
+        Of a short list the detected are fixed effects and the others random, which takes up what
+        they hold together without letting the noise of each push the shares of the detected about.
+        If most of the list is detected, the others are likely there, too, and stay as they are.
+        """
+        proposed = len(found.fit.selected) < len(detected)
+        if proposed or detected.sum() * 2 > len(detected):
+            return found.fit
+        prior_variance = self._prior_variance(found, ~detected)
+        members = self._members(np.arange(len(detected)), detected)
+        return fit_members(
+            self.bits, members, self.params, prior_variance=prior_variance, start=found.fit
+        )
+
+    def _run_whole_list(self, fixed: BoolArray) -> SearchResult:
+        rows, n = self.bits.informative, len(self.candidates)
+        prior_variance, fit = 0.0, None
+        members = self._members(np.arange(n), fixed)
+        for _ in range(_ROUNDS):
+            members = replace(members, fixed=fixed)
+            fit = fit_members(
+                self.bits, members, self.params, prior_variance=prior_variance, start=fit
+            )
+            found = self.tested(fit)
+            if fixed.all():
+                return found
+            room = max(rows // _ROOM - int(fixed.sum()), 0)
+            news = np.flatnonzero(found.detected & ~fixed)
+            news = news[np.argsort(found.log_p[news], kind="stable")[:room]]
+            fixed = fixed.copy()
+            fixed[news] = True
+            previous = prior_variance
+            prior_variance = self._prior_variance(found, ~fixed)
+            if not len(news) and abs(prior_variance - previous) <= _STABLE * previous:
+                return found
+        return replace(found, settled=False)
+
+    def _run_proposed(self, alone: Fit, log_p: FloatArray) -> SearchResult:
+        """Search among the candidates that stand out, then look whether another one does now.
+
+        Parameters
+        ----------
+        alone : Fit
+            Of the unknown mass alone.
+        log_p : float64 array, shape (n,)
+            Of the marginal tests, in that fit.
+        """
+        near, best = top_scoring(self._weighted(log_p))
+        chosen = best[select(alone, self.candidates.take(best), self.bits, len(log_p))]
+        for _ in range(SCANS - 1):
+            among = self._among(near)
+            settled = among.settle(np.searchsorted(near, chosen))
+            fit = replace(settled.fit, selected=near[settled.fit.selected])
+            with_rivals = settled.tests.with_rivals
+            if isinstance(with_rivals, Models):
+                with_rivals = with_rivals.named(near)
+            found = self.tested(fit, with_rivals)
+            chosen = np.flatnonzero(found.detected)
+            if np.isin(chosen, near).all():
+                models = selection_corrected_models(
+                    settled.tests, settled.log_p, settled.log_cutoffs
+                )
+                return replace(found, without_feedback=models.named(near))
+            near = np.union1d(near, chosen)
+            chosen = keep_fittest(chosen, -found.log_p[chosen], self.bits)
+        return replace(found, settled=False)
+
+    def _among(self, near: IntArray) -> Search:
+        listed = len(self.candidates)
+        weights = None if self.log_weights is None else self.log_weights[near]
+        return replace(
+            self, candidates=self.candidates.take(near), listed=listed, log_weights=weights
+        )
+
+    def settle(self, chosen: IntArray) -> SearchResult:
+        """Let in and out until the members are those that are detected, with rivals too.
+
+        After some rounds members may only leave, so that it comes to an end.
+        """
+        may_join = _FREE_ROUNDS
+        while True:
+            found = self.tested(self._fit_fixed(chosen))
+            detected = np.flatnonzero(found.detected)
+            stable = np.array_equal(detected, found.fit.selected)
+            if not stable:
+                if may_join <= 0:
+                    detected = np.intersect1d(detected, chosen)
+                kept = keep_fittest(detected, -found.log_p[detected], self.bits)
+                stable = np.array_equal(kept, chosen)
+            if stable:
+                rivals = models_with_rivals(found.tests, found.log_p, found.log_cutoffs)
+                if not rivals:
+                    return found
+                found = self._with_rivals(found, rivals)
+                still = found.detected[chosen]
+                if still.all():
+                    return found
+                kept, may_join = chosen[still], 0
+            chosen, may_join = kept, may_join - 1
+
+    def _with_rivals(
+        self, found: SearchResult, rivals: Mapping[int, LeaveOneOutFit]
+    ) -> SearchResult:
+        """Test those with rivals again; everything else stays as it was found."""
+        tests, log_p = replace(found.tests, with_rivals=rivals), found.log_p.copy()
+        tests.test_with_rivals(log_p)
+        return self._corrected(found.estimates, log_p, tests)
+
+    def tested(
+        self, fit: Fit, with_rivals: Mapping[int, LeaveOneOutFit] | None = None
+    ) -> SearchResult:
+        """Estimate and test all candidates in a given model.
+
+        Parameters
+        ----------
+        with_rivals : mapping of int to LeaveOneOutFit, optional
+            Candidates that are tested in other models than this one.
+        """
+        sums = candidate_sums(fit, self.candidates)
+        searching = self.listed is not None
+        estimates = estimate_all(
+            fit, self.candidates, self.bits, self.params, sums, roughly=searching
+        )
+        exact = _EXACT_BELOW_Z if searching else np.inf
+        tests = PresenceTests(
+            fit, self.candidates, self.bits, self.params, with_rivals or {}, exact
+        )
+        return self._corrected(estimates, tests.log_p_values(estimates, sums), tests)
+
+    def _corrected(
+        self, estimates: Estimates, log_p: FloatArray, tests: PresenceTests
+    ) -> SearchResult:
+        # Members' p-values above 1/2 come from the sign of their shares.
+        all_members = len(tests.fit.selected) == len(log_p)
+        above_half = _HALF if all_members else tests.null.above_half()
+        if self.log_weights is None:
+            n_tests = counted_tests(log_p, self.correction, self.listed, above_half)
+        else:
+            n_tests = float(self.listed or len(log_p))
+        return corrected(
+            estimates,
+            log_p,
+            tests,
+            n_tests,
+            self.listed or len(log_p),
+            self.log_alpha,
+            self.correction,
+            allowance=self.allowance,
+            log_weights=self.log_weights,
+        )
+
+    def _weighted(self, log_p: FloatArray) -> FloatArray:
+        return _weighted(log_p, self.log_weights)
+
+    def _fit_fixed(self, selected: IntArray) -> Fit:
+        members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
+        return fit_members(self.bits, members, self.params)
+
+    def _members(self, selected: IntArray, fixed: BoolArray) -> ModelTerms:
+        design = make_design(self.candidates.positions(selected), self.params)
+        return ModelTerms(selected, design.matrix, fixed)
+
+    def _prior_variance(self, found: SearchResult, others: BoolArray) -> float:
+        """Return sigma^2 of the candidates that aren't detected, by maximum likelihood.
+
+        Their z-scores are normal with variance 1 + sigma^2 / s^2, but cut off at the limit of
+        detection: without regard to that those that came out low would seem to be absent. Of those
+        detected only the weakest, for which there was no room among the fixed, are here.
+        """
+        share, std_error = found.estimates.share[others], found.estimates.std_error[others]
+        known = ~np.isnan(share)
+        if known.sum() < _FEW:
+            return 0.0
+        z = share[known] / std_error[known]
+        limit = max(float(z_scores(np.array(found.log_cutoff))), float(z.max()))
+
+        # On a grid: SciPy's minimisers take longer to import than all this takes.
+        log_variance = np.linspace(0.0, _LARGEST_LOG_VARIANCE, _GRID)
+        cut_off = special.log_ndtr(limit * np.exp(-log_variance / 2))
+        surprise = float(z @ z) / 2 * np.exp(-log_variance)
+        surprise += len(z) * (log_variance / 2 + cut_off)
+        excess = float(np.expm1(log_variance[surprise.argmin()]))
+        return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
+
+
+def top_scoring(log_p: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return which candidates are searched, and which of them the Lasso sees.
+
+    Parameters
+    ----------
+    log_p : float64 array, shape (n,)
+        Of the marginal tests.
+
+    Returns
+    -------
+    near, best : int64 arrays
+        In ascending order.
+    """
+    z = z_scores(log_p)
+    order = np.argsort(-z, kind="stable")
+    strongest = order[:_MAX_SURVIVORS]
+    return np.sort(order[:MAX_NEAR]), np.sort(strongest[z[strongest] > _SCREEN_Z])
+
+
+def corrected(
+    estimates: Estimates,
+    log_p: FloatArray,
+    tests: PresenceTests,
+    n_tests: float,
+    listed: int,
+    log_alpha: float,
+    correction: Correction,
+    *,
+    allowance: float = 1.0,
+    log_weights: FloatArray | None = None,
+) -> SearchResult:
+    """Say which candidates are detected.
+
+    Parameters
+    ----------
+    log_p : float64 array, shape (n,)
+        Of all candidates, or of all whose p-values are small.
+    n_tests, listed, allowance, log_weights
+        As of `SearchResult`.
+    """
+    raised = n_tests * allowance
+    log_q = log_q_values(_weighted(log_p, log_weights), correction, raised)
+    log_q[log_p > LOG_HALF] = 0.0
+    detected = log_q <= log_alpha
+    n_detected = int(np.count_nonzero(detected))
+    cutoff = log_cutoff(n_detected, raised, log_alpha, correction)
+    return SearchResult(
+        tests.fit,
+        estimates,
+        log_p,
+        log_q,
+        detected,
+        cutoff,
+        n_tests,
+        listed,
+        tests,
+        log_weights,
+        allowance=allowance,
+    )
+
+
+def _weighted(log_p: FloatArray, log_weights: FloatArray | None) -> FloatArray:
+    return log_p if log_weights is None else np.minimum(log_p - log_weights, 0.0)
+
+
+def select(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: int) -> IntArray:
+    """Return the candidates for the model, in ascending order.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of the model that holds nothing but the unknown mass.
+    candidates : Candidates
+        Those that stand out.
+    n_candidates : int
+        Among so many.
+    """
+    # Long lists alone need it, and importing it takes longer than decoding a short one.
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
+    from sklearn.linear_model import Lasso  # noqa: PLC0415
+
+    if not len(candidates):
+        return np.empty(0, dtype=np.int64)
+    design = make_design(candidates.positions(slice(0, len(candidates))), candidates.params)
+    lasso = Lasso(
+        alpha=penalty(fit.weights, design.matrix, n_candidates),
+        positive=True,
+        max_iter=_MAX_STEPS,
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it only proposes
+        lasso.fit(design.matrix.T.tocsc(), bits.rate.ravel(), sample_weight=fit.weights)
+    return keep_fittest(np.arange(len(candidates)), lasso.coef_, bits)
+
+
+def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> float:
+    """Return the Lasso's alpha, in scikit-learn's scale, that lets through about one of n nulls.
+
+    The noise level is known, so no cross-validation is needed: the score of an absent candidate has
+    standard deviation sqrt(x'Wx), and the n-th part of a normal lies above Phi^-1(1 - 1/n).
+
+    Parameters
+    ----------
+    weights : float64 array, shape (m * k,)
+    matrix : sparse array, shape (s, m * k)
+        Bloom filters of some of the candidates.
+    n_candidates : int
+        n.
+    """
+    z = max(-float(special.ndtri(1.0 / n_candidates)), 1.0)
+    typical = float(np.median(np.asarray(matrix @ weights)))
+    return z * float(np.sqrt(typical) / weights.sum())
+
+
+def keep_fittest(candidates: IntArray, merit: FloatArray, bits: BitEstimates) -> IntArray:
+    """Keep candidates of positive merit, the best ones if the rows can't carry them all."""
+    room = max(1, bits.informative // _MAX_SHARE_OF_ROWS)
+    best = np.argsort(-merit, kind="stable")[:room]
+    return np.sort(candidates[best[merit[best] > 0]])

@@ -1,0 +1,225 @@
+"""Sums over the bits of every candidate, in one pass over all of them.
+
+Screening, testing and comparing candidates ask the same of each: add up the entries of a table at
+its bits. Chunks stay in the processor's cache and all cores work on them; each writes its own rows,
+so the result doesn't depend on how many cores there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, NumberArray, WordArray
+from hubbub.inference.candidates import Candidates, unnamed
+from hubbub.inference.parallel import each
+from hubbub.protocol.params import RapporParams
+
+_SPAN = 16_384
+"""Candidates that a core takes at once."""
+
+_FINGERPRINT_SEED = 20140814
+
+
+def scan(
+    candidates: Candidates,
+    hash_tables: Sequence[FloatArray],
+    bit_tables: Sequence[FloatArray],
+    threads: int | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Sum tables over the bits of each candidate.
+
+    Parameters
+    ----------
+    hash_tables, bit_tables : sequences of float64 arrays, shape (m, k)
+    threads : int, optional
+        All cores if not given; the result is the same.
+
+    Returns
+    -------
+    by_hash : float64 array, shape (n, len(hash_tables))
+        Sums over all m * h hashes: a position that two hashes of a cohort share counts twice.
+    by_bit : float64 array, shape (n, len(bit_tables))
+        Sums over the distinct bits: such a position counts once.
+
+    Raises
+    ------
+    ValueError
+        If a table isn't of shape (m, k).
+    """
+    shape = (candidates.params.m, candidates.params.k)
+    for table in (*hash_tables, *bit_tables):
+        if table.shape != shape:
+            raise ValueError(f"table of shape {table.shape}: must be (m, k) = {shape}")
+    by_hash = np.empty((len(candidates), len(hash_tables)))
+    by_bit = np.empty((len(candidates), len(bit_tables)))
+    sums = [
+        *(_Sum(table.ravel(), by_hash[:, i], False) for i, table in enumerate(hash_tables)),
+        *(_Sum(table.ravel(), by_bit[:, i], True) for i, table in enumerate(bit_tables)),
+    ]
+    _add_up(candidates, sums, threads=threads)
+    return by_hash, by_bit
+
+
+class CollisionGroups(NamedTuple):
+    """Candidates that set the very same bits as an earlier one.
+
+    Attributes
+    ----------
+    rows : int64 array, shape (r,)
+        In ascending order.
+    first : int64 array, shape (r,)
+        The first candidate with these bits, which isn't among the rows.
+    """
+
+    rows: IntArray
+    first: IntArray
+
+    @property
+    def candidates(self) -> int:
+        """Number of candidates that can't be told from another one."""
+        return len(self.rows) + len(np.unique(self.first))
+
+    def others(self, n_candidates: int) -> IntArray:
+        """Return the candidates that aren't among the rows: one for each set of bits."""
+        kept = np.ones(n_candidates, dtype=np.bool_)
+        kept[self.rows] = False
+        return np.flatnonzero(kept)
+
+
+NO_GROUPS = CollisionGroups(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+"""Of candidates that can all be told apart."""
+
+
+def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> CollisionGroups:
+    """Find candidates that set the very same bits as another one, wherever there are reports.
+
+    Parameters
+    ----------
+    has_reports : bool array, shape (m,)
+
+    Notes
+    -----
+    Each of the m * k bits has two random numbers of 64 bits; sets of bits are compared by the sums
+    of theirs modulo 2^64 (Zobrist 1970), and by the second only where the first are equal. Two
+    given sets that differ have equal sums with probability 2^-128, so that even among 10^7
+    candidates no two do but for a chance of 2e-25.
+    """
+    weights = _bit_weights(candidates.params, has_reports)
+    first = _fingerprints(candidates, weights[0], None)
+    return same_sums(first, lambda rows: _fingerprints(candidates, weights[1], rows))
+
+
+def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> CollisionGroups:
+    """Find rows that have both numbers in common with an earlier one.
+
+    Parameters
+    ----------
+    first : uint64 array, shape (n,)
+    second : callable
+        Returns the second numbers of some rows.
+    """
+    ordered = np.sort(first)
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(shared):
+        return NO_GROUPS
+    place = np.minimum(np.searchsorted(shared, first), len(shared) - 1)
+    rows = np.flatnonzero(shared[place] == first)
+    others = second(rows)
+    order = np.lexsort((rows, others, first[rows]))
+    rows, others = rows[order], others[order]
+    again = np.zeros(len(rows), dtype=np.bool_)
+    again[1:] = (first[rows[1:]] == first[rows[:-1]]) & (others[1:] == others[:-1])
+    begins = rows[~again][np.cumsum(~again) - 1]
+    ascending = np.argsort(rows[again])
+    return CollisionGroups(rows[again][ascending], begins[again][ascending])
+
+
+def fingerprints(
+    words: WordArray, params: RapporParams, has_reports: BoolArray, which: int = 0
+) -> NumberArray:
+    """Return a number of each string's set of bits, as `indistinguishable` compares them.
+
+    Parameters
+    ----------
+    words : uint32 array, shape (n, 2)
+        Hash words of the strings.
+    which : int
+        The first (0) or the second (1) number.
+
+    Returns
+    -------
+    uint64 array, shape (n,)
+    """
+    weights = _bit_weights(params, has_reports)[which]
+    sums = np.empty(len(words), dtype=np.uint64)
+    _add_up(unnamed(words, params), [_Sum(weights.ravel(), sums, True)], threads=1)
+    return sums
+
+
+def _bit_weights(params: RapporParams, has_reports: BoolArray) -> NumberArray:
+    """Return two random numbers of each bit; 0 where there are no reports; shape (2, m, k)."""
+    rng = np.random.default_rng(_FINGERPRINT_SEED)
+    shape = (2, params.m, params.k)
+    weights = rng.integers(0, 2**64 - 1, shape, dtype=np.uint64, endpoint=True)
+    weights[:, ~has_reports] = 0
+    return weights
+
+
+def _fingerprints(
+    candidates: Candidates, weights: NumberArray, rows: IntArray | None
+) -> NumberArray:
+    count = len(candidates) if rows is None else len(rows)
+    sums = np.empty(count, dtype=np.uint64)
+    _add_up(candidates, [_Sum(weights.ravel(), sums, True)], rows)
+    return sums
+
+
+class _Sum(NamedTuple):
+    """A flat table of m * k entries, where the sums over it go, and what is summed."""
+
+    table: npt.NDArray[Any]
+    out: npt.NDArray[Any]
+    distinct: bool
+
+
+def _add_up(
+    candidates: Candidates,
+    sums: Sequence[_Sum],
+    of: IntArray | None = None,
+    threads: int | None = None,
+) -> None:
+    """Fill the sums over all candidates, or over those of some rows."""
+    count = len(candidates) if of is None else len(of)
+
+    def add_span(start: int) -> None:
+        for rows in candidates.pieces(slice(start, min(start + _SPAN, count))):
+            numbers = candidates.numbers(rows if of is None else of[rows])
+            entries = numbers.reshape(len(numbers), -1).astype(np.intp)
+            repeats = None
+            for table, out, distinct in sums:
+                # Numbers are in range: "clip" only spares numpy the looking.
+                np.add.reduce(np.take(table, entries, mode="clip"), axis=1, out=out[rows])
+                if distinct:
+                    repeats = repeats or _repeats(numbers)
+                    row, number = repeats
+                    np.subtract.at(out[rows], row, table[number])
+
+    each(add_span, range(0, count, _SPAN), threads)
+
+
+def _repeats(numbers: WordArray) -> tuple[npt.NDArray[np.intp], WordArray]:
+    """Return the rows and numbers of the hashes whose bit an earlier hash of the cohort sets."""
+    hashes, cohorts = numbers.shape[1:]
+    found = [np.empty(0, dtype=np.intp)]
+    for later in range(1, hashes):
+        again = numbers[:, later] == numbers[:, 0]
+        for earlier in range(1, later):
+            again |= numbers[:, later] == numbers[:, earlier]
+        row, cohort = np.divmod(np.flatnonzero(again), cohorts)
+        found.append((row * hashes + later) * cohorts + cohort)
+    places = np.concatenate(found)
+    return places // (hashes * cohorts), numbers.ravel()[places]

@@ -1,0 +1,229 @@
+"""How likely an absent string is to look present: tail probabilities over the hash.
+
+An absent string sets random bits, so its score T = sum_ci g[c, J_ci], with J_ci independent and
+uniform over the k positions, has a distribution that is known exactly *given* the residual scores
+g. That holds whatever the residuals hold, unlisted strings included, which no normal approximation
+promises when a few strong strings stick out. Small problems are enumerated; otherwise the tail is a
+saddlepoint approximation (Lugannani and Rice 1980, in Barndorff-Nielsen's r* form).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from hubbub.inference.arrays import FloatArray, PositionArray
+
+_ENUMERABLE = 2**20
+_MOST_CLASSES = 1024
+_NEAR_MEAN = 1e-3
+_FARTHEST = 40.0
+_DRAWN, _DRAWING_SEED = 8_192, 19640821
+_NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-7
+_GRID_BELOW, _GRID_ABOVE, _GRID_END = 100, 320, 40
+
+
+class _Cumulants(NamedTuple):
+    """Cumulant generating function of T at t, and its first two derivatives."""
+
+    value: float
+    mean: float
+    variance: float
+
+
+class HashNull:
+    """The distribution of an absent candidate's score.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (m, k)
+        g: what a candidate gains for each bit it sets.
+    hashes : int
+        h.
+    """
+
+    def __init__(self, scores: FloatArray, hashes: int) -> None:
+        informative = np.ptp(scores, axis=1) > 0
+        self._constant = hashes * float(scores[~informative, 0].sum())
+        self._scores = scores[informative]
+        self._hashes = hashes
+        self._mean = hashes * float(self._scores.mean(axis=1).sum())
+        self._deviation = float(np.sqrt(hashes * self._scores.var(axis=1).sum()))
+        self._classes, self._chances = _classes(self._scores)
+        self._squares = self._classes**2
+        self._highest, self._lowest = self._classes.max(axis=1), self._classes.min(axis=1)
+
+    def log_tails(self, totals: FloatArray) -> FloatArray:
+        """Return ln P(T >= t) for many t at once.
+
+        Parameters
+        ----------
+        totals : float64 array, shape (n,)
+        """
+        given = totals - self._constant
+        if not len(self._scores):
+            return np.zeros(len(given))
+        if self._is_enumerable():
+            return self._enumerated(given)
+        grid, tails = self._curve
+        return np.maximum(np.interp(given, grid, tails), self.log_smallest())
+
+    def log_tail(self, total: float) -> float:
+        """Return ln P(T >= t) for one t; cheaper than `log_tails` where distributions differ."""
+        given = total - self._constant
+        z = (given - self._mean) / self._deviation if self._deviation else 0.0
+        if self._is_enumerable() or abs(z) < _NEAR_MEAN:
+            return float(self.log_tails(np.array([total]))[0])
+        end = _FARTHEST if z > 0 else -_FARTHEST / 2
+        saddle = self._saddle(given, z, end)
+        if saddle is None:
+            # Beyond the grid: the least log tail that any total has.
+            saddles = np.geomspace(end / _FARTHEST, end, _GRID_END) / self._deviation
+            tails = [_log_tail_at(t, self._cumulants(t)) for t in saddles]
+            return max(min(tails), self.log_smallest()) if end > 0 else tails[-1]
+        return max(_log_tail_at(*saddle), self.log_smallest())
+
+    def _saddle(self, given: float, z: float, end: float) -> tuple[float, _Cumulants] | None:
+        """Return t for which K'(t) is a total: Newton's steps, and halving where these leave.
+
+        None if t would lie beyond the end, which is asked only where a step goes there.
+        """
+        low, high = sorted((0.0, end))
+        scaled, within = float(np.clip(z, low, high)), False
+        for _ in range(_NEWTON_STEPS):
+            cumulants = self._cumulants(scaled / self._deviation)
+            short = (given - cumulants.mean) / self._deviation
+            if abs(short) < _NEWTON_CLOSE:
+                break
+            low, high = (scaled, high) if short > 0 else (low, scaled)
+            slope = cumulants.variance / self._deviation**2
+            scaled = scaled + short / slope if slope > 0 else np.inf
+            if not low < scaled < high:
+                if not within and (given - self._cumulants(end / self._deviation).mean) * z >= 0:
+                    return None
+                scaled, within = (low + high) / 2, True
+        return scaled / self._deviation, cumulants
+
+    def standardised(self) -> tuple[FloatArray, FloatArray] | None:
+        """Return the distribution of the standardised T, or None if it has few outcomes.
+
+        Returns
+        -------
+        z : float64 array, shape (g,)
+            In ascending order.
+        log_tails : float64 array, shape (g,)
+            ln P((T - mean) / deviation >= z).
+        """
+        if not len(self._scores) or not self._deviation or self._is_enumerable():
+            return None
+        grid, tails = self._curve
+        return (grid - self._mean) / self._deviation, np.maximum(tails, self.log_smallest())
+
+    def above_half(self) -> float:
+        """Return the chance that an absent candidate's p-value, as `log_tails` has it, exceeds 1/2.
+
+        It is found from drawn strings: where a few strong unlisted strings stick out the
+        distribution is crooked, and the approximation is made for its tail, not for its middle.
+        """
+        rng = np.random.default_rng(_DRAWING_SEED)
+        totals = np.full(_DRAWN, self._constant)
+        for row in self._scores:
+            for _ in range(self._hashes):
+                totals += row[rng.integers(0, len(row), _DRAWN)]
+        return float(np.mean(self.log_tails(totals) > np.log(1 / 2)))
+
+    def z_scores(self, totals: FloatArray) -> FloatArray:
+        """Return how many standard deviations totals lie above the mean; 0 if there is only one."""
+        centred = totals - self._constant - self._mean
+        return np.asarray(centred / self._deviation if self._deviation else np.zeros_like(centred))
+
+    def _is_enumerable(self) -> bool:
+        draws = len(self._scores) * self._hashes
+        return bool(draws * np.log(self._scores.shape[1]) <= np.log(_ENUMERABLE))
+
+    def log_smallest(self) -> float:
+        """Log of the least probability that any outcome of the hash has."""
+        return -len(self._scores) * self._hashes * float(np.log(self._scores.shape[1]))
+
+    def _enumerated(self, totals: FloatArray) -> FloatArray:
+        outcomes = np.zeros(1)
+        for row in self._scores:
+            for _ in range(self._hashes):
+                outcomes = np.add.outer(outcomes, row).ravel()
+        outcomes.sort()
+        slack = 1e-9 * max(self._deviation, np.finfo(float).tiny)
+        reached = len(outcomes) - np.searchsorted(outcomes, totals - slack)
+        return np.asarray(np.log(np.maximum(reached, 1) / len(outcomes)))
+
+    @cached_property
+    def _curve(self) -> tuple[FloatArray, FloatArray]:
+        """Ascending totals and the log tail at each, for interpolation.
+
+        Not bounded by that of the least likely outcome: between points that would be a corner.
+        """
+        below = -np.geomspace(_FARTHEST / 2, _NEAR_MEAN, _GRID_BELOW)
+        above = np.geomspace(_NEAR_MEAN, _FARTHEST, _GRID_ABOVE)
+        saddles = np.concatenate([below, above]) / self._deviation
+        cumulants = [self._cumulants(t) for t in saddles]
+        tails = [_log_tail_at(t, c) for t, c in zip(saddles, cumulants, strict=True)]
+        grid = np.maximum.accumulate([c.mean for c in cumulants])
+        return grid, np.minimum.accumulate(tails)
+
+    def _cumulants(self, t: float) -> _Cumulants:
+        highest = t * (self._highest if t > 0 else self._lowest)
+        weights = t * self._classes
+        weights -= highest[:, None]
+        np.exp(weights, out=weights)
+        weights *= self._chances
+        sums = weights.sum(axis=1)
+        means = np.einsum("ij,ij->i", weights, self._classes) / sums
+        squares = np.einsum("ij,ij->i", weights, self._squares) / sums
+        value = (np.log(sums) + highest).sum()
+        return _Cumulants(
+            self._hashes * float(value),
+            self._hashes * float(means.sum()),
+            self._hashes * float((squares - means**2).sum()),
+        )
+
+
+def score_totals(scores: FloatArray, positions: PositionArray) -> FloatArray:
+    """Return each candidate's T, of a few candidates.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (m, k)
+    positions : int16 array, shape (n, m, h)
+    """
+    cohorts = np.arange(len(scores))[:, None]
+    return np.asarray(scores[cohorts, positions].sum(axis=(1, 2)))
+
+
+def _classes(scores: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+    """Return distinct values of each row's scores and their chances, many scores summed up.
+
+    Beyond `_MOST_CLASSES` scores, those that lie within a class of values are their mean: that
+    takes 1 / 12 of the class's squared width from the variance, below 1e-6 of it.
+    """
+    size = scores.shape[1]
+    if size <= _MOST_CLASSES:
+        return scores, 1 / size
+    low, high = scores.min(axis=1, keepdims=True), scores.max(axis=1, keepdims=True)
+    own = ((scores - low) * ((_MOST_CLASSES - 1) / (high - low))).astype(np.int64)
+    own += _MOST_CLASSES * np.arange(len(scores))[:, None]
+    shape = len(scores), _MOST_CLASSES
+    members = np.bincount(own.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
+    sums = np.bincount(own.ravel(), scores.ravel(), shape[0] * shape[1]).reshape(shape)
+    return np.divide(sums, members, out=sums, where=members > 0), members / size
+
+
+def _log_tail_at(t: float, cumulants: _Cumulants) -> float:
+    """Return ln P(T >= K'(t)) by the saddlepoint approximation."""
+    exponent = max(t * cumulants.mean - cumulants.value, 0.0)
+    r = float(np.sign(t) * np.sqrt(2 * exponent))
+    u = t * float(np.sqrt(max(cumulants.variance, 0.0)))
+    if r == 0 or u == 0:
+        return float(special.log_ndtr(-r))
+    return float(special.log_ndtr(-(r + np.log(u / r) / r)))

@@ -1,0 +1,156 @@
+"""Intervals for shares that were reported because they came out high.
+
+Of strings near the limit those are detected whose noise was upward, so that the usual interval
+holds the truth too rarely: its promise is about all candidates, not about the detected. Here the
+distribution of the estimate is taken given that it passed its threshold, and the interval holds 95%
+of the times *under that distribution*, for every share from 0 on. It is made as Feldman and Cousins
+(Physical Review D 57, 1998) do: a share is inside if the estimate is among the likeliest 95% for
+it, judged by its likelihood beside that of the best share. So no interval is empty or goes below 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy import special
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.testing.hash_null import HashNull
+
+CONFIDENCE = 0.95
+Z_CONFIDENCE = float(special.ndtri((1 + CONFIDENCE) / 2))
+_STEP = 0.04
+_LOWEST, _HIGHEST = -14.0, 24.0
+_THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one grid
+_SHARES_BEYOND, _ESTIMATES_BEYOND = 14.0, 20.0
+_FAR = 8.0
+_LEAST_STEP = 1e-9  # the distribution ends where its grid stands still
+
+
+class ErrorDistribution:
+    """The distribution of an estimate's error in standard errors, on a grid.
+
+    Parameters
+    ----------
+    null : HashNull, optional
+        Whose shape it has: heavy to the right where a few strong unlisted strings may collide with
+        a candidate. None, and a distribution of few outcomes, stand for the normal distribution.
+    """
+
+    def __init__(self, null: HashNull | None = None) -> None:
+        edges = np.arange(_LOWEST, _HIGHEST + _STEP / 2, _STEP)
+        known = null.standardised() if null else None
+        if known is None:
+            log_tails = special.log_ndtr(-edges)
+        else:
+            z, tails = known
+            steepest = (tails[-1] - tails[-2]) / max(z[-1] - z[-2], _LEAST_STEP)
+            beyond = tails[-1] + steepest * np.maximum(edges - z[-1], 0)
+            log_tails = np.where(edges > z[-1], beyond, np.interp(edges, z, tails, left=0.0))
+        chances = np.maximum(-np.diff(np.exp(log_tails)), np.finfo(float).tiny)
+        self._chances = chances / chances.sum()
+        self._tables: dict[int, tuple[FloatArray, FloatArray]] = {}
+
+    def quantiles(self) -> tuple[float, float]:
+        """Return the errors that 2.5% fall below, and 2.5% exceed."""
+        upper_edges = _LOWEST + _STEP * (np.arange(len(self._chances)) + 1)
+        low, high = np.interp(
+            [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], np.cumsum(self._chances), upper_edges
+        )
+        return float(low), float(high)
+
+    def bounds(self, estimate: float, threshold: float) -> tuple[float, float]:
+        """Return the interval of a detected share; all in standard errors.
+
+        Parameters
+        ----------
+        threshold : float
+            Which it had to pass; at least 0.
+        """
+        step = round(threshold / _THRESHOLD_STEP)
+        if step not in self._tables:
+            self._tables[step] = self._table(step * _THRESHOLD_STEP)
+        low, high = self._tables[step]
+        above = (estimate - step * _THRESHOLD_STEP) / _STEP
+        column = int(np.clip(above, 0, len(low) - 1))
+        return float(low[column]), float(high[column])
+
+    def _table(self, threshold: float) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds for estimates above a threshold, in steps."""
+        shares = np.arange(0.0, threshold + _SHARES_BEYOND, _STEP)
+        estimates = np.arange(round(_ESTIMATES_BEYOND / _STEP))
+        # An estimate's cell is that of its error: a share higher by a step is a cell lower.
+        first = round((threshold - _LOWEST) / _STEP)
+        cells = np.pad(self._chances, (0, first), mode="edge")
+        rows = sliding_window_view(cells, len(estimates))[first - np.arange(len(shares))]
+        totals = rows.sum(axis=1, keepdims=True)
+        distribution = rows / totals
+        logs = sliding_window_view(np.log(cells), len(estimates))[first - np.arange(len(shares))]
+        ratios = logs - np.log(totals)
+        ratios -= ratios.max(axis=0)
+        order = np.argsort(-ratios, axis=1, kind="stable")
+        reached = np.cumsum(np.take_along_axis(distribution, order, axis=1), axis=1)
+        last = np.minimum((reached < CONFIDENCE).sum(axis=1), len(estimates) - 1)
+        limit = np.take_along_axis(order, last[:, None], axis=1)
+        inside = ratios >= np.take_along_axis(ratios, limit, axis=1)
+        inside[distribution.argmax(axis=0), estimates] = True
+        low = shares[inside.argmax(axis=0)] - _STEP / 2  # a share stands for its cell
+        high = shares[len(shares) - 1 - inside[::-1].argmax(axis=0)] + _STEP / 2
+        return np.maximum(low, 0.0), high
+
+
+def reported_intervals(
+    share: FloatArray,
+    std_error: FloatArray,
+    detected: IntArray,
+    threshold: FloatArray,
+    null: HashNull,
+) -> tuple[FloatArray, FloatArray]:
+    """Return 95% intervals: plain ones, and of the detected those that hold given detection.
+
+    Parameters
+    ----------
+    share, std_error : float64 array, shape (n,)
+    detected : int64 array, shape (d,)
+        The detected candidates.
+    threshold : float64 array, shape (d,)
+        Shares above which they are detected.
+    null : HashNull
+        Distribution of an absent candidate's score, whose shape the errors have.
+    """
+    half_width = Z_CONFIDENCE * std_error
+    low, high = share - half_width, share + half_width
+    if len(detected):
+        low[detected], high[detected] = after_selection(
+            share[detected], std_error[detected], threshold, ErrorDistribution(null)
+        )
+    return low, high
+
+
+def after_selection(
+    share: FloatArray,
+    std_error: FloatArray,
+    threshold: FloatArray,
+    noise: ErrorDistribution | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Return 95% intervals that hold given that each estimate passed its threshold.
+
+    Parameters
+    ----------
+    share, std_error, threshold : float64 array, shape (d,)
+        Estimates, at least their thresholds, which are at least 0.
+    noise : ErrorDistribution, optional
+        By default the normal distribution.
+
+    Returns
+    -------
+    low, high : float64 array, shape (d,)
+    """
+    distribution = noise or ErrorDistribution()
+    lowest, highest = distribution.quantiles()
+    low, high = share - highest * std_error, share - lowest * std_error
+    estimate, needed = share / std_error, np.maximum(threshold / std_error, 0.0)
+    for i in np.flatnonzero(estimate - needed < _FAR):
+        bounds = distribution.bounds(float(estimate[i]), float(needed[i]))
+        low[i], high[i] = (bound * std_error[i] for bound in bounds)
+    return low, high

@@ -1,0 +1,121 @@
+"""From p-values to q-values: what may be called detected when many candidates are tested.
+
+Benjamini and Hochberg's procedure holds alpha times the share of absent candidates, so where most
+of a list is there it is too strict by far. That share is estimated upwards and made use of (Storey,
+Taylor and Siegmund, Journal of the Royal Statistical Society B 66, 2004): candidates that are there
+hardly ever have p-values above 1/2, of the absent ones half do. No p-value above 1/2 counts as a
+detection, however many others are there.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+from scipy import special
+
+from hubbub.inference.arrays import FloatArray, IntArray
+
+_HALF = 0.5
+LOG_HALF = float(np.log(_HALF))
+"""ln of the largest p-value that can count as a detection."""
+_LARGEST_LOG_P = -1e-9
+
+
+class Correction(enum.StrEnum):
+    """Which error rate is held at alpha.
+
+    BH holds the expected share of false names among those detected (the false discovery rate);
+    BONFERRONI the chance of even one false name (the family-wise error rate).
+    """
+
+    BH = "bh"
+    BONFERRONI = "bonferroni"
+
+
+def z_scores(log_p: FloatArray) -> FloatArray:
+    """Return the z-scores whose one-sided p-values these are.
+
+    Parameters
+    ----------
+    log_p : float64 array, any shape
+        Natural logarithms.
+    """
+    return np.asarray(-special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P)))
+
+
+def p_value_counts(p_values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return how many p-values lie in each twentieth of 0 to 1, and where these begin and end."""
+    return np.histogram(p_values, bins=20, range=(0.0, 1.0))
+
+
+def counted_tests(
+    log_p: FloatArray,
+    correction: Correction,
+    n_candidates: int | None = None,
+    above_half: float = _HALF,
+) -> float:
+    """Return by how many tests p-values have to be corrected: for BH those of absent candidates.
+
+    Parameters
+    ----------
+    log_p : float64 array, shape (n,)
+    n_candidates : int, optional
+        Of how many candidates these are the p-values; all others count as absent.
+    above_half : float
+        The chance that an absent candidate's p-value is above 1/2.
+
+    Notes
+    -----
+    (1 + #{p > 1/2}) / P(p > 1/2), at most n (Storey et al. 2004, equation 2.4 and theorem 3). P is
+    1/2 for exact p-values; where an approximation isn't, it can be found by drawing.
+    """
+    total = n_candidates or len(log_p)
+    above = int(np.count_nonzero(log_p > LOG_HALF)) + total - len(log_p)
+    return number_of_tests(above, total, correction, above_half)
+
+
+def number_of_tests(
+    above: int, n_candidates: int, correction: Correction, above_half: float = _HALF
+) -> float:
+    """Return the same from how many of the candidates have p-values above 1/2."""
+    if correction is Correction.BONFERRONI or above_half <= 0:
+        return float(n_candidates)
+    return min((1 + above) / above_half, float(n_candidates))
+
+
+def log_q_values(
+    log_p: FloatArray, correction: Correction, n_tests: float | None = None
+) -> FloatArray:
+    """Return ln of the smallest alpha at which each candidate is detected.
+
+    Parameters
+    ----------
+    log_p : float64 array, shape (n,)
+        Natural logarithms, because a strong candidate's p-value underflows.
+    correction : Correction
+        Benjamini and Hochberg 1995, or Bonferroni.
+    n_tests : float, optional
+        By how many tests to correct (`counted_tests`): n if not given.
+    """
+    order = np.argsort(log_p, kind="stable")
+    stepped = log_p[order]
+    stepped += np.log(n_tests or max(len(log_p), 1))
+    if correction is Correction.BH:
+        stepped -= np.log(np.arange(1, len(log_p) + 1))
+        np.minimum.accumulate(stepped[::-1], out=stepped[::-1])
+    adjusted = np.empty(len(log_p))
+    adjusted[order] = np.minimum(stepped, 0.0, out=stepped)
+    if n_tests is not None:
+        adjusted[log_p > LOG_HALF] = 0.0
+    return adjusted
+
+
+def log_cutoff(detected: int, n_tests: float, log_alpha: float, correction: Correction) -> float:
+    """Return ln of the largest p-value that counts as a detection.
+
+    For Benjamini-Hochberg it follows from how many are detected and how many have p-values above
+    1/2, and is what a detected candidate had to stay below whatever its own p-value.
+    """
+    steps = max(detected, 1) if correction is Correction.BH else 1
+    return float(min(log_alpha + np.log(steps / n_tests), LOG_HALF))

@@ -1,0 +1,1 @@
+"""`hubbub-decoder plan` and `privacy`: options, and what they ask of the planner."""

@@ -1,0 +1,125 @@
+"""`hubbub-decoder privacy`: what a registry's metrics reveal, with the theorem behind each figure.
+
+Only what --help needs is imported at once.
+"""
+
+from __future__ import annotations
+
+import click
+
+from hubbub.reporting.command_line import cli_errors, only_files
+
+_WIDTH_OFF_TERMINAL = 150
+_MOST_REPORTS = 1_000_000_000
+
+
+class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
+    """A whole number of at least 1, such as 100000, 100_000 or 1e5."""
+
+    name = "number"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return the number, or refuse it by name."""
+        try:
+            number = int(float(str(value)))
+            whole = number == float(str(value))
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not whole or number < 1:
+            self.fail(f"{value} must be a whole number of at least 1", param, ctx)
+        return number
+
+
+@click.command()
+@click.argument("metrics")
+@click.option("--days", default=365, show_default=True, type=_Count(), help="One report a day.")
+@click.option(
+    "--values",
+    default=1,
+    show_default=True,
+    type=_Count(),
+    help="Distinct values of a metric in these days, for histories that change at the same times.",
+)
+@click.option(
+    "--household",
+    default=1,
+    show_default=True,
+    type=_Count(),
+    help="People with the same answer, or devices of one person.",
+)
+@click.option(
+    "--reports",
+    type=_Count(),
+    help="Reports of each metric that are shuffled each day, one of each client: also bound what "
+    "they reveal together, and predict how well they are linked.",
+)
+@click.option(
+    "--delta",
+    default=1e-6,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Probability with which the bound for the crowd may fail.",
+)
+@click.option(
+    "--exclusive",
+    multiple=True,
+    metavar="A,B,...",
+    help="Metrics of which a client reports at most one, whatever their values; may be repeated.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    callback=only_files(".csv", ".json"),
+    metavar="FILE",
+    help="Also write .csv or .json; may be repeated.",
+)
+def privacy(
+    metrics: str,
+    days: int,
+    values: int,
+    household: int,
+    reports: int | None,
+    delta: float,
+    exclusive: tuple[str, ...],
+    outputs: tuple[str, ...],
+) -> None:
+    """Show what metrics reveal; METRICS is a metrics.toml.
+
+    \b
+      hubbub-decoder privacy metrics.toml
+      hubbub-decoder privacy metrics.toml --days 30 --values 3 --reports 1e5 --household 4
+
+    Every figure is an upper bound, and the theorem that it rests on is named below the tables. How
+    well reports are linked by their content is a prediction of what the best attacker reaches.
+    "Same times" compares histories of values that change at the same times, "any history" all that
+    record at the same times: with memory = "value" nothing bounds what a change reveals.
+    "Known after" is how many reports of one client show its permanent response with the given
+    probability to someone who can link them. docs/privacy.md explains all of it.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    if reports is not None and reports > _MOST_REPORTS:  # sums would take minutes, or overflow
+        raise click.BadParameter(
+            f"{reports:,} must be at most {_MOST_REPORTS:,}, whose bounds hold for more, too",
+            param_hint="'--reports'",
+        )
+    from hubbub.planning.histories import LifetimeBudget  # noqa: PLC0415
+    from hubbub.planning.privacy import (  # noqa: PLC0415
+        Situation,
+        metric_figures,
+        registry_figures,
+    )
+    from hubbub.planning.privacy_result import PrivacyResult  # noqa: PLC0415
+    from hubbub.protocol.registry import Registry  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+    from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415
+
+    with cli_errors():
+        registry = Registry.load(metrics)
+        situation = Situation(days, values, household, reports, delta)
+        groups = [tuple(name.strip() for name in group.split(",")) for group in exclusive]
+        together = registry_figures(registry, situation, groups)
+        budget = LifetimeBudget.of(registry)
+        figures = {name: metric_figures(registry[name], situation, budget) for name in registry}
+        result = PrivacyResult(registry, situation, figures, together)
+        write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)

@@ -1,0 +1,1 @@
+"""google/rappor's files: counts, parameters, maps, and reports of several variables."""

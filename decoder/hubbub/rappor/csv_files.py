@@ -1,0 +1,201 @@
+"""The CSV files of github.com/google/rappor: their parameters and their counts.
+
+Their tools sum reports up to a line a cohort: the number of reports, then how many of them have bit
+0 set, bit 1, and so on.
+
+Invariant: though they write a *report* with its highest bit first, column j of their counts,
+position j of their maps and column j of `CohortCounts` are the same bit, so nothing is reversed
+here.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, NoReturn
+
+import numpy as np
+
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.errors import InputError
+from hubbub.inference.params import DecodingParams
+from hubbub.protocol.errors import ParameterError
+from hubbub.protocol.params import RapporParams
+from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
+from hubbub.storage.files.rappor_reports import open_unpacked
+
+HEADER = ("k", "h", "m", "p", "q", "f")
+_UNIT = re.compile(r"[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
+_LARGEST = 2**53
+_SHOWN = 40
+
+
+class Row(NamedTuple):
+    """One row of a CSV file.
+
+    Attributes
+    ----------
+    line : int
+        The file's line on which it ends, from 1.
+    """
+
+    path: Location | Path
+    line: int
+    cells: list[str]
+
+    def refuse(self, column: int | None, found: str, expected: str) -> NoReturn:
+        """Raise InputError about a column, counted from 1, or about the whole row."""
+        place = "" if column is None else f", column {column}"
+        raise InputError(f"{self.path}: line {self.line}{place}: {found}; expected {expected}")
+
+    def require(self, columns: int, meaning: str) -> None:
+        """Refuse a row that hasn't so many columns."""
+        if len(self.cells) != columns:
+            self.refuse(None, f"{len(self.cells)} columns", f"{columns} ({meaning})")
+
+    def integers(self, first: int, *, blank: int | None = None) -> Sequence[int]:
+        """Return the cells from `first` (from 0) on as integers that aren't negative.
+
+        R writes 100000 as 1e+05, which is an integer, too.
+
+        Parameters
+        ----------
+        blank : int, optional
+            What an empty cell means; None: it is refused.
+        """
+        cells = self.cells[first:]
+        digits = "".join(cells)
+        if digits.isascii() and digits.isdigit() and all(cells) and max(map(len, cells)) < 10:
+            return array("q", map(int, cells))
+        return array(
+            "q", [self._integer(first + at, cell, blank) for at, cell in enumerate(cells, start=1)]
+        )
+
+    def _integer(self, column: int, cell: str, blank: int | None) -> int:
+        text = cell.strip()
+        if not text and blank is not None:
+            return blank
+        number = float(text) if _UNIT.fullmatch(text) else -1.0
+        if not (number.is_integer() and 0 <= number <= _LARGEST):
+            self.refuse(column, shown(cell), "an integer of at least 0")
+        return int(number)
+
+
+def read_rows(address: Address) -> Iterator[Row]:
+    """Yield the rows of `read_cells`, which can say where they are."""
+    path = resolve(address)
+    return (Row(path, line, cells) for line, cells in read_cells(path))
+
+
+def read_cells(address: Address) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a UTF-8 CSV, or .csv.gz, that aren't blank lines, with their last lines.
+
+    Cells are taken literally: nothing is stripped, and no text is special.
+
+    Raises
+    ------
+    InputError
+        If it isn't UTF-8, CSV, or gzip.
+    OSError, StorageError
+        If it can't be read.
+    """
+    path = resolve(address)
+    try:
+        with storage_errors(path), open_unpacked(path) as file:
+            reader = csv.reader(_lines(path, file), strict=True)
+            try:
+                for cells in reader:
+                    if cells:
+                        yield reader.line_num, cells
+            except csv.Error as error:
+                raise InputError(
+                    f"{path}: line {reader.line_num}: {error}; expected comma-separated values, "
+                    'quotes within quotes doubled ("")'
+                ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: {error}; expected gzip") from error
+
+
+def _lines(path: Location, file: BinaryIO) -> Iterator[str]:
+    """Decode line by line, so that the line that isn't UTF-8 can be named."""
+    if isinstance(file, gzip.GzipFile):  # whose own lines take three times as long
+        file = io.BufferedReader(file)
+    for number, line in enumerate(file, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            found = f"byte {error.start + 1} is 0x{line[error.start]:02x}"
+            raise InputError(f"{path}: line {number}: {found}; expected UTF-8") from error
+
+
+def read_params(path: Address) -> DecodingParams:
+    """Read parameters: the header k,h,m,p,q,f and one row.
+
+    Raises
+    ------
+    InputError
+        If it holds anything else, or parameters that can't be decoded.
+    OSError
+        If it can't be read.
+    """
+    rows = list(read_rows(path))
+    expected = f"the header {','.join(HEADER)} and one row"
+    if not rows:
+        raise InputError(f"{path}: empty; expected {expected}")
+    header, *rest = rows
+    if tuple(cell.strip() for cell in header.cells) != HEADER:
+        header.refuse(None, shown(",".join(header.cells)), f"the header {','.join(HEADER)}")
+    if len(rest) != 1:
+        raise InputError(f"{path}: {len(rest)} rows below the header; expected {expected}")
+    (row,) = rest
+    row.require(len(HEADER), ",".join(HEADER))
+    k, h, m = Row(row.path, row.line, row.cells[:3]).integers(0)
+    chances = {}
+    for column, name in enumerate(HEADER[3:], start=4):
+        text = row.cells[column - 1].strip()
+        if not _UNIT.fullmatch(text) or float(text) > 1:
+            row.refuse(column, f"{name} = {shown(text)}", "a number between 0 and 1")
+        chances[name] = float(text)
+    try:
+        return DecodingParams(k, h, m, **chances)
+    except ParameterError as error:
+        raise InputError(f"{path}: line {row.line}: {error}") from error
+
+
+def read_counts(path: Address, params: RapporParams) -> CohortCounts:
+    """Read counts: a row a cohort of its number of reports N_c and the k numbers with each bit set.
+
+    Raises
+    ------
+    InputError
+        If there aren't m such rows, or a bit has more than N_c reports.
+    OSError
+        If it can't be read.
+    """
+    meaning = f"the number of reports, then k = {params.k} bits"
+    table = np.empty((params.m, 1 + params.k), dtype=np.int64)
+    n_rows = 0
+    for row in read_rows(path):
+        row.require(1 + params.k, meaning)
+        if n_rows < params.m:
+            table[n_rows] = row.integers(0)
+            n_reports, *bits = table[n_rows].tolist()
+            for column, count in enumerate(bits, start=2):
+                if count > n_reports:
+                    expected = f"at most the cohort's {n_reports} reports (column 1)"
+                    row.refuse(column, f"{count}", expected)
+        n_rows += 1
+    if n_rows != params.m:
+        raise InputError(f"{path}: {n_rows} rows; expected one for each of m = {params.m} cohorts")
+    return CohortCounts(table[:, 0].copy(), table[:, 1:].copy())
+
+
+def shown(text: str) -> str:
+    """Return a cell as a message may show it."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

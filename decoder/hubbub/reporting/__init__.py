@@ -1,0 +1,1 @@
+"""Estimates and findings -> terminal, CSV, JSON, Parquet, HTML, pictures, notebooks."""

@@ -1,0 +1,423 @@
+"""Charts as data: what is drawn, the words that say the same, and the numbers as rows.
+
+Nothing in a report is told by a picture alone, so every chart has a description and a table of its
+numbers. How it is drawn is up to the format.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray, IntArray
+
+Rows = tuple[tuple[str, ...], ...]
+_LISTED = 200
+"""Points of a series that are listed one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The words of a chart.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the page.
+    x, y : str
+        What the axes measure.
+    """
+
+    name: str
+    title: str
+    description: str
+    x: str = ""
+    y: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One line of an interval chart: shares in percent, or what the chart's unit says."""
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalChart:
+    """A dot and a bar an estimate, from the top down.
+
+    Attributes
+    ----------
+    unit : str
+        Written after each number.
+    first : str
+        What the labels are.
+    """
+
+    labels: Labels
+    intervals: Sequence[Interval]
+    unit: str = "%"
+    first: str = "string"
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return (self.first, "estimate", "interval from", "to")
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        return tuple(
+            (each.label, *(f"{x:.4g}{self.unit}" for x in (each.estimate, each.low, each.high)))
+            for each in self.intervals
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Bars between edges, and a line of the heights that are expected.
+
+    Attributes
+    ----------
+    heights, expected : float64 array, shape (n,)
+    edges : float64 array, shape (n + 1,)
+    """
+
+    labels: Labels
+    heights: FloatArray
+    edges: FloatArray
+    expected: FloatArray
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return (self.labels.x, self.labels.y, "expected")
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        return tuple(
+            (f"{low:.4g} to {high:.4g}", f"{height:.6g}", f"{expected:.6g}")
+            for height, expected, low, high in zip(
+                self.heights, self.expected, self.edges[:-1], self.edges[1:], strict=True
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterPlot:
+    """Points of y against x beside the diagonal.
+
+    Attributes
+    ----------
+    x, y : float64 array, shape (n,)
+    """
+
+    labels: Labels
+    x: FloatArray
+    y: FloatArray
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        x, y = self.labels.x, self.labels.y
+        return (x, "points", f"mean {x}", f"mean {y}")
+
+    @property
+    def rows(self) -> Rows:
+        """The points summed up by tenths of x."""
+        x, y = self.x, self.y
+        return tuple(
+            (
+                f"{x[part].min():.4g} to {x[part].max():.4g}",
+                f"{len(part)}",
+                f"{x[part].mean():.4g}",
+                f"{y[part].mean():.4g}",
+            )
+            for part in _tenths(x)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Parts of one whole side by side, in percent, each with its label."""
+
+    labels: Labels
+    pieces: Sequence[tuple[str, float]]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return ("part", self.labels.x)
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        return tuple((label, f"{part:.4g}%") for label, part in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSeries:
+    """Shares day by day with their intervals, gaps, and days from which on they are another.
+
+    Attributes
+    ----------
+    days : tuple of str, length d
+    share, low, high : float64 array, shape (d,)
+        In percent; nan on days without an estimate.
+    changes : tuple of int
+        Indices of days.
+    rows : tuple of tuple of str
+        The numbers.
+    """
+
+    labels: Labels
+    days: tuple[str, ...]
+    share: FloatArray
+    low: FloatArray
+    high: FloatArray
+    changes: tuple[int, ...]
+    header: tuple[str, ...]
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points that belong together in an `XYChart`.
+
+    Attributes
+    ----------
+    label : str
+        In the legend.
+    x, y : float64 array, shape (n,)
+        nan where there is no point.
+    style : str
+        "line" joins the points and "points" doesn't; "cloud" is for points that are many or matter
+        less; "reference" is a dashed line to compare with.
+    low, high : float64 array, shape (n,), optional
+        Ends of the error bars.
+    names : tuple of str, length n or 0
+        Written beside the points; empty for points without one.
+    """
+
+    label: str
+    x: FloatArray
+    y: FloatArray
+    style: Literal["line", "points", "cloud", "reference"] = "line"
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> Iterable[tuple[str, ...]]:
+        """The numbers: label, name, x, y and error bar; of many points, summed up by tenths."""
+        if len(self.x) > _LISTED and not any(self.names):
+            for part in _tenths(self.x):
+                ends = f"{self.x[part].min():.4g} to {self.x[part].max():.4g}"
+                mean = f"{self.y[part].mean():.4g} on average"
+                yield self.label, f"{len(part):,} points", ends, mean, ""
+            return
+        low, high = (self.y if end is None else end for end in (self.low, self.high))
+        names = self.names or ("",) * len(self.x)
+        for name, x, y, start, stop in zip(names, self.x, self.y, low, high, strict=True):
+            bar = "" if start == stop else f"{start:.4g} to {stop:.4g}"
+            yield self.label, name, f"{x:.6g}", f"{y:.4g}", bar
+
+
+@dataclass(frozen=True, slots=True)
+class XYChart:
+    """Series of points over one pair of axes, with a legend.
+
+    Attributes
+    ----------
+    log_x, log_y : bool
+        Whether an axis is logarithmic; points at or below 0 are then left out.
+    """
+
+    labels: Labels
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return ("series", "point", self.labels.x, self.labels.y, "error bar")
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        return tuple(row for each in self.series for row in each.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedBars:
+    """Bars side by side over named categories, with a legend.
+
+    Attributes
+    ----------
+    categories : tuple of str, length n
+    groups : tuple of (str, float64 array of shape (n,))
+        A label and heights of at least 0; nan for no bar.
+    """
+
+    labels: Labels
+    categories: tuple[str, ...]
+    groups: tuple[tuple[str, FloatArray], ...]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return (self.labels.x, *(label for label, _ in self.groups))
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        heights = zip(*(heights for _, heights in self.groups), strict=True)
+        return tuple(
+            (category, *("" if math.isnan(height) else f"{height:.4g}" for height in row))
+            for category, row in zip(self.categories, heights, strict=True)
+        )
+
+
+class TreeNode(NamedTuple):
+    """A prefix or a string in a `Tree`.
+
+    Attributes
+    ----------
+    label : str
+        As people see it.
+    text : bytes
+        What it begins with tells below which node of the column before it belongs.
+    share : float
+        In percent, above 0.
+    """
+
+    label: str
+    text: bytes
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Columns of shares, each share beside the one of the column before that it begins with.
+
+    Attributes
+    ----------
+    columns : tuple of str, length c
+    nodes : tuple of c tuples of TreeNode
+        The largest of each column first.
+    """
+
+    labels: Labels
+    columns: tuple[str, ...]
+    nodes: tuple[tuple[TreeNode, ...], ...]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return (self.labels.x, "begins", self.labels.y)
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        return tuple(
+            (column, node.label, f"{node.share:.4g}%")
+            for column, nodes in zip(self.columns, self.nodes, strict=True)
+            for node in nodes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A table of numbers, each cell as strong in colour as its number is high.
+
+    Attributes
+    ----------
+    labels : Labels
+        x says what the columns are, y what the rows are.
+    row_names, column_names : tuple of str, lengths r and c
+    values : float64 array, shape (r, c)
+        In percent, or factors if `diverging`; nan where nothing is known.
+    row_margin, column_margin : float64 arrays, shapes (r,) and (c,), optional
+        Drawn apart from the cells, as a column and a row "all".
+    diverging : bool
+        Values are factors: neutral at 1, two hues, a logarithmic scale. Otherwise one hue, and a
+        square-root scale from 0, which lets small shares be seen beside large ones.
+    unit : str
+        Written after a number where there is room.
+    """
+
+    labels: Labels
+    row_names: tuple[str, ...]
+    column_names: tuple[str, ...]
+    values: FloatArray
+    row_margin: FloatArray | None = None
+    column_margin: FloatArray | None = None
+    diverging: bool = False
+    unit: str = "%"
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Headings of the numbers."""
+        return ("row", *self.column_names, *(() if self.row_margin is None else ("all",)))
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers."""
+        table = self.values
+        if self.row_margin is not None:
+            table = np.column_stack([table, self.row_margin])
+        names = self.row_names
+        if self.column_margin is not None:
+            last = np.full(table.shape[1], np.nan)
+            last[: len(self.column_margin)] = self.column_margin
+            table, names = np.vstack([table, last]), (*names, "all")
+        return tuple(
+            (name, *("" if math.isnan(each) else f"{each:.4g}{self.unit}" for each in row))
+            for name, row in zip(names, table.tolist(), strict=True)
+        )
+
+
+Chart = (
+    IntervalChart
+    | Histogram
+    | ScatterPlot
+    | Stack
+    | TimeSeries
+    | XYChart
+    | GroupedBars
+    | Tree
+    | HeatMap
+)
+"""What a report or a picture may hold."""
+
+
+def in_percent(
+    names: Sequence[str], share: FloatArray, low: FloatArray, high: FloatArray
+) -> list[Interval]:
+    """Return shares with their intervals as an `IntervalChart` takes them."""
+    ends = ((100 * values).tolist() for values in (share, low, high))
+    return [Interval(*each) for each in zip(names, *ends, strict=True)]
+
+
+def span_of(values: Iterable[float], *, around: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the least and largest of finite values and of `around`, never the same twice."""
+    finite = [value for value in (*values, *around) if math.isfinite(value)] or [0.0]
+    low, high = min(finite), max(finite)
+    if low == high:
+        margin = abs(low) / 2 or 0.5
+        return low - margin, high + margin
+    return low, high
+
+
+def _tenths(x: FloatArray) -> Iterable[IntArray]:
+    """Yield the indices of each tenth of the points in the order of x, but for empty ones."""
+    return (part for part in np.array_split(np.argsort(x, kind="stable"), 10) if len(part))

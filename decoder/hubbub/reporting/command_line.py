@@ -1,0 +1,81 @@
+"""What commands share: lazy loading, which files they write, and how errors are shown.
+
+Errors that a command expects are one line on standard error, and exit code 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hubbub.protocol.errors import HubbubError, OptionError
+from hubbub.reporting.formats.files import check_output_paths
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is asked for, so that --help stays quick.
+
+    Parameters
+    ----------
+    commands_in : mapping of str to str
+        Where each command is, as "module:name".
+    """
+
+    def __init__(self, *args: Any, commands_in: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._commands_in = commands_in
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the commands' names, sorted."""
+        return sorted(self._commands_in)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Import a command; None if there is none of that name."""
+        where = self._commands_in.get(name)
+        if where is None:
+            return None
+        module, _, command = where.partition(":")
+        found: click.Command = getattr(import_module(module), command)
+        return found
+
+
+def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
+    """Return a click callback for files that end in one of the suffixes and can be made."""
+    *some, last = suffixes
+
+    def check(
+        _context: click.Context, _option: click.Parameter, paths: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        for path in paths:
+            if Path(path).suffix not in suffixes:
+                raise click.BadParameter(f"{path!r} must end in {', '.join(some)} or {last}")
+        try:
+            check_output_paths(paths)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        except OSError as error:
+            raise click.BadParameter(f"{error.filename}: {error.strerror}") from error
+        return paths
+
+    return check
+
+
+@contextmanager
+def cli_errors() -> Iterator[None]:
+    """Turn what can go wrong on purpose, and failing files, into a message without a traceback."""
+    try:
+        yield
+    except OptionError as error:
+        raise click.UsageError(str(error)) from error
+    except HubbubError as error:
+        raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        raise  # whoever reads standard output has seen enough; click ends quietly
+    except OSError as error:
+        where = error.filename or "standard output"
+        raise click.ClickException(f"{where}: {error.strerror}") from error

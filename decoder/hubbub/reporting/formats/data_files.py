@@ -1,0 +1,183 @@
+"""Results as data for programs: CSV, JSON and Parquet.
+
+CSV has a header and a line a row, with bare line feeds. Strings come back exactly as they were,
+unless they are asked to be safe for spreadsheets.
+Numbers have ten digits, more than the noise leaves and fewer than differ between linear algebra
+kernels; nan leaves a cell empty.
+
+JSON is the document, with an object a row where the rows belong, laid out as `json.dumps(indent=1)`
+would, but written part by part. What JSON has no number for, such as nan, is null.
+
+Parquet has the CSV's columns with types, and the rest of the document as JSON in the file's schema
+metadata, under names such as "hubbub.summary". Rows are written in groups, nulls stand where the
+data can't tell, and the same result gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from hubbub.reporting.result import ROWS, Columns, Result, Types, Values
+from hubbub.storage.files.parquet import require_pyarrow
+
+_QUOTED = re.compile(r'[",\r\n]')
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+"""How cells begin that spreadsheets take for formulas, whether quoted or not (OWASP)."""
+_FORMS = {str: "%s", bool: "%s", int: "%d", float: "%.10g"}
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_ROWS_A_GROUP = 131_072
+_ARROW = {str: "string", float: "float64", bool: "bool_", int: "int64"}
+
+
+def write_csv(result: Result, file: BinaryIO, *, spreadsheet_safe: bool = False) -> None:
+    """Write a result's rows.
+
+    Parameters
+    ----------
+    spreadsheet_safe : bool
+        Whether strings that a spreadsheet would run as a formula have an apostrophe before them.
+    """
+    types, encode = result.types, _inert_cell if spreadsheet_safe else csv_cell
+    file.write((",".join(types) + "\n").encode("utf-8"))
+    file.writelines("".join(_lines(part, types, encode)).encode("utf-8") for part in result.parts())
+
+
+def csv_cell(string: str) -> str:
+    """Return a string as a cell of a line; quoted where RFC 4180 requires it."""
+    return '"' + string.replace('"', '""') + '"' if _QUOTED.search(string) else string
+
+
+def _inert_cell(string: str) -> str:
+    return csv_cell(f"'{string}" if string.startswith(_FORMULA) else string)
+
+
+def _lines(part: Columns, types: Types, encode: Callable[[str], str]) -> Iterator[str]:
+    rows = zip(*(_cells(part[name], kind, encode) for name, kind in types.items()), strict=True)
+    unknown = np.zeros(len(next(iter(part.values()))), dtype=np.bool_)
+    for name, kind in types.items():
+        if kind is float:
+            unknown |= np.isnan(np.asarray(part[name], dtype=np.float64))
+    line = ",".join(_FORMS[kind] for kind in types.values()) + "\n"
+    if not unknown.any():  # most often; nothing is as fast as one format for the whole row
+        return map(line.__mod__, rows)
+    forms = [_FORMS[kind] for kind in types.values()]
+    return (
+        ",".join(map(_csv_cell_or_blank, forms, row)) + "\n" if blank else line % row
+        for row, blank in zip(rows, unknown.tolist(), strict=True)
+    )
+
+
+def _cells(values: Values, kind: type, encode: Callable[[str], str]) -> Sequence[Any]:
+    """Return texts, encoded, and Python's numbers."""
+    if kind is str:
+        return [encode(value) for value in values]
+    if kind is bool:
+        return ["true" if value else "false" for value in values]
+    return values.tolist() if isinstance(values, np.ndarray) else values
+
+
+def _csv_cell_or_blank(form: str, value: Any) -> str:
+    return "" if isinstance(value, float) and math.isnan(value) else form % value
+
+
+def write_json(result: Result, file: BinaryIO) -> None:
+    """Write a result's document with its rows."""
+    separator = "{\n"
+    for name, value in result.document().items():
+        file.write(f"{separator} {_encode(name)}: ".encode())
+        if value is ROWS:
+            file.writelines(chunk.encode("utf-8") for chunk in _rows(result))
+        else:
+            file.write(json_text(value, indent=1).replace("\n", "\n ").encode("utf-8"))
+        separator = ",\n"
+    file.write(b"\n}\n")
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Return a value as JSON; numbers that aren't finite are null."""
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _rows(result: Result) -> Iterator[str]:
+    types = result.types
+    row = "  {\n" + ",\n".join(f"   {_encode(name)}: %s" for name in types) + "\n  }"
+    separator = "[\n"
+    for part in result.parts():
+        columns = []
+        for name, kind in types.items():
+            cells = _cells(part[name], kind, _encode)
+            if kind is float and not np.isfinite(cells).all():
+                cells = [cell if math.isfinite(cell) else "null" for cell in cells]
+            columns.append(cells)
+        lines = [row % cells for cells in zip(*columns, strict=True)]
+        if lines:
+            yield separator + ",\n".join(lines)
+            separator = ",\n"
+    yield "[]" if separator == "[\n" else "\n ]"
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value
+
+
+def arrow_batches(result: Result) -> Any:
+    """Return a pyarrow.RecordBatchReader of a result's rows, with the rest as metadata.
+
+    Raises
+    ------
+    StoreError
+        If pyarrow isn't installed.
+    """
+    arrow = require_pyarrow()
+    metadata = {
+        f"hubbub.{name}": json_text(value)
+        for name, value in result.document().items()
+        if value is not ROWS
+    }
+    fields = [(name, getattr(arrow, _ARROW[kind])()) for name, kind in result.types.items()]
+    schema = arrow.schema(fields, metadata=metadata)
+
+    def batch(part: Columns) -> Any:
+        arrays = []
+        for field in schema:
+            if field.type == arrow.float64():
+                values = np.asarray(part[field.name], dtype=np.float64)
+                arrays.append(arrow.array(values, mask=np.isnan(values)))
+            else:
+                arrays.append(arrow.array(part[field.name], type=field.type))
+        return arrow.record_batch(arrays, schema=schema)
+
+    return arrow.RecordBatchReader.from_batches(schema, map(batch, result.parts()))
+
+
+def write_parquet(result: Result, file: BinaryIO) -> None:
+    """Write a result's rows, and the rest of its document.
+
+    Raises
+    ------
+    StoreError
+        If pyarrow isn't installed.
+    """
+    arrow = require_pyarrow()
+    batches = arrow_batches(result)
+    schema = batches.schema
+    with arrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        waiting: list[Any] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(len(batch) for batch in waiting) >= _ROWS_A_GROUP:
+                writer.write_table(arrow.Table.from_batches(waiting, schema))
+                waiting = []
+        writer.write_table(arrow.Table.from_batches(waiting, schema))

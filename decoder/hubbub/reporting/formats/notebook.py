@@ -1,0 +1,95 @@
+"""Results in a notebook: as HTML below a cell, as a drawing, as plain text.
+
+What a terminal shows is shown, so never more rows than that. Everything is escaped by the template
+engine. A drawing is an image that holds its own styles, so that neither the page's touch it nor the
+other way round.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from hubbub.reporting.charts import Chart
+from hubbub.reporting.formats.html_page import environment
+from hubbub.reporting.formats.picture import svg_of, write_picture
+from hubbub.reporting.formats.terminal import plain_console, show
+from hubbub.reporting.result import Block, Line, Result, Table
+
+_TEXT_WIDTH = 120
+_REST = "tables made of the result hold them all"
+
+
+def as_html(result: Result) -> str:
+    """Return a result's tables and facts."""
+    return (
+        environment()
+        .get_template("notebook.html")
+        .render(parts=_parts(result.blocks()), rest=_REST)
+    )
+
+
+def _parts(blocks: Iterable[Block]) -> Iterable[tuple[str, Block]]:
+    for block in blocks:
+        if isinstance(block, Table):
+            yield "table", block
+        elif not isinstance(block, Line):
+            yield "facts", block
+        elif block.text.strip():
+            yield "line", block
+
+
+def as_text(result: Result) -> str:
+    """Return what a terminal would show."""
+    file = io.StringIO()
+    show(result.blocks(), plain_console(_TEXT_WIDTH, file), _REST)
+    return file.getvalue().rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Charts, one below the other; a notebook shows them.
+
+    Attributes
+    ----------
+    charts : sequence of Chart
+        As data; their `header` and `rows` are the numbers.
+    """
+
+    charts: Sequence[Chart]
+
+    def __repr__(self) -> str:
+        """Return what screen readers read."""
+        return " ".join(
+            f"{chart.labels.title}: {chart.labels.description}" for chart in self.charts
+        )
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.svg.encode("utf-8")).decode("ascii")
+        return Markup('<img alt="{}" style="width: 100%; max-width: 45rem" src="{}">').format(
+            repr(self), f"data:image/svg+xml;base64,{data}"
+        )
+
+    @property
+    def svg(self) -> str:
+        """The drawing as SVG, in colours for light and for dark pages."""
+        return svg_of(self.charts).decode("utf-8")
+
+    def save(self, path: str | Path) -> None:
+        """Write the drawing to FILE.svg or FILE.png; PNG needs matplotlib.
+
+        Raises
+        ------
+        ValueError
+            If the name ends in something else.
+        OSError, PlanError
+            If it can't be written, or matplotlib isn't installed.
+        """
+        if Path(path).suffix not in {".svg", ".png"}:
+            raise ValueError(f"{path}: must end in .svg or .png")
+        write_picture(Path(path), self.charts)

@@ -1,0 +1,334 @@
+"""Trends as a result: a row a day and series, a table of courses, a report with a chart a series.
+
+Days that weren't decoded have nan. A series is a detected string or the unknown mass, and column
+`kind` says which, since any string may be a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.testing.intervals import CONFIDENCE
+from hubbub.inference.trends.decoding import Trends
+from hubbub.reporting.charts import Labels, TimeSeries
+from hubbub.reporting.result import (
+    ROWS,
+    Block,
+    Columns,
+    Heading,
+    Line,
+    Report,
+    Section,
+    Table,
+    Types,
+    columns_of,
+    headings,
+)
+from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.wording import (
+    ERROR_RATES,
+    SHARE_COLUMNS,
+    DecodedResult,
+    privacy_section,
+    provenance_section,
+    warnings_of,
+)
+
+_OF_EACH: dict[str, type] = {
+    "reports": int,
+    **dict.fromkeys(SHARE_COLUMNS, float),
+    "changed": bool,
+    "p_value": float,
+    "q_value": float,
+}
+TYPES: dict[str, type] = {"day": str, "kind": str, "string": str, **_OF_EACH}
+"""The columns of strings; categories have no unknown mass, and so no kind."""
+CATEGORY_TYPES: dict[str, type] = {"day": str, "category": str, **_OF_EACH}
+_PLURALS = {"string": "strings", "category": "categories"}
+_SPARKS = "▁▂▃▄▅▆▇█"
+_GAP = "·"
+_NO_CHANGE = "No change that chance might not have made."
+_COURSES = (
+    f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
+    "Dashed lines mark the first day of another share."
+)
+_DAYS_IN_COLUMNS = 7
+_IN_HEADLINE = 60
+CHARTS = 40
+"""Most strings that are drawn."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrendsResult(DecodedResult[Trends[Any]]):
+    """The detected strings, or all categories, day by day.
+
+    Attributes
+    ----------
+    facts : mapping of str to str
+        The summary's lines of all days together.
+    """
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def types(self) -> Types:
+        """The columns."""
+        return TYPES if self.decoding.has_unknown else CATEGORY_TYPES
+
+    def parts(self) -> Iterator[Columns]:
+        """Yield the rows, series by series, the unknown mass last."""
+        trends, rows = self.decoding, []
+        for column in series_order(trends):
+            changed = {change.day for change in trends.changes[column]}
+            for index, day in enumerate(trends.days):
+                reports = int(trends.reports[index])
+                shares = [
+                    float(values[index, column])
+                    for values in (trends.share, trends.std_error, trends.low, trends.high)
+                ]
+                name = trends.name(column)
+                kind = [_kind(trends, column)] if trends.has_unknown else []
+                values = [
+                    f"{day}",
+                    *kind,
+                    name or "",
+                    reports,
+                    *(share * reports for share in shares),
+                    *shares,
+                    index in changed,
+                    float(trends.p_value[column]),
+                    float(trends.q_value[column]),
+                ]
+                rows.append(dict(zip(self.types, values, strict=True)))
+        yield columns_of(self.types, rows)
+
+    def document(self) -> Mapping[str, object]:
+        """Return the summary of all days together, the days, the series and the rows."""
+        trends = self.decoding
+        return self.document_head(trends.pooled.summary) | {
+            "min_reports": trends.min_reports,
+            "days": [
+                {"day": f"{day}", "reports": int(reports), "decoded": bool(decoded)}
+                for day, reports, decoded in zip(
+                    trends.days, trends.reports, trends.decoded, strict=True
+                )
+            ],
+            "series": [
+                {
+                    "kind": _kind(trends, column),
+                    trends.kind: trends.name(column) or "",
+                    "p_value": float(trends.p_value[column]),
+                    "q_value": float(trends.q_value[column]),
+                    "changes": [
+                        {**asdict(change), "day": f"{trends.days[change.day]}"}
+                        for change in trends.changes[column]
+                    ],
+                }
+                for column in series_order(trends)
+            ],
+            "rows": ROWS,
+        }
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the largest strings' shares over the days, what changed, and the pooled summary."""
+        trends = self.decoding
+        order = series_order(trends)
+        shown = _largest(trends, order, self.limit)
+        left_out = f"{len(order) - len(shown):,}" if len(order) > len(shown) else ""
+        yield replace(_table(trends, shown), left_out=left_out)
+        yield Line("")
+        summary = trends.pooled.summary
+        changed = sum(bool(each) for each in trends.changes)
+        rate = ERROR_RATES[summary.correction].replace("detection", "change")
+        lines = {
+            "days": day_counts(trends),
+            "changed": f"{changed:,} of {len(order):,} series at a {rate} of at most "
+            f"{summary.alpha:g}",
+        }
+        yield lines | dict(self.facts)
+
+    def report(self) -> Report:
+        """Return the changes, and a chart a series."""
+        trends = self.decoding
+        columns = series_order(trends)
+        shown = _largest(trends, columns, CHARTS)
+        charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
+        words = [_COURSES] if columns else []
+        if len(columns) > len(shown):
+            left_out = len(columns) - len(shown)
+            words.append(f"{left_out:,} more are in CSV, JSON and Parquet.")
+        facts = {"days": day_counts(trends)} | dict(self.facts)
+        summary = trends.pooled.summary
+        sections = [
+            _changes(trends),
+            Section("Day by day", tuple(words), charts=charts),
+            Section("Summary of all days", facts=facts),
+            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+            provenance_section(self.provenance),
+        ]
+        title = f"What the reports{self.of_metric} say day by day"
+        return Report(title, _headline(trends), sections, warnings_of(facts))
+
+
+def series_order(trends: Trends[Any]) -> list[int]:
+    """Return the columns in the tables' order: what is followed, then the unknown mass."""
+    if not trends.followed:
+        return []
+    series = list(range(trends.share.shape[1]))
+    return [*series[1:], 0] if trends.has_unknown else series
+
+
+def _largest(trends: Trends[Any], order: list[int], most: int) -> list[int]:
+    """Return so many of those that are followed, and the unknown mass."""
+    kept = order[: len(trends.followed)]
+    if len(kept) > most:
+        mean = np.nan_to_num(trends.share[trends.decoded]).mean(axis=0)
+        kept = sorted(sorted(kept, key=lambda column: -mean[column])[:most], key=order.index)
+    return [*kept, *order[len(trends.followed) :]]
+
+
+def _kind(trends: Trends[Any], column: int) -> str:
+    return "unknown" if trends.name(column) is None else trends.kind
+
+
+def _table(trends: Trends[Any], columns: list[int]) -> Table:
+    by_day = len(trends.days) <= _DAYS_IN_COLUMNS
+    rows = []
+    for column in columns:
+        shares = trends.share[:, column]
+        if by_day:
+            cells = [percent(float(share)) for share in shares]
+        else:
+            known = shares[~np.isnan(shares)]
+            ends = [percent(float(known[i])) if len(known) else "" for i in (0, -1)]
+            cells = [sparkline(shares), *ends]
+        name = trends.name(column)
+        rows.append(
+            ("unknown" if name is None else visible(name), *cells, describe_changes(trends, column))
+        )
+    course = () if by_day else (Heading("course", "left"),)
+    days = [f"{day:%m-%d}" for day in trends.days] if by_day else ["first", "last"]
+    heads = (
+        Heading(trends.kind, "left"),
+        *course,
+        *map(Heading, days),
+        Heading("changed on", "left"),
+    )
+    return Table(
+        f"Shares day by day, {trends.days[0]} to {trends.days[-1]}",
+        heads,
+        tuple(rows),
+        styles=tuple("italic" if trends.name(column) is None else "" for column in columns),
+    )
+
+
+def describe_changes(trends: Trends[Any], column: int) -> str:
+    """Return the days from which on a series is another, and by how much."""
+    return ", ".join(
+        f"{trends.days[change.day]} {'▲' if change.after > change.before else '▼'} "
+        f"{percent(change.before)} to {percent(change.after)}"
+        for change in trends.changes[column]
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share in percent; a dot where nothing is known."""
+    return _GAP if np.isnan(share) else f"{share:.2%}"
+
+
+def sparkline(shares: FloatArray) -> str:
+    """Return a character a day, from 0 to the largest share; a dot where nothing is known."""
+    top = float(np.nanmax(shares, initial=0.0)) or 1.0
+    heights = np.clip(np.nan_to_num(shares) / top, 0, 1) * (len(_SPARKS) - 1)
+    return "".join(
+        _GAP if np.isnan(share) else _SPARKS[round(float(height))]
+        for share, height in zip(shares, heights, strict=True)
+    )
+
+
+def day_counts(trends: Trends[Any]) -> str:
+    """Return how many days were decoded, and why others weren't."""
+    decoded = int(trends.decoded.sum())
+    text = f"{decoded:,} of {len(trends.days):,} decoded"
+    few = [day for day, known in zip(trends.days, trends.decoded, strict=True) if not known]
+    if few:
+        named = ", ".join(f"{day}" for day in few[:5]) + (", …" if len(few) > 5 else "")
+        text += f"; the others have fewer than {trends.min_reports:,} reports each: {named}"
+    return text
+
+
+def _headline(trends: Trends[Any]) -> str:
+    """Return what was found, in a sentence."""
+    columns = series_order(trends)
+    changed = [column for column in columns if trends.changes[column]]
+    days = f"From {trends.days[0]} to {trends.days[-1]}"
+    if not columns:
+        return f"{days} no string was detected, so there is nothing to follow."
+    detected = "detected " if trends.has_unknown else ""
+    followed = f"{days} {len(trends.followed):,} {detected}{_PLURALS[trends.kind]} were followed"
+    if not changed:
+        return f"{followed}; no share changed by more than chance might."
+    first = changed[0]
+    named = trends.name(first)
+    name = "the unknown mass" if named is None else f"“{shortened(visible(named), _IN_HEADLINE)}”"
+    most = "among them" if len(changed) > 1 else "it is"
+    return (
+        f"{followed}; {len(changed):,} of {len(columns):,} series changed, {most} {name}: "
+        f"{describe_changes(trends, first)}."
+    )
+
+
+def _changes(trends: Trends[Any]) -> Section:
+    rows = tuple(
+        (
+            _name(trends, column),
+            f"{trends.days[change.day]}",
+            percent(change.before),
+            percent(change.after),
+            f"{change.after - change.before:+.3%} ± {change.std_error:.3%}",
+            f"{change.p_value:.1e}",
+            f"{trends.q_value[column]:.1e}",
+        )
+        for column in series_order(trends)
+        for change in trends.changes[column]
+    )
+    if not rows:
+        return Section("What changed", (_NO_CHANGE,))
+    heads = headings(
+        trends.kind, "from", "before", "after", "difference and its error", "p", "series' q"
+    )
+    return Section("What changed", tables=(Table("Changes", heads, rows),))
+
+
+def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
+    share, low, high = (
+        100 * values[:, column] for values in (trends.share, trends.low, trends.high)
+    )
+    days = tuple(f"{day}" for day in trends.days)
+    rows = tuple(
+        (day, f"{reports:,}", percent(a / 100), percent(b / 100), percent(c / 100))
+        for day, reports, a, b, c in zip(days, trends.reports, share, low, high, strict=True)
+    )
+    changes = tuple(change.day for change in trends.changes[column])
+    known = trends.share[~np.isnan(trends.share[:, column]), column]
+    described = "Not estimated on any day."
+    if len(known):
+        described = (
+            f"From {percent(float(known[0]))} on the first day to {percent(float(known[-1]))} on "
+            f"the last, between {percent(float(known.min()))} and {percent(float(known.max()))}. "
+        )
+        changed = describe_changes(trends, column)
+        described += f"Changed on {changed}." if changed else _NO_CHANGE
+    labels = Labels(f"course-{index}", _name(trends, column), described, y="share")
+    header = ("day", "reports", "share", "from", "to")
+    return TimeSeries(labels, days, share, low, high, changes, header, rows)
+
+
+def _name(trends: Trends[Any], column: int) -> str:
+    name = trends.name(column)
+    return "unknown mass" if name is None else visible(name)

@@ -1,0 +1,220 @@
+"""What results of decoding share: their fields, and words about honesty, privacy and provenance.
+
+Strings that clients may have sent are shown as `hubbub.reporting.text` makes them visible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+from hubbub.inference.anomalies import AnomalyReport
+from hubbub.inference.decoding import POWER
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.reporting.charts import Chart
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.result import Result, Section, Table, headings
+from hubbub.reporting.text import visible
+
+ERROR_RATES = {
+    Correction.BH: "false discovery rate",
+    Correction.BONFERRONI: "chance of any false detection",
+}
+SUSPICIOUS = "SUSPICIOUS: "
+UNCERTAIN = "there, but how common is uncertain"
+"""Said of what is detected though its interval reaches 0."""
+SHARE_COLUMNS = (
+    *("count", "std_error", "count_low", "count_high"),
+    *("proportion", "prop_std_error", "prop_low", "prop_high"),
+)
+"""Columns of every decoding: an estimate, its error and its interval, as a count and as a share."""
+
+_Decoding = TypeVar("_Decoding")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DecodedResult(Result, Generic[_Decoding]):
+    """A result of reports that were decoded.
+
+    Attributes
+    ----------
+    decoding
+        The estimates.
+    anomalies : AnomalyReport, optional
+        What looks odd in the single reports; None if there were only counts.
+    detected_only : bool
+        Whether rows of what wasn't detected are left out.
+    limit : int
+        Most rows that a terminal shows.
+    """
+
+    decoding: _Decoding
+    anomalies: AnomalyReport | None = None
+    provenance: Provenance | None = None
+    detected_only: bool = False
+    limit: int = 40
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether single reports look forged."""
+        return bool(self.anomalies and self.anomalies.suspicious)
+
+    def picture(self) -> tuple[Chart, ...]:
+        """Return the charts of the report's first section that has any."""
+        return next((each.charts for each in self.report().sections if each.charts), ())
+
+    def document_head(self, summary: Any) -> dict[str, object]:
+        """Return "summary", "scrutiny" and "provenance" (null where there is none)."""
+        return {
+            "summary": asdict(summary),
+            "scrutiny": self.anomalies and self.anomalies.as_json(),
+            "provenance": self.provenance and self.provenance.as_json(),
+        }
+
+    @property
+    def of_metric(self) -> str:
+        """How a report's title names the metric, if it is known."""
+        return f" of {visible(self.provenance.metric)}" if self.provenance else ""
+
+
+def certainty(low: float, n_reports: int) -> str:
+    """Return what an interval's lower end, a share, says of what is detected."""
+    return "yes" if low * n_reports >= 0.5 else UNCERTAIN
+
+
+def warnings_of(facts: Mapping[str, str]) -> list[str]:
+    """Return what must not be overlooked."""
+    return [f"{label}: {text}" for label, text in facts.items() if SUSPICIOUS in text]
+
+
+def epsilon_lines(epsilon_report: float, epsilon_permanent: float) -> dict[str, str]:
+    """Return both epsilons."""
+    return {
+        "epsilon of one report": f"{epsilon_report:.4g}",
+        "epsilon for life (one value)": f"{epsilon_permanent:.4g}",
+    }
+
+
+def detected_line(detected: int, correction: Correction, alpha: float) -> str:
+    """Return how many were detected, and by which error rate."""
+    return f"{detected:,} at a {ERROR_RATES[correction]} of at most {alpha:g}"
+
+
+def limit_line(share: float) -> str:
+    """Return which share is found: any number from 0, inf or nan."""
+    if math.isnan(share):
+        return "not known: no candidate can be told from all others"
+    if math.isinf(share):
+        return "none: with so few cohorts and hashes no share can be detected at this level"
+    if share >= 1:
+        return f"none: so few reports show no share at all with probability {POWER:g}"
+    return f"a share of {share:.3%} is found with probability {POWER:g}"
+
+
+def anomaly_lines(anomalies: AnomalyReport) -> dict[str, str]:
+    """Return what was found, by what was looked at."""
+    return {
+        "set bits": _set_bits(anomalies),
+        "repeated reports": _repeats(anomalies),
+        "cohort sizes": _balance(anomalies),
+    }
+
+
+def _set_bits(anomalies: AnomalyReport) -> str:
+    low, high = anomalies.plausible
+    if anomalies.improbable:
+        return (
+            f"{SUSPICIOUS}{anomalies.improbable:,} reports don't have {low:,} to {high:,} set "
+            "bits; honest clients would send none"
+        )
+    if not anomalies.set_bits_assessed:
+        return "not assessable: with so few bits honest reports have any number of them"
+    return f"all reports have {low:,} to {high:,}, as honest ones would"
+
+
+def _repeats(anomalies: AnomalyReport) -> str:
+    repeats = anomalies.repeats
+    if not repeats.assessed:
+        return "not assessable: with so few bits or so little noise honest reports repeat too"
+    looked_at = f"of {repeats.sampled:,} reports looked at"
+    if anomalies.counted:
+        counted = f"of {anomalies.counted:,} reports only counts are kept"
+        if not repeats.sampled:
+            return f"not assessable: {counted}"
+        looked_at = f"{counted}; {looked_at}"
+    if repeats.suspicious:
+        return (
+            f"{SUSPICIOUS}{repeats.suspicious:,} {looked_at} repeat others to the bit: one occurs "
+            f"{repeats.most:,} times, where at most {repeats.plausible:,} is plausible"
+        )
+    return f"{looked_at} none repeats more often than honest ones might"
+
+
+def _balance(anomalies: AnomalyReport) -> str:
+    balance = anomalies.balance
+    if not anomalies.cohorts_assessed:
+        return "not assessable: there is only one"
+    worst = f"cohort {balance.cohort} has {balance.ratio:.2f} times the mean"
+    if anomalies.cohorts_suspicious:
+        return (
+            f"{SUSPICIOUS}{worst}; honest only if some client sent more than "
+            f"{balance.clients_must_send:,.0f} reports"
+        )
+    return f"{worst}, as honest clients' might"
+
+
+def forgery_line(forged_share: float, forgery_shift: float) -> str:
+    """Return how far forged reports could move an estimate."""
+    return (
+        f"if {forged_share:.0%} of these reports were forged, an estimated share could "
+        f"move by at most {100 * forgery_shift:.1f} percentage points"
+    )
+
+
+def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
+    """Return both epsilons, and what they mean."""
+    of_one = (
+        f"No single report is more than {_ratio(epsilon_report)} as likely from a person with one "
+        "value as from a person with another one."
+    )
+    of_all = (
+        "All reports that a person ever makes of one value, even linked to each other, are "
+        f"together at most {_ratio(epsilon_permanent)} as likely under one value as under another. "
+        "Values that change, and other metrics, cost this anew."
+    )
+    return Section("Privacy", (of_one, of_all), epsilon_lines(epsilon_report, epsilon_permanent))
+
+
+def _ratio(epsilon: float) -> str:
+    """Return e^epsilon in words."""
+    if epsilon > 700:
+        return "unboundedly many times"
+    times = math.e**epsilon
+    return f"{times:,.2f} times" if times < 100 else f"{times:,.0f} times"
+
+
+def provenance_section(provenance: Provenance | None) -> Section:
+    """Return where the result comes from."""
+    title = "Where this comes from"
+    if provenance is None:
+        return Section(title, ("Not recorded.",))
+    version = provenance.metric_version
+    facts = {
+        "metric": provenance.metric + (f", version {version}" if version is not None else ""),
+        "days decoded": provenance.days,
+        **{name.replace("_", " "): text for name, text in provenance.settings.items()},
+        "parameters": ", ".join(f"{k} = {v:g}" for k, v in provenance.parameters.items()),
+        "SHA-256 of the parameters": provenance.parameters_sha256,
+        "seed": provenance.seed,
+        "versions": ", ".join(f"{name} {text}" for name, text in provenance.versions.items()),
+    }
+    sources = tuple((s.role, s.name, s.sha256) for s in provenance.sources)
+    tables = (Table("Inputs", headings("input", "name", "SHA-256"), sources),)
+    return Section(
+        title,
+        ("The same inputs, settings and versions give this page again, to the byte.",),
+        facts,
+        tables=tables,
+    )
