@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hubbub.inference.trends.categories import decode_category_days
     from hubbub.inference.trends.decoding import Trends, decode_days
     from hubbub.reporting.result import Result
-    from hubbub.reporting.strings import StringsResult
+    from hubbub.reporting.strings import strings_estimates
 
 _HOMES = {
     "CategoryDecoding": "hubbub.inference.categories.decoding",
@@ -22,7 +22,7 @@ _HOMES = {
     "Correction": "hubbub.inference.testing.multiple_testing",
     "Decoding": "hubbub.inference.decoding",
     "Result": "hubbub.reporting.result",
-    "StringsResult": "hubbub.reporting.strings",
+    "strings_estimates": "hubbub.reporting.strings",
     "Summary": "hubbub.inference.decoding",
     "Trends": "hubbub.inference.trends.decoding",
     "count_records": "hubbub.inference.counts",
@@ -40,7 +40,6 @@ __all__ = [
     "Correction",
     "Decoding",
     "Result",
-    "StringsResult",
     "Summary",
     "Trends",
     "count_records",
@@ -50,6 +49,7 @@ __all__ = [
     "decode_days",
     "decode_metric",
     "empty_counts",
+    "strings_estimates",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Open strings as a result: the detected strings, what was tried, and the tree of prefixes.
+"""Open strings as estimates: the detected strings, what was tried, and the tree of prefixes.
 
 Rows are the detected strings and the candidates that were given; what was proposed and not detected
 is a model's invention, and only counted. Prefixes may end inside a character: they are shown with
@@ -7,18 +7,19 @@ what is whole of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
+from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import OpenDecoding
 from hubbub.inference.open_strings.search import FoundPrefixes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
 from hubbub.reporting.charts import Labels, Tree, TreeNode
-from hubbub.reporting.result import Block, Columns, Report, Section, Types
-from hubbub.reporting.strings import StringsResult, summary_lines
+from hubbub.reporting.estimates import Estimates, Finding
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.result import Section
+from hubbub.reporting.strings import Additions, string_findings, strings_estimates
 from hubbub.reporting.text import visible
-from hubbub.reporting.wording import DecodedResult
 
 _SHOWN = 40
 _TREE = (
@@ -27,65 +28,49 @@ _TREE = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class OpenStringsResult(DecodedResult[OpenDecoding]):
-    """The detected strings, and how they were come by."""
+def open_estimates(
+    found: OpenDecoding,
+    anomalies: AnomalyReport | None = None,
+    provenance: Provenance | None = None,
+    detected_only: bool = False,
+    limit: int = 40,
+) -> Estimates:
+    """Return the detected strings, and how they were come by.
 
-    @property
-    def types(self) -> Types:
-        """The columns, the same as of listed strings."""
-        return self._strings.types
+    Parameters
+    ----------
+    found : OpenDecoding
+        What the steps of the search found.
+    anomalies, provenance, detected_only, limit
+        As of `strings_estimates`.
+    """
+    tree = tree_chart(found)
+    section = Section("From prefixes to strings", (_TREE,), charts=(tree,)) if tree else None
+    more = Additions(
+        findings=open_findings(found, anomalies),
+        metadata={"search": _search_json(found)},
+        sections=(section,) if section else (),
+    )
+    return strings_estimates(found.decoding, anomalies, provenance, detected_only, limit, more)
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield the rows."""
-        return self._strings.parts()
 
-    def document(self) -> Mapping[str, object]:
-        """Return what listed strings have, and "search": what was tried at each step."""
-        found = self.decoding
-        steps = [
-            {
-                "bytes": step.length,
-                "reports": step.reports,
-                "tried": step.tried,
-                "detected": [
-                    {"prefix": prefix_text(text), "proportion": share}
-                    for text, share in zip(step.texts, step.share.tolist(), strict=True)
-                ],
-                "prop_std_error": step.std_error,
-            }
-            for step in found.steps
-        ]
-        search = {"proposed": found.proposed, "listed": found.listed, "below": found.below}
-        return {**self._strings.document(), "search": {**search, "steps": steps}}
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the strongest strings and the summary."""
-        for block in self._strings.blocks():
-            yield open_lines(self.decoding, block) if isinstance(block, Mapping) else block
-
-    def report(self) -> Report:
-        """Return the page of listed strings, and the tree of prefixes."""
-        page = self._strings.report()
-        facts = open_lines(self.decoding, summary_lines(self.decoding.decoding, self.anomalies))
-        sections = [
-            Section(each.title, facts=facts) if each.title == "Summary" else each
-            for each in page.sections
-        ]
-        tree = tree_chart(self.decoding)
-        if tree:
-            sections.insert(1, Section("From prefixes to strings", (_TREE,), charts=(tree,)))
-        return Report(page.title, page.headline, sections, page.warnings)
-
-    @property
-    def _strings(self) -> StringsResult:
-        return StringsResult(
-            self.decoding.decoding,
-            self.anomalies,
-            self.provenance,
-            self.detected_only,
-            self.limit,
-        )
+def _search_json(found: OpenDecoding) -> dict[str, object]:
+    """Return what was tried at each step."""
+    steps = [
+        {
+            "bytes": step.length,
+            "reports": step.reports,
+            "tried": step.tried,
+            "detected": [
+                {"prefix": prefix_text(text), "proportion": share}
+                for text, share in zip(step.texts, step.share.tolist(), strict=True)
+            ],
+            "prop_std_error": step.std_error,
+        }
+        for step in found.steps
+    ]
+    search = {"proposed": found.proposed, "listed": found.listed, "below": found.below}
+    return {**search, "steps": steps}
 
 
 def prefix_text(text: bytes) -> str:
@@ -98,41 +83,55 @@ def prefix_text(text: bytes) -> str:
     return shown if whole else f"{shown}…"
 
 
-def open_lines(found: OpenDecoding, lines: Mapping[str, str]) -> dict[str, str]:
-    """Return the lines of listed strings with those about the search."""
-    described: dict[str, str] = {}
-    for label, text in lines.items():
-        if label == "candidates":
-            described |= _search_lines(found)
-        elif label != "not listed":
-            described[label] = text
-        if label == "unknown mass":
-            described["may be missed"] = _missed(found)
-    return described
+def open_findings(
+    found: OpenDecoding, anomalies: AnomalyReport | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings of listed strings with those about the search.
+
+    Parameters
+    ----------
+    found : OpenDecoding
+        What the steps of the search found.
+    anomalies : AnomalyReport, optional
+        What looks odd in single reports.
+    """
+    findings: list[Finding] = []
+    for each in string_findings(found.decoding, anomalies):
+        if each.code == "candidates":
+            findings += _search_findings(found)
+        elif each.code != "not_listed":
+            findings.append(each)
+        if each.code == "unknown_mass":
+            findings.append(_missed(found))
+    return tuple(findings)
 
 
-def _search_lines(found: OpenDecoding) -> dict[str, str]:
-    lines = {}
+def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
     if found.below:
-        lines["looked for"] = f"strings that begin with {visible(found.below)}"
+        text = f"strings that begin with {visible(found.below)}"
+        yield Finding("below", "looked for", text, found.below)
     for number, step in enumerate(found.steps, 1):
-        lines[f"step {number}, {step.length} bytes"] = (
+        text = (
             f"{step.reports:,} reports, {step.tried:,} prefixes looked for, "
             f"{len(step.texts):,} of them there"
         )
+        label = f"step {number}, {step.length} bytes"
+        yield Finding(f"step_{number}", label, text, len(step.texts))
     reports = int(found.decoding.diagnostics.reports.sum())
-    tested = f"{reports:,} reports, {found.proposed:,} proposed strings tested"
+    text = f"{reports:,} reports, {found.proposed:,} proposed strings tested"
     if found.listed:
-        tested += f", and {found.listed:,} candidates"
-    return {**lines, "last step, whole strings": tested}
+        text += f", and {found.listed:,} candidates"
+    yield Finding("last_step", "last step, whole strings", text, found.proposed)
 
 
-def _missed(found: OpenDecoding) -> str:
+def _missed(found: OpenDecoding) -> Finding:
     text = "strings that are rare, or unlike all others, or begin as no common string does"
+    least = None
     if found.steps:
-        weakest = max(step.std_error for step in found.steps)
-        text += f"; below a share of about {5 * weakest:.2%} a beginning may go unnoticed"
-    return text
+        # Five standard errors: so much a beginning needs to be seen among some 10^5 prefixes.
+        least = 5 * max(step.std_error for step in found.steps)
+        text += f"; below a share of about {least:.2%} a beginning may go unnoticed"
+    return Finding("may_be_missed", "may be missed", text, least)
 
 
 def tree_chart(found: OpenDecoding) -> Tree | None:

@@ -1,4 +1,4 @@
-"""Decoded strings as a result: a row a candidate, a summary, a report.
+"""Decoded strings as estimates: one row per candidate, a summary, a page.
 
 Numbers that the data don't determine (see `Summary.indistinguishable`) are nan.
 """
@@ -6,14 +6,16 @@ Numbers that the data don't determine (see `Summary.indistinguishable`) are nan.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
 from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import IntArray
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.decoding import Decoding, Diagnostics
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import p_value_counts
@@ -26,32 +28,32 @@ from hubbub.reporting.charts import (
     in_percent,
     span_of,
 )
-from hubbub.reporting.result import (
-    ROWS,
-    Block,
-    Columns,
-    Heading,
-    Line,
-    Report,
-    Section,
-    Table,
-    Types,
-    headings,
+from hubbub.reporting.estimates import (
+    Column,
+    Computed,
+    Estimates,
+    Finding,
+    as_facts,
+    table_of,
+    warnings_in,
 )
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table, Values
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
     UNCERTAIN,
-    DecodedResult,
-    anomaly_lines,
+    anomaly_findings,
     certainty,
-    detected_line,
-    epsilon_lines,
-    forgery_line,
-    limit_line,
+    detected_finding,
+    epsilon_findings,
+    first_charts,
+    forgery_finding,
+    limit_finding,
+    metadata_of,
     privacy_section,
     provenance_section,
-    warnings_of,
+    title_of,
 )
 
 _LEVEL = (
@@ -70,85 +72,142 @@ TOP = 30
 """Most strings in the chart of intervals."""
 NUMBERS = (*SHARE_COLUMNS, "refit", "p_value", "q_value")
 COLUMNS = ("string", *NUMBERS, "detected", "group")
+_INTERVAL = f"{CONFIDENCE:.0%} interval"
 _NOTED = "yes *"
 _NAMED = 3  # of a group, besides its first string
 _IN_HEADLINE = 60
-CHUNK = 16_384
-"""Rows that are in memory at once."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StringsResult(DecodedResult[Decoding]):
-    """The estimates and tests of each candidate."""
+class Additions(NamedTuple):
+    """What strings have that were found without a list, or are blended with counts.
 
-    @property
-    def types(self) -> Types:
-        """The columns, the same for all decodings."""
-        return {"string": str, **dict.fromkeys(NUMBERS, float), "detected": bool, "group": str}
+    Attributes
+    ----------
+    findings : tuple of Finding
+        Instead of `string_findings`.
+    numbers : mapping of str to float64 array, shape (n,)
+        Columns besides those of all strings.
+    metadata : mapping of str to object
+    sections : tuple of Section
+        After what was found.
+    """
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield the candidates' results, in the candidates' order."""
-        decoding = self.decoding
-        chosen = np.arange(len(decoding.candidates))
-        if self.detected_only:
-            chosen = np.flatnonzero(decoding.detected)
-        shares = (decoding.share, decoding.std_error, decoding.low, decoding.high)
-        tests = (decoding.constrained_share, decoding.p_value, decoding.q_value)
-        for start in range(0, len(chosen), CHUNK):
-            rows = chosen[start : start + CHUNK]
-            columns = [
-                [decoding.candidates[i] for i in rows.tolist()],
-                *(values[rows] * decoding.summary.reports for values in shares),
-                *(values[rows] for values in (*shares, *tests)),
-                decoding.detected[rows].tolist(),
-                groups_of(decoding, rows),
-            ]
-            yield dict(zip(COLUMNS, columns, strict=True))
+    findings: tuple[Finding, ...] = ()
+    numbers: Mapping[str, FloatArray] = {}
+    metadata: Mapping[str, object] = {}
+    sections: tuple[Section, ...] = ()
 
-    def document(self) -> Mapping[str, object]:
-        """Return "summary", "scrutiny", "provenance" (null where there is none) and "rows"."""
-        return self.document_head(self.decoding.summary) | {"rows": ROWS}
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the strongest candidates and the summary."""
-        decoding, limit = self.decoding, self.limit
-        if self.detected_only:
-            order = decoding.largest_detected()
-            n_rows = len(order)
-        else:
-            order, n_rows = strongest_first(decoding, limit), len(decoding.candidates)
-            n_rows -= len(decoding.same_bits.rows)
-        table = _table(decoding, order[:limit], n_rows)
-        yield table
-        if any(row[-1] == _NOTED for row in table.rows):
-            yield Line(f"* {UNCERTAIN}: the interval reaches 0")
-        yield Line("")
-        yield summary_lines(decoding, self.anomalies)
+def strings_estimates(
+    decoding: Decoding,
+    anomalies: AnomalyReport | None = None,
+    provenance: Provenance | None = None,
+    detected_only: bool = False,
+    limit: int = 40,
+    more: Additions | None = None,
+) -> Estimates:
+    """Return the estimates and tests of each candidate, in the candidates' order.
 
-    def report(self) -> Report:
-        """Return what was found, how sure it is, and where it comes from."""
-        decoding, summary, fit = self.decoding, self.decoding.summary, self.decoding.diagnostics
-        facts = summary_lines(decoding, self.anomalies)
-        unknown = Section("Unknown mass", ("The counts can't tell it.",))
-        if not math.isnan(summary.unknown_share):
-            unknown = Section("Unknown mass", (_UNKNOWN,), charts=(unknown_chart(decoding),))
-        p_values = p_value_chart(decoding)
-        fit_charts = (bits_chart(fit), residuals_chart(fit), cohorts_chart(fit.reports))
-        honesty = Section(_HONEST, ("Not known: only counts were given, not single reports.",))
-        if self.anomalies:
-            honesty = Section(_HONEST, facts=anomaly_lines(self.anomalies))
-        sections = [
-            _found_section(decoding),
-            Section("Summary", facts=facts),
-            unknown,
-            Section("Tests", (_LEVEL,), charts=(p_values,) if p_values else ()),
-            Section("Does the model fit?", charts=fit_charts),
-            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-            honesty,
-            provenance_section(self.provenance),
-        ]
-        title = f"What the reports{self.of_metric} say"
-        return Report(title, headline(decoding), sections, warnings_of(facts))
+    Parameters
+    ----------
+    decoding : Decoding
+        The estimates.
+    anomalies : AnomalyReport, optional
+        What looks odd in single reports; None if there were only counts.
+    provenance : Provenance, optional
+        Where all of it comes from.
+    detected_only : bool
+        Whether rows of what wasn't detected are left out.
+    limit : int
+        Most rows that a terminal shows.
+    more : Additions, optional
+        What those have whose strings are found or counted in another way as well.
+    """
+    more = more or Additions()
+    findings = more.findings or string_findings(decoding, anomalies)
+    first, *others = _sections(decoding, anomalies, provenance, findings)
+    page = Report(
+        title_of(provenance),
+        headline(decoding),
+        (first, *more.sections, *others),
+        warnings_in(findings),
+    )
+    rows = np.arange(len(decoding.candidates))
+    if detected_only:
+        rows = np.flatnonzero(decoding.detected)
+    own = {name: Column(float, values[rows]) for name, values in more.numbers.items()}
+    return Estimates(
+        columns={**_columns(decoding, rows), **own},
+        keys=("string",),
+        findings=findings,
+        metadata={**metadata_of(decoding.summary, anomalies, provenance), **more.metadata},
+        view=(*_view(decoding, detected_only, limit), Line(""), as_facts(findings)),
+        page=page,
+        charts=first_charts(page),
+    )
+
+
+def _columns(decoding: Decoding, rows: IntArray) -> dict[str, Column]:
+    n_reports = decoding.summary.reports
+    shares = (decoding.share, decoding.std_error, decoding.low, decoding.high)
+    tests = (decoding.constrained_share, decoding.p_value, decoding.q_value)
+    counts = (Computed(partial(_scaled, each, n_reports), rows) for each in shares)
+    numbers: tuple[Values | Computed, ...] = (*counts, *(each[rows] for each in (*shares, *tests)))
+    return {
+        "string": Column(str, Computed(partial(_strings, decoding), rows)),
+        **{name: Column(float, each) for name, each in zip(NUMBERS, numbers, strict=True)},
+        "detected": Column(bool, decoding.detected[rows].tolist()),
+        "group": Column(str, Computed(partial(groups_of, decoding), rows)),
+    }
+
+
+def _strings(decoding: Decoding, rows: IntArray) -> list[str]:
+    return [decoding.candidates[row] for row in rows.tolist()]
+
+
+def _scaled(values: FloatArray, factor: int, rows: IntArray) -> FloatArray:
+    return values[rows] * factor
+
+
+def _view(decoding: Decoding, detected_only: bool, limit: int) -> tuple[Block, ...]:
+    """Return the table of the strongest candidates, and its footnote."""
+    if detected_only:
+        order = decoding.largest_detected()
+        n_rows = len(order)
+    else:
+        order = strongest_first(decoding, limit)
+        n_rows = len(decoding.candidates) - len(decoding.same_bits.rows)
+    table = _table(decoding, order[:limit], n_rows)
+    noted = any(row[-1] == _NOTED for row in table.rows)
+    return (table, *([Line(f"* {UNCERTAIN}: the interval reaches 0")] if noted else []))
+
+
+def _sections(
+    decoding: Decoding,
+    anomalies: AnomalyReport | None,
+    provenance: Provenance | None,
+    findings: Sequence[Finding],
+) -> tuple[Section, ...]:
+    """Return what was found, how sure it is, and where it comes from."""
+    summary, fit = decoding.summary, decoding.diagnostics
+    unknown = Section("Unknown mass", ("The counts can't tell it.",))
+    if not math.isnan(summary.unknown_share):
+        unknown = Section("Unknown mass", (_UNKNOWN,), charts=(unknown_chart(decoding),))
+    p_values = p_value_chart(decoding)
+    fit_charts = (bits_chart(fit), residuals_chart(fit), cohorts_chart(fit.reports))
+    honesty = Section(_HONEST, ("Not known: only counts were given, not single reports.",))
+    if anomalies:
+        honesty = Section(_HONEST, facts=as_facts(anomaly_findings(anomalies)))
+    return (
+        _found_section(decoding),
+        Section("Summary", facts=as_facts(findings)),
+        unknown,
+        Section("Tests", (_LEVEL,), charts=(p_values,) if p_values else ()),
+        Section("Does the model fit?", charts=fit_charts),
+        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        honesty,
+        provenance_section(provenance),
+    )
 
 
 def groups_of(decoding: Decoding, rows: IntArray) -> list[str]:
@@ -176,30 +235,46 @@ def label(decoding: Decoding, row: int) -> str:
     return f"{text} (or {named}{more})"
 
 
-def _table(decoding: Decoding, indices: IntArray, n_rows: int) -> Table:
-    rows, styles = [], []
-    n_reports = decoding.summary.reports
-    for index in map(int, indices):
-        low, high = decoding.low[index] * n_reports, decoding.high[index] * n_reports
-        share, found = decoding.share[index], bool(decoding.detected[index])
-        known = not np.isnan(share)
-        sure = certainty(decoding.low[index], n_reports) != UNCERTAIN
-        rows.append(
-            (
-                label(decoding, index),
-                f"{share * n_reports:,.0f}" if known else "",
-                f"{low:,.0f} … {high:,.0f}" if known else "",
-                f"{share:.3%}" if known else "",
-                f"{decoding.p_value[index]:.1e}",
-                f"{decoding.q_value[index]:.1e}",
-                ("yes" if sure else _NOTED) if found else "",
-            )
-        )
-        styles.append("" if found else "dim")
-    heads = headings("string", "count", f"{CONFIDENCE:.0%} interval", "share", "p", "q")
-    heads += (Heading("detected", "center"),)
-    left_out = f"{n_rows - len(rows):,}" if n_rows > len(rows) else ""
-    return Table("Candidates, strongest first", heads, tuple(rows), left_out, tuple(styles))
+def _numbers_of(decoding: Decoding, rows: IntArray) -> dict[str, FloatArray]:
+    """Return the numbers of some rows that tables for people show."""
+    shares = {
+        "share": decoding.share,
+        "low": decoding.low,
+        "high": decoding.high,
+        "refit": decoding.constrained_share,
+    }
+    numbers = {name: values[rows] for name, values in shares.items()}
+    counts = {
+        f"count_{name}": values * decoding.summary.reports for name, values in numbers.items()
+    }
+    return {**numbers, **counts, "p": decoding.p_value[rows], "q": decoding.q_value[rows]}
+
+
+def _table(decoding: Decoding, rows: IntArray, n_rows: int) -> Table:
+    """Return candidates as a terminal shows them; detected ones may be footnoted."""
+    found, low = decoding.detected[rows].tolist(), decoding.low[rows].tolist()
+    detected = [
+        (_NOTED if certainty(bound, decoding.summary.reports) == UNCERTAIN else "yes")
+        if is_found
+        else ""
+        for is_found, bound in zip(found, low, strict=True)
+    ]
+    return table_of(
+        "Candidates, strongest first",
+        [(label(decoding, row),) for row in rows.tolist()],
+        _numbers_of(decoding, rows),
+        (
+            ("count", "{count_share:,.0f}"),
+            (_INTERVAL, "{count_low:,.0f} … {count_high:,.0f}"),
+            ("share", "{share:.3%}"),
+            ("p", "{p:.1e}"),
+            ("q", "{q:.1e}"),
+        ),
+        heads=("string",),
+        last=(Heading("detected", "center"), detected),
+        n_rows=n_rows,
+        styles=["" if is_found else "dim" for is_found in found],
+    )
 
 
 def strongest_first(decoding: Decoding, most: int) -> IntArray:
@@ -216,8 +291,18 @@ def strongest_first(decoding: Decoding, most: int) -> IntArray:
     return np.concatenate([found, others[np.lexsort((-share, p_value))][:wanted]])
 
 
-def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) -> dict[str, str]:
-    """Return the summary's lines by what they are about."""
+def string_findings(
+    decoding: Decoding, anomalies: AnomalyReport | None = None
+) -> tuple[Finding, ...]:
+    """Return the summary: what was asked, how, and what else there is.
+
+    Parameters
+    ----------
+    decoding : Decoding
+        The estimates.
+    anomalies : AnomalyReport, optional
+        What looks odd in single reports.
+    """
     summary = decoding.summary
     cohorts = f"{summary.cohorts:,}"
     if summary.empty_cohorts:
@@ -235,31 +320,35 @@ def summary_lines(decoding: Decoding, anomalies: AnomalyReport | None = None) ->
     if not math.isnan(summary.unlisted_share):
         between = mass_interval(summary.unlisted_share, summary.unlisted_std_error)
         unlisted = f"{between} of the reports hold none of the candidates"
-    lines = {
-        "reports": f"{summary.reports:,}",
-        "cohorts": cohorts,
-        **epsilon_lines(summary.epsilon_report, summary.epsilon_permanent),
-        "candidates": f"{summary.candidates:,}",
-        "detected": detected_line(summary.detected, summary.correction, summary.alpha),
-        "method": method,
-        "detection limit": limit_line(summary.detection_limit),
-        "unknown mass": unknown,
-        "not listed": unlisted,
-    }
+    findings = [
+        Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
+        Finding("cohorts", "cohorts", cohorts, summary.cohorts),
+        *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
+        Finding("candidates", "candidates", f"{summary.candidates:,}", summary.candidates),
+        detected_finding(summary.detected, summary.correction, summary.alpha),
+        Finding("method", "method", method, summary.method),
+        limit_finding(summary.detection_limit),
+        Finding("unknown_mass", "unknown mass", unknown, summary.unknown_share),
+        Finding("not_listed", "not listed", unlisted, summary.unlisted_share),
+    ]
     if not summary.settled:
-        lines["search"] = (
+        text = (
             "didn't settle: what is in the model and what is detected still differ a little; "
             "estimates near the limit are less certain than they say"
         )
+        findings.append(Finding("search_unsettled", "search", text))
     if summary.indistinguishable:
-        lines["can't be told apart"] = (
+        text = (
             f"{summary.indistinguishable:,} candidates set the same bits as another one; each such "
             "group has one estimate, and counts once"
         )
-    if anomalies:
-        lines |= anomaly_lines(anomalies)
-    lines["if forged"] = forgery_line(summary.forged_share, summary.forgery_shift)
-    return lines
+        value = summary.indistinguishable
+        findings.append(Finding("indistinguishable", "can't be told apart", text, value))
+    return (
+        *findings,
+        *anomaly_findings(anomalies),
+        forgery_finding(summary.forged_share, summary.forgery_shift),
+    )
 
 
 def mass_interval(share: float, std_error: float) -> str:
@@ -300,26 +389,28 @@ def _found_section(decoding: Decoding) -> Section:
     chosen, chart = decoding.largest_detected(), strongest_chart(decoding)
     if chart is None:
         return Section("What was found", ("No string was detected.",))
-    n_reports = decoding.summary.reports
-    rows = tuple(
+    rows = chosen[:ROWS_IN_REPORT]
+    low = decoding.low[rows].tolist()
+    table = table_of(
+        "Detected strings, largest first",
+        [(label(decoding, row),) for row in rows.tolist()],
+        _numbers_of(decoding, rows),
         (
-            label(decoding, i),
-            f"{decoding.share[i] * n_reports:,.0f}",
-            f"{decoding.low[i] * n_reports:,.0f} … {decoding.high[i] * n_reports:,.0f}",
-            f"{decoding.share[i]:.3%}",
-            f"{decoding.low[i]:.3%} … {decoding.high[i]:.3%}",
-            f"{decoding.constrained_share[i]:.3%}",
-            f"{decoding.p_value[i]:.1e}",
-            f"{decoding.q_value[i]:.1e}",
-            certainty(decoding.low[i], n_reports),
-        )
-        for i in map(int, chosen[:ROWS_IN_REPORT])
+            ("count", "{count_share:,.0f}"),
+            (_INTERVAL, "{count_low:,.0f} … {count_high:,.0f}"),
+            ("share", "{share:.3%}"),
+            (_INTERVAL, "{low:.3%} … {high:.3%}"),
+            ("refit", "{refit:.3%}"),
+            ("p", "{p:.1e}"),
+            ("q", "{q:.1e}"),
+        ),
+        heads=("string",),
+        last=(
+            Heading("detected", "left"),
+            [certainty(each, decoding.summary.reports) for each in low],
+        ),
+        n_rows=len(chosen),
     )
-    interval = f"{CONFIDENCE:.0%} interval"
-    heads = headings("string", "count", interval, "share", interval, "refit", "p", "q")
-    heads += (Heading("detected", "left"),)
-    left_out = f"{len(chosen) - ROWS_IN_REPORT:,}" if len(chosen) > ROWS_IN_REPORT else ""
-    table = Table("Detected strings, largest first", heads, rows, left_out)
     return Section("What was found", (_REFIT,), charts=(chart,), tables=(table,))
 
 

@@ -1,4 +1,4 @@
-"""What results of decoding share: their fields, and words about honesty, privacy and provenance.
+"""What estimates of all metrics share: findings about honesty, privacy and provenance.
 
 Strings that clients may have sent are shown as `hubbub.reporting.text` makes them visible.
 """
@@ -14,8 +14,9 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.reporting.charts import Chart
+from hubbub.reporting.estimates import Finding, Level, as_facts
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Result, Section, Table, headings
+from hubbub.reporting.result import Report, Result, Section, Table, headings
 from hubbub.reporting.text import visible
 
 ERROR_RATES = {
@@ -79,6 +80,28 @@ class DecodedResult(Result, Generic[_Decoding]):
         return f" of {visible(self.provenance.metric)}" if self.provenance else ""
 
 
+def title_of(provenance: Provenance | None) -> str:
+    """Return a page's title, which names the metric if it is known."""
+    of_metric = f" of {visible(provenance.metric)}" if provenance else ""
+    return f"What the reports{of_metric} say"
+
+
+def metadata_of(
+    summary: Any, anomalies: AnomalyReport | None, provenance: Provenance | None
+) -> dict[str, object]:
+    """Return "summary", "scrutiny" and "provenance" (null where there is none)."""
+    return {
+        "summary": asdict(summary),
+        "scrutiny": anomalies and anomalies.as_json(),
+        "provenance": provenance and provenance.as_json(),
+    }
+
+
+def first_charts(page: Report) -> tuple[Chart, ...]:
+    """Return the charts of the page's first section that has any: the picture."""
+    return next((each.charts for each in page.sections if each.charts), ())
+
+
 def certainty(low: float, n_reports: int) -> str:
     """Return what an interval's lower end, a share, says of what is detected."""
     return "yes" if low * n_reports >= 0.5 else UNCERTAIN
@@ -89,17 +112,28 @@ def warnings_of(facts: Mapping[str, str]) -> list[str]:
     return [f"{label}: {text}" for label, text in facts.items() if SUSPICIOUS in text]
 
 
-def epsilon_lines(epsilon_report: float, epsilon_permanent: float) -> dict[str, str]:
+def epsilon_findings(epsilon_report: float, epsilon_permanent: float) -> tuple[Finding, ...]:
     """Return both epsilons."""
-    return {
-        "epsilon of one report": f"{epsilon_report:.4g}",
-        "epsilon for life (one value)": f"{epsilon_permanent:.4g}",
-    }
+    return (
+        Finding("epsilon_report", "epsilon of one report", f"{epsilon_report:.4g}", epsilon_report),
+        Finding(
+            "epsilon_permanent",
+            "epsilon for life (one value)",
+            f"{epsilon_permanent:.4g}",
+            epsilon_permanent,
+        ),
+    )
 
 
-def detected_line(detected: int, correction: Correction, alpha: float) -> str:
+def detected_finding(detected: int, correction: Correction, alpha: float) -> Finding:
     """Return how many were detected, and by which error rate."""
-    return f"{detected:,} at a {ERROR_RATES[correction]} of at most {alpha:g}"
+    text = f"{detected:,} at a {ERROR_RATES[correction]} of at most {alpha:g}"
+    return Finding("detected", "detected", text, detected)
+
+
+def limit_finding(share: float) -> Finding:
+    """Return which share is found: any number from 0, inf or nan."""
+    return Finding("detection_limit", "detection limit", limit_line(share), share)
 
 
 def limit_line(share: float) -> str:
@@ -113,64 +147,79 @@ def limit_line(share: float) -> str:
     return f"a share of {share:.3%} is found with probability {POWER:g}"
 
 
-def anomaly_lines(anomalies: AnomalyReport) -> dict[str, str]:
-    """Return what was found, by what was looked at."""
-    return {
-        "set bits": _set_bits(anomalies),
-        "repeated reports": _repeats(anomalies),
-        "cohort sizes": _balance(anomalies),
-    }
+def anomaly_findings(anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
+    """Return what was found by each check of single reports; nothing where there were none."""
+    if anomalies is None:
+        return ()
+    return _set_bits(anomalies), _repeats(anomalies), _balance(anomalies)
 
 
-def _set_bits(anomalies: AnomalyReport) -> str:
+def _set_bits(anomalies: AnomalyReport) -> Finding:
     low, high = anomalies.plausible
+    found = Finding(
+        "set_bits",
+        "set bits",
+        f"all reports have {low:,} to {high:,}, as honest ones would",
+        anomalies.improbable,
+    )
     if anomalies.improbable:
-        return (
-            f"{SUSPICIOUS}{anomalies.improbable:,} reports don't have {low:,} to {high:,} set "
-            "bits; honest clients would send none"
+        text = (
+            f"{anomalies.improbable:,} reports don't have {low:,} to {high:,} set bits; honest "
+            "clients would send none"
         )
+        return found._replace(level=Level.ALARM, text=text)
     if not anomalies.set_bits_assessed:
-        return "not assessable: with so few bits honest reports have any number of them"
-    return f"all reports have {low:,} to {high:,}, as honest ones would"
+        text = "not assessable: with so few bits honest reports have any number of them"
+        return found._replace(text=text, value=None)
+    return found
 
 
-def _repeats(anomalies: AnomalyReport) -> str:
+def _repeats(anomalies: AnomalyReport) -> Finding:
     repeats = anomalies.repeats
+    found = Finding("repeated_reports", "repeated reports", "", None)
     if not repeats.assessed:
-        return "not assessable: with so few bits or so little noise honest reports repeat too"
+        return found._replace(
+            text="not assessable: with so few bits or so little noise honest reports repeat too"
+        )
     looked_at = f"of {repeats.sampled:,} reports looked at"
     if anomalies.counted:
         counted = f"of {anomalies.counted:,} reports only counts are kept"
         if not repeats.sampled:
-            return f"not assessable: {counted}"
+            return found._replace(text=f"not assessable: {counted}")
         looked_at = f"{counted}; {looked_at}"
+    found = found._replace(value=repeats.suspicious)
     if repeats.suspicious:
-        return (
-            f"{SUSPICIOUS}{repeats.suspicious:,} {looked_at} repeat others to the bit: one occurs "
+        text = (
+            f"{repeats.suspicious:,} {looked_at} repeat others to the bit: one occurs "
             f"{repeats.most:,} times, where at most {repeats.plausible:,} is plausible"
         )
-    return f"{looked_at} none repeats more often than honest ones might"
+        return found._replace(level=Level.ALARM, text=text)
+    return found._replace(text=f"{looked_at} none repeats more often than honest ones might")
 
 
-def _balance(anomalies: AnomalyReport) -> str:
+def _balance(anomalies: AnomalyReport) -> Finding:
     balance = anomalies.balance
+    found = Finding("cohort_sizes", "cohort sizes", "not assessable: there is only one")
     if not anomalies.cohorts_assessed:
-        return "not assessable: there is only one"
+        return found
     worst = f"cohort {balance.cohort} has {balance.ratio:.2f} times the mean"
+    found = found._replace(value=balance.ratio)
     if anomalies.cohorts_suspicious:
-        return (
-            f"{SUSPICIOUS}{worst}; honest only if some client sent more than "
+        text = (
+            f"{worst}; honest only if some client sent more than "
             f"{balance.clients_must_send:,.0f} reports"
         )
-    return f"{worst}, as honest clients' might"
+        return found._replace(level=Level.ALARM, text=text)
+    return found._replace(text=f"{worst}, as honest clients' might")
 
 
-def forgery_line(forged_share: float, forgery_shift: float) -> str:
+def forgery_finding(forged_share: float, forgery_shift: float) -> Finding:
     """Return how far forged reports could move an estimate."""
-    return (
+    text = (
         f"if {forged_share:.0%} of these reports were forged, an estimated share could "
         f"move by at most {100 * forgery_shift:.1f} percentage points"
     )
+    return Finding("if_forged", "if forged", text, forgery_shift)
 
 
 def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
@@ -184,7 +233,9 @@ def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
         f"together at most {_ratio(epsilon_permanent)} as likely under one value as under another. "
         "Values that change, and other metrics, cost this anew."
     )
-    return Section("Privacy", (of_one, of_all), epsilon_lines(epsilon_report, epsilon_permanent))
+    return Section(
+        "Privacy", (of_one, of_all), as_facts(epsilon_findings(epsilon_report, epsilon_permanent))
+    )
 
 
 def _ratio(epsilon: float) -> str:

@@ -26,7 +26,7 @@ from hubbub.protocol.registry import Registry
 from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.picture import write_picture
-from hubbub.reporting.open_strings import OpenStringsResult, tree_chart
+from hubbub.reporting.open_strings import open_estimates, tree_chart
 from hubbub.reporting.result import Block, Heading, Line, Result, Table, headings
 from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
@@ -287,4 +287,4 @@ def _decode_unlisted(folder: Path) -> OpenDecoding:
         min_reports=1,
     )
     atomic_write(folder / "open.json", partial(write_json, result))
-    return cast("OpenStringsResult", result).decoding
+    return cast("open_estimates", result).decoding

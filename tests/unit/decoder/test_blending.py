@@ -14,8 +14,8 @@ import pytest
 from hubbub.inference.blending.decoding import Blending, blend
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.scanning import CollisionGroups
-from hubbub.reporting.blending import NUMBERS, BlendedResult
-from hubbub.reporting.strings import COLUMNS, StringsResult
+from hubbub.reporting.blending import NUMBERS, blended_estimates
+from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.releases import make_release
@@ -47,8 +47,8 @@ def blended(counts: dict[str, float] | None = None, local: Decoding | None = Non
     return blend(local or local_decoding(), release)
 
 
-def result_of(blending: Blending) -> BlendedResult:
-    return BlendedResult(blending, provenance=make_provenance())
+def result_of(blending: Blending) -> Estimates:
+    return blended_estimates(blending, provenance=make_provenance())
 
 
 def test_blended_figures_take_the_usual_places_and_both_groups_stand_beside_them() -> None:
@@ -186,7 +186,7 @@ def test_figures_of_the_reports_alone_are_called_so() -> None:
     assert "is found with probability 0.9 (local reports alone)" in text
     assert "detected locally" in text
     assert "release.json: 10,000 opted-in users at epsilon 1;" in text
-    assert "local" not in csv_of(StringsResult(local_decoding())).partition("\n")[0]
+    assert "local" not in csv_of(strings_estimates(local_decoding())).partition("\n")[0]
 
 
 def test_a_detected_strings_interval_reaches_lower_than_that_of_all_strings() -> None:

@@ -17,7 +17,7 @@ from evaluation.calibration.categories import LOOSE, draw_counts, enum, ordinal
 from hubbub.decoder import decode_categories
 from hubbub.reporting.categories import CategoriesResult
 from hubbub.reporting.result import Result
-from hubbub.reporting.strings import CHUNK, COLUMNS, StringsResult
+from hubbub.reporting.strings import CHUNK, COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_self_contained
 from unit.decoder.rendered import csv_of
@@ -25,10 +25,10 @@ from unit.decoder.rendered import csv_of
 STRANGE = ["<script>alert(1)</script>", "a\nb", "日本語", "", "& 'quoted\" {{ x }}"]
 
 
-def strings(n: int = len(STRANGE), limit: int = 40) -> StringsResult:
+def strings(n: int = len(STRANGE), limit: int = 40) -> Estimates:
     names = [*STRANGE, *(f"string {i}" for i in range(n - len(STRANGE)))]
     share = [0.2, math.nan, *[0.1] * (n - 2)]
-    return StringsResult(make_decoding(names, share), provenance=make_provenance(), limit=limit)
+    return strings_estimates(make_decoding(names, share), provenance=make_provenance(), limit=limit)
 
 
 def categories() -> CategoriesResult:
@@ -93,7 +93,7 @@ def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal() -> None:
 
 def test_long_strings_are_shortened_and_whole_in_their_title() -> None:
     long = "https://example.com/" + "x" * 500 + "/end"
-    result = StringsResult(make_decoding([long]), provenance=make_provenance())
+    result = strings_estimates(make_decoding([long]), provenance=make_provenance())
     (name,) = [head for head in Page(result._repr_html_()).all("th") if head.get("title") == long]
     assert name["scope"] == "row"
     assert f">{long}<" not in result._repr_html_()
@@ -128,7 +128,7 @@ def test_plot_is_an_image_that_says_what_it_shows(result: Result, tmp_path: Path
 
 
 def test_nothing_detected_is_still_a_drawing() -> None:
-    result = StringsResult(make_decoding(["a"], [0.01], [False]))
+    result = strings_estimates(make_decoding(["a"], [0.01], [False]))
     assert [chart.labels.title for chart in result.plot().charts] == ["Unknown mass"]
 
 

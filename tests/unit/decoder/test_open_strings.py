@@ -20,7 +20,7 @@ from hubbub.inference.open_strings.steps import offset_words
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.reporting.formats.writers import write_results
-from hubbub.reporting.open_strings import OpenStringsResult, prefix_text, tree_chart
+from hubbub.reporting.open_strings import open_estimates, prefix_text, tree_chart
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4)
@@ -162,7 +162,7 @@ def test_prefixes_are_shown_without_half_characters(text: bytes, shown: str) -> 
 
 
 def test_every_format_shows_the_search(found: OpenDecoding, tmp_path: Path) -> None:
-    result = OpenStringsResult(found)
+    result = open_estimates(found)
     files = [str(tmp_path / f"result.{end}") for end in ("csv", "json", "parquet", "html")]
     write_results(result, tuple(files))
     document = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))

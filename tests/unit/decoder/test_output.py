@@ -21,7 +21,7 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.scanning import CollisionGroups
 from hubbub.protocol.poisoning import SetBits
 from hubbub.reporting.formats.data_files import csv_cell, write_csv
-from hubbub.reporting.strings import CHUNK, StringsResult
+from hubbub.reporting.strings import CHUNK, strings_estimates
 from hubbub.reporting.text import columns, shortened, visible
 from hubbub.reporting.wording import limit_line
 from unit.decoder import rendered
@@ -70,11 +70,11 @@ def parsed(text: str) -> list[dict[str, str]]:
 
 
 def to_csv(decoding: Decoding, *, detected_only: bool = False) -> str:
-    return csv_of(StringsResult(decoding, detected_only=detected_only))
+    return csv_of(strings_estimates(decoding, detected_only=detected_only))
 
 
 def to_json(decoding: Decoding, *, detected_only: bool = False) -> str:
-    return json_of(StringsResult(decoding, detected_only=detected_only))
+    return json_of(strings_estimates(decoding, detected_only=detected_only))
 
 
 def shown(
@@ -85,7 +85,7 @@ def shown(
     anomalies: AnomalyReport | None = None,
 ) -> str:
     """Return what a wide terminal without colours would show."""
-    return rendered.shown(StringsResult(decoding, anomalies, None, detected_only, limit))
+    return rendered.shown(strings_estimates(decoding, anomalies, None, detected_only, limit))
 
 
 @pytest.mark.parametrize("render", [to_csv, to_json])
@@ -272,7 +272,7 @@ def test_interval_that_reaches_zero_is_said_in_words() -> None:
     assert "*" not in lines["sure"] + lines["absent"]
     assert "* there, but how common is uncertain: the interval reaches 0" in text
     assert "uncertain" not in shown(make_decoding(["sure"], [0.4]))
-    html = html_of(StringsResult(uncertain()))
+    html = html_of(strings_estimates(uncertain()))
     assert html.count("there, but how common is uncertain") == 1
 
 
@@ -306,7 +306,7 @@ def test_screens_shorten_long_strings_and_files_dont() -> None:
     assert "…" in row
     assert "/end?<&>" in row
     assert len(row) <= 200
-    html = html_of(StringsResult(decoding))
+    html = html_of(strings_estimates(decoding))
     assert f'title="{escape(long)}"' in html
     assert long in to_csv(decoding)
     assert long in to_json(decoding)
@@ -316,7 +316,7 @@ def test_screens_shorten_long_strings_and_files_dont() -> None:
 def test_formulas_are_inert_in_csv_if_that_is_wanted(start: str) -> None:
     decoding = make_decoding([start, "plain", "a=b"], [-0.1, 0.2, 0.3])
     file = io.BytesIO()
-    write_csv(StringsResult(decoding), file, spreadsheet_safe=True)
+    write_csv(strings_estimates(decoding), file, spreadsheet_safe=True)
     text = file.getvalue().decode()
     rows = parsed(text)
     assert [row["string"] for row in rows] == ["'" + start, "plain", "a=b"]
@@ -423,8 +423,8 @@ def test_json_without_a_scrutiny_says_so() -> None:
 def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_for_people() -> None:
     same = CollisionGroups(np.array([2, 3]), np.array([0, 0]))
     decoding = make_decoding(["a", "b", "c", "d"], share=[0.3, 0.1, 0.3, 0.3], same_bits=same)
-    lines = csv_of(StringsResult(decoding)).splitlines()
+    lines = csv_of(strings_estimates(decoding)).splitlines()
     assert [line.rpartition(",")[2] for line in lines] == ["group", "a", "", "a", "a"]
-    shown = rendered.shown(StringsResult(decoding))
+    shown = rendered.shown(strings_estimates(decoding))
     assert "a (or c, d)" in shown
     assert shown.count("30.000%") == 1

@@ -15,7 +15,7 @@ from hubbub.decoder.cli.group import main
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.writers import DECODED, validate_output_formats, write_results
 from hubbub.reporting.result import Result
-from hubbub.reporting.strings import COLUMNS, StringsResult
+from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding
 from unit.decoder.stores import filled_store, plausible_records
 
@@ -32,7 +32,7 @@ def test_written_file_holds_just_the_text(tmp_path: Path) -> None:
 
 
 def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    result = StringsResult(make_decoding(["a"]))
+    result = strings_estimates(make_decoding(["a"]))
     with pytest.raises(ValueError, match=r"result\.txt': must end in \.csv"):
         write_results(result, [str(tmp_path / "result.txt")])
     assert not list(tmp_path.iterdir())

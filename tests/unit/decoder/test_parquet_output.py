@@ -14,7 +14,7 @@ from pyarrow import parquet
 from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode_categories
 from hubbub.reporting.categories import CategoriesResult
-from hubbub.reporting.strings import CHUNK, COLUMNS, StringsResult
+from hubbub.reporting.strings import CHUNK, COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.rendered import csv_of, parquet_of
 
@@ -22,7 +22,7 @@ NASTY = ["", " x ", "007", "NA", "nan", "a\nb", "\0", "日本語", "\U0001f984"]
 
 
 def written(decoding: Decoding, *, detected_only: bool = False) -> bytes:
-    result = StringsResult(decoding, provenance=make_provenance(), detected_only=detected_only)
+    result = strings_estimates(decoding, provenance=make_provenance(), detected_only=detected_only)
     return parquet_of(result)
 
 

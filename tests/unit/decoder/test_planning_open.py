@@ -55,7 +55,8 @@ def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(
     made = make_plan(goal, "", params, n)
     assert made.limit == detection_limit(params, n / (prefixes + 1), goal.question)
     listed = made.figures["share_if_listed"]
-    assert made.limit > listed or listed == math.inf
+    if log_reports < 6.5:  # beyond, what limits both is how many strings share their bits
+        assert made.limit > listed or listed == math.inf
     if made.limit < 1:
         assert goal.reports_needed(params, made.limit) == pytest.approx(n, rel=1e-3)
 

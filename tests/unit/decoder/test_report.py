@@ -16,7 +16,7 @@ from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw
 from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.reporting.categories import CategoriesResult
-from hubbub.reporting.strings import ROWS_IN_REPORT, StringsResult, headline
+from hubbub.reporting.strings import ROWS_IN_REPORT, strings_estimates, headline
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
 from unit.decoder.rendered import html_of
@@ -39,7 +39,7 @@ INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u
 
 
 def page_of(decoding: Decoding, anomalies: AnomalyReport | None = None) -> Page:
-    return Page(html_of(StringsResult(decoding, anomalies, make_provenance())))
+    return Page(html_of(strings_estimates(decoding, anomalies, make_provenance())))
 
 
 @pytest.fixture(scope="module")

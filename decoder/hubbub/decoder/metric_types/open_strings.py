@@ -11,7 +11,7 @@ from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.open_strings import OpenStringsResult
+from hubbub.reporting.open_strings import open_estimates
 from hubbub.reporting.result import Result
 
 METHOD = "prefixes step by step, then least squares"
@@ -45,9 +45,7 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
                 progress=update,
             )
         origin = job.provenance(reports, method=METHOD, strings=given)
-        return OpenStringsResult(
-            found, reports.anomalies, origin, outputs.detected_only, outputs.rows
-        )
+        return open_estimates(found, reports.anomalies, origin, outputs.detected_only, outputs.rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two filters of a bit each: both play the same part."""

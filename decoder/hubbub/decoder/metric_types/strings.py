@@ -14,7 +14,7 @@ from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.result import Result
-from hubbub.reporting.strings import StringsResult, summary_lines
+from hubbub.reporting.strings import strings_estimates, summary_lines
 
 
 class StringDecoder(TypeDecoder[StringType]):
@@ -77,17 +77,17 @@ class StringDecoder(TypeDecoder[StringType]):
         if release is not None:
             from hubbub.inference.blending.decoding import blend  # noqa: PLC0415 - seldom
             from hubbub.reporting.blending import (  # noqa: PLC0415
-                BlendedResult,
+                blended_estimates,
                 population_line,
             )
 
             blending = blend(decoding, release)
             if blending.summary.differs:
                 job.note(f"same population? {population_line(blending.summary)}")
-            return BlendedResult(
+            return blended_estimates(
                 blending, reports.anomalies, origin, outputs.detected_only, outputs.rows
             )
-        return StringsResult(
+        return strings_estimates(
             decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
         )
 
@@ -118,7 +118,7 @@ def _decode_screened(job: Job) -> Result:
     reports = job.reports()
     decoding = _because(job.screened(reports.counts).decoding, reason)
     origin = job.provenance(reports, method=decoding.summary.method)
-    return StringsResult(decoding, reports.anomalies, origin, True, outputs.rows)
+    return strings_estimates(decoding, reports.anomalies, origin, True, outputs.rows)
 
 
 def _because(decoding: Decoding, reason: str) -> Decoding:

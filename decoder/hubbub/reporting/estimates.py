@@ -1,0 +1,275 @@
+"""Estimates: the one form of what a decoder, a plan, a release or an experiment found out.
+
+Rows in typed columns, findings beside them, tables and charts for people. Formats
+(`hubbub.reporting.formats`) print estimates without knowing what they are about. Columns may be
+computed when they are read, so that a million rows need neither a million objects nor one huge
+string. Invariant: the same estimates give the same bytes in every format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from hubbub.inference.arrays import IntArray
+from hubbub.reporting.charts import Chart
+from hubbub.reporting.result import (
+    ROWS,
+    Block,
+    Columns,
+    Heading,
+    Line,
+    Report,
+    Result,
+    Table,
+    Types,
+    Values,
+)
+
+CHUNK: Final = 16_384
+"""Rows that are in memory at once while a format writes them: some megabytes of text."""
+
+
+class Level(IntEnum):
+    """How much a finding matters to a reader.
+
+    A fact is told because it belongs to the picture; a warning must not be overlooked; an alarm is
+    what honest clients would hardly cause.
+    """
+
+    FACT = 0
+    WARNING = 1
+    ALARM = 2
+
+
+class Finding(NamedTuple):
+    """Something that is said beside the rows.
+
+    Attributes
+    ----------
+    code : str
+        Names it for programs, and never changes: "detection_limit".
+    label : str
+        Names it for people, where findings stand one below the other; empty: `text` is a sentence.
+    text : str
+        What was found, in words.
+    value : object
+        The number behind it, or None: anything that JSON has.
+    level : Level
+    """
+
+    code: str
+    label: str
+    text: str
+    value: object = None
+    level: Level = Level.FACT
+
+    @property
+    def shown(self) -> str:
+        """The text as people see it: an alarm begins with one."""
+        return f"SUSPICIOUS: {self.text}" if self.level is Level.ALARM else self.text
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as JSON has it."""
+        return {
+            "level": self.level.name.lower(),
+            "code": self.code,
+            "label": self.label,
+            "value": self.value,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A column's values, computed when they are read.
+
+    Attributes
+    ----------
+    compute : callable
+        Takes the rows, an int64 array, and returns their values.
+    rows : int64 array, shape (n,)
+        Which rows there are.
+    """
+
+    compute: Callable[[IntArray], Values]
+    rows: IntArray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> Values:
+        return self.compute(self.rows[part])
+
+
+class Column(NamedTuple):
+    """A column's type (str, float, int or bool) and its values; nan where data don't tell."""
+
+    type: type
+    values: Values | Computed
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Estimates(Result):
+    """Estimates with their errors, and what is said beside them.
+
+    Attributes
+    ----------
+    columns : mapping of str to Column
+        Columns of one length by their names, in order. Those of all decodings: "count" and
+        "proportion" with their standard errors and the ends of their 95% intervals, "p_value",
+        "q_value" and "detected".
+    keys : tuple of str
+        Which columns name a row.
+    findings : tuple of Finding
+        What is said beside the rows, in the order in which people read it.
+    metadata : mapping of str to object
+        What else programs need, as JSON has it: summary, provenance, parameters.
+    view : tuple of Block
+        What a terminal shows.
+    page : Report, optional
+        The same for people who have time; None: it has no page.
+    charts : tuple of Chart
+        The picture, from the top down; empty: there is none.
+    """
+
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    view: tuple[Block, ...] = ()
+    page: Report | None = None
+    charts: tuple[Chart, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(next(iter(self.columns.values())).values) if self.columns else 0
+
+    def __getitem__(self, column: str) -> Values:
+        """Return a column's values: an array, or a list of texts or truth values.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column.
+        """
+        return self.columns[column].values[:]
+
+    @property
+    def types(self) -> Types:
+        """The columns' types by their names."""
+        return {name: column.type for name, column in self.columns.items()}
+
+    def parts(self) -> Iterator[Columns]:
+        """Yield the rows, some at a time."""
+        for start in range(0, len(self), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield {name: column.values[part] for name, column in self.columns.items()}
+
+    def document(self) -> Mapping[str, object]:
+        """Return the metadata, "findings" and, in the rows' place, `ROWS`."""
+        findings = [each.as_json() for each in self.findings]
+        rows = {"rows": ROWS} if self.columns else {}
+        return {**self.metadata, "findings": findings, **rows}
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield what a terminal shows."""
+        yield from self.view
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether reports don't look honest, which rows alone don't show."""
+        return any(each.level is Level.ALARM for each in self.findings)
+
+    def report(self) -> Report:
+        """Return the page (raises NotImplementedError if there is none)."""
+        if self.page is None:
+            raise NotImplementedError("these estimates have no page")
+        return self.page
+
+    def picture(self) -> tuple[Chart, ...]:
+        """Return the charts of a picture (raises NotImplementedError if there is none)."""
+        if not self.charts:
+            raise NotImplementedError("these estimates have no picture")
+        return self.charts
+
+
+def as_facts(findings: Sequence[Finding]) -> Mapping[str, str]:
+    """Return findings with labels as labels and texts."""
+    return {each.label: each.shown for each in findings if each.label}
+
+
+def as_lines(findings: Sequence[Finding], *, wraps: bool = False) -> tuple[Line, ...]:
+    """Return findings without labels as lines."""
+    return tuple(Line(each.text, wraps) for each in findings if not each.label)
+
+
+def warnings_in(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Return what must not be overlooked, in words."""
+    return tuple(f"{each.label}: {each.shown}" for each in findings if each.level > Level.FACT)
+
+
+def columns_from(types: Types, rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    """Return rows, each a mapping, as typed columns."""
+    return {name: Column(of, [row[name] for row in rows]) for name, of in types.items()}
+
+
+def table_of(
+    title: str,
+    names: Sequence[tuple[str, ...]],
+    columns: Mapping[str, Values],
+    shown: Sequence[tuple[str, str]],
+    *,
+    heads: Sequence[str],
+    last: tuple[Heading, Sequence[str]] | None = None,
+    n_rows: int | None = None,
+    styles: Sequence[str] = (),
+) -> Table:
+    """Return a table for people: names on the left, numbers in their formats on the right.
+
+    Parameters
+    ----------
+    title : str
+    names : sequence of tuples of str, length r
+        What stands on the left of each row.
+    columns : mapping of str to array or sequence
+        The numbers of these rows, by name; each of length r.
+    shown : sequence of (str, str)
+        A heading, and the format of its cells, which names columns as `str.format` does:
+        "{prop_low:.2%} … {prop_high:.2%}". A cell is empty where its first number is nan.
+    heads : sequence of str
+        Headings of the names.
+    last : (Heading, sequence of str), optional
+        A column that is no number, such as "detected".
+    n_rows : int, optional
+        How many rows there are in all, if not all are shown.
+    styles : sequence of str
+        One style for each row.
+    """
+    values = {name: _plain(column) for name, column in columns.items()}
+    first = [form[form.index("{") + 1 :].split(":")[0].split("}")[0] for _, form in shown]
+    rows = []
+    for place, name in enumerate(names):
+        row = {key: column[place] for key, column in values.items()}
+        cells = (
+            "" if row[key] != row[key] else form.format_map(row)
+            for key, (_, form) in zip(first, shown, strict=True)
+        )
+        rows.append((*name, *cells, *([last[1][place]] if last else [])))
+    headings = [Heading(each, "left") for each in heads] + [Heading(each) for each, _ in shown]
+    missing = (n_rows or 0) - len(rows)
+    return Table(
+        title,
+        (*headings, *([last[0]] if last else [])),
+        tuple(rows),
+        f"{missing:,}" if missing > 0 else "",
+        tuple(styles),
+    )
+
+
+def _plain(column: Values) -> Sequence[Any]:
+    return column.tolist() if isinstance(column, np.ndarray) else column
