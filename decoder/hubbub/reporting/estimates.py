@@ -112,6 +112,21 @@ class Column(NamedTuple):
     type: type
     values: Values | Computed
 
+    def only(self, rows: IntArray | slice) -> Column:
+        """Return some rows of a column that isn't computed.
+
+        Parameters
+        ----------
+        rows : int64 array or slice
+        """
+        values = self.values
+        if isinstance(values, np.ndarray):
+            return self._replace(values=values[rows])
+        if isinstance(rows, slice):
+            return self._replace(values=values[rows])
+        listed = values[:]
+        return self._replace(values=[listed[row] for row in rows.tolist()])
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Estimates(Result):

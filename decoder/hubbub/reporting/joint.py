@@ -1,49 +1,51 @@
-"""A decoded table as a result: a row a cell, margins, and what goes together.
+"""A decoded table as estimates: one row per cell, margins, and what goes together.
 
-Columns that other decodings have, too, have the same names and meanings; before them comes one a
-field, after them what is said of a cell's departure from independence.
+Columns that other decodings have, too, have the same names and meanings; before them stands one for
+each field, after them a cell's departure from independence.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 
+from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.joint.analysis import Margin, TableAnalysis
 from hubbub.inference.joint.decoding import JointDecoding
 from hubbub.inference.joint.independence import Independence
 from hubbub.inference.joint.table import Conditional
-from hubbub.inference.testing.intervals import CONFIDENCE
+from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels, in_percent
-from hubbub.reporting.result import (
-    ROWS,
-    Block,
-    Columns,
-    Heading,
-    Line,
-    Report,
-    Section,
-    Table,
-    Types,
+from hubbub.reporting.estimates import (
+    Column,
+    Computed,
+    Estimates,
+    Finding,
+    as_facts,
+    table_of,
+    warnings_in,
 )
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
-    DecodedResult,
+    first_charts,
+    metadata_of,
     privacy_section,
     provenance_section,
-    warnings_of,
+    title_of,
 )
 
 TESTS = ("refit", "p_value", "q_value")
 DEPARTURES = ("expected", "residual", "residual_std_error", "residual_q_value")
 """Of a cell: the product of its margins, by how much it is larger, and how sure that is."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
-_CHUNK = 16_384
 _ON_MAP = 20
 _MARGINS = 30
 _IN_REPORT = 200
@@ -63,114 +65,138 @@ _WITHIN = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class JointResult(DecodedResult[JointDecoding]):
-    """Which values of two or three fields go together.
+def joint_estimates(
+    decoding: JointDecoding,
+    about_reports: Sequence[Finding] = (),
+    anomalies: AnomalyReport | None = None,
+    provenance: Provenance | None = None,
+    detected_only: bool = False,
+    limit: int = 40,
+) -> Estimates:
+    """Return which values of two or three fields go together.
 
-    Attributes
+    Parameters
     ----------
-    facts : mapping of str to str
-        The summary's lines about the reports, by what they are about.
+    decoding : JointDecoding
+        The cells, and the table that they make if enough of them is known.
+    about_reports : sequence of Finding
+        What is said of the reports, after what the table says.
+    anomalies, provenance, detected_only, limit
+        As of `hubbub.reporting.strings.strings_estimates`.
+
+    Returns
+    -------
+    Estimates
+        One row per cell, the last field's values changing fastest. In the metadata "margins",
+        "independence" and "conditional" are null where too little is known for a table.
     """
+    findings = (*_table_findings(decoding), *about_reports)
+    page = Report(
+        _title(decoding, provenance),
+        _headline(decoding),
+        _sections(decoding, provenance, findings),
+        warnings_in(findings),
+    )
+    tables = [_cells_table(decoding, limit)]
+    if decoding.table:
+        tables.append(_departures_table(decoding, decoding.table, _DEPARTURES))
+    view: list[Block] = [block for table in tables for block in (table, Line(""))]
+    return Estimates(
+        columns=_columns(decoding, detected_only=detected_only),
+        keys=tuple(each.name for each in decoding.fields),
+        findings=findings,
+        metadata=_metadata(decoding, anomalies, provenance),
+        view=(*view, as_facts(findings)),
+        page=page,
+        charts=first_charts(page),
+    )
 
-    facts: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def types(self) -> Types:
-        """The columns: one a field, the usual ones, and a cell's departure."""
-        fields = dict.fromkeys((each.name for each in self.decoding.fields), str)
-        numbers = dict.fromkeys((*SHARE_COLUMNS, *TESTS), float)
-        return {**fields, **numbers, "detected": bool, **dict.fromkeys(DEPARTURES, float)}
+def _columns(decoding: JointDecoding, *, detected_only: bool) -> dict[str, Column]:
+    cells = decoding.cells
+    rows = np.flatnonzero(cells.detected) if detected_only else np.arange(len(cells.share))
+    shares = [each[rows] for each in (cells.share, cells.std_error, cells.low, cells.high)]
+    counts = [each * decoding.n_reports for each in shares]
+    tests = [each[rows] for each in (cells.refit, cells.p_value, cells.q_value)]
+    names = (*SHARE_COLUMNS, *TESTS)
+    return {
+        **{
+            each.name: Column(str, Computed(partial(_values_of, decoding, axis), rows))
+            for axis, each in enumerate(decoding.fields)
+        },
+        **{
+            name: Column(float, each)
+            for name, each in zip(names, (*counts, *shares, *tests), strict=True)
+        },
+        "detected": Column(bool, cells.detected[rows].tolist()),
+        **{
+            name: Column(float, each[rows])
+            for name, each in zip(DEPARTURES, _departures(decoding), strict=True)
+        },
+    }
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield the cells, the last field's values changing fastest."""
-        decoding, cells = self.decoding, self.decoding.cells
-        chosen = np.arange(len(cells.share))
-        if self.detected_only:
-            chosen = np.flatnonzero(cells.detected)
-        departures = _departures(decoding)
-        shares = (cells.share, cells.std_error, cells.low, cells.high)
-        for start in range(0, len(chosen), _CHUNK):
-            rows = chosen[start : start + _CHUNK]
-            columns = [
-                *_values(decoding, rows),
-                *(numbers[rows] * decoding.n_reports for numbers in shares),
-                *(numbers[rows] for numbers in (*shares, cells.refit)),
-                *(numbers[rows] for numbers in (cells.p_value, cells.q_value)),
-                cells.detected[rows].tolist(),
-                *(numbers[rows] for numbers in departures),
-            ]
-            yield dict(zip(self.types, columns, strict=True))
 
-    def document(self) -> Mapping[str, object]:
-        """Return "summary", "scrutiny", "provenance", "rows", and what the table says.
+def _metadata(
+    decoding: JointDecoding, anomalies: AnomalyReport | None, provenance: Provenance | None
+) -> dict[str, object]:
+    metadata, table = metadata_of(decoding.summary, anomalies, provenance), decoding.table
+    if decoding.known_rates:
+        metadata["known_rates"] = decoding.known_rates._asdict()
+    metadata |= dict.fromkeys(("margins", "independence", "conditional"))
+    if table:
+        metadata["margins"] = {each.name: _margin_json(each) for each in table.margins}
+        metadata["independence"] = [asdict(each) for each in table.independence]
+        metadata["conditional"] = [_conditional_json(table, each) for each in table.conditionals]
+    return metadata
 
-        "margins", "independence" and "conditional" are null where too little is known for a table;
-        "known_rates" is that of cells with a bit each.
-        """
-        decoding, table = self.decoding, self.decoding.table
-        document = self.document_head(decoding.summary)
-        if decoding.known_rates:
-            document["known_rates"] = decoding.known_rates._asdict()
-        said: dict[str, object] = dict.fromkeys(("margins", "independence", "conditional"))
-        if table:
-            said["margins"] = {each.name: _margin_json(each) for each in table.margins}
-            said["independence"] = [asdict(each) for each in table.independence]
-            said["conditional"] = [_conditional_json(table, each) for each in table.conditionals]
-        return {**document, **said, "rows": ROWS}
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the strongest cells, the surest departures from independence, and the summary."""
-        yield _cells_table(self.decoding, self.limit)
-        yield Line("")
-        if self.decoding.table:
-            yield _departures_table(self.decoding, self.decoding.table, _DEPARTURES)
-            yield Line("")
-        yield self._lines()
+def _title(decoding: JointDecoding, provenance: Provenance | None) -> str:
+    names = " and ".join(visible(each.name) for each in decoding.fields)
+    return f"{title_of(provenance)} of {names}"
 
-    @property
-    def suspicious(self) -> bool:
-        """Whether single reports look forged, or bits of known rate have another one."""
-        rates = self.decoding.known_rates
-        found = bool(self.anomalies and self.anomalies.suspicious)
-        return found or bool(rates and rates.suspicious)
 
-    def report(self) -> Report:
-        """Return the table as a map, what goes together, margins, and where it comes from."""
-        decoding, table, facts = self.decoding, self.decoding.table, self._lines()
-        sections = [Section("Cells", tables=(_cells_table(decoding, _IN_REPORT),))]
-        if table:
-            within = _WITHIN.format(alpha=decoding.summary.alpha)
-            sections = [
-                Section("The table", (_REFIT,), charts=_share_maps(table)),
-                Section(
-                    "What goes together",
-                    (_TIMES, within),
-                    charts=_ratio_maps(table),
-                    tables=(_departures_table(decoding, table, _IN_REPORT),),
-                ),
-                *sections,
-                Section("Margins", charts=tuple(_margin_chart(each) for each in table.margins)),
-            ]
-        summary = decoding.summary
-        sections += [
-            Section("Summary", facts=facts),
-            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-            provenance_section(self.provenance),
+def _sections(
+    decoding: JointDecoding, provenance: Provenance | None, findings: Sequence[Finding]
+) -> tuple[Section, ...]:
+    """Return the table as a map, what goes together, margins, and where it comes from."""
+    table, summary = decoding.table, decoding.summary
+    sections = [Section("Cells", tables=(_cells_table(decoding, _IN_REPORT),))]
+    if table:
+        within = _WITHIN.format(alpha=summary.alpha)
+        sections = [
+            Section("The table", (_REFIT,), charts=_share_maps(table)),
+            Section(
+                "What goes together",
+                (_TIMES, within),
+                charts=_ratio_maps(table),
+                tables=(_departures_table(decoding, table, _IN_REPORT),),
+            ),
+            *sections,
+            Section("Margins", charts=tuple(_margin_chart(each) for each in table.margins)),
         ]
-        names = " and ".join(visible(each.name) for each in decoding.fields)
-        title = f"What the reports{self.of_metric} say of {names}"
-        return Report(title, _headline(decoding), sections, warnings_of(facts))
+    return (
+        *sections,
+        Section("Summary", facts=as_facts(findings)),
+        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        provenance_section(provenance),
+    )
 
-    def _lines(self) -> dict[str, str]:
-        """Return the summary's lines, with those about the fields."""
-        table, lines = self.decoding.table, {}
-        if table is None:
-            lines["fields"] = "not assessable: too few of their values are known to be there"
-        else:
-            lines = {" and ".join(each.fields): _strength(each) for each in table.independence}
-            lines |= _extent(self.decoding, table)
-        return {**lines, **self.facts}
+
+def _table_findings(decoding: JointDecoding) -> tuple[Finding, ...]:
+    """Return how strongly fields go together, and which part of the reports the table covers."""
+    table = decoding.table
+    if table is None:
+        text = "not assessable: too few of their values are known to be there"
+        return (Finding("fields", "fields", text),)
+    strengths = [
+        Finding("independence", " and ".join(each.fields), _strength(each), each.p_value)
+        for each in table.independence
+    ]
+    return (*strengths, *_extent(decoding, table))
+
+
+def _values_of(decoding: JointDecoding, axis: int, rows: IntArray) -> list[str]:
+    return _values(decoding, rows)[axis]
 
 
 def _values(decoding: JointDecoding, rows: IntArray) -> list[list[str]]:
@@ -217,60 +243,71 @@ def _conditional_json(table: TableAnalysis, found: Conditional) -> dict[str, obj
 
 
 def _cells_table(decoding: JointDecoding, limit: int) -> Table:
-    cells, n_reports = decoding.cells, decoding.n_reports
+    cells = decoding.cells
     share = np.nan_to_num(cells.share, nan=-np.inf)
     order = np.lexsort((-share, ~cells.detected))
-    shown = order[:limit]
-    rows = [
+    rows = order[:limit]
+    shares = {"share": cells.share, "low": cells.low, "high": cells.high, "refit": cells.refit}
+    numbers = {name: each[rows] for name, each in shares.items()}
+    counts = {f"count_{name}": each * decoding.n_reports for name, each in numbers.items()}
+    found = cells.detected[rows].tolist()
+    return table_of(
+        "Cells, strongest first",
+        _names(decoding, rows),
+        {**numbers, **counts, "q": cells.q_value[rows]},
         (
-            *map(visible, names),
-            f"{cells.share[i] * n_reports:,.0f}",
-            f"{cells.low[i] * n_reports:,.0f} … {cells.high[i] * n_reports:,.0f}",
-            f"{cells.share[i]:.3%}",
-            f"{cells.refit[i]:.3%}",
-            f"{cells.q_value[i]:.1e}",
-            "yes" if cells.detected[i] else "",
-        )
-        for i, *names in zip(shown.tolist(), *_values(decoding, shown), strict=True)
-    ]
-    heads = _field_heads(decoding)
-    heads += tuple(map(Heading, ("count", _INTERVAL, "share", "refit", "q")))
-    styles = tuple("" if cells.detected[i] else "dim" for i in shown.tolist())
-    left_out = f"{len(order) - len(shown):,}" if len(order) > len(shown) else ""
-    title = "Cells, strongest first"
-    return Table(title, (*heads, Heading("detected", "center")), tuple(rows), left_out, styles)
+            ("count", "{count_share:,.0f}"),
+            (_INTERVAL, "{count_low:,.0f} … {count_high:,.0f}"),
+            ("share", "{share:.3%}"),
+            ("refit", "{refit:.3%}"),
+            ("q", "{q:.1e}"),
+        ),
+        heads=tuple(each.name for each in decoding.fields),
+        last=(Heading("detected", "center"), ["yes" if each else "" for each in found]),
+        n_rows=len(order),
+        styles=["" if each else "dim" for each in found],
+    )
 
 
-def _field_heads(decoding: JointDecoding) -> tuple[Heading, ...]:
-    return tuple(Heading(each.name, "left") for each in decoding.fields)
+def _names(decoding: JointDecoding, rows: IntArray) -> list[tuple[str, ...]]:
+    """Return the values of some cells as people may see them, one tuple per cell."""
+    return [tuple(map(visible, names)) for names in zip(*_values(decoding, rows), strict=True)]
 
 
 def _departures_table(decoding: JointDecoding, table: TableAnalysis, limit: int) -> Table:
     """Return the cells that differ most surely from independence, and what is said of them."""
     residuals, estimates = table.residuals, table.estimates
     order = surest_departures(table, decoding.summary.alpha)
-    rows = []
-    for i, *names in zip(
-        order[:limit].tolist(), *_values(decoding, decoding.rows[order[:limit]]), strict=True
-    ):
-        error = residuals.std_error[i]
-        rows.append(
-            (
-                *map(visible, names),
-                f"{estimates.unbiased[i]:.3%}",
-                f"{residuals.expected[i]:.3%}",
-                f"{100 * residuals.residual[i]:+.3f} ± {196 * error:.3f}",
-                *_within(table, i),
-                f"{residuals.q_value[i]:.1e}",
-            )
-        )
-    heads = _field_heads(decoding)
-    heads += tuple(map(Heading, ("share", "if independent", "difference, points")))
+    cells = order[:limit]
+    numbers = {
+        "share": estimates.unbiased[cells],
+        "expected": residuals.expected[cells],
+        "points": 100 * residuals.residual[cells],
+        "give_or_take": 100 * Z_CONFIDENCE * residuals.std_error[cells],
+        "q": residuals.q_value[cells],
+    }
+    shown = [
+        ("share", "{share:.3%}"),
+        ("if independent", "{expected:.3%}"),
+        ("difference, points", "{points:+.3f} ± {give_or_take:.3f}"),
+    ]
     if len(decoding.fields) == 2:
-        heads += tuple(Heading(f"among that {each.name}") for each in decoding.fields)
-    left_out = f"{len(order) - limit:,}" if len(order) > limit else ""
-    title = "Departures from independence, surest first"
-    return Table(title, (*heads, Heading("q")), tuple(rows), left_out)
+        row, column = np.unravel_index(cells, estimates.shape)
+        places = ((row, column), (column, row))
+        for each, found, place in zip(decoding.fields, table.conditionals, places, strict=True):
+            within, low, high = (part[place] for part in (found.share, found.low, found.high))
+            key = f"within{len(shown)}"
+            numbers |= {key: within, f"{key}_low": 100 * low, f"{key}_high": 100 * high}
+            form = f"{{{key}:.1%}} ({{{key}_low:.1f}} … {{{key}_high:.1f}})"
+            shown.append((f"among that {each.name}", form))
+    return table_of(
+        "Departures from independence, surest first",
+        _names(decoding, decoding.rows[cells]),
+        numbers,
+        (*shown, ("q", "{q:.1e}")),
+        heads=tuple(each.name for each in decoding.fields),
+        n_rows=len(order),
+    )
 
 
 def surest_departures(table: TableAnalysis, alpha: float) -> IntArray:
@@ -278,16 +315,6 @@ def surest_departures(table: TableAnalysis, alpha: float) -> IntArray:
     z = np.abs(table.residuals.residual / table.residuals.std_error)
     order = np.argsort(-z, kind="stable")
     return order[table.residuals.q_value[order] <= alpha]
-
-
-def _within(table: TableAnalysis, cell: int) -> Iterator[str]:
-    """Yield the cell's share of its row, and of its column; nothing of three fields."""
-    if len(table.estimates.shape) > 2:
-        return
-    row, column = np.unravel_index(cell, table.estimates.shape)
-    for found, place in zip(table.conditionals, ((row, column), (column, row)), strict=True):
-        share, low, high = found.share[place], found.low[place], found.high[place]
-        yield "" if math.isnan(share) else f"{share:.1%} ({100 * low:.1f} … {100 * high:.1f})"
 
 
 def _strength(found: Independence) -> str:
@@ -304,8 +331,8 @@ def _strength(found: Independence) -> str:
     )
 
 
-def _extent(decoding: JointDecoding, table: TableAnalysis) -> dict[str, str]:
-    """Return how much of the reports the table is of, unless that is all."""
+def _extent(decoding: JointDecoding, table: TableAnalysis) -> tuple[Finding, ...]:
+    """Return which share of the reports the table covers, unless it covers all."""
     pairs = zip(table.estimates.fields, decoding.fields, strict=True)
     parts = [
         f"{len(own.labels):,} of {len(every.labels):,} values of {own.name}"
@@ -313,11 +340,12 @@ def _extent(decoding: JointDecoding, table: TableAnalysis) -> dict[str, str]:
         if len(own.labels) < len(every.labels)
     ]
     if not parts:
-        return {}
-    return {
-        "the table": f"{' and '.join(parts)}, about {table.estimates.total:.1%} of the reports; "
+        return ()
+    text = (
+        f"{' and '.join(parts)}, about {table.estimates.total:.1%} of the reports; "
         "margins, and shares among clients with one value, are of these"
-    }
+    )
+    return (Finding("table_extent", "the table", text, table.estimates.total),)
 
 
 def _headline(decoding: JointDecoding) -> str:
