@@ -1,4 +1,4 @@
-"""Trends as a result: a row a day and series, a table of courses, a report with a chart a series.
+"""Trends as estimates: one row per day and series, their courses, and the changes among them.
 
 Days that weren't decoded have nan. A series is a detected string or the unknown mass, and column
 `kind` says which, since any string may be a candidate.
@@ -6,37 +6,29 @@ Days that weren't decoded have nan. A series is a detected string or the unknown
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.intervals import CONFIDENCE
 from hubbub.inference.trends.decoding import Trends
 from hubbub.reporting.charts import Labels, TimeSeries
-from hubbub.reporting.result import (
-    ROWS,
-    Block,
-    Columns,
-    Heading,
-    Line,
-    Report,
-    Section,
-    Table,
-    Types,
-    columns_of,
-    headings,
-)
+from hubbub.reporting.estimates import Column, Estimates, Finding, as_facts, warnings_in
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.result import Heading, Line, Report, Section, Table, Values, headings
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     ERROR_RATES,
     SHARE_COLUMNS,
-    DecodedResult,
+    first_charts,
+    metadata_of,
     privacy_section,
     provenance_section,
-    warnings_of,
+    title_of,
 )
 
 _OF_EACH: dict[str, type] = {
@@ -63,116 +55,151 @@ CHARTS = 40
 """Most strings that are drawn."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class TrendsResult(DecodedResult[Trends[Any]]):
-    """The detected strings, or all categories, day by day.
+def trends_estimates(
+    trends: Trends[Any],
+    anomalies: AnomalyReport | None = None,
+    provenance: Provenance | None = None,
+    *,
+    findings: Sequence[Finding] = (),
+    limit: int = 40,
+) -> Estimates:
+    """Return the detected strings, or all categories, day by day.
 
-    Attributes
+    Rows are series by series, the unknown mass last.
+
+    Parameters
     ----------
-    facts : mapping of str to str
-        The summary's lines of all days together.
+    trends : Trends
+        The estimates of each day.
+    anomalies : AnomalyReport, optional
+        What looks odd in single reports; None if there were only counts.
+    provenance : Provenance, optional
+        Where all of it comes from.
+    findings : sequence of Finding
+        What is said of all days together.
+    limit : int
+        Most series that a terminal shows, besides the unknown mass.
     """
-
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def types(self) -> Types:
-        """The columns."""
-        return TYPES if self.decoding.has_unknown else CATEGORY_TYPES
-
-    def parts(self) -> Iterator[Columns]:
-        """Yield the rows, series by series, the unknown mass last."""
-        trends, rows = self.decoding, []
-        for column in series_order(trends):
-            changed = {change.day for change in trends.changes[column]}
-            for index, day in enumerate(trends.days):
-                reports = int(trends.reports[index])
-                shares = [
-                    float(values[index, column])
-                    for values in (trends.share, trends.std_error, trends.low, trends.high)
-                ]
-                name = trends.name(column)
-                kind = [_kind(trends, column)] if trends.has_unknown else []
-                values = [
-                    f"{day}",
-                    *kind,
-                    name or "",
-                    reports,
-                    *(share * reports for share in shares),
-                    *shares,
-                    index in changed,
-                    float(trends.p_value[column]),
-                    float(trends.q_value[column]),
-                ]
-                rows.append(dict(zip(self.types, values, strict=True)))
-        yield columns_of(self.types, rows)
-
-    def document(self) -> Mapping[str, object]:
-        """Return the summary of all days together, the days, the series and the rows."""
-        trends = self.decoding
-        return self.document_head(trends.pooled.summary) | {
-            "min_reports": trends.min_reports,
-            "days": [
-                {"day": f"{day}", "reports": int(reports), "decoded": bool(decoded)}
-                for day, reports, decoded in zip(
-                    trends.days, trends.reports, trends.decoded, strict=True
-                )
-            ],
-            "series": [
-                {
-                    "kind": _kind(trends, column),
-                    trends.kind: trends.name(column) or "",
-                    "p_value": float(trends.p_value[column]),
-                    "q_value": float(trends.q_value[column]),
-                    "changes": [
-                        {**asdict(change), "day": f"{trends.days[change.day]}"}
-                        for change in trends.changes[column]
-                    ],
-                }
-                for column in series_order(trends)
-            ],
-            "rows": ROWS,
-        }
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the largest strings' shares over the days, what changed, and the pooled summary."""
-        trends = self.decoding
-        order = series_order(trends)
-        shown = _largest(trends, order, self.limit)
-        left_out = f"{len(order) - len(shown):,}" if len(order) > len(shown) else ""
-        yield replace(_table(trends, shown), left_out=left_out)
-        yield Line("")
-        summary = trends.pooled.summary
-        changed = sum(bool(each) for each in trends.changes)
-        rate = ERROR_RATES[summary.correction].replace("detection", "change")
-        lines = {
-            "days": day_counts(trends),
-            "changed": f"{changed:,} of {len(order):,} series at a {rate} of at most "
-            f"{summary.alpha:g}",
-        }
-        yield lines | dict(self.facts)
-
-    def report(self) -> Report:
-        """Return the changes, and a chart a series."""
-        trends = self.decoding
-        columns = series_order(trends)
-        shown = _largest(trends, columns, CHARTS)
-        charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
-        words = [_COURSES] if columns else []
-        if len(columns) > len(shown):
-            left_out = len(columns) - len(shown)
-            words.append(f"{left_out:,} more are in CSV, JSON and Parquet.")
-        facts = {"days": day_counts(trends)} | dict(self.facts)
-        summary = trends.pooled.summary
-        sections = [
-            _changes(trends),
-            Section("Day by day", tuple(words), charts=charts),
-            Section("Summary of all days", facts=facts),
+    order = series_order(trends)
+    summary = trends.pooled.summary
+    of_all = (*_day_findings(trends, order), *findings)
+    changes = _change_findings(trends, order)
+    page = Report(
+        f"{title_of(provenance)} day by day",
+        _headline(trends, order),
+        (
+            _changes(trends, order),
+            _courses(trends, order),
+            Section("Summary of all days", facts=as_facts(of_all)),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-            provenance_section(self.provenance),
-        ]
-        title = f"What the reports{self.of_metric} say day by day"
-        return Report(title, _headline(trends), sections, warnings_of(facts))
+            provenance_section(provenance),
+        ),
+        warnings_in(of_all),
+    )
+    return Estimates(
+        columns=_columns(trends, order),
+        keys=("day", "kind", trends.kind) if trends.has_unknown else ("day", trends.kind),
+        findings=(*of_all, *changes),
+        metadata=metadata_of(summary, anomalies, provenance) | _by_day(trends, order),
+        view=(_table(trends, order, limit), Line(""), as_facts(of_all)),
+        page=page,
+        charts=first_charts(page),
+    )
+
+
+def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
+    """Return the rows, series by series."""
+    series, n_days = np.array(order, dtype=np.int64), len(trends.days)
+    reports = np.tile(trends.reports, len(series))
+    shares = [
+        values[:, series].T.ravel()
+        for values in (trends.share, trends.std_error, trends.low, trends.high)
+    ]
+    changed = [{change.day for change in trends.changes[column]} for column in order]
+    values: list[Values] = [
+        [f"{day}" for day in trends.days] * len(series),
+        *(
+            [_each([_kind(trends, column) for column in order], n_days)]
+            if trends.has_unknown
+            else []
+        ),
+        _each([trends.name(column) or "" for column in order], n_days),
+        reports.tolist(),
+        *(share * reports for share in shares),
+        *shares,
+        [day in days for days in changed for day in range(n_days)],
+        np.repeat(trends.p_value[series], n_days),
+        np.repeat(trends.q_value[series], n_days),
+    ]
+    types = TYPES if trends.has_unknown else CATEGORY_TYPES
+    return {
+        name: Column(of, column) for (name, of), column in zip(types.items(), values, strict=True)
+    }
+
+
+def _each(texts: list[str], times: int) -> list[str]:
+    return [text for text in texts for _ in range(times)]
+
+
+def _by_day(trends: Trends[Any], order: list[int]) -> dict[str, object]:
+    """Return the days and the series, for programs."""
+    days = zip(trends.days, trends.reports, trends.decoded, strict=True)
+    return {
+        "min_reports": trends.min_reports,
+        "days": [
+            {"day": f"{day}", "reports": int(reports), "decoded": bool(decoded)}
+            for day, reports, decoded in days
+        ],
+        "series": [
+            {
+                "kind": _kind(trends, column),
+                trends.kind: trends.name(column) or "",
+                "p_value": float(trends.p_value[column]),
+                "q_value": float(trends.q_value[column]),
+                "changes": [
+                    {**asdict(change), "day": f"{trends.days[change.day]}"}
+                    for change in trends.changes[column]
+                ],
+            }
+            for column in order
+        ],
+    }
+
+
+def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
+    """Return how many days were decoded, and how many series changed."""
+    summary = trends.pooled.summary
+    changed = sum(bool(each) for each in trends.changes)
+    rate = ERROR_RATES[summary.correction].replace("detection", "change")
+    text = f"{changed:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"
+    return (
+        Finding("days", "days", day_counts(trends), int(trends.decoded.sum())),
+        Finding("changed", "changed", text, changed),
+    )
+
+
+def _change_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
+    """Return one sentence for each series that changed; its value is the days."""
+    return tuple(
+        Finding(
+            "change",
+            "",
+            f"{_name(trends, column)}: {describe_changes(trends, column)}",
+            [f"{trends.days[change.day]}" for change in trends.changes[column]],
+        )
+        for column in order
+        if trends.changes[column]
+    )
+
+
+def _courses(trends: Trends[Any], order: list[int]) -> Section:
+    """Return a chart of each series, the largest ones if there are many."""
+    shown = _largest(trends, order, CHARTS)
+    words = [_COURSES] if order else []
+    if len(order) > len(shown):
+        words.append(f"{len(order) - len(shown):,} more are in CSV, JSON and Parquet.")
+    charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
+    return Section("Day by day", tuple(words), charts=charts)
 
 
 def series_order(trends: Trends[Any]) -> list[int]:
@@ -196,7 +223,10 @@ def _kind(trends: Trends[Any], column: int) -> str:
     return "unknown" if trends.name(column) is None else trends.kind
 
 
-def _table(trends: Trends[Any], columns: list[int]) -> Table:
+def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
+    """Return the largest series' shares over the days, and when they changed."""
+    columns = _largest(trends, order, limit)
+    left_out = len(order) - len(columns)
     by_day = len(trends.days) <= _DAYS_IN_COLUMNS
     rows = []
     for column in columns:
@@ -223,7 +253,8 @@ def _table(trends: Trends[Any], columns: list[int]) -> Table:
         f"Shares day by day, {trends.days[0]} to {trends.days[-1]}",
         heads,
         tuple(rows),
-        styles=tuple("italic" if trends.name(column) is None else "" for column in columns),
+        f"{left_out:,}" if left_out else "",
+        tuple("italic" if trends.name(column) is None else "" for column in columns),
     )
 
 
@@ -242,7 +273,7 @@ def percent(share: float) -> str:
 
 
 def sparkline(shares: FloatArray) -> str:
-    """Return a character a day, from 0 to the largest share; a dot where nothing is known."""
+    """Return one character per day, from 0 to the largest share; a dot where nothing is known."""
     top = float(np.nanmax(shares, initial=0.0)) or 1.0
     heights = np.clip(np.nan_to_num(shares) / top, 0, 1) * (len(_SPARKS) - 1)
     return "".join(
@@ -262,9 +293,8 @@ def day_counts(trends: Trends[Any]) -> str:
     return text
 
 
-def _headline(trends: Trends[Any]) -> str:
+def _headline(trends: Trends[Any], columns: list[int]) -> str:
     """Return what was found, in a sentence."""
-    columns = series_order(trends)
     changed = [column for column in columns if trends.changes[column]]
     days = f"From {trends.days[0]} to {trends.days[-1]}"
     if not columns:
@@ -283,7 +313,7 @@ def _headline(trends: Trends[Any]) -> str:
     )
 
 
-def _changes(trends: Trends[Any]) -> Section:
+def _changes(trends: Trends[Any], order: list[int]) -> Section:
     rows = tuple(
         (
             _name(trends, column),
@@ -294,7 +324,7 @@ def _changes(trends: Trends[Any]) -> Section:
             f"{change.p_value:.1e}",
             f"{trends.q_value[column]:.1e}",
         )
-        for column in series_order(trends)
+        for column in order
         for change in trends.changes[column]
     )
     if not rows:

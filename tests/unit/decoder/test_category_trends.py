@@ -18,8 +18,9 @@ from hubbub.inference.categories.shares import estimate_categories, instantaneou
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.trends.categories import decode_category_days
 from hubbub.inference.trends.decoding import Trends
-from hubbub.reporting.categories import summary_lines
-from hubbub.reporting.trends import CATEGORY_TYPES, TrendsResult
+from hubbub.reporting.categories import category_findings
+from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.trends import CATEGORY_TYPES, trends_estimates
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
@@ -47,9 +48,11 @@ def trends() -> Trends[CategoryDecoding]:
     return decode_category_days(counts_by_day(), METRIC, min_reports=1_000)
 
 
-def result_of(trends: Trends[CategoryDecoding], limit: int = 40) -> TrendsResult:
-    facts = summary_lines(trends.pooled, make_anomalies())
-    return TrendsResult(trends, make_anomalies(), make_provenance(), limit=limit, facts=facts)
+def result_of(trends: Trends[CategoryDecoding], limit: int = 40) -> Estimates:
+    findings = category_findings(trends.pooled, make_anomalies())
+    return trends_estimates(
+        trends, make_anomalies(), make_provenance(), findings=findings, limit=limit
+    )
 
 
 def test_all_categories_are_followed_and_small_days_are_gaps(

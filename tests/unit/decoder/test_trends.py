@@ -28,9 +28,10 @@ from hubbub.inference.trends.decoding import (
     decode_days,
     exceedance,
 )
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.strings import summary_lines
-from hubbub.reporting.trends import TYPES, TrendsResult, sparkline
+from hubbub.reporting.strings import string_findings
+from hubbub.reporting.trends import TYPES, sparkline, trends_estimates
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
@@ -44,9 +45,9 @@ def result_of(
     trends: Trends[Decoding],
     anomalies: AnomalyReport | None = None,
     provenance: Provenance | None = None,
-) -> TrendsResult:
-    facts = summary_lines(trends.pooled, anomalies)
-    return TrendsResult(trends, anomalies, provenance, facts=facts)
+) -> Estimates:
+    findings = string_findings(trends.pooled, anomalies)
+    return trends_estimates(trends, anomalies, provenance, findings=findings)
 
 
 def correlations(times: FloatArray) -> FloatArray:
@@ -217,7 +218,7 @@ def test_days_in_any_order_give_the_same() -> None:
         decode_days(days, CLEAR, NAMES, correction=Correction.BONFERRONI)
         for days in (by_day, backwards)
     )
-    assert json_of(TrendsResult(first)) == json_of(TrendsResult(second))
+    assert json_of(trends_estimates(first)) == json_of(trends_estimates(second))
 
 
 def test_no_day_with_enough_reports_is_refused() -> None:
@@ -228,8 +229,8 @@ def test_no_day_with_enough_reports_is_refused() -> None:
 def test_nothing_detected_leaves_nothing_to_follow() -> None:
     nothing = decode_days(counts_by_day(3), CLEAR, ["absent 1", "absent 2"], min_reports=1000)
     assert nothing.followed == ()
-    assert csv_of(TrendsResult(nothing)) == ",".join(TYPES) + "\n"
-    assert json.loads(json_of(TrendsResult(nothing)))["rows"] == []
+    assert csv_of(trends_estimates(nothing)) == ",".join(TYPES) + "\n"
+    assert json.loads(json_of(trends_estimates(nothing)))["rows"] == []
     assert "no string was detected" in page_of(nothing).html
     assert "Shares day by day" in table_of(nothing)
 
@@ -263,6 +264,9 @@ def test_csv_json_and_parquet_agree(trends: Trends[Decoding]) -> None:
     assert document["days"][2] == {"day": "2026-11-03", "reports": 100, "decoded": False}
     (rising,) = [each for each in document["series"] if each["string"] == RISING]
     assert [cut["day"] for cut in rising["changes"]] == ["2026-11-06"]
+    said = [each for each in document["findings"] if each["code"] == "change"]
+    assert [each["value"] for each in said] == [["2026-11-06"], ["2026-11-06"]]
+    assert said[0]["text"].startswith("rising: 2026-11-06 ▲ ")
 
 
 def table_of(trends: Trends[Decoding]) -> str:

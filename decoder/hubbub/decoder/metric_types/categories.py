@@ -10,7 +10,7 @@ from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.categories import CategoriesResult, summary_lines
+from hubbub.reporting.categories import CategoriesResult, category_findings
 from hubbub.reporting.result import Result
 
 _Type = TypeVar("_Type", bound=MetricType)
@@ -38,7 +38,7 @@ class CategoryDecoder(TypeDecoder[_Type]):
             from hubbub.inference.trends.categories import (  # noqa: PLC0415 - seldom
                 decode_category_days,
             )
-            from hubbub.reporting.trends import TrendsResult  # noqa: PLC0415
+            from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
 
             daily, reports = job.reports_by_day()
             trends = decode_category_days(
@@ -49,8 +49,10 @@ class CategoryDecoder(TypeDecoder[_Type]):
                 min_reports=outputs.min_reports,
             )
             origin = job.provenance(reports, method="inversion, day by day")
-            facts = summary_lines(trends.pooled, reports.anomalies)
-            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows, facts=facts)
+            findings = category_findings(trends.pooled, reports.anomalies)
+            return trends_estimates(
+                trends, reports.anomalies, origin, findings=findings, limit=outputs.rows
+            )
         reports = job.reports()
         decoding = decode_categories(
             reports.counts, job.metric, alpha=outputs.alpha, correction=correction

@@ -14,7 +14,7 @@ from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.result import Result
-from hubbub.reporting.strings import strings_estimates, summary_lines
+from hubbub.reporting.strings import string_findings, strings_estimates
 
 
 class StringDecoder(TypeDecoder[StringType]):
@@ -35,7 +35,7 @@ class StringDecoder(TypeDecoder[StringType]):
                 follow,
             )
             from hubbub.inference.trends.whole_reports import decode_whole_days  # noqa: PLC0415
-            from hubbub.reporting.trends import TrendsResult  # noqa: PLC0415
+            from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
 
             daily, reports = job.reports_by_day(choice.spool_for)
             enough = days_with_enough(daily.by_day, outputs.min_reports)
@@ -63,8 +63,10 @@ class StringDecoder(TypeDecoder[StringType]):
             origin = job.provenance(
                 reports, method=f"{used}, day by day", strings=pooled.candidates
             )
-            facts = summary_lines(pooled, reports.anomalies)
-            return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows, facts=facts)
+            findings = string_findings(pooled, reports.anomalies)
+            return trends_estimates(
+                trends, reports.anomalies, origin, findings=findings, limit=outputs.rows
+            )
         reports = job.reports(choice.spool_for)
         counted = decode(
             reports.counts, job.metric.params, listed, alpha=outputs.alpha, correction=correction
@@ -105,7 +107,7 @@ def _decode_screened(job: Job) -> Result:
             days_with_enough,
             follow,
         )
-        from hubbub.reporting.trends import TrendsResult  # noqa: PLC0415
+        from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
 
         daily, reports = job.reports_by_day()
         enough = days_with_enough(daily.by_day, outputs.min_reports)
@@ -113,8 +115,10 @@ def _decode_screened(job: Job) -> Result:
         pooled = _because(found.decoding, reason)
         trends = follow(daily.by_day, pooled, found.candidates, min_reports=outputs.min_reports)
         origin = job.provenance(reports, method="least squares, day by day")
-        facts = summary_lines(pooled, reports.anomalies)
-        return TrendsResult(trends, reports.anomalies, origin, limit=outputs.rows, facts=facts)
+        findings = string_findings(pooled, reports.anomalies)
+        return trends_estimates(
+            trends, reports.anomalies, origin, findings=findings, limit=outputs.rows
+        )
     reports = job.reports()
     decoding = _because(job.screened(reports.counts).decoding, reason)
     origin = job.provenance(reports, method=decoding.summary.method)
