@@ -72,7 +72,7 @@ def test_an_export_is_decoded_as_threads_decode_a_database(
 ) -> None:
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
-    monkeypatch.setattr("hubbub.decoder.job.open_engine", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("hubbub.decoder.decoding.open_engine", lambda *_: nullcontext(spark))
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)
     found = numbers_of(stored.decode(stored.export(), engine="spark", **options))

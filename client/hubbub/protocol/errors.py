@@ -3,13 +3,123 @@
 Every message names the field, the value found (but never a recorded one) and what was expected.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Self
+
 
 class HubbubError(Exception):
-    """Base of every error that hubbub raises on purpose."""
+    """Base of every error that hubbub raises on purpose.
+
+    Attributes
+    ----------
+    field : str
+        What is wrong, as its owner names it, such as "metrics.homepage.k"; empty if the message is
+        about no single field.
+    found : object
+        Its value, or None.
+    expected : str
+        What it must be.
+    """
+
+    field: str = ""
+    found: object = None
+    expected: str = ""
+
+    @classmethod
+    def of(cls, field: str, found: object, expected: str) -> Self:
+        """Return the error of a field's value, in the one form of such messages.
+
+        Parameters
+        ----------
+        field : str
+            What is wrong.
+        found : object
+            Its value.
+        expected : str
+            What it must be.
+        """
+        error = cls(f"{field} = {found!r}: must be {expected}")
+        error.field, error.found, error.expected = field, found, expected
+        return error
+
+
+class Option(NamedTuple):
+    """An option that a message names: in Python as an argument, in a command with dashes.
+
+    Attributes
+    ----------
+    name : str
+        The argument's name.
+    value : object
+        Its value, or None if the message doesn't quote it.
+    """
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return f"{self.name}={'...' if self.value is None else self.value}"
+
+    @property
+    def on_command_line(self) -> str:
+        """The option as a command has it."""
+        dashed = "METRIC" if self.name == "metric" else "--" + self.name.replace("_", "-")
+        return dashed if self.value is None else f"{dashed} {self.value}"
+
+
+class Missing(NamedTuple):
+    """An option without which the others leave something open.
+
+    Attributes
+    ----------
+    name : str
+        The argument's name.
+    instead : str
+        Another one that would do; empty if none would.
+    """
+
+    name: str
+    instead: str = ""
+
+    def __str__(self) -> str:
+        other = f" (or {Option(self.instead)})" if self.instead else ""
+        return f"{Option(self.name)}{other} is missing"
+
+    @property
+    def on_command_line(self) -> str:
+        """The message as commands put it."""
+        noun = "argument" if self.name == "metric" else "option"
+        text = f"Missing {noun} '{Option(self.name).on_command_line}'"
+        if not self.instead:
+            return text
+        repeated = "option " if noun == "argument" else ""
+        return f"{text} (or {repeated}'{Option(self.instead).on_command_line}')"
 
 
 class OptionError(HubbubError):
-    """Options that leave something open, or contradict each other; named as the command's."""
+    """Options that leave something open, or contradict each other.
+
+    Parameters
+    ----------
+    *parts : str, Option or Missing
+        The message, in parts; of options it knows how Python and how commands write them.
+    """
+
+    def __init__(self, *parts: str | Option | Missing) -> None:
+        super().__init__("".join(map(str, parts)))
+        self.parts = parts
+        self.field = next((part.name for part in parts if not isinstance(part, str)), "")
+
+    @property
+    def on_command_line(self) -> str:
+        """The message with options as commands have them."""
+        return "".join(
+            part if isinstance(part, str) else part.on_command_line for part in self.parts
+        )
 
 
 class ParameterError(HubbubError, ValueError):

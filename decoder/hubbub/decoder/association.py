@@ -9,17 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.reports.loading import require_enough
+from hubbub.decoder.type_decoder import Observer
 from hubbub.inference.association.decoding import AssociationSummary, decode_association
 from hubbub.inference.association.reports import STRING
 from hubbub.inference.joint.decoding import JointDecoding
 from hubbub.inference.params import DecodingParams
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.errors import OptionError
+from hubbub.protocol.errors import Option, OptionError
 from hubbub.rappor.association_files import Schema, read_reports, read_schema
 from hubbub.rappor.csv_files import read_params
 from hubbub.rappor.map_files import read_map
-from hubbub.reporting.wording import detected_line, epsilon_lines
+from hubbub.reporting.estimates import Estimates, Finding
+from hubbub.reporting.joint import joint_estimates
+from hubbub.reporting.provenance import Provenance, canonical, digest, file_source
+from hubbub.reporting.wording import detected_finding, epsilon_findings
 
 
 class AssociationFiles(NamedTuple):
@@ -67,8 +72,12 @@ def decode_files(
     schema = read_schema(Path(files.schema), files.metric)
     strings = [each.name for each in schema.variables if each.type == STRING]
     if files.maps.keys() != set(strings):
-        needed = " ".join(f"--map {name}=FILE" for name in strings) or "no --map"
-        raise OptionError(f"{files.schema}: metric {schema.metric!r} needs {needed}, and no other.")
+        needed = [part for name in strings for part in (" ", Option("map", f"{name}=FILE"))]
+        raise OptionError(
+            f"{files.schema}: metric {schema.metric!r} needs",
+            *(needed or [" no ", Option("map")]),
+            ", and no other.",
+        )
     path = Path(files.params) if files.params else schema.params
     params = read_params(path)
     candidates, notes = {}, []
@@ -83,17 +92,80 @@ def decode_files(
     return Decoded(decoding, schema, params, path, tuple(notes))
 
 
-def facts_of(decoding: JointDecoding) -> dict[str, str]:
-    """Return the summary's lines by what they are about."""
+def association_findings(decoding: JointDecoding) -> tuple[Finding, ...]:
+    """Return what was looked for, and how.
+
+    Parameters
+    ----------
+    decoding : JointDecoding
+        Of google/rappor's reports.
+    """
     summary = decoding.summary
-    lines = {
-        "reports": f"{summary.reports:,}",
-        **epsilon_lines(summary.epsilon_report, summary.epsilon_permanent),
-    }
+    findings = [
+        Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
+        *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
+    ]
     if isinstance(summary, AssociationSummary):
-        lines["cells"] = f"{summary.cells:,}"
-        lines["detected"] = detected_line(summary.detected, summary.correction, summary.alpha)
-        lines["method"] = f"likelihood of all variables' bits together, {summary.passes} passes"
+        method = f"likelihood of all variables' bits together, {summary.passes} passes"
+        findings += [
+            Finding("cells", "cells", f"{summary.cells:,}", summary.cells),
+            detected_finding(summary.detected, summary.correction, summary.alpha),
+            Finding("method", "method", method),
+        ]
         for name, n in summary.left_out.items():
-            lines[f"left out of {name}"] = f"{n:,} strings, the weakest; they count as Other"
-    return lines
+            text = f"{n:,} strings, the weakest; they count as Other"
+            findings.append(Finding("left_out", f"left out of {name}", text, n))
+    return tuple(findings)
+
+
+def decode_variables(
+    options: DecodeOptions, observer: Observer, *, provenance: bool = True
+) -> Estimates:
+    """Decode google/rappor's reports of several variables, which no registry has.
+
+    Parameters
+    ----------
+    options : DecodeOptions
+        With a schema.
+    observer : Observer
+        Sees notes.
+    provenance : bool
+        Whether the estimates say where they come from.
+
+    Raises
+    ------
+    OptionError, InputError, UndecodableError, OSError
+        As `decode_files`.
+    """
+    source, how, given = options.source, options.estimate, options.candidates.map
+    maps = given if isinstance(given, Mapping) else {}
+    schema, reports = source.schema or "", source.reports or ""
+    found = decode_files(
+        AssociationFiles(schema, reports, maps, source.metric, source.params),
+        alpha=how.alpha,
+        correction=Correction(how.correction),
+        min_reports=how.min_reports,
+    )
+    for note in found.notes:
+        observer.note(note)
+    origin = None
+    if provenance:
+        parameters = found.params._asdict()
+        sources = [("schema", schema), ("params", str(found.params_path)), ("reports", reports)]
+        sources += [(f"map of {name}", path) for name, path in sorted(maps.items())]
+        origin = Provenance(
+            metric=found.schema.metric,
+            metric_version=None,
+            parameters=parameters,
+            parameters_sha256=digest(canonical(parameters)),
+            settings={
+                "alpha": f"{how.alpha:g}",
+                "correction": how.correction,
+                "method": "likelihood of all variables together",
+                "min_reports": f"{how.min_reports}",
+            },
+            days="not known",
+            sources=tuple(file_source(role, path) for role, path in sources),
+        )
+    findings = association_findings(found.decoding)
+    return joint_estimates(found.decoding, findings, None, origin, how.detected_only, how.rows)

@@ -1,34 +1,38 @@
 """What the decoder does with a metric type: one class a type, found by the type's name.
 
 `hubbub.protocol.metric_types` says how values become bits; a `TypeDecoder` says how reports become
-a result again, and what is special about the type's privacy. The types' classes are in
+estimates, and what is special about the type's privacy. The types' classes are in
 `hubbub.decoder.metric_types`; an installed package brings its own by an entry point. Invariant:
 nothing else in the decoder asks which type a metric has.
 """
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from hubbub.decoder.candidates.lists import CandidateLists
+from hubbub.decoder.options import DecodeOptions, EstimateOptions
 from hubbub.inference.errors import DecoderError
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
-    from hubbub.decoder.reports.loading import DailyReports, ReportInput, SpoolFor
-    from hubbub.decoder.screening.decoding import ScreenedList
+    from hubbub.decoder.engines import Engine
+    from hubbub.decoder.reports.loading import CountedReports
+    from hubbub.inference.anomalies import AnomalyReport
     from hubbub.inference.blending.release import CentralRelease
-    from hubbub.inference.candidates import Candidates
+    from hubbub.inference.likelihood.choice import Choice
     from hubbub.inference.ratios import Ratios
-    from hubbub.protocol.counts import CohortCounts
+    from hubbub.reporting.estimates import Estimates
     from hubbub.reporting.provenance import Provenance
-    from hubbub.reporting.result import Result
 
 ENTRY_POINTS = "hubbub.type_decoders"
 """Group in which installed packages name the decoder of each of their types."""
@@ -45,97 +49,80 @@ _BUILT_IN = {
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeOptions:
-    """How the input is decoded and what is written; see the command's --help.
+class Evidence:
+    """What an estimate is made of.
 
     Attributes
     ----------
-    correction : str
-        A value of `hubbub.inference.testing.multiple_testing.Correction`.
-    files : tuple of str
-        Where to write, "-" being CSV on standard output.
-    by : str, optional
-        "day" for a result a day.
-    candidate_cache : str, optional
-        A folder of hashed candidates.
-    method : str
-        A value of `hubbub.inference.likelihood.choice.Method`.
-    spreadsheet_safe : bool
-        Whether CSV cells that a spreadsheet would run are quoted.
-    extend : str
-        Of open strings, look only for those that begin so.
-    engine : str
-        One of `hubbub.decoder.engines.ENGINES`.
-    master : str, optional
-        Where the engine's scheduler is; None: on this machine.
+    metric : Metric
+    reports : CountedReports
+    candidates : CandidateLists
+        As the type's `read_candidates` returned them.
+    options : EstimateOptions
+    engine : Engine
+        Tests lists that are screened.
+    choice : Choice, optional
+        The type's, which decided whether reports were kept whole.
+    release : CentralRelease, optional
+        What estimates are to be blended with.
+    provenance : Provenance, optional
+        Where all of it comes from, except for the method; None if no output states it.
     """
 
-    alpha: float
-    correction: str
-    detected_only: bool
-    files: tuple[str, ...]
-    rows: int
-    min_reports: int
-    by: str | None = None
-    candidate_cache: str | None = None
-    method: str = "auto"
-    spreadsheet_safe: bool = False
-    extend: str = ""
-    engine: str = "local"
-    master: str | None = None
-
-
-class Job(Protocol):
-    """One decoding: its options, and access to its reports and candidates."""
+    metric: Metric
+    reports: CountedReports
+    candidates: CandidateLists
+    options: EstimateOptions
+    engine: Engine
+    choice: Choice | None = None
+    release: CentralRelease | None = None
+    provenance: Provenance | None = None
 
     @property
-    def metric(self) -> Metric:
-        """What is decoded."""
+    def correction(self) -> Correction:
+        """The error rate that is controlled."""
+        return Correction(self.options.correction)
+
+    def made_by(self, method: str) -> Provenance | None:
+        """Return the provenance of an estimate.
+
+        Parameters
+        ----------
+        method : str
+            How it was made, in words.
+        """
+        return self.provenance and self.provenance.made_by(method)
 
     @property
-    def outputs(self) -> DecodeOptions:
-        """How to decode, and what to write."""
+    def shown(self) -> tuple[AnomalyReport | None, bool, int]:
+        """What odd reports there are, whether only detected rows are kept, and how many shown."""
+        return self.reports.anomalies, self.options.detected_only, self.options.rows
 
-    def named(self, *options: str) -> list[str]:
-        """Return those of some input options that were given, as they are written."""
 
-    def candidates(self) -> Candidates:
-        """Read the strings to look for; a usage error if none are given."""
-
-    def uses_streaming_screen(self) -> bool:
-        """Say whether the strings are so given, and so little is asked, that a list is screened."""
-
-    def screened(self, counts: CohortCounts) -> ScreenedList:
-        """Return what is detected of a list that isn't read into memory."""
-
-    def reports(self, spool_for: SpoolFor = ...) -> ReportInput:
-        """Read and count the reports; see `load_reports`."""
-
-    def reports_by_day(self, spool_for: SpoolFor = ...) -> tuple[DailyReports, ReportInput]:
-        """Count the reports day by day, and together; see `load_days`."""
-
-    def given_strings(self) -> tuple[str, ...]:
-        """Return the candidates as they are, in their normal form; none if none were given."""
-
-    def strings_by_field(self, fields: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """Return the candidates of some fields; a usage error if one has none."""
-
-    def release(self) -> CentralRelease | None:
-        """Read what estimates are to be blended with, if anything is."""
+class Observer:
+    """Told how a decoding goes on; by itself it warns of notes, and shows nothing else."""
 
     def note(self, text: str) -> None:
-        """Tell the reader something that must not be overlooked."""
+        """Pass on something that must not be overlooked.
 
-    def search_progress(self) -> AbstractContextManager[Callable[[int, int], None]]:
-        """Show how far a search for open strings is."""
+        Parameters
+        ----------
+        text : str
+            In words.
+        """
+        warnings.warn(text, stacklevel=2)
 
-    def pass_counter(self) -> AbstractContextManager[Callable[[int, float], None]]:
-        """Show passes over the reports and the gap that is left."""
+    def counting(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Return a context for counting reports; yields update(done, total)."""
+        return nullcontext(lambda _done, _total: None)
 
-    def provenance(
-        self, reports: ReportInput, *, method: str, strings: Sequence[str] = ()
-    ) -> Provenance | None:
-        """Return where the result comes from, unless no output says it."""
+    def searching(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Return a context for finding open strings; yields update(done, steps)."""
+        return nullcontext(lambda _done, _total: None)
+
+    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Return a context for maximising the likelihood; yields update(passes, gap)."""
+        return nullcontext(lambda _passes, _gap: None)
 
 
 _Type = TypeVar("_Type", bound=MetricType)
@@ -158,13 +145,71 @@ class TypeDecoder(ABC, Generic[_Type]):
     blends: ClassVar[bool] = False
     """Whether estimates can be blended with a central release, so that --blend makes sense."""
 
-    def refusal(self, job: Job) -> str | None:  # noqa: ARG002
-        """Return why an option of the job makes no sense for the type; None if all do."""
+    def check(self, metric: Metric, options: DecodeOptions) -> None:
+        """Raise OptionError for options that make no sense for the type.
+
+        Parameters
+        ----------
+        metric : Metric
+            Of this type.
+        options : DecodeOptions
+            What is asked for.
+        """
+
+    def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:  # noqa: ARG002
+        """Read the strings to look for, in the form that `estimate` takes; by default none.
+
+        Parameters
+        ----------
+        metric : Metric
+            Of this type.
+        options : DecodeOptions
+            Name them.
+
+        Raises
+        ------
+        OptionError
+            If none are given, or more than one list.
+        CandidateError, InputError
+            If they can't be read.
+        """
+        return CandidateLists()
+
+    def choice(
+        self,
+        metric: Metric,  # noqa: ARG002
+        candidates: CandidateLists,  # noqa: ARG002
+        options: EstimateOptions,  # noqa: ARG002
+    ) -> Choice | None:
+        """Return what decides whether reports are kept whole; by default none are.
+
+        Parameters
+        ----------
+        metric : Metric
+            Of this type.
+        candidates : CandidateLists
+            What is looked for.
+        options : EstimateOptions
+            How.
+        """
         return None
 
     @abstractmethod
-    def decode(self, job: Job) -> Result:
-        """Turn the job's reports into a result (raises DecoderError and StoreError)."""
+    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
+        """Turn counted reports into estimates.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            Reports, candidates and options.
+        observer : Observer
+            Sees how far the work is.
+
+        Raises
+        ------
+        UndecodableError
+            If the reports can't answer the question.
+        """
 
     @abstractmethod
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:

@@ -71,7 +71,7 @@ def cli_errors() -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(error.on_command_line) from error
     except HubbubError as error:
         raise click.ClickException(str(error)) from error
     except BrokenPipeError:

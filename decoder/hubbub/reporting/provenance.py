@@ -10,7 +10,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 
 from hubbub.inference.counts import CohortCounts
@@ -74,6 +74,16 @@ class Provenance:
     days: str
     sources: tuple[Source, ...]
     seed: str = SEED
+
+    def made_by(self, method: str) -> Provenance:
+        """Return the provenance of what a method made.
+
+        Parameters
+        ----------
+        method : str
+            In words.
+        """
+        return replace(self, settings={**self.settings, "method": method})
 
     def as_json(self) -> dict[str, object]:
         """Return all of it as JSON can hold it."""

@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from hubbub.decoder.job import decode_metric
+from hubbub.decoder.decoding import decode_metric
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.open_strings.decoding import OpenDecoding
 from hubbub.protocol.metric_types.open_strings import OpenStringType

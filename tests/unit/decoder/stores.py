@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from factories import make_metric, make_params
-from hubbub.decoder.inputs import MIN_REPORTS
+from hubbub.decoder.options import MIN_REPORTS
 from hubbub.protocol.records import Records
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from unit.collector.forgeries import records_of

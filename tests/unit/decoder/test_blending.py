@@ -15,6 +15,7 @@ from hubbub.inference.blending.decoding import Blending, blend
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.scanning import CollisionGroups
 from hubbub.reporting.blending import NUMBERS, blended_estimates
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
@@ -175,7 +176,7 @@ def test_columns_of_both_groups_come_after_the_usual_ones() -> None:
 
 
 def test_only_the_detected_are_written_if_asked_for() -> None:
-    result = replace(result_of(blended()), detected_only=True)
+    result = blended_estimates(blended(), detected_only=True)
     rows = list(csv.DictReader(io.StringIO(csv_of(result))))
     assert [row["string"] for row in rows] == ["a", "b", "c"]
     assert float(rows[2]["local"]) == 0.004

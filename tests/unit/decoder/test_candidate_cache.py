@@ -21,7 +21,7 @@ from factories import make_params
 from hubbub.decoder.candidates import cache as candidate_cache
 from hubbub.decoder.candidates.cache import read_candidates
 from hubbub.decoder.candidates.files import CandidateList, read_list
-from hubbub.decoder.job import list_candidates
+from hubbub.decoder.candidates.lists import list_candidates
 from hubbub.inference.errors import CandidateError
 
 _TEXT = "a\n007\n\nb\r\na\n日本\ne\u0301\né\n"

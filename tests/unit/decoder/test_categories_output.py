@@ -24,7 +24,7 @@ from factories import make_params
 from hubbub.decoder import Correction
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.reporting.categories import CategoriesResult
+from hubbub.reporting.categories import categories_estimates
 from hubbub.reporting.strings import COLUMNS
 from unit.decoder.rendered import csv_of, html_of, json_of, shown
 
@@ -46,15 +46,17 @@ def decoded(case: CategoryCase, seed: int = 7) -> CategoryDecoding:
 
 
 def table_of(decoding: CategoryDecoding, *, limit: int = 40, detected_only: bool = False) -> str:
-    return shown(CategoriesResult(decoding, detected_only=detected_only, limit=limit), width=120)
+    return shown(
+        categories_estimates(decoding, detected_only=detected_only, limit=limit), width=120
+    )
 
 
 def to_csv(decoding: CategoryDecoding, *, detected_only: bool = False) -> str:
-    return csv_of(CategoriesResult(decoding, detected_only=detected_only))
+    return csv_of(categories_estimates(decoding, detected_only=detected_only))
 
 
 def to_json(decoding: CategoryDecoding, *, detected_only: bool = False) -> str:
-    return json_of(CategoriesResult(decoding, detected_only=detected_only))
+    return json_of(categories_estimates(decoding, detected_only=detected_only))
 
 
 @CASES
@@ -106,7 +108,7 @@ def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal
     first, *others = decoding.ordinal.quantiles
     unknown = replace(first, low=-math.inf, high=math.inf)
     ordinal_ = replace(decoding.ordinal, quantiles=(unknown, *others))
-    result = CategoriesResult(replace(decoding, ordinal=ordinal_))
+    result = categories_estimates(replace(decoding, ordinal=ordinal_))
     assert "<td>anything</td>" in html_of(result)
     assert "anything" in shown(result)
 

@@ -19,7 +19,7 @@ from evaluation.calibration.trials import collect_reports
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.inputs import MIN_REPORTS
+from hubbub.decoder.options import MIN_REPORTS
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType

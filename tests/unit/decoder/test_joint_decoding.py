@@ -17,7 +17,7 @@ from hubbub.inference.joint.hashed import tuple_candidates
 from hubbub.inference.joint.table import FieldLabels
 from hubbub.protocol.metric_types.joint import RESULT_COLUMNS, JointType
 from hubbub.protocol.metrics import Metric
-from hubbub.reporting.joint import JointResult
+from hubbub.reporting.joint import joint_estimates
 from unit.decoder.joint_tables import (
     BY_SITE,
     draw_cells,
@@ -119,7 +119,7 @@ def test_nothing_is_said_of_a_table_where_too_little_is_there() -> None:
     counts = draw_tuples({("elsewhere.example", True): 5_000}, metric, np.random.default_rng(4))
     found = decode_joint(counts, metric, (FieldLabels("site", SITES), SECURE))
     assert found.table is None
-    result = JointResult(found)
+    result = joint_estimates(found)
     assert "not assessable: too few of their values" in shown(result)
     document = json.loads(json_of(result))
     assert document["margins"] is None
@@ -150,7 +150,7 @@ def test_cells_that_are_hashed_into_fewer_bits_are_decoded_with_all_their_values
 
 
 def test_rows_have_a_column_a_field_and_then_the_usual_ones(cells: JointDecoding) -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_of(JointResult(cells)))))
+    rows = list(csv.DictReader(io.StringIO(csv_of(joint_estimates(cells)))))
     assert list(rows[0]) == [
         *("crash", "driver", "count", "std_error", "count_low", "count_high"),
         *("proportion", "prop_std_error", "prop_low", "prop_high", "refit", "p_value", "q_value"),
@@ -168,17 +168,17 @@ def test_rows_have_a_column_a_field_and_then_the_usual_ones(cells: JointDecoding
 
 
 def test_no_field_can_be_called_as_a_column_is(cells: JointDecoding) -> None:
-    assert set(JointResult(cells).types) - {"crash", "driver"} <= set(RESULT_COLUMNS)
+    assert set(joint_estimates(cells).types) - {"crash", "driver"} <= set(RESULT_COLUMNS)
 
 
 def test_only_detected_cells_are_written_on_request(tuples: JointDecoding) -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_of(JointResult(tuples, detected_only=True)))))
+    rows = list(csv.DictReader(io.StringIO(csv_of(joint_estimates(tuples, detected_only=True)))))
     assert len(rows) == tuples.cells.detected.sum()
     assert {row["detected"] for row in rows} == {"true"}
 
 
 def test_the_document_has_margins_tests_and_conditional_shares(cells: JointDecoding) -> None:
-    document = json.loads(json_of(JointResult(cells)))
+    document = json.loads(json_of(joint_estimates(cells)))
     assert document["summary"]["type"] == "joint"
     assert [row["value"] for row in document["margins"]["driver"]] == [
         *("driver 0", "driver 1", "driver 2"),
@@ -192,13 +192,13 @@ def test_the_document_has_margins_tests_and_conditional_shares(cells: JointDecod
 
 
 def test_people_see_the_strongest_cells_and_departures(cells: JointDecoding) -> None:
-    text = shown(JointResult(cells, limit=2))
+    text = shown(joint_estimates(cells, limit=2))
     assert "Cells, strongest first" in text
     assert "… and 4 more" in text
     assert "Departures from independence, surest first" in text
     assert "among that crash" in text
     assert "test of independence: p ≤ 0.002; Cramér's V is" in text
-    page = html_of(JointResult(cells))
+    page = html_of(joint_estimates(cells))
     assert page.count("<svg") >= 4  # two maps and two margins
     assert "Of those with crash “crash 1”" in page or "Of those with crash “crash 0”" in page
 

@@ -22,7 +22,7 @@ from hubbub.inference.likelihood.choice import Choice, Method
 from hubbub.inference.packed import ReportSpool
 from hubbub.protocol.counts import keep_counts
 from hubbub.protocol.records import Records, record_width
-from hubbub.reporting.wording import anomaly_lines
+from hubbub.reporting.wording import anomaly_findings
 from stored_metrics import DAYS, METRICS, NAMES, NOISE, WORDS, Stored, numbers_of, reports_of
 from unit.decoder.rendered import json_of
 
@@ -159,7 +159,7 @@ def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not
         assert (found.improbable, found.plausible) == (expected.improbable, expected.plausible)
         assert found.balance == expected.balance
         assert found.suspicious
-    said, alone = (anomaly_lines(each.result())["repeated reports"] for each in (partly, counted))
+    said, alone = (anomaly_findings(each.result())[1].text for each in (partly, counted))
     assert said == (
         "of 40,000 reports only counts are kept; of 20,000 reports looked at none repeats more "
         "often than honest ones might"

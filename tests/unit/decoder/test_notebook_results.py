@@ -15,9 +15,10 @@ import pytest
 
 from evaluation.calibration.categories import LOOSE, draw_counts, enum, ordinal
 from hubbub.decoder import decode_categories
-from hubbub.reporting.categories import CategoriesResult
+from hubbub.reporting.categories import categories_estimates
+from hubbub.reporting.estimates import CHUNK, Estimates
 from hubbub.reporting.result import Result
-from hubbub.reporting.strings import CHUNK, COLUMNS, strings_estimates
+from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_self_contained
 from unit.decoder.rendered import csv_of
@@ -31,9 +32,9 @@ def strings(n: int = len(STRANGE), limit: int = 40) -> Estimates:
     return strings_estimates(make_decoding(names, share), provenance=make_provenance(), limit=limit)
 
 
-def categories() -> CategoriesResult:
+def categories() -> Estimates:
     case = ordinal(5, 1_000, LOOSE)
-    return CategoriesResult(
+    return categories_estimates(
         decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
     )
 
@@ -135,7 +136,7 @@ def test_nothing_detected_is_still_a_drawing() -> None:
 def test_columns_are_those_of_files() -> None:
     assert tuple(pa.table(strings()).column_names) == COLUMNS
     case = enum(4, 1_000, LOOSE)
-    result = CategoriesResult(
+    result = categories_estimates(
         decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
     )
     assert {"behind", "behind_std_error"} <= set(pl.DataFrame(result).columns)

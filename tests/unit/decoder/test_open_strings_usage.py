@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.decoder.inputs import MIN_REPORTS
+from hubbub.decoder.options import MIN_REPORTS
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.storage import MetricVersion, NewBatch, open_store

@@ -20,8 +20,9 @@ from hubbub.decoder import Decoding
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.scanning import CollisionGroups
 from hubbub.protocol.poisoning import SetBits
+from hubbub.reporting.estimates import CHUNK
 from hubbub.reporting.formats.data_files import csv_cell, write_csv
-from hubbub.reporting.strings import CHUNK, strings_estimates
+from hubbub.reporting.strings import strings_estimates
 from hubbub.reporting.text import columns, shortened, visible
 from hubbub.reporting.wording import limit_line
 from unit.decoder import rendered

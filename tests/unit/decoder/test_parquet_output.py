@@ -13,8 +13,9 @@ from pyarrow import parquet
 
 from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode_categories
-from hubbub.reporting.categories import CategoriesResult
-from hubbub.reporting.strings import CHUNK, COLUMNS, strings_estimates
+from hubbub.reporting.categories import categories_estimates
+from hubbub.reporting.estimates import CHUNK
+from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.rendered import csv_of, parquet_of
 
@@ -84,7 +85,7 @@ def test_categories_have_the_csvs_columns_and_null_where_a_bucket_is_open(
     case: CategoryCase,
 ) -> None:
     decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
-    result = CategoriesResult(decoding)
+    result = categories_estimates(decoding)
     table = table_of(parquet_of(result))
     assert table.schema.names == csv_of(result).split("\n")[0].split(",")
     assert table.column("category").to_pylist() == list(decoding.categories)

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from factories import make_metric
-from hubbub.decoder.inputs import MIN_REPORTS
-from hubbub.decoder.reports.loading import require_reports
+from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.options import MIN_REPORTS
+from hubbub.decoder.reports.loading import require_enough
+from hubbub.decoder.reports.sources import ReportFile, count
 from hubbub.inference.errors import UndecodableError
 
 
 def test_enough_reports_are_released() -> None:
-    require_reports(make_metric(), 1000, 1000)
-    require_reports(make_metric(), MIN_REPORTS, MIN_REPORTS)
+    require_enough("homepage", 1000, 1000)
+    require_enough("homepage", MIN_REPORTS, MIN_REPORTS)
 
 
-def test_one_report_too_few_is_refused_with_all_that_one_must_know() -> None:
+def test_one_report_too_few_is_refused_with_all_that_one_must_know(tmp_path: Path) -> None:
+    metric = make_metric(version=3)
+    width = metric.params.k // 8
+    file = tmp_path / "r.parquet"
+    pq.write_table(
+        pa.table({"cohort": pa.array([0] * 1999, pa.uint16()), "bits": [bytes(width)] * 1999}), file
+    )
     with pytest.raises(UndecodableError) as refusal:
-        require_reports(make_metric(version=3), 1999, 2000, dt.date(2026, 11, 1))
+        count(ReportFile(str(file)), metric, LocalEngine(), min_reports=2000)
     message = str(refusal.value)
-    for part in ("1,999 reports of homepage version 3", "from 2026-11-01 to now",
+    for part in ("1,999 reports of", "r.parquet",
                  "at least 2,000", "--min-reports (HUBBUB_MIN_REPORTS)"):  # fmt: skip
         assert part in message

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.inference.anomalies import AnomalyReport
-from hubbub.reporting.categories import CategoriesResult
-from hubbub.reporting.strings import ROWS_IN_REPORT, strings_estimates, headline
+from hubbub.reporting.categories import categories_estimates
+from hubbub.reporting.strings import ROWS_IN_REPORT, headline, strings_estimates
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
 from unit.decoder.rendered import html_of
@@ -168,7 +168,7 @@ def test_what_the_data_cannot_tell_leaves_no_nan() -> None:
                          ids=lambda case: case.name)  # fmt: skip
 def test_categories_have_a_report_of_the_same_kind(case: CategoryCase) -> None:
     decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
-    page = Page(html_of(CategoriesResult(decoding, make_anomalies(), make_provenance())))
+    page = Page(html_of(categories_estimates(decoding, make_anomalies(), make_provenance())))
     assert_accessible(page)
     assert_self_contained(page)
     assert ("Quantiles" in page.texts["h2"]) == (decoding.ordinal is not None)

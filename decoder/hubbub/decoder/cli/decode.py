@@ -1,29 +1,25 @@
 """`hubbub-decoder decode`: the options, and what each of them means.
 
-Only what --help needs is imported here; the work is in `hubbub.decoder.job`.
+Only what --help needs is imported here; the work is in `hubbub.decoder.decoding`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import fields
 from typing import Any
 
 import click
 
 from hubbub.decoder.engines import ENGINES, LOCAL
-from hubbub.decoder.inputs import (
+from hubbub.decoder.options import (
     MIN_REPORTS,
     MIN_REPORTS_VARIABLE,
     STORE,
-    InputOptions,
+    DecodeOptions,
     by_field,
-    check_candidates,
-    check_outputs,
-    check_reports,
+    check_options,
 )
-from hubbub.decoder.type_decoder import DecodeOptions
 from hubbub.reporting.command_line import cli_errors
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
@@ -211,17 +207,14 @@ def decode(**options: Any) -> None:
         raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
     with cli_errors():
         for option in ("candidates", "map"):
-            options[option] = by_field(f"--{option}", options[option])
-        given = {each.name: options.pop(each.name) for each in fields(InputOptions)}
-        inputs, outputs = InputOptions(**given), DecodeOptions(**options)
-        check_reports(inputs)
-        if inputs.metric is None or inputs.names("candidates", "map"):
-            check_candidates(inputs)
-        check_outputs(inputs, outputs)
-        from hubbub.reporting.formats import writers  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+            options[option] = by_field(option, options[option])
+        files, safe = options.pop("files"), options.pop("spreadsheet_safe")
+        chosen = DecodeOptions.of(options)
+        check_options(chosen)
+        from hubbub.reporting.formats import writers  # noqa: PLC0415 - see `cli.group`
 
         try:
-            writers.validate_output_formats(outputs.files)
+            writers.validate_output_formats(files)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--output'") from error
         from threadpoolctl import (  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -229,11 +222,11 @@ def decode(**options: Any) -> None:
         )
 
         from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
-        from hubbub.decoder.job import decode_inputs  # noqa: PLC0415
+        from hubbub.decoder.decoding import decode as decode_options  # noqa: PLC0415
 
         # Last digits depend on how many threads linear algebra takes; results must not depend on
         # cores.
         with threadpool_limits(1):
-            provenance = writers.needs_provenance(outputs.files)
-            result = decode_inputs(inputs, outputs, OnTerminal(), provenance=provenance)
-            writers.write_results(result, outputs.files, spreadsheet_safe=outputs.spreadsheet_safe)
+            provenance = writers.needs_provenance(files)
+            estimates = decode_options(chosen, OnTerminal(), provenance=provenance)
+            writers.write_results(estimates, files, spreadsheet_safe=safe)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import click
 
-from hubbub.decoder.job import Observer
+from hubbub.decoder.type_decoder import Observer
 from hubbub.reporting.progress import pass_counter, progress_bar
 
 

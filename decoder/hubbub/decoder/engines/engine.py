@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hubbub.decoder.engines.interfaces import Engine
-from hubbub.protocol.errors import OptionError
+from hubbub.protocol.errors import Option, OptionError
 
 LOCAL = "local"
 ENGINES = (LOCAL, "dask", "spark")
@@ -37,10 +37,12 @@ def open_engine(name: str = LOCAL, master: str | None = None) -> Iterator[Engine
         If it can't be started or reached, or its package isn't installed.
     """
     if name not in ENGINES:
-        raise OptionError(f"--engine {name}: must be one of {', '.join(ENGINES)}.")
+        raise OptionError(Option("engine", name), f": must be one of {', '.join(ENGINES)}.")
     if name == LOCAL:
         if master is not None:
-            raise OptionError(f"--master {master} belongs to --engine dask or spark.")
+            raise OptionError(
+                Option("master", master), " belongs to ", Option("engine", "dask or spark"), "."
+            )
         from hubbub.decoder.engines.local import LocalEngine  # noqa: PLC0415 - only what is used
 
         yield LocalEngine()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.decoder.options import DecodeOptions
+from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
 from hubbub.inference.categories.decoding import decode_categories
 from hubbub.inference.ratios import Ratios, filter_ratios
-from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.categories import CategoriesResult, category_findings
-from hubbub.reporting.result import Result
+from hubbub.reporting.categories import categories_estimates, category_findings
+from hubbub.reporting.estimates import Estimates
 
 _Type = TypeVar("_Type", bound=MetricType)
 
@@ -19,49 +21,52 @@ _Type = TypeVar("_Type", bound=MetricType)
 class CategoryDecoder(TypeDecoder[_Type]):
     """A type with one bit for each value that the registry lists, or one bit for two."""
 
-    def refusal(self, job: Job) -> str | None:
+    def check(self, metric: Metric, options: DecodeOptions) -> None:
         """Refuse strings to look for, and their method."""
-        what = f"metrics.{job.metric.name}.type = {job.metric.type.name!r}"
-        for name in job.named("candidates", "map"):
-            return f"{name}: must be left out; {what} says which values there are."
-        if job.outputs.method == "likelihood":
-            return (
-                f"--method likelihood: {what}; its bit counts say all that whole reports do. "
-                "Leave --method out."
+        what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+        for name in options.given("candidates", "map"):
+            raise OptionError(name, f": must be left out; {what} says which values there are.")
+        if options.estimate.method == "likelihood":
+            raise OptionError(
+                Option("method", "likelihood"),
+                f": {what}; its bit counts say all that whole reports do. Leave ",
+                Option("method"),
+                " out.",
             )
-        return None
 
-    def decode(self, job: Job) -> Result:
-        """Invert the bit counts."""
-        outputs, correction = job.outputs, Correction(job.outputs.correction)
-        if outputs.by:
-            from hubbub.inference.trends.categories import (  # noqa: PLC0415 - seldom
-                decode_category_days,
-            )
-            from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
-
-            daily, reports = job.reports_by_day()
-            trends = decode_category_days(
-                daily.by_day,
-                job.metric,
-                alpha=outputs.alpha,
-                correction=correction,
-                min_reports=outputs.min_reports,
-            )
-            origin = job.provenance(reports, method="inversion, day by day")
-            findings = category_findings(trends.pooled, reports.anomalies)
-            return trends_estimates(
-                trends, reports.anomalies, origin, findings=findings, limit=outputs.rows
-            )
-        reports = job.reports()
+    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:  # noqa: ARG002
+        """Invert the bit counts, perhaps day by day."""
+        options, reports = evidence.options, evidence.reports
+        if options.by:
+            return _estimate_days(evidence)
         decoding = decode_categories(
-            reports.counts, job.metric, alpha=outputs.alpha, correction=correction
+            reports.counts, evidence.metric, alpha=options.alpha, correction=evidence.correction
         )
-        origin = job.provenance(reports, method="inversion")
-        return CategoriesResult(
-            decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
-        )
+        anomalies, detected_only, rows = evidence.shown
+        provenance = evidence.made_by("inversion")
+        return categories_estimates(decoding, anomalies, provenance, detected_only, rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two values that set a bit each: both play the same part."""
         return (filter_ratios(params, reports),)
+
+
+def _estimate_days(evidence: Evidence) -> Estimates:
+    from hubbub.inference.trends.categories import decode_category_days  # noqa: PLC0415 - seldom
+    from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
+
+    options, reports = evidence.options, evidence.reports
+    trends = decode_category_days(
+        reports.by_day,
+        evidence.metric,
+        alpha=options.alpha,
+        correction=evidence.correction,
+        min_reports=options.min_reports,
+    )
+    return trends_estimates(
+        trends,
+        reports.anomalies,
+        evidence.made_by("inversion, day by day"),
+        findings=category_findings(trends.pooled, reports.anomalies),
+        limit=options.rows,
+    )

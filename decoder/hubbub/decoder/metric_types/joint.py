@@ -5,54 +5,56 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from hubbub.decoder.candidates.lists import CandidateLists, field_lists
 from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
-from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.decoder.options import DecodeOptions
+from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.decoding import JointDecoding, decode_joint
 from hubbub.inference.joint.table import FieldLabels
 from hubbub.inference.ratios import Ratios, filter_ratios
-from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.categories import summary_lines as lines_of_cells
-from hubbub.reporting.joint import JointResult
-from hubbub.reporting.result import Result
-from hubbub.reporting.strings import summary_lines as lines_of_tuples
+from hubbub.reporting.categories import category_findings
+from hubbub.reporting.estimates import Estimates, Finding
+from hubbub.reporting.joint import joint_estimates
+from hubbub.reporting.strings import string_findings
 
 
 class JointDecoder(TypeDecoder[JointType]):
     """Cells, and from them margins, conditional shares and departures from independence."""
 
-    def refusal(self, job: Job) -> str | None:
+    def check(self, metric: Metric, options: DecodeOptions) -> None:
         """Refuse maps, whole reports, days, and candidates where all values are listed."""
-        metric_type = cast("JointType", job.metric.type)
-        what = f"metrics.{job.metric.name}.type = 'joint'"
-        refused = ["map"] if string_fields(metric_type) else ["map", "candidates"]
-        for name in job.named(*refused):
-            return f"{name}: must be left out; {what}, and its fields say which values there are."
-        return refuse_beyond_counts(job, what, "hashes tuples of values")
+        what = f"metrics.{metric.name}.type = 'joint'"
+        listed = not string_fields(cast("JointType", metric.type))
+        for name in options.given(*(["map", "candidates"] if listed else ["map"])):
+            text = f": must be left out; {what}, and its fields say which values there are."
+            raise OptionError(name, text)
+        refuse_beyond_counts(options, what, "hashes tuples of values")
 
-    def decode(self, job: Job) -> Result:
+    def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
+        """Read a list for each field of strings."""
+        names = string_fields(cast("JointType", metric.type))
+        return field_lists(options, metric, names) if names else CandidateLists()
+
+    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:  # noqa: ARG002
         """Estimate the table."""
-        metric_type, outputs = cast("JointType", job.metric.type), job.outputs
-        names = string_fields(metric_type)
-        given = job.strings_by_field(names) if names else {}
-        reports = job.reports()
+        metric_type = cast("JointType", evidence.metric.type)
         found = decode_joint(
-            reports.counts,
-            job.metric,
-            field_labels(metric_type, given),
-            alpha=outputs.alpha,
-            correction=Correction(outputs.correction),
+            evidence.reports.counts,
+            evidence.metric,
+            field_labels(metric_type, evidence.candidates.by_field),
+            alpha=evidence.options.alpha,
+            correction=evidence.correction,
         )
-        strings = [string for listed in given.values() for string in listed]
-        origin = job.provenance(reports, method="one value a tuple", strings=strings)
-        facts = _facts(found, reports.anomalies)
-        return JointResult(
-            found, reports.anomalies, origin, outputs.detected_only, outputs.rows, facts
-        )
+        anomalies, detected_only, rows = evidence.shown
+        findings, provenance = _findings(found, anomalies), evidence.made_by("one value a tuple")
+        return joint_estimates(found, findings, anomalies, provenance, detected_only, rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two tuples without a common bit: both play the same part."""
@@ -74,13 +76,18 @@ def field_labels(
     )
 
 
-def _facts(found: JointDecoding, anomalies: AnomalyReport | None) -> dict[str, str]:
+def _findings(found: JointDecoding, anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
+    """Return what is said of the reports; what was looked for are the table's cells."""
     source = found.source
     if source is None:
-        return {}
+        return ()
     if isinstance(source, CategoryDecoding):
-        lines = lines_of_cells(source, anomalies)
+        findings = category_findings(source, anomalies)
     else:
-        lines = lines_of_tuples(source, anomalies)
-    names = {"categories": "cells", "candidates": "cells"}
-    return {names.get(label, label): text for label, text in lines.items()}
+        findings = string_findings(source, anomalies)
+    return tuple(
+        each._replace(code="cells", label="cells")
+        if each.code in {"categories", "candidates"}
+        else each
+        for each in findings
+    )

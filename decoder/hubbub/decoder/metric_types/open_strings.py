@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import cast
 
+from hubbub.decoder.candidates.lists import CandidateLists, plain_list
 from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
-from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.decoder.options import DecodeOptions
+from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.ratios import Ratios, filter_ratios
-from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.open_strings import open_estimates
-from hubbub.reporting.result import Result
 
 METHOD = "prefixes step by step, then least squares"
 
@@ -22,30 +25,33 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
 
     finds_strings = True
 
-    def refusal(self, job: Job) -> str | None:
+    def check(self, metric: Metric, options: DecodeOptions) -> None:
         """Refuse maps, whole reports and days."""
-        what = f"metrics.{job.metric.name}.type = {job.metric.type.name!r}"
-        for name in job.named("map"):
-            return f"{name}: must be left out; {what} has positions at several steps."
-        return refuse_beyond_counts(job, what, "hashes candidates at several steps")
+        what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+        for name in options.given("map"):
+            raise OptionError(name, f": must be left out; {what} has positions at several steps.")
+        refuse_beyond_counts(options, what, "hashes candidates at several steps")
 
-    def decode(self, job: Job) -> Result:
+    def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
+        """Read the strings that are tested in any case, if there are any."""
+        return plain_list(options, metric)
+
+    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
         """Find the strings, and estimate how often each occurs."""
-        outputs, given = job.outputs, job.given_strings()
-        reports = job.reports()
-        with job.search_progress() as update:
+        options = evidence.options
+        with observer.searching() as update:
             found = decode_open_strings(
-                reports.counts,
-                job.metric.params,
-                cast("OpenStringType", job.metric.type),
-                candidates=given,
-                below=outputs.extend,
-                alpha=outputs.alpha,
-                correction=Correction(outputs.correction),
+                evidence.reports.counts,
+                evidence.metric.params,
+                cast("OpenStringType", evidence.metric.type),
+                candidates=tuple(evidence.candidates.strings),
+                below=options.extend,
+                alpha=options.alpha,
+                correction=evidence.correction,
                 progress=update,
             )
-        origin = job.provenance(reports, method=METHOD, strings=given)
-        return open_estimates(found, reports.anomalies, origin, outputs.detected_only, outputs.rows)
+        anomalies, detected_only, rows = evidence.shown
+        return open_estimates(found, anomalies, evidence.made_by(METHOD), detected_only, rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two filters of a bit each: both play the same part."""

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from hubbub.decoder.type_decoder import Job
+from hubbub.decoder.options import DecodeOptions
+from hubbub.protocol.errors import Option, OptionError
 
 
-def refuse_beyond_counts(job: Job, what: str, hashing: str) -> str | None:
-    """Return why whole reports, days or kept candidates make no sense; None if none is asked for.
+def refuse_beyond_counts(options: DecodeOptions, what: str, hashing: str) -> None:
+    """Raise OptionError if whole reports, days or kept candidates are asked for.
 
     Parameters
     ----------
+    options : DecodeOptions
+        What is asked for.
     what : str
         The metric and its type.
     hashing : str
         What the type hashes instead of candidates alone.
     """
-    if job.outputs.method == "likelihood":
-        return f"--method likelihood: {what} is decoded from bit counts. Leave --method out."
-    if job.outputs.by:
-        return (
-            f"--by {job.outputs.by}: {what} is decoded over all days at once; choose days with "
-            "--since and --until."
-        )
-    if job.outputs.candidate_cache:
-        return f"--candidate-cache: {what} {hashing}. Leave it out."
-    return None
+    how = options.estimate
+    if how.method == "likelihood":
+        raise OptionError(
+            Option("method", how.method), f": {what} is decoded from bit counts. Leave ",
+            Option("method"), " out.",
+        )  # fmt: skip
+    if how.by:
+        raise OptionError(
+            Option("by", how.by), f": {what} is decoded over all days at once; choose days with ",
+            Option("since"), " and ", Option("until"), ".",
+        )  # fmt: skip
+    if options.candidates.candidate_cache:
+        raise OptionError(Option("candidate_cache"), f": {what} {hashing}. Leave it out.")

@@ -6,14 +6,23 @@ from dataclasses import replace
 from functools import reduce
 from operator import add
 
-from hubbub.decoder.type_decoder import Job, TypeDecoder
+from hubbub.decoder.candidates.lists import (
+    CandidateLists,
+    hashed_lists,
+    repeats_note,
+    streamed_list,
+)
+from hubbub.decoder.options import DecodeOptions, EstimateOptions
+from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
+from hubbub.inference.candidates import Candidates
+from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import LIKELIHOOD, Decoding, decode
 from hubbub.inference.likelihood.choice import ASKED_FOR, SCREENED, Choice, Method
 from hubbub.inference.ratios import Ratios, filter_ratios
-from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.result import Result
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.strings import string_findings, strings_estimates
 
 
@@ -22,108 +31,99 @@ class StringDecoder(TypeDecoder[StringType]):
 
     blends = True
 
-    def decode(self, job: Job) -> Result:
-        """Estimate how often each candidate occurs."""
-        if job.uses_streaming_screen():
-            return _decode_screened(job)
-        listed, outputs, release = job.candidates(), job.outputs, job.release()
-        correction = Correction(outputs.correction)
-        choice = Choice(Method(outputs.method), job.metric.params, len(listed))
-        if outputs.by:
-            from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
-                days_with_enough,
-                follow,
-            )
-            from hubbub.inference.trends.whole_reports import decode_whole_days  # noqa: PLC0415
-            from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
+    def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
+        """Read the list, or leave one that is screened where it is."""
+        return streamed_list(options) or hashed_lists(options, metric)
 
-            daily, reports = job.reports_by_day(choice.spool_for)
-            enough = days_with_enough(daily.by_day, outputs.min_reports)
-            counted = decode(
-                reduce(add, enough.values()),
-                job.metric.params,
-                listed,
-                alpha=outputs.alpha,
-                correction=correction,
-            )
-            with job.pass_counter() as passed:
-                pooled = choice.complete(counted, daily.whole, listed, passed)
-            trends = None
-            if pooled.summary.method == LIKELIHOOD:
-                trends = decode_whole_days(
-                    daily.by_day,
-                    daily.whole_by_day,
-                    pooled,
-                    listed,
-                    min_reports=outputs.min_reports,
-                )
-            used = "likelihood" if trends else "least squares"
-            if trends is None:
-                trends = follow(daily.by_day, pooled, listed, min_reports=outputs.min_reports)
-            origin = job.provenance(
-                reports, method=f"{used}, day by day", strings=pooled.candidates
-            )
-            findings = string_findings(pooled, reports.anomalies)
-            return trends_estimates(
-                trends, reports.anomalies, origin, findings=findings, limit=outputs.rows
-            )
-        reports = job.reports(choice.spool_for)
-        counted = decode(
-            reports.counts, job.metric.params, listed, alpha=outputs.alpha, correction=correction
-        )
-        with job.pass_counter() as passed:
-            decoding = choice.complete(counted, reports.whole, listed, passed)
-        origin = job.provenance(
-            reports, method=decoding.summary.method, strings=decoding.candidates
-        )
-        if release is not None:
+    def choice(
+        self, metric: Metric, candidates: CandidateLists, options: EstimateOptions
+    ) -> Choice | None:
+        """Return the choice between bit counts and whole reports; screened lists have none."""
+        if candidates.hashed is None:
+            return None
+        return Choice(Method(options.method), metric.params, len(candidates.hashed))
+
+    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
+        """Estimate how often each candidate occurs, perhaps day by day, perhaps blended."""
+        if evidence.options.by:
+            return _estimate_days(evidence, observer)
+        decoding, _ = _decode(evidence, evidence.reports.counts, observer)
+        provenance = evidence.made_by(decoding.summary.method)
+        anomalies, detected_only, rows = evidence.shown
+        if evidence.release is not None:
             from hubbub.inference.blending.decoding import blend  # noqa: PLC0415 - seldom
-            from hubbub.reporting.blending import (  # noqa: PLC0415
-                blended_estimates,
-                population_line,
-            )
+            from hubbub.reporting.blending import blended_estimates  # noqa: PLC0415
 
-            blending = blend(decoding, release)
-            if blending.summary.differs:
-                job.note(f"same population? {population_line(blending.summary)}")
-            return blended_estimates(
-                blending, reports.anomalies, origin, outputs.detected_only, outputs.rows
-            )
-        return strings_estimates(
-            decoding, reports.anomalies, origin, outputs.detected_only, outputs.rows
-        )
+            blending = blend(decoding, evidence.release)
+            return blended_estimates(blending, anomalies, provenance, detected_only, rows)
+        return strings_estimates(decoding, anomalies, provenance, detected_only, rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two filters without a common bit: both play the same part."""
         return (filter_ratios(params, reports),)
 
 
-def _decode_screened(job: Job) -> Result:
-    """Estimate how often the detected strings of a list occur that isn't in memory."""
-    outputs = job.outputs
-    reason = ASKED_FOR if outputs.method == Method.REGRESSION else SCREENED
-    if outputs.by:
-        from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
-            days_with_enough,
-            follow,
+def _decode(
+    evidence: Evidence, counts: CohortCounts, observer: Observer
+) -> tuple[Decoding, Candidates]:
+    """Decode counts, and whole reports if they were kept; also return the candidates."""
+    listed, params = evidence.candidates.hashed, evidence.metric.params
+    if listed is None or evidence.choice is None:
+        return _screen(evidence, counts, observer)
+    counted = decode(
+        counts, params, listed, alpha=evidence.options.alpha, correction=evidence.correction
+    )
+    with observer.maximising() as passed:
+        return evidence.choice.complete(counted, evidence.reports.whole, listed, passed), listed
+
+
+def _screen(
+    evidence: Evidence, counts: CohortCounts, observer: Observer
+) -> tuple[Decoding, Candidates]:
+    """Find the detected strings of a list that isn't in memory."""
+    from hubbub.decoder.screening.decoding import screen  # noqa: PLC0415 - seldom
+
+    options = evidence.options
+    found = screen(
+        counts,
+        evidence.metric.params,
+        str(evidence.candidates.streamed),
+        evidence.engine,
+        alpha=options.alpha,
+        correction=evidence.correction,
+    )
+    for note in repeats_note(found.repeats):
+        observer.note(note)
+    reason = ASKED_FOR if options.method == Method.REGRESSION else SCREENED
+    summary = replace(found.decoding.summary, method_reason=reason)
+    return replace(found.decoding, summary=summary), found.candidates
+
+
+def _estimate_days(evidence: Evidence, observer: Observer) -> Estimates:
+    """Follow the strings that are detected in all days together."""
+    from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
+        days_with_enough,
+        follow,
+    )
+    from hubbub.inference.trends.whole_reports import decode_whole_days  # noqa: PLC0415
+    from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
+
+    reports, least = evidence.reports, evidence.options.min_reports
+    enough = days_with_enough(reports.by_day, least)
+    pooled, listed = _decode(evidence, reduce(add, enough.values()), observer)
+    trends, used = None, "least squares"
+    if pooled.summary.method == LIKELIHOOD:
+        trends = decode_whole_days(
+            reports.by_day, reports.whole_by_day, pooled, listed, min_reports=least
         )
-        from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
-
-        daily, reports = job.reports_by_day()
-        enough = days_with_enough(daily.by_day, outputs.min_reports)
-        found = job.screened(reduce(add, enough.values()))
-        pooled = _because(found.decoding, reason)
-        trends = follow(daily.by_day, pooled, found.candidates, min_reports=outputs.min_reports)
-        origin = job.provenance(reports, method="least squares, day by day")
-        findings = string_findings(pooled, reports.anomalies)
-        return trends_estimates(
-            trends, reports.anomalies, origin, findings=findings, limit=outputs.rows
-        )
-    reports = job.reports()
-    decoding = _because(job.screened(reports.counts).decoding, reason)
-    origin = job.provenance(reports, method=decoding.summary.method)
-    return strings_estimates(decoding, reports.anomalies, origin, True, outputs.rows)
-
-
-def _because(decoding: Decoding, reason: str) -> Decoding:
-    return replace(decoding, summary=replace(decoding.summary, method_reason=reason))
+    if trends is None:
+        trends = follow(reports.by_day, pooled, listed, min_reports=least)
+    else:
+        used = "likelihood"
+    return trends_estimates(
+        trends,
+        reports.anomalies,
+        evidence.made_by(f"{used}, day by day"),
+        findings=string_findings(pooled, reports.anomalies),
+        limit=evidence.options.rows,
+    )

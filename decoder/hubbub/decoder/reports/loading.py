@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -168,20 +169,29 @@ def _check_shape(kept: KeptCounts, params: RapporParams) -> None:
         )
 
 
-class ReportInput(NamedTuple):
-    """Reports, counted.
+@dataclass(frozen=True, slots=True)
+class CountedReports:
+    """Reports, counted: together, or day by day as well.
 
     Attributes
     ----------
+    counts : CohortCounts
+        Of all of them together.
     anomalies : AnomalyReport, optional
         None if nobody looked, or there were only counts to look at.
     whole : RawReports, optional
         The whole reports, if they were kept.
+    by_day : mapping of datetime.date to CohortCounts
+        Counts of each day with reports, in ascending order; empty if days weren't counted apart.
+    whole_by_day : mapping of datetime.date to RawReports
+        The whole reports of each day with enough of them; empty if they weren't kept.
     """
 
     counts: CohortCounts
     anomalies: AnomalyReport | None = None
     whole: RawReports | None = None
+    by_day: Mapping[dt.date, CohortCounts] = field(default_factory=dict)
+    whole_by_day: Mapping[dt.date, RawReports] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -227,7 +237,7 @@ async def load_reports(
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> ReportInput:
+) -> CountedReports:
     """Count a metric's stored reports of the days `since` to `until`, both included.
 
     Parameters
@@ -294,7 +304,7 @@ async def load_reports(
         versions = await store.versions(metric.name)
     if not counts.total:
         raise _no_reports(metric, since, until, versions)
-    return ReportInput(counts, detector.result() if detector else None, whole)
+    return CountedReports(counts, detector.result() if detector else None, whole)
 
 
 @contextmanager
@@ -365,24 +375,6 @@ def _count_export(
             yield day, kept.counts
 
 
-class DailyReports(NamedTuple):
-    """Reports of several days, counted.
-
-    Attributes
-    ----------
-    by_day : dict
-        Counts of each day with reports, in ascending order.
-    whole_by_day : dict
-        The whole reports of each day with enough of them; empty if they weren't kept.
-    whole : RawReports, optional
-        Those of all these days together.
-    """
-
-    by_day: dict[dt.date, CohortCounts]
-    whole_by_day: dict[dt.date, RawReports]
-    whole: RawReports | None
-
-
 async def load_days(
     store_url: str,
     metric: Metric,
@@ -394,7 +386,7 @@ async def load_days(
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> DailyReports:
+) -> CountedReports:
     """Count each day by itself; days without reports are left out.
 
     Other parameters and errors are those of `load_reports`.
@@ -437,7 +429,7 @@ async def load_days(
                 )
                 if not daily.by_day:
                     raise _no_reports(metric, since, until, versions)
-                return daily
+                return replace(daily, anomalies=detector.result() if detector else None)
         for day in days:
             spools: list[ReportSpool] = []
             if together and await store.count(key, day, day) >= min_reports:
@@ -465,7 +457,8 @@ async def load_days(
     if not by_day:
         raise _no_reports(metric, since, until, versions)
     whole = together.finish() if together and whole_by_day else None
-    return DailyReports(by_day, whole_by_day, whole)
+    anomalies = detector.result() if detector else None
+    return CountedReports(_sum(by_day), anomalies, whole, by_day, whole_by_day)
 
 
 def _days_of_export(
@@ -475,18 +468,24 @@ def _days_of_export(
     detector: AnomalyDetector | None,
     progress: Callable[[int], None],
     keep_from: int | None,
-) -> DailyReports:
+) -> CountedReports:
     """Count days on an engine, which also keeps those with at least so many reports, if asked."""
     found: dict[dt.date, CohortCounts] = {}
     for day, more in _count_export(files, params, engine, detector, progress):
         found[day] = found[day] + more if day in found else more
     by_day = {day: found[day] for day in sorted(found) if found[day].total}
+    counts = _sum(by_day) if by_day else empty_counts(params)
     if keep_from is None or engine is None:
-        return DailyReports(by_day, {}, None)
-    enough = {day: counts for day, counts in by_day.items() if counts.total >= keep_from}
+        return CountedReports(counts, by_day=by_day)
+    enough = {day: own for day, own in by_day.items() if own.total >= keep_from}
     keep = partial(_keep_days, engine, files.tasks, params)
-    whole_by_day = {day: keep({day: counts}) for day, counts in enough.items()}
-    return DailyReports(by_day, whole_by_day, keep(enough) if enough else None)
+    whole_by_day = {day: keep({day: own}) for day, own in enough.items()}
+    whole = keep(enough) if enough else None
+    return CountedReports(counts, None, whole, by_day, whole_by_day)
+
+
+def _sum(by_day: Mapping[dt.date, CohortCounts]) -> CohortCounts:
+    return reduce(add, by_day.values())
 
 
 def _keep_days(
@@ -497,7 +496,7 @@ def _keep_days(
 ) -> RawReports:
     """Let an engine keep the reports of some of the days, counted already."""
     chosen = [task for task in tasks if task.day in by_day]
-    return distribute(engine, chosen, params, reduce(add, by_day.values()))
+    return distribute(engine, chosen, params, _sum(by_day))
 
 
 def _no_reports(
@@ -518,7 +517,7 @@ def load_file(
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> ReportInput:
+) -> CountedReports:
     """Count the reports of one Parquet file, whoever wrote it.
 
     Parameters
@@ -567,27 +566,11 @@ def load_file(
                 counting.add(records.data)
             counts = counting.result()
         whole = spool.finish()
-    return ReportInput(counts, detector.result() if detector else None, whole)
+    return CountedReports(counts, detector.result() if detector else None, whole)
 
 
 def _progressed(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:
     progress(before + done, total)
-
-
-def require_reports(
-    metric: Metric,
-    found: int,
-    needed: int,
-    since: dt.date | None = None,
-    until: dt.date | None = None,
-) -> None:
-    """Refuse a metric's version with fewer than the needed reports in the decoded days.
-
-    Raises UndecodableError as `require_enough`.
-    """
-    days = f"from {since or 'the start'} to {until or 'now'}"
-    source = f"{metric.name} version {metric.version} {days}"
-    require_enough(source, found, needed, "decode more days, or ")
 
 
 def require_enough(source: str, found: int, needed: int, otherwise: str = "") -> None:

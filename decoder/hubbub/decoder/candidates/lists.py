@@ -1,0 +1,268 @@
+"""Which strings to look for: files, maps or strings themselves -> lists in the form a type needs.
+
+A list is read once. What must be said of it, such as repeats that were left out, is returned with
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hubbub.decoder.candidates.cache import read_candidates
+from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files
+from hubbub.decoder.options import CandidateInput, DecodeOptions, check_candidates
+from hubbub.inference.candidates import Candidates, hashed
+from hubbub.inference.errors import CandidateError
+from hubbub.protocol.errors import Option, OptionError
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.rappor.map_files import is_uneven, read_map
+from hubbub.reporting.provenance import Source, file_source, files_source, strings_source
+from hubbub.storage.files.locations import resolve
+
+_ALONE = RapporParams(8, 1, 1, 0.0, 0.25, 0.75)
+"""Any parameters: where positions depend on a step or on other fields, these aren't used."""
+_UNEVEN = (
+    "some bits occur in the map far more often than others; p-values take them to be equally "
+    "likely, and are too small where their hash doesn't make them so"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLists:
+    """The strings to look for, in the one form that the metric's type takes.
+
+    Attributes
+    ----------
+    hashed : Candidates, optional
+        Strings with their positions.
+    by_field : mapping of str to tuple of str
+        Strings of each field, in their normal form; those of a metric without fields under "".
+    streamed : str, optional
+        The address of a list that is screened in parts instead of being read into memory.
+    notes : tuple of str
+        What a reader must know about them.
+    """
+
+    hashed: Candidates | None = None
+    by_field: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    streamed: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def strings(self) -> Sequence[str]:
+        """All strings that were read, in order."""
+        if self.hashed is not None:
+            return self.hashed.strings
+        return [string for listed in self.by_field.values() for string in listed]
+
+
+def list_candidates(
+    candidates: CandidateInput | None,
+    map_file: str | None,
+    params: RapporParams,
+    cache: Path | None = None,
+    source: str = "the parameters",
+) -> tuple[Candidates, tuple[str, ...]]:
+    """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
+
+    Parameters
+    ----------
+    candidates : str or tuple of str, optional
+        A file, or the strings themselves, each once.
+    map_file : str, optional
+        Instead of candidates, a file of strings and their bits.
+    params : RapporParams
+        With which strings are hashed.
+    cache : Path, optional
+        Directory in which hashed lists are kept.
+    source : str
+        The file that the parameters are from.
+
+    Raises
+    ------
+    CandidateError, InputError
+        If it can't be read, or holds something else.
+    """
+    if map_file is not None:
+        found = read_map(map_file, params, source)
+        notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
+        return found.candidates, (*repeats_note(found.repeats), *notes)
+    if isinstance(candidates, tuple):
+        if not candidates:
+            raise CandidateError("candidates: must be at least one string")
+        return hashed(candidates, params), ()
+    listed = read_candidates(candidates or "-", cache)
+    return listed.hashed(params), (*listed.notes, *repeats_note(listed.repeats))
+
+
+def repeats_note(left_out: int) -> tuple[str, ...]:
+    """Return what is said of repeated strings, if any were left out.
+
+    Parameters
+    ----------
+    left_out : int
+        How many.
+    """
+    return (f"{left_out:,} repeated candidates left out",) if left_out else ()
+
+
+def hashed_lists(options: DecodeOptions, metric: Metric) -> CandidateLists:
+    """Read the list, or the map, with the metric's positions.
+
+    Parameters
+    ----------
+    options : DecodeOptions
+        Name the list.
+    metric : Metric
+        Whose parameters hash it.
+
+    Raises
+    ------
+    OptionError
+        If there is no list, more than one, or one for each field.
+    CandidateError, InputError
+        If it can't be read.
+    """
+    check_candidates(options)
+    chosen, source = options.candidates, options.source
+    cache = Path(chosen.candidate_cache) if chosen.candidate_cache else None
+    if cache and isinstance(chosen.candidates, str) and is_in_parts(chosen.candidates):
+        raise OptionError(
+            Option("candidate_cache"), " belongs to one file; ",
+            Option("candidates", chosen.candidates), " is several.",
+        )  # fmt: skip
+    map_file = None if isinstance(chosen.map, Mapping) else chosen.map
+    listed, notes = list_candidates(
+        _without_fields(chosen.candidates, metric),
+        map_file,
+        metric.params,
+        cache,
+        source.params or source.metrics or "",
+    )
+    return CandidateLists(hashed=listed, notes=notes)
+
+
+def plain_list(options: DecodeOptions, metric: Metric) -> CandidateLists:
+    """Read the list, if there is one, without positions (raises as `hashed_lists`).
+
+    Parameters
+    ----------
+    options : DecodeOptions
+        May name a list.
+    metric : Metric
+        It has no fields.
+    """
+    listed = _without_fields(options.candidates.candidates, metric)
+    if listed is None:
+        return CandidateLists()
+    candidates, notes = list_candidates(listed, None, _ALONE)
+    return CandidateLists(by_field={"": tuple(candidates.strings)}, notes=notes)
+
+
+def field_lists(options: DecodeOptions, metric: Metric, fields: Sequence[str]) -> CandidateLists:
+    """Read the lists of some fields, at least one, without positions.
+
+    Parameters
+    ----------
+    options : DecodeOptions
+        Name the lists.
+    metric : Metric
+        It has these fields.
+    fields : sequence of str
+        Names of the fields that need a list.
+
+    Raises
+    ------
+    OptionError
+        If a field has no list, or a list no field.
+    CandidateError
+        If one can't be read.
+    """
+    given = options.candidates.candidates
+    if given is not None and not isinstance(given, Mapping) and len(fields) == 1:
+        given = {fields[0]: given}
+    if not isinstance(given, Mapping) or given.keys() != set(fields):
+        needed = [part for name in fields for part in (" ", Option("candidates", f"{name}=FILE"))]
+        raise OptionError(f"metrics.{metric.name}: needs", *needed, ", and no other lists.")
+    by_field: dict[str, tuple[str, ...]] = {}
+    notes: list[str] = []
+    for name in fields:
+        candidates, own = list_candidates(given[name], None, _ALONE)
+        by_field[name] = tuple(candidates.strings)
+        notes += own
+    return CandidateLists(by_field=by_field, notes=tuple(notes))
+
+
+def streamed_list(options: DecodeOptions) -> CandidateLists | None:
+    """Return a list that is screened, in parts, instead of being read into memory; or None.
+
+    It depends on what is asked for alone, not on the engine or how long the list is.
+
+    Parameters
+    ----------
+    options : DecodeOptions
+        Name the list, and what is asked for.
+
+    Raises
+    ------
+    CandidateError, OptionError
+        If there is no list, or more than one.
+    """
+    check_candidates(options)
+    chosen, how = options.candidates, options.estimate
+    listed = chosen.candidates
+    if not isinstance(listed, str) or listed == STDIN or how.method == "likelihood":
+        return None
+    if not how.detected_only or chosen.candidate_cache or chosen.blend is not None:
+        return None
+    if is_in_parts(listed) or (how.method == "regression" and _is_file(listed)):
+        return CandidateLists(streamed=listed)
+    return None
+
+
+def candidate_sources(options: DecodeOptions, lists: CandidateLists) -> list[Source]:
+    """Return the lists as a result's sources.
+
+    They are named by the digest of their strings if they came through a pipe, which is read only
+    once, or were no file at all.
+
+    Parameters
+    ----------
+    options : DecodeOptions
+        Name the lists.
+    lists : CandidateLists
+        What was read.
+    """
+    given = options.candidates.candidates
+    if isinstance(given, Mapping):
+        return [
+            _source(f"candidates of {name}", listed, lists.strings)
+            for name, listed in given.items()
+        ]
+    return [] if given is None else [_source("candidates", given, lists.strings)]
+
+
+def _source(role: str, listed: CandidateInput, strings: Sequence[str]) -> Source:
+    if isinstance(listed, tuple):
+        return strings_source(role, strings, "a list")
+    if is_in_parts(listed):
+        return files_source(role, resolve(listed).name, list_files(listed))
+    return file_source(role, listed) if _is_file(listed) else strings_source(role, strings)
+
+
+def _is_file(address: str) -> bool:
+    return address != STDIN and resolve(address).size() is not None
+
+
+def _without_fields(
+    given: CandidateInput | Mapping[str, CandidateInput] | None, metric: Metric
+) -> CandidateInput | None:
+    if isinstance(given, Mapping):
+        raise OptionError(
+            Option("candidates", "FIELD=FILE"), ": must be ", Option("candidates", "FILE"),
+            f"; metrics.{metric.name} has no fields.",
+        )  # fmt: skip
+    return given

@@ -1,0 +1,336 @@
+"""Options -> estimates: what `hubbub-decoder decode` and notebooks call.
+
+Four steps: read the candidates, open the source and count it, let the metric's type estimate.
+Candidates are read before reports, so that the mistakes that are quickly found come first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hubbub.decoder.candidates.lists import CandidateLists, candidate_sources
+from hubbub.decoder.engines import open_engine
+from hubbub.decoder.options import (
+    MIN_REPORTS,
+    MIN_REPORTS_VARIABLE,
+    CandidateInput,
+    CandidateOptions,
+    DecodeOptions,
+    EngineOptions,
+    EstimateOptions,
+    SourceOptions,
+    check_options,
+)
+from hubbub.decoder.reports.loading import CountedReports
+from hubbub.decoder.reports.sources import count, open_source
+from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, decoder_of
+from hubbub.inference.blending.release import CentralRelease
+from hubbub.inference.errors import InputError
+from hubbub.inference.likelihood.choice import Method
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.errors import Option, OptionError, ParameterError
+from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
+from hubbub.rappor.csv_files import read_params
+from hubbub.reporting.estimates import Estimates, Level
+from hubbub.reporting.provenance import (
+    Provenance,
+    canonical,
+    counts_source,
+    digest,
+    file_source,
+)
+
+_Listed = str | PathLike[str] | Iterable[str]
+
+
+def decode_metric(
+    metric: str | None = None,
+    *,
+    metrics: str | PathLike[str] | None = None,
+    store: str | None = None,
+    reports: str | PathLike[str] | None = None,
+    counts: str | PathLike[str] | None = None,
+    params: str | PathLike[str] | None = None,
+    candidates: _Listed | Mapping[str, _Listed] | None = None,
+    map: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,  # noqa: A002
+    schema: str | PathLike[str] | None = None,
+    since: dt.date | str | None = None,
+    until: dt.date | str | None = None,
+    by: str | None = None,
+    method: str = "auto",
+    alpha: float = 0.05,
+    correction: str = "bh",
+    detected_only: bool = False,
+    rows: int = 40,
+    min_reports: int | None = None,
+    candidate_cache: str | PathLike[str] | None = None,
+    extend: str = "",
+    blend: str | PathLike[str] | None = None,
+    engine: str = "local",
+    master: str | None = None,
+) -> Estimates:
+    """Decode reports: the estimates that `hubbub-decoder decode` writes, as an object.
+
+    Arguments are the command's options (`hubbub-decoder decode --help`).
+
+    Parameters
+    ----------
+    metric, metrics : str, path
+        The metric's name, and the registry's file.
+    store : str
+        The collector's database, or "parquet:DIR" for an export.
+    reports, counts, params : path
+        A Parquet file of reports; google/rappor's counts.csv and params.csv.
+    candidates : path, or iterable of str, or mapping
+        Strings to look for; a lone string is a file's name, a folder's or a pattern of names. Of a
+        joint metric those of each field of strings, by its name.
+    map : path, or mapping
+        Instead of candidates, google/rappor's map.csv; with `schema` that of each variable of
+        strings, by its name.
+    schema : path
+        google/rappor's rappor-vars.csv, for `reports` of several variables side by side.
+    since, until : datetime.date or str
+        UTC days, both included, such as "2026-11-01".
+    by : "day", optional
+    method : "auto", "likelihood" or "regression"
+    alpha : float
+        Error rate of what is called detected, in (0, 1).
+    correction : "bh" or "bonferroni"
+    detected_only : bool
+        Whether rows of what isn't detected are left out. With method "regression", or candidates
+        in several files, the list then needn't fit in memory.
+    rows : int
+        Most rows that are shown; tables and files hold them all.
+    min_reports : int, optional
+        Refuse to decode fewer reports than this; with `by`, on any day. By default
+        HUBBUB_MIN_REPORTS of the environment, or 1,000.
+    candidate_cache : path
+        Directory to keep hashed candidates of a file in.
+    extend : str
+        Of a metric of type open-string, look only for strings that begin so.
+    blend : path
+        Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
+    engine : "local", "dask" or "spark"
+        Where files of reports are counted, and kept if they are needed whole and many, and lists
+        that are screened are tested.
+    master : str, optional
+        The address of a Dask scheduler, or Spark's master; by default workers of this machine.
+
+    Returns
+    -------
+    Estimates
+        A table for pandas, polars and Arrow (the Arrow PyCapsule interface); Jupyter shows it, and
+        `plot()` draws it.
+
+    Raises
+    ------
+    OptionError
+        If arguments leave something open, contradict each other or don't suit the metric's type.
+    HubbubError, OSError
+        If something can't be read, or isn't what it should be.
+    ValueError
+        If an argument has none of the values that it may have.
+    """
+    if not 0 < alpha < 1:
+        raise OptionError(Option("alpha", alpha), ": must be between 0 and 1")
+    for name, value, allowed in (
+        ("by", by, (None, "day")),
+        ("method", method, tuple(each.value for each in Method)),
+        ("correction", correction, tuple(each.value for each in Correction)),
+    ):
+        if value not in allowed:
+            choices = ", ".join(repr(each) for each in allowed)
+            raise OptionError(Option(name, repr(value)), f": must be one of {choices}")
+    listed: CandidateInput | dict[str, CandidateInput] | None
+    if isinstance(candidates, Mapping):
+        listed = {field: _listed(strings) for field, strings in candidates.items()}
+    else:
+        listed = None if candidates is None else _listed(candidates)
+    if min_reports is None:
+        min_reports = int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
+    options = DecodeOptions(
+        SourceOptions(
+            metric=metric,
+            metrics=_path(metrics),
+            store=store,
+            reports=_path(reports),
+            counts=_path(counts),
+            params=_path(params),
+            schema=_path(schema),
+            since=_day(since),
+            until=_day(until),
+        ),
+        CandidateOptions(
+            candidates=listed,
+            map=(
+                {variable: os.fspath(path) for variable, path in map.items()}
+                if isinstance(map, Mapping)
+                else _path(map)
+            ),
+            candidate_cache=_path(candidate_cache),
+            blend=_path(blend),
+        ),
+        EstimateOptions(alpha, correction, method, by, extend, detected_only, rows, min_reports),
+        EngineOptions(engine, master),
+    )
+    check_options(options)
+    # Last digits depend on how many threads linear algebra takes; estimates must not.
+    with threadpool_limits(1):
+        return decode(options)
+
+
+def _listed(strings: _Listed) -> CandidateInput:
+    if isinstance(strings, str | PathLike):
+        return os.fspath(strings)
+    return tuple(dict.fromkeys(strings))
+
+
+def _path(path: str | PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _day(day: dt.date | str | None) -> dt.date | None:
+    if isinstance(day, str):
+        return dt.date.fromisoformat(day)
+    return day.date() if isinstance(day, dt.datetime) else day
+
+
+def decode(
+    options: DecodeOptions, observer: Observer | None = None, *, provenance: bool = True
+) -> Estimates:
+    """Decode what options name, which were checked; otherwise as `decode_metric`.
+
+    Parameters
+    ----------
+    options : DecodeOptions
+        What is asked for.
+    observer : Observer, optional
+        Sees notes, and how far the work is.
+    provenance : bool
+        Whether the estimates say where they come from, for which files are read once more.
+    """
+    observer = observer or Observer()
+    if options.source.schema is not None:
+        from hubbub.decoder.association import decode_variables  # noqa: PLC0415 - seldom
+
+        return decode_variables(options, observer, provenance=provenance)
+    metric = _metric(options.source)
+    decoder = decoder_of(metric)
+    _check_type(decoder, metric, options)
+    with open_engine(options.engine.engine, options.engine.master) as engine:
+        lists = decoder.read_candidates(metric, options)
+        for note in lists.notes:
+            observer.note(note)
+        release = _release(options)
+        choice = decoder.choice(metric, lists, options.estimate)
+        with observer.counting() as update:
+            reports = count(
+                open_source(options.source),
+                metric,
+                engine,
+                by_day=options.estimate.by is not None,
+                min_reports=options.estimate.min_reports,
+                spool_for=choice.spool_for if choice else lambda _total, _counted: None,
+                progress=update,
+            )
+        origin = _provenance(options, metric, lists, reports) if provenance else None
+        evidence = Evidence(
+            metric, reports, lists, options.estimate, engine, choice, release, origin
+        )
+        estimates = decoder.estimate(evidence, observer)
+    for finding in estimates.findings:
+        if finding.level is Level.WARNING:
+            observer.note(f"{finding.label} {finding.text}")
+    return estimates
+
+
+def _check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: DecodeOptions) -> None:
+    """Raise OptionError for options that make no sense for the metric's type."""
+    decoder.check(metric, options)
+    what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+    if options.estimate.extend and not decoder.finds_strings:
+        raise OptionError(
+            Option("extend"),
+            f": must be left out; {what} isn't searched prefix by prefix, as an open-string is.",
+        )
+    if options.candidates.blend is not None and not decoder.blends:
+        raise OptionError(
+            Option("blend"), f": must be left out; {what} can't be blended with a release, as a "
+            "string with ", Option("candidates"), " can.",
+        )  # fmt: skip
+
+
+def _release(options: DecodeOptions) -> CentralRelease | None:
+    """Read the release of an opted-in group, if there is one."""
+    if options.candidates.blend is None:
+        return None
+    from hubbub.decoder.central import read_release  # noqa: PLC0415 - seldom
+
+    return read_release(Path(options.candidates.blend))
+
+
+def _metric(source: SourceOptions) -> Metric:
+    """Return what is decoded; a params.csv stands for a metric of strings in no registry."""
+    if source.metric is not None:
+        return Registry.load(source.metrics or "")[source.metric]
+    path = source.params or ""
+    params: RapporParams = read_params(path)
+    if source.counts is None:
+        try:
+            params = RapporParams(*params)
+        except ParameterError as error:
+            raise InputError(f"{path}: {error}; only --counts may have other parameters") from error
+    return Metric(
+        application="",
+        name=path,
+        version=1,
+        type=StringType(),
+        params=params,
+        description="",
+        owner="",
+        expires=dt.date.max,
+    )
+
+
+def _provenance(
+    options: DecodeOptions, metric: Metric, lists: CandidateLists, reports: CountedReports
+) -> Provenance:
+    """Return where estimates come from, except for the method that will make them."""
+    source, chosen, how = options.source, options.candidates, options.estimate
+    files = (
+        ("params", source.params),
+        ("map", None if isinstance(chosen.map, Mapping) else chosen.map),
+        ("release", chosen.blend),
+        ("counts file", source.counts),
+        ("reports", source.reports),
+    )
+    sources = candidate_sources(options, lists)
+    sources += [file_source(role, path) for role, path in files if path is not None]
+    days = "not known"
+    if source.metric is not None and source.reports is None:
+        days = f"{source.since or 'the first'} to {source.until or 'the last'}"
+    parameters = metric.params._asdict()
+    return Provenance(
+        metric=Path(metric.name).name,
+        metric_version=metric.version if source.metric else None,
+        parameters=parameters,
+        parameters_sha256=digest(canonical(parameters)),
+        settings={
+            "alpha": f"{how.alpha:g}",
+            "correction": how.correction,
+            "method": "",
+            "min_reports": f"{how.min_reports}",
+        },
+        days=days,
+        sources=(*sources, counts_source("counts", reports.counts)),
+    )

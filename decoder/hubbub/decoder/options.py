@@ -1,0 +1,364 @@
+"""Where reports and candidates are, how they are decoded, and which options belong together.
+
+Reports come in four ways: METRIC in a store, a file of reports, a file of counts, or a file of
+reports of several variables, which a schema names. Every combination that would leave something
+out, or silently ignore what was asked for, is an `OptionError`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hubbub.decoder.engines import LOCAL
+from hubbub.protocol.errors import Missing, Option, OptionError
+
+STORE = "sqlite:///hubbub.db"
+"""Where reports are if no option names a place: what a collector makes by default."""
+MIN_REPORTS = 1_000
+"""Fewest reports that are decoded unless the operator decides otherwise (docs/poisoning.md).
+
+Each report is private by itself, whoever decodes it; this is a second safeguard: against results
+about so few people that they are about somebody, and against taking noise for news.
+"""
+MIN_REPORTS_VARIABLE = "HUBBUB_MIN_REPORTS"
+"""In the environment, how the operator decides otherwise."""
+
+CandidateInput = str | tuple[str, ...]
+"""A file of strings, or the strings themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What is decoded, and where its reports are; None where nothing is named.
+
+    Attributes
+    ----------
+    metric, metrics : str, optional
+        The metric's name, and the registry's file.
+    store, reports, counts : str, optional
+        Where reports are, or their counts.
+    params : str, optional
+        A file of parameters, in place of a metric.
+    schema : str, optional
+        A file of the variables that the file of reports has, in place of the registry.
+    since, until : datetime.date, optional
+        UTC days, both included.
+    """
+
+    metric: str | None = None
+    metrics: str | None = None
+    store: str | None = None
+    reports: str | None = None
+    counts: str | None = None
+    params: str | None = None
+    schema: str | None = None
+    since: dt.date | None = None
+    until: dt.date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateOptions:
+    """Which strings to look for; None where nothing is named.
+
+    Attributes
+    ----------
+    candidates : str or tuple of str or mapping, optional
+        A file, or the strings themselves; or those of each field.
+    map : str or mapping, optional
+        A file of strings and their bits, in place of candidates; or those of each variable.
+    candidate_cache : str, optional
+        A folder in which hashed candidates of a file are kept.
+    blend : str, optional
+        A release of an opted-in group's counts.
+    """
+
+    candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
+    map: str | Mapping[str, str] | None = None
+    candidate_cache: str | None = None
+    blend: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateOptions:
+    """How estimates are made, and which rows they have.
+
+    Attributes
+    ----------
+    alpha : float
+        Error rate of what is called detected.
+    correction : str
+        A value of `hubbub.inference.testing.multiple_testing.Correction`.
+    method : str
+        A value of `hubbub.inference.likelihood.choice.Method`.
+    by : str, optional
+        "day" for estimates of each day.
+    extend : str
+        Of open strings, look only for those that begin so.
+    detected_only : bool
+        Whether rows of what isn't detected are left out.
+    rows : int
+        Most rows that a terminal shows.
+    min_reports : int
+        Fewer reports aren't decoded.
+    """
+
+    alpha: float = 0.05
+    correction: str = "bh"
+    method: str = "auto"
+    by: str | None = None
+    extend: str = ""
+    detected_only: bool = False
+    rows: int = 40
+    min_reports: int = MIN_REPORTS
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Where work is done.
+
+    Attributes
+    ----------
+    engine : str
+        One of `hubbub.decoder.engines.ENGINES`.
+    master : str, optional
+        Where the engine's scheduler is; None: on this machine.
+    """
+
+    engine: str = LOCAL
+    master: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """All that one decoding is asked for."""
+
+    source: SourceOptions = field(default_factory=SourceOptions)
+    candidates: CandidateOptions = field(default_factory=CandidateOptions)
+    estimate: EstimateOptions = field(default_factory=EstimateOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> DecodeOptions:
+        """Return options that are mixed in one mapping, by their names.
+
+        Parameters
+        ----------
+        options : mapping of str to object
+            Names that no group has are left out.
+        """
+        groups = (SourceOptions, CandidateOptions, EstimateOptions, EngineOptions)
+        chosen = (
+            {name: options[name] for name in group.__dataclass_fields__ if name in options}
+            for group in groups
+        )
+        return cls(*(group(**own) for group, own in zip(groups, chosen, strict=True)))
+
+    def given(self, *names: str) -> list[Option]:
+        """Return those of some options of source and candidates that were given.
+
+        Parameters
+        ----------
+        *names : str
+            Fields of `SourceOptions` or `CandidateOptions`.
+        """
+        places = {
+            name: group for group in (self.source, self.candidates) for name in group.__slots__
+        }
+        return [Option(name) for name in names if getattr(places[name], name) is not None]
+
+
+def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
+    """Return the file that an option names, or the files of several fields: FIELD=FILE, repeated.
+
+    Of several files the last one counts, as of other options.
+
+    Parameters
+    ----------
+    option : str
+        Its name, for messages.
+    texts : sequence of str
+        What was given.
+
+    Raises
+    ------
+    OptionError
+        If only some are FIELD=FILE, or not for different fields.
+    """
+    if not texts:
+        return None
+    if not any(map(_is_pair, texts)):
+        return texts[-1]
+    pairs = [text.partition("=") for text in texts]
+    for (field_name, equal, file), text in zip(pairs, texts, strict=True):
+        if not (field_name and equal and file):
+            raise OptionError(Option(option, text), ": must be FIELD=FILE, as the others are.")
+    found = {field_name: file for field_name, _, file in pairs}
+    if len(found) < len(texts):
+        raise OptionError(Option(option), ": must name a file for each field only once.")
+    return found
+
+
+def _is_pair(text: str) -> bool:
+    """Whether it is FIELD=FILE and no file or address with an equals sign in its name."""
+    field_name, equal, _ = text.partition("=")
+    return bool(equal) and "://" not in field_name and not Path(text).exists()
+
+
+def check_options(options: DecodeOptions) -> None:
+    """Raise OptionError if options leave open what is decoded and how, or contradict each other.
+
+    Which candidates a metric's type needs is left to the type (`check_candidates`).
+    """
+    check_source(options)
+    if options.source.metric is None:
+        check_candidates(options)
+    check_estimate(options)
+
+
+def check_estimate(options: DecodeOptions) -> None:
+    """Raise OptionError for estimates that can't be made of the source."""
+    source, how, engine = options.source, options.estimate, options.engine
+    if source.schema is not None:
+        if how.method == "regression":
+            why = "bits of several variables say nothing together once they are counted"
+            raise OptionError(
+                Option("method", how.method), " can't be had with ", Option("schema"), f": {why}."
+            )
+        if how.extend:
+            raise OptionError(
+                Option("extend"),
+                ": must be left out; ",
+                Option("schema"),
+                " says what reports hold.",
+            )
+    if how.by is not None:
+        if options.candidates.blend is not None:
+            raise OptionError(
+                Option("blend"),
+                ": must be left out with ",
+                Option("by"),
+                "; a release is of one time.",
+            )
+        for name in options.given("reports", "counts"):
+            raise OptionError(
+                Option("by", how.by), " needs days, which a store has; ", name, " hasn't"
+            )
+    if how.method == "likelihood" and source.counts is not None:
+        raise OptionError(
+            Option("method", how.method), " needs whole reports; ", Option("counts"),
+            " has only their sums.",
+        )  # fmt: skip
+    if engine.engine != LOCAL:
+        _check_engine(source, engine)
+    elif engine.master is not None:
+        raise OptionError(
+            Option("master", engine.master), " belongs to ", Option("engine", "dask or spark"), "."
+        )
+    cache = options.candidates.candidate_cache
+    if cache is not None and not isinstance(options.candidates.candidates, str):
+        raise OptionError(
+            Option("candidate_cache"), " belongs to ", Option("candidates", "FILE"),
+            "; nothing else is kept.",
+        )  # fmt: skip
+
+
+def _check_engine(source: SourceOptions, options: EngineOptions) -> None:
+    """Raise OptionError for what only this machine can decode."""
+    engine = Option("engine", options.engine)
+    store = source.store or STORE
+    if source.counts is not None:
+        raise OptionError(engine, " counts reports; ", Option("counts"), " has them counted.")
+    if source.schema is not None:
+        raise OptionError(
+            engine, " can't be had with ", Option("schema"), ", whose reports aren't Parquet."
+        )
+    if source.reports is None and not store.startswith("parquet:"):
+        raise OptionError(
+            engine, " reads files, and ", Option("store", f"{store.partition(':')[0]}:"),
+            " is a database; export it first (hubbub-collector export --to DIR), then decode ",
+            Option("store", "parquet:DIR"), ".",
+        )  # fmt: skip
+
+
+def check_source(options: DecodeOptions) -> None:
+    """Raise OptionError if options leave open what is decoded, or contradict each other."""
+    source = options.source
+    if source.schema is not None:
+        _check_schema(options)
+        return
+    if isinstance(options.candidates.map, Mapping):
+        raise OptionError(
+            Option("map", "VARIABLE=FILE"), " belongs to ", Option("schema"), "; otherwise it is ",
+            Option("map", "FILE"), ".",
+        )  # fmt: skip
+    _at_most_one(options, "metric", "params", why="each says how reports were made")
+    _at_most_one(options, "store", "reports", "counts", why="each says where reports are")
+    metric, counts, params = Option("metric"), Option("counts"), Option("params")
+    if source.metric is not None and source.counts is not None:
+        raise OptionError(
+            metric, " and ", counts, " exclude each other: counts come with ", params, "."
+        )
+    if source.metric is None and source.params is None:
+        if source.counts is None:
+            raise OptionError(Missing("metric", "params"), ".")
+        raise OptionError(Missing("params"), ": ", counts, " needs it.")
+    if source.metric is not None and source.metrics is None:
+        raise OptionError(Missing("metrics"), ": the registry that ", metric, " stands in.")
+    if source.params is not None:
+        if source.reports is None and source.counts is None:
+            raise OptionError(Missing("counts", "reports"), ": ", params, " needs one.")
+        if source.metrics is not None:
+            raise OptionError(
+                Option("metrics"), " belongs to ", metric, "; ", params, " takes its place."
+            )
+    if source.since and source.until and source.since > source.until:
+        raise OptionError(
+            Option("since", source.since), " is after ", Option("until", source.until), "."
+        )
+    for where in options.given("reports", "counts"):
+        for name in options.given("since", "until"):
+            raise OptionError(name, " chooses days in a store; ", where, " is decoded whole.")
+
+
+def _check_schema(options: DecodeOptions) -> None:
+    """Raise OptionError if options don't go with a schema, or one that it needs is missing."""
+    names = ("metrics", "store", "counts", "candidates", "since", "until", "blend")
+    for name in options.given(*names):
+        raise OptionError(
+            name, ": must be left out; ", Option("schema"), " comes with ", Option("reports"),
+            ", and ", Option("map", "VARIABLE=FILE"), ".",
+        )  # fmt: skip
+    if options.source.reports is None:
+        raise OptionError(Missing("reports"), ": ", Option("schema"), " needs it.")
+    files = options.candidates.map
+    if isinstance(files, str):
+        raise OptionError(
+            Option("map", files), ": must be VARIABLE=FILE with ", Option("schema"), "."
+        )
+
+
+def check_candidates(options: DecodeOptions) -> None:
+    """Raise OptionError if options leave open which strings to look for."""
+    chosen = options.candidates
+    if options.source.schema is not None:
+        return  # which variables need a map depends on it
+    _at_most_one(options, "candidates", "map", why="each says which strings to look for")
+    if options.source.counts is not None and chosen.map is None:
+        raise OptionError(
+            Missing("map"), ": ", Option("counts"), " needs it; their strings were hashed in "
+            "another way than ", Option("candidates"), " are.",
+        )  # fmt: skip
+    if chosen.candidates is None and chosen.map is None:
+        raise OptionError(Missing("candidates", "map"), ".")
+
+
+def _at_most_one(options: DecodeOptions, *names: str, why: str) -> None:
+    given = options.given(*names)
+    if len(given) > 1:
+        first, *others = given
+        parts = [part for each in others for part in (" and ", each)]
+        raise OptionError(first, *parts, f" exclude each other: {why}.")

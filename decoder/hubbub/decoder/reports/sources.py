@@ -1,0 +1,175 @@
+"""A source of reports: a store, a file of reports, a file of counts; each is counted in one way.
+
+`open_source` names it, `count` reads it. Invariant: a source that has fewer reports than are needed
+is refused, whoever asks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hubbub.decoder.engines import Engine
+from hubbub.decoder.options import STORE, SourceOptions
+from hubbub.decoder.reports.loading import (
+    CountedReports,
+    SpoolFor,
+    load_days,
+    load_file,
+    load_reports,
+    require_enough,
+)
+from hubbub.inference.anomalies import AnomalyDetector
+from hubbub.protocol.metrics import Metric
+from hubbub.rappor.csv_files import read_counts
+
+_Loaded = TypeVar("_Loaded")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReports:
+    """Reports of a collector's database, or of an export.
+
+    Attributes
+    ----------
+    url : str
+        The store's address.
+    since, until : datetime.date, optional
+        UTC days, both included.
+    """
+
+    url: str
+    since: dt.date | None = None
+    until: dt.date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """A Parquet file of reports."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountsFile:
+    """google/rappor's counts.csv: reports that were counted already."""
+
+    path: str
+
+
+Source = StoredReports | ReportFile | CountsFile
+
+
+def open_source(options: SourceOptions) -> Source:
+    """Return the source that options name; the default store if they name none.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        Checked: at most one place is named.
+    """
+    if options.counts is not None:
+        return CountsFile(options.counts)
+    if options.reports is not None:
+        return ReportFile(options.reports)
+    return StoredReports(options.store or STORE, options.since, options.until)
+
+
+def count(
+    source: Source,
+    metric: Metric,
+    engine: Engine,
+    *,
+    by_day: bool = False,
+    min_reports: int = 1,
+    spool_for: SpoolFor = lambda _total, _counted: None,
+    progress: Progress = lambda _done, _total: None,
+) -> CountedReports:
+    """Count a metric's reports, and look for what honest ones wouldn't show.
+
+    Parameters
+    ----------
+    source : Source
+        Where they are.
+    metric : Metric
+        Only reports of its version are read.
+    engine : Engine
+        Counts files, and keeps their reports whole if they are many.
+    by_day : bool
+        Whether each day of a store is counted by itself as well.
+    min_reports : int
+        Fewer reports are refused; with `by_day`, days with fewer aren't kept whole.
+    spool_for : callable
+        Returns what keeps whole reports, or None if they aren't needed (`SpoolFor`).
+    progress : callable
+        Called with the reports counted so far and the reports to count.
+
+    Raises
+    ------
+    UndecodableError
+        If there are too few reports, or they are of other parameters.
+    StoreError, ReportFileError, InputError, EngineError
+        If they can't be read.
+    """
+    if isinstance(source, CountsFile):
+        counts = read_counts(source.path, metric.params)
+        require_enough(source.path, counts.total, min_reports)
+        return CountedReports(counts)
+    detector = AnomalyDetector(metric)
+    if isinstance(source, ReportFile):
+        reports = load_file(
+            source.path,
+            metric,
+            engine=engine,
+            detector=detector,
+            spool_for=spool_for,
+            progress=progress,
+        )
+        require_enough(source.path, reports.counts.total, min_reports)
+        return reports
+    if by_day:
+        return _run(
+            load_days(
+                source.url,
+                metric,
+                source.since,
+                source.until,
+                min_reports=min_reports,
+                engine=engine,
+                detector=detector,
+                spool_for=spool_for,
+                progress=progress,
+            )
+        )
+    reports = _run(
+        load_reports(
+            source.url,
+            metric,
+            source.since,
+            source.until,
+            engine=engine,
+            detector=detector,
+            spool_for=spool_for,
+            progress=progress,
+        )
+    )
+    days = f"from {source.since or 'the start'} to {source.until or 'now'}"
+    named = f"{metric.name} version {metric.version} {days}"
+    require_enough(named, reports.counts.total, min_reports, "decode more days, or ")
+    return reports
+
+
+def _run(loading: Coroutine[None, None, _Loaded]) -> _Loaded:
+    """Await it to its end; in a thread of its own where a loop is running, as in Jupyter."""
+    import asyncio  # noqa: PLC0415 - files need no loop, and it takes long to import
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(loading)
+    with ThreadPoolExecutor(1, "load") as thread:
+        return thread.submit(asyncio.run, loading).result()
