@@ -27,14 +27,13 @@ from evaluation.calibration.trials import Case, collect, count_simulated
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.decoder.arrays import FloatArray
-from hubbub.simulations.experiments.scoring import Score
+from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import Collected
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,
 )
-from hubbub.simulations.suite.trials import score_decoding
 from significance import ALARM, frequency_z, z_limit
 
 ALPHA = 0.05

@@ -573,8 +573,8 @@ def suite(
     from hubbub.decoder.formats.files import refuse_place
     from hubbub.decoder.formats.terminal import stdout_console
     from hubbub.decoder.parallel import cores
-    from hubbub.simulations.suite.bounds import promises_kept, run_suite
-    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases
+    from hubbub.simulations.suite.bounds import promises_kept
+    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases, run_suite
     from hubbub.simulations.suite.result import (
         FORMATS,
         suite_sentence,

@@ -13,11 +13,15 @@ import numpy as np
 
 from hubbub.decoder.arrays import BoolArray, FloatArray, IntArray
 from hubbub.decoder.decoding import Decoding
+from hubbub.decoder.inference.intervals import Z_CONFIDENCE
 from hubbub.protocol.metric_types.base import normal_form
 
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Of the bands: one a decade of shares."""
 LEVELS = (0.5, 0.1, 0.05, 0.01, 0.001)
+"""At which p-values of absent candidates are counted: from the middle to the usual levels."""
+_ROUNDING = 1e-9
+"""Shares of a million reports and more that should add up to 1 do so to a billionth."""
 _COLUMNS = {
     "share": "proportion",
     "std_error": "prop_std_error",
@@ -155,6 +159,25 @@ def score(
         interval_coverage=_mean(covered[~np.isnan(share)]),
         interval_coverage_detected=_mean(covered[detected]),
     )
+
+
+def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
+    """Compare a decoding with the truth, both of shape (n,)."""
+    return score(
+        truth,
+        decoding.share,
+        decoding.low,
+        decoding.high,
+        decoding.detected,
+        decoding.constrained_share,
+    )
+
+
+def mass_covered(truth: float, estimate: float, std_error: float) -> bool | None:
+    """Return whether the 95% interval of a mass holds it; None if the decoder gives no error."""
+    if math.isnan(std_error):
+        return None
+    return abs(estimate - truth) <= Z_CONFIDENCE * std_error + _ROUNDING
 
 
 def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
