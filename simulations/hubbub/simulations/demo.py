@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,11 +21,10 @@ import numpy as np
 from hubbub.decoder.arrays import FloatArray, IntArray
 from hubbub.decoder.formats.data_files import write_json
 from hubbub.decoder.formats.files import atomic_write
-from hubbub.decoder.formats.picture import write_picture
 from hubbub.decoder.job import decode_metric
 from hubbub.decoder.open_strings.decoding import OpenDecoding
 from hubbub.decoder.open_strings.result import OpenStringsResult, tree_chart
-from hubbub.decoder.results.result import Block, Heading, Line, Result, Table, headings
+from hubbub.decoder.results.result import Block, Heading, Line, Table, headings
 from hubbub.decoder.results.strings import mass_interval
 from hubbub.decoder.results.text import visible
 from hubbub.decoder.results.wording import certainty
@@ -34,6 +33,7 @@ from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
+from hubbub.simulations.experiments.result import SimulationResult
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
 from hubbub.simulations.populations import census_first_names, census_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
@@ -129,7 +129,7 @@ class OpenNames:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoResult(Result):
+class DemoOutcome:
     """What was found, beside the truth.
 
     Attributes
@@ -137,8 +137,13 @@ class DemoResult(Result):
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Each candidate's share of the reports.
+    estimates : DecodedShares
+    score : Score
+    n_reports, seed : int
     seconds : float
         What it all took.
+    unlisted : OpenNames
+        Names that were found without the candidates.
     """
 
     candidates: tuple[str, ...]
@@ -149,20 +154,6 @@ class DemoResult(Result):
     seed: int
     seconds: float
     unlisted: OpenNames
-
-    def document(self) -> Mapping[str, object]:
-        """Return what result.json says."""
-        return {
-            "reports": self.n_reports,
-            "candidates": len(self.candidates),
-            **asdict(self.score),
-            "seed": self.seed,
-            "seconds": round(self.seconds, 1),
-            "open_found": len(self.unlisted.rows),
-            "open_false": self.unlisted.n_false,
-            "open_epsilon": self.unlisted.epsilon,
-            "open_seconds": round(self.unlisted.seconds, 1),
-        }
 
     def blocks(self) -> Iterator[Block]:
         """Yield the detected names, the largest first, and what they come to."""
@@ -198,16 +189,36 @@ class DemoResult(Result):
         yield from self.unlisted.blocks()
 
 
+def demo_result(outcome: DemoOutcome) -> SimulationResult:
+    """Show what was found, with pictures of the estimates and of the names nobody listed."""
+    unlisted = outcome.unlisted
+    facts = {
+        "reports": outcome.n_reports,
+        "candidates": len(outcome.candidates),
+        **asdict(outcome.score),
+        "seed": outcome.seed,
+        "seconds": round(outcome.seconds, 1),
+        "open_found": len(unlisted.rows),
+        "open_false": unlisted.n_false,
+        "open_epsilon": unlisted.epsilon,
+        "open_seconds": round(unlisted.seconds, 1),
+    }
+    title = f"{outcome.n_reports:,} noisy reports, {len(outcome.candidates):,} candidate names"
+    chart = estimates_chart(outcome.candidates, outcome.truth, outcome.estimates, title)
+    tree = tree_chart(unlisted.found)
+    pictures = {"estimates.png": (chart,), "tree.png": (tree,) if tree else ()}
+    return SimulationResult(facts, tuple(outcome.blocks()), None, pictures)
+
+
 def run_demo(
     folder: Path, n_reports: int, n_clients: int, seed: int, progress: Progress
-) -> DemoResult:
-    """Simulate, collect, decode, score and draw.
+) -> DemoOutcome:
+    """Simulate, collect, decode and score.
 
     Parameters
     ----------
     folder : Path
-        Gets metrics.toml, names.txt, hubbub.db, estimates.json, estimates.png, open.json, tree.png
-        and result.json.
+        Gets metrics.toml, names.txt, hubbub.db, estimates.json and open.json.
     n_reports : int
         People, each reporting once to each metric.
     n_clients : int
@@ -215,6 +226,8 @@ def run_demo(
     seed : int
         Of the population and the simulated clients; real clients use the system's randomness all
         the same.
+    progress : callable
+        Opens a progress bar.
 
     Raises
     ------
@@ -267,15 +280,7 @@ def run_demo(
     open_seconds += time.monotonic() - open_started
     unlisted = OpenNames(found, by_name, metric.epsilon_report, open_seconds)
     seconds = time.monotonic() - started
-    result = DemoResult(candidates, truth, estimates, figures, n_reports, seed, seconds, unlisted)
-    atomic_write(folder / "result.json", partial(write_json, result))
-    title = f"{n_reports:,} noisy reports, {len(candidates):,} candidate names"
-    chart = estimates_chart(candidates, truth, estimates, title)
-    write_picture(folder / "estimates.png", [chart])
-    tree = tree_chart(found)
-    if tree:
-        write_picture(folder / "tree.png", [tree])
-    return result
+    return DemoOutcome(candidates, truth, estimates, figures, n_reports, seed, seconds, unlisted)
 
 
 def _decode_unlisted(folder: Path) -> OpenDecoding:

@@ -104,16 +104,18 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         seed = secrets.randbelow(2**32)
     from hubbub.decoder.cli.progress import progress_bar
     from hubbub.decoder.formats.terminal import show, stdout_console
-    from hubbub.simulations.demo import run_demo
+    from hubbub.simulations.demo import demo_result, run_demo
 
     with _system_errors():
         _make_folder(output)
-        result = run_demo(output, reports, clients, seed, progress_bar)
+        outcome = run_demo(output, reports, clients, seed, progress_bar)
+        result = demo_result(outcome)
+        result.write(output)
     console = stdout_console()
     show(result.blocks(), console)
     console.print(
         f"\n{reports:,} reports ({clients:,} through real clients), seed {seed}, "
-        f"{result.seconds:.0f} s; files in {output}/"
+        f"{outcome.seconds:.0f} s; files in {output}/"
     )
 
 
@@ -267,8 +269,8 @@ def run(
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
     from hubbub.simulations.experiments.joint import JointExperiment, run_joint
-    from hubbub.simulations.experiments.joint_result import JointExperimentResult
-    from hubbub.simulations.experiments.result import ExperimentResult
+    from hubbub.simulations.experiments.joint_result import joint_result
+    from hubbub.simulations.experiments.result import experiment_result
     from hubbub.simulations.populations import PopulationError
     from hubbub.simulations.simulated_clients.attacks import AttackError
 
@@ -280,19 +282,18 @@ def run(
     # The order of the command line must not show in the files.
     used = sorted({**options, "through": through}.items())
     shown = {name: value for name, value in used if value is not None}
-    result: ExperimentResult | JointExperimentResult
     with _system_errors():
         _make_folder(output)
         with progress_bar("clients report") as bar:
             if isinstance(experiment, JointExperiment):
                 table = run_joint(experiment, workers or cores(), bar)
-                result = JointExperimentResult(experiment, table, shown)
+                result = joint_result(experiment, table, shown)
             elif through == "memory":
                 outcome = run_in_memory(experiment, workers or cores(), bar)
-                result = ExperimentResult(experiment, outcome, shown)
+                result = experiment_result(experiment, outcome, shown)
             else:
                 outcome = run_through_collector(experiment, output, bar)
-                result = ExperimentResult(experiment, outcome, shown)
+                result = experiment_result(experiment, outcome, shown)
         result.write(output)
     console = stdout_console()
     show(result.blocks(), console)
@@ -514,7 +515,7 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
     from hubbub.protocol.errors import ParameterError
     from hubbub.simulations.cli.blend import blend_experiment
     from hubbub.simulations.experiments.blend import run_blend
-    from hubbub.simulations.experiments.blend_result import BlendResult
+    from hubbub.simulations.experiments.blend_result import blend_result
     from hubbub.simulations.populations import PopulationError
 
     try:
@@ -527,7 +528,7 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
         _make_folder(output)
         with progress_bar("runs") as bar:
             outcome = run_blend(experiment, workers or cores(), bar)
-        result = BlendResult(experiment, outcome, {**shown, "opted_in": list(experiment.opted_in)})
+        result = blend_result(experiment, outcome, {**shown, "opted_in": list(experiment.opted_in)})
         result.write(output)
     console = stdout_console(200)
     show(result.blocks(), console)
@@ -622,14 +623,14 @@ def paper(only_table: bool, runs: int, output: Path) -> None:
     from hubbub.decoder.formats.terminal import show, stdout_console
     from hubbub.simulations.paper.experiments import experiments
     from hubbub.simulations.paper.headline import formula_lines, simulated_lines
-    from hubbub.simulations.paper.result import PaperResult
+    from hubbub.simulations.paper.result import paper_result
 
     with cli_errors():
         _make_folder(output)
         with progress_bar("experiments") as bar:
             findings = () if only_table else experiments(runs, bar)
         lines = sorted([*formula_lines(), *simulated_lines(runs)], key=lambda line: line.number)
-        result = PaperResult(findings, tuple(lines))
+        result = paper_result(findings, lines)
         result.write(output)
     console = stdout_console(200)
     show(result.blocks(), console)
