@@ -54,24 +54,24 @@ attacks: $(READY)  ## attack what is claimed: what is measured beside what is pr
 	PYTHONPATH=tests $(BIN)/python -m evaluation.attacks
 
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.change
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies change
 
 suite: $(READY)  ## a quick look at the decoder's error rates: 11 cases; fails if a bound is broken
 	$(BIN)/hubbub-simulate suite --quick
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
 	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
-	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.likelihood
-	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.categories
-	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.joint
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies likelihood
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies categories
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies joint
 
 planning: $(READY)  ## the planner's theory against simulation (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.planning
-	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.open_strings
-	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.joint
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-strings
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-open
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-joint
 
 releases: $(READY)  ## errors of the central mechanisms beside their formulas and textbooks' (a few minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.releases
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies releases
 
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper

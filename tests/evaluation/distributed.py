@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.calibration.cases import zipf
 from evaluation.engines import cpu_seconds, of_each_engine
 from evaluation.screening import ChildMemory
+from evaluation.studies.cases import zipf
 from factories import make_metric, make_params
 from hubbub.decoder.candidates.listing import hashed
 from hubbub.decoder.decoding import Decoding, decode

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.calibration.cases import synthetic_case, zipf
-from evaluation.calibration.trials import Case, collect_reports
 from evaluation.engines import cpu_seconds, of_each_engine
+from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.decoding import Decoding, decode
@@ -86,7 +85,7 @@ def digest_of(decoding: Decoding) -> str:
 
 def find(way: str, path: str) -> None:
     """Decode in one way, and print what it took as JSON."""
-    counts = collect_reports(_case(), 1)[1].counts
+    counts = _case().collect_reports(1)[1].counts
     children, begun, before = ChildMemory(), time.monotonic(), cpu_seconds()
     children.start()
     if way == IN_MEMORY:
@@ -113,8 +112,8 @@ def find(way: str, path: str) -> None:
     )
 
 
-def _case() -> Case:
-    return synthetic_case("screening", _PARAMS, _REPORTS, zipf(_PRESENT), 0, _PRESENT)
+def _case() -> StringsCase:
+    return StringsCase.made_up("screening", _PARAMS, _REPORTS, zipf(_PRESENT), 0, _PRESENT)
 
 
 def main() -> None:
@@ -130,7 +129,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "candidates.txt")
-        write(path, options.candidates, tuple(collect_reports(_case(), 1)[1].candidates))
+        write(path, options.candidates, tuple(_case().collect_reports(1)[1].candidates))
         print("way        CPU s    work  ratio  seconds     MB  child MB  detected  rows")
         first = None
         screening = of_each_engine("evaluation.screening", "--find", str(path), options.ways)

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from evaluation.calibration.categories import LOOSE, draw_counts, enum, ordinal
+from evaluation.studies.categories import LOOSE, enum, ordinal
 from hubbub.decoder import decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
 from hubbub.decoder.results.result import Result
@@ -33,9 +33,7 @@ def strings(n: int = len(STRANGE), limit: int = 40) -> StringsResult:
 
 def categories() -> CategoriesResult:
     case = ordinal(5, 1_000, LOOSE)
-    return CategoriesResult(
-        decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
-    )
+    return CategoriesResult(decode_categories(case.draw(np.random.default_rng(1)), case.metric))
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
@@ -135,7 +133,5 @@ def test_nothing_detected_is_still_a_drawing() -> None:
 def test_columns_are_those_of_files() -> None:
     assert tuple(pa.table(strings()).column_names) == COLUMNS
     case = enum(4, 1_000, LOOSE)
-    result = CategoriesResult(
-        decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
-    )
+    result = CategoriesResult(decode_categories(case.draw(np.random.default_rng(1)), case.metric))
     assert {"behind", "behind_std_error"} <= set(pl.DataFrame(result).columns)

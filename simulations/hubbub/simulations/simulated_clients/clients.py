@@ -22,7 +22,7 @@ from fractions import Fraction
 import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
-from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.bernoulli import (
     Words,
@@ -30,7 +30,7 @@ from hubbub.simulations.simulated_clients.bernoulli import (
     keyed_bernoulli_words,
     mix,
 )
-from hubbub.simulations.simulated_clients.true_bits import SampledType, true_bits
+from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -44,8 +44,8 @@ class SimulatedClients:
         All values that any client holds.
     rng : numpy.random.Generator
         Of a bit generator with 64 bits a draw; SFC64 is the fastest.
-    metric_type : OpenStringType or JointType, optional
-        The metric's type, if its values are open strings or tuples; otherwise they are strings.
+    metric_type : MetricType, optional
+        The metric's type, if its values aren't listed strings.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SimulatedClients:
         values: Sequence[Value],
         params: RapporParams,
         rng: np.random.Generator,
-        metric_type: SampledType | None = None,
+        metric_type: MetricType | None = None,
     ) -> None:
         self._params = params
         self._rng = rng
@@ -96,7 +96,7 @@ class LongitudinalClients:
         Stands for all clients' secrets.
     cohort_shares : float64 array, shape (m,), or None
         Chance of each cohort; uniform if not given, as real clients are.
-    metric_type : OpenStringType or JointType, optional
+    metric_type : MetricType, optional
         As for `SimulatedClients`.
     """
 
@@ -106,7 +106,7 @@ class LongitudinalClients:
         params: RapporParams,
         seed: np.random.SeedSequence,
         cohort_shares: FloatArray | None = None,
-        metric_type: SampledType | None = None,
+        metric_type: MetricType | None = None,
     ) -> None:
         self._params = params
         self._bits = true_bits(values, params, metric_type)

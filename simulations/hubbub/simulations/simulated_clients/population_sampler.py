@@ -18,6 +18,7 @@ import numpy as np
 
 from hubbub.decoder.arrays import ByteArray, FloatArray, IntArray
 from hubbub.decoder.counts import CohortCounts, count_records, empty_counts
+from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.joint_populations import JointPopulation
@@ -27,7 +28,6 @@ from hubbub.simulations.simulated_clients.clients import (
     SimulatedClients,
     as_records,
 )
-from hubbub.simulations.simulated_clients.true_bits import SampledType
 
 CHUNK = 1 << 18
 """Clients that are drawn at once, unless their reports are large."""
@@ -61,7 +61,7 @@ class ReportingPlan:
     open_type: OpenStringType | None = None
 
     @property
-    def metric_type(self) -> SampledType | None:
+    def metric_type(self) -> MetricType | None:
         """The metric's type; None for listed strings."""
         if isinstance(self.population, JointPopulation):
             return self.population.metric_type

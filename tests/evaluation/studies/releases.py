@@ -1,4 +1,4 @@
-"""`python -m evaluation.releases`: errors of the central mechanisms, beside what textbooks state.
+"""Errors of the central mechanisms, beside what textbooks state (docs/release.md).
 
 Mechanisms are called as `hubbub-release` calls them. Their noise is drawn from the operating
 system, so that figures differ a little from run to run; data are seeded. One user has one row.
@@ -14,12 +14,10 @@ from typing import Any
 
 import click
 import numpy as np
-from rich import box
-from rich.table import Table
 from scipy import optimize, stats
 
+from evaluation.studies.study import show, shown
 from hubbub.decoder.arrays import FloatArray
-from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.release.estimators import run_estimator
 from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
 from hubbub.release.mechanisms.counts import bounded_mean, bounded_sum, count, lattice
@@ -28,6 +26,7 @@ from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.mechanisms.selection import most_common, quantile
 from hubbub.release.mechanisms.stability import lead_threshold, median_by_test, stable_mode
 from hubbub.release.noise import gaussian_scale, laplace_scale, laplace_tail
+from hubbub.simulations.laboratory.tables import MeasuredTable
 
 ONE = Fraction(1)
 TINY = Fraction("1e-6")
@@ -284,13 +283,7 @@ TABLES: tuple[tuple[str, Callable[[int], Iterable[Cells]], float, tuple[str, ...
 """Title, rows by runs, what runs are multiplied by, headings."""
 
 
-def _shown(cell: object) -> str:
-    if not isinstance(cell, float):
-        return str(cell)
-    return "-" if math.isnan(cell) else f"{cell:.3g}"
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("releases")
 @click.option(
     "--runs",
     default=2_000,
@@ -301,14 +294,7 @@ def _shown(cell: object) -> str:
 )
 def main(runs: int) -> None:
     """Print what central mechanisms' errors are, beside what formulas and textbooks say."""
-    console = stdout_console(150)
     for title, rows, factor, headings in TABLES:
-        console.print(f"\n{title}\n")
-        table = Table(*headings, box=box.MARKDOWN)
-        for row in rows(round(runs * factor)):
-            table.add_row(*map(_shown, row))
-        console.print(table)
-
-
-if __name__ == "__main__":
-    main(prog_name="evaluation.releases")
+        cells = tuple(tuple(map(shown, row)) for row in rows(round(runs * factor)))
+        show(MeasuredTable(title, headings, cells))
+        click.echo()

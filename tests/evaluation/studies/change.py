@@ -1,4 +1,4 @@
-"""`python -m evaluation.change`: how much changing values reveal, beside what is stated of them."""
+"""How much changing values reveal, beside what is stated of them (docs/privacy.md)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 
 import click
 import numpy as np
-from rich import box
-from rich.table import Table
 
-from evaluation.transcripts import (
+from evaluation.studies.study import OUTPUT, show
+from evaluation.studies.transcripts import (
     Recordings,
     answer_keys,
     largest_log_ratio,
@@ -23,15 +22,14 @@ from evaluation.transcripts import (
 )
 from hubbub.client import Metric, Registry
 from hubbub.decoder.cli.progress import progress_bar
-from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.planning.histories import any_history_epsilon, same_times_epsilon
+from hubbub.simulations.laboratory.tables import MeasuredTable
 from significance import FloatArray
 
-_EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "metrics.toml"
+_EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
 _REPORTS = (2, 10, 60)
 _PERIODS = (1, 7, 30)
-_WIDTH_OFF_TERMINAL = 150
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # of sums of a few thousand logarithms
 CONSTANT = "B / A"
 HALF_WAY = "A then B / A"
 
@@ -191,61 +189,48 @@ def audit_all(
     return audits
 
 
-def summary_table(audits: Sequence[Audit]) -> Table:
-    """Return a Markdown table with a line for each metric, memory and number of reports."""
-    table = _table("metric", "memory", right=("reports", "same times", "largest", "any history",
-                                              "largest", "change: median", "above"))  # fmt: skip
-    rows: dict[tuple[str, str, int], list[Audit]] = {}
+def summary_table(audits: Sequence[Audit]) -> MeasuredTable:
+    """Return a table with a line for each metric, memory and number of reports."""
+    found: dict[tuple[str, str, int], list[Audit]] = {}
     for result in audits:
         contest = result.contest
         key = (contest.metric.name, memory_words(contest.metric), contest.reports)
-        rows.setdefault(key, []).append(result)
-    for (name, memory, reports), results in rows.items():
+        found.setdefault(key, []).append(result)
+    rows = []
+    for (name, memory, reports), results in found.items():
         same = [result for result in results if result.contest.changes_at_same_times]
         halves = [result for result in results if result.contest.pair == HALF_WAY]
-        table.add_row(
-            name,
-            memory,
-            str(reports),
-            _number(max(result.contest.same_times for result in same)),
-            _number(max(result.largest for result in same)),
-            _number(results[0].contest.any_history),
-            _number(max(result.largest for result in results)),
-            *(
-                cell
-                for result in halves
-                for cell in (_number(result.median), f"{result.above:.0%}")
-            ),
+        half = [(_number(each.median), f"{each.above:.0%}") for each in halves]
+        rows.append(
+            (
+                name,
+                memory,
+                str(reports),
+                _number(max(result.contest.same_times for result in same)),
+                _number(max(result.largest for result in same)),
+                _number(results[0].contest.any_history),
+                _number(max(result.largest for result in results)),
+                *(half[0] if half else ("", "")),
+            )
         )
-    return table
+    headings = ("metric", "memory", "reports", "same times", "largest", "any history", "largest",
+                "change: median", "above")  # fmt: skip
+    return MeasuredTable("What linked reports tell of changes", headings, tuple(rows))
 
 
-def pairs_table(audits: Sequence[Audit]) -> Table:
-    """Return a Markdown table with a line for each pair of histories."""
-    table = _table("metric", "memory", "histories", right=("reports", "same times", "any history",
-                                          "possible", "median", "largest", "above"))  # fmt: skip
+def pairs_table(audits: Sequence[Audit]) -> MeasuredTable:
+    """Return a table with a line for each pair of histories."""
+    rows = []
     for result in audits:
         contest = result.contest
         figures = (contest.same_times, contest.any_history, result.possible, result.median,
                    result.largest)  # fmt: skip
-        table.add_row(
-            contest.metric.name,
-            memory_words(contest.metric),
-            contest.pair,
-            str(contest.reports),
-            *map(_number, figures),
-            f"{result.above:.0%}",
-        )
-    return table
-
-
-def _table(*left: str, right: Sequence[str]) -> Table:
-    table = Table(box=box.MARKDOWN)
-    for heading in left:
-        table.add_column(heading)
-    for heading in right:
-        table.add_column(heading, justify="right")
-    return table
+        name, memory = contest.metric.name, memory_words(contest.metric)
+        cells = (str(contest.reports), *map(_number, figures), f"{result.above:.0%}")
+        rows.append((name, memory, contest.pair, *cells))
+    headings = ("metric", "memory", "histories", "reports", "same times", "any history",
+                "possible", "median", "largest", "above")  # fmt: skip
+    return MeasuredTable("What linked reports tell of histories", headings, tuple(rows))
 
 
 def _number(value: float) -> str:
@@ -261,13 +246,14 @@ def memory_words(metric: Metric) -> str:
     return "first value" if metric.max_values == 1 else "value"
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("change")
 @click.argument("metrics", default=str(_EXAMPLE), type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--clients", default=100, show_default=True, type=click.IntRange(1), help="Of each history."
 )
 @click.option("--pairs", is_flag=True, help="A line for each pair of histories.")
-def main(metrics: str, clients: int, pairs: bool) -> None:
+@OUTPUT
+def main(metrics: str, clients: int, pairs: bool, output: tuple[Path, ...]) -> None:
     """Attack the linked reports of clients whose values change, by the exact likelihood ratio.
 
     METRICS is a metrics.toml (the example's unless told otherwise). Each of its metrics is audited
@@ -288,12 +274,7 @@ def main(metrics: str, clients: int, pairs: bool) -> None:
     """
     with progress_bar("auditing") as progress:
         audits = audit_all(Registry.load(metrics), clients, progress)
-    console = stdout_console(_WIDTH_OFF_TERMINAL)
-    console.print((pairs_table if pairs else summary_table)(audits))
+    show((pairs_table if pairs else summary_table)(audits), output)
     broken = [result for result in audits if result.broken]
-    console.print(f"{len(audits)} pairs of histories, {len(broken)} above what is stated of them.")
+    click.echo(f"{len(audits)} pairs of histories, {len(broken)} above what is stated of them.")
     sys.exit(bool(broken))
-
-
-if __name__ == "__main__":
-    main(prog_name="evaluation.change")
