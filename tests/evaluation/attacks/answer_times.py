@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from scipy import stats
 
 from evaluation.attacks.outcome import Outcome
-from evaluation.soak.generator import requests_of
+from evaluation.loadtest.sender import requests_of
 from factories import make_metric, registry_toml
 from hubbub.simulations.experiments.processes import running_collector
 

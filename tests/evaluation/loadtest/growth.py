@@ -1,4 +1,4 @@
-"""`python -m evaluation.growth`: ingest and upkeep with many batch ids, against those with few.
+"""Ingest and upkeep with many batch ids, against those with few.
 
 Two stores of one kind are filled with ids of all days in force, the one with a million, the other
 with as many as asked for, and get the filters that the upkeep would have made meanwhile; then both
@@ -10,50 +10,43 @@ if a loaded id isn't recognised.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import datetime as dt
 import io
 import secrets
 import sqlite3
-import statistics
 import sys
-import tempfile
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import asyncpg
 import numpy as np
-from rich.table import Table
 
-from databases import running_postgresql
-from evaluation.soak.generator import generate
-from factories import registry_toml
-from hubbub.decoder.formats.terminal import stdout_console
+from evaluation.loadtest.harness import (
+    REPORTS,
+    Compared,
+    Load,
+    Service,
+    in_turns,
+    new_stores,
+    parser,
+    serving,
+    show,
+)
 from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 from hubbub.storage.ids import IdTable, id_section, id_table
 from hubbub.storage.postgresql import SECTIONS_OF_A_SIZE
 from hubbub.storage.upkeep import Upkeep
 from service.faults import cpu_seconds
 
-_ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
+_ID_BYTES, _RECORD_BYTES = 16, 18
 _SECTION_IDS = 1_250_000  # fill a small one
 _BATCHES, _GROUPS = 64, 100
-_CONNECTIONS, _SLOWLY = 64, 20
+_SLOWLY = 20  # requests a second
 _ADD_KEY = "ALTER TABLE {} ADD PRIMARY KEY (batch_id) WITH (fillfactor = 70)"
 _KEY = MetricVersion("homepage", 1)
 _EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
@@ -94,78 +87,52 @@ class Filled(NamedTuple):
     bytes_an_id: float
 
 
-class Row(NamedTuple):
-    """What was measured of both stores; of several turns the medians."""
-
-    what: str
-    few: float
-    many: float
-    ratio: float
-    unit: str
-
-    @classmethod
-    def of_turns(cls, what: str, few: Sequence[float], many: Sequence[float], unit: str) -> Row:
-        """Compare turn by turn, as a busy moment of the machine hits both."""
-        ratio = statistics.median(b / a for a, b in zip(few, many, strict=True))
-        return cls(what, statistics.median(few), statistics.median(many), ratio, unit)
-
-
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Fill, measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.growth", description=__doc__)
-    parser.add_argument("--store", choices=["sqlite", "postgresql"], default="postgresql")
-    parser.add_argument("--ids", type=int, default=10_000_000)
-    parser.add_argument("--few", type=int, default=1_000_000, help="what --ids is compared with")
-    parser.add_argument("--days", type=int, default=14, help="in force, today included")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn over HTTP")
-    given = parser.parse_args(arguments)
+    options = parser("growth", __doc__, "postgresql")
+    options.add_argument("--ids", type=int, default=10_000_000)
+    options.add_argument("--few", type=int, default=1_000_000, help="what --ids is compared with")
+    options.add_argument("--days", type=int, default=14, help="in force, today included")
+    options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--seconds", type=float, default=3.0, help="of a turn over HTTP")
+    given = options.parse_args(arguments)
     if given.days < 2:
         sys.exit(f"--days {given.days}: must be 2 or more, as one is forgotten")
-    with _addresses(given.store) as (few, many):
-        ids = {few: given.few, many: given.ids}
+    with new_stores(given.store, 2, _SERVER) as urls:
+        ids = dict(zip(urls, (given.few, given.ids), strict=True))
         asyncio.run(_compare(ids, given.days, given.turns, given.seconds))
-
-
-@contextlib.contextmanager
-def _addresses(kind: str) -> Iterator[tuple[str, str]]:
-    with tempfile.TemporaryDirectory(prefix="hubbub-growth-") as folder:
-        if kind == "sqlite":
-            yield f"sqlite:///{folder}/few.db", f"sqlite:///{folder}/many.db"
-            return
-        with running_postgresql() as server:
-            server.stop()
-            server.start(**_SERVER)
-            with server.new_database() as few, server.new_database() as many:
-                yield few, many
+    return 0
 
 
 async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float) -> None:
     today = dt.datetime.now(dt.UTC).date()
+
+    async def forget(filled: Filled) -> dict[tuple[str, str], float]:
+        return {("forgetting a day", "s"): await _forget(filled.store, days, today)}
+
+    async def store(filled: Filled) -> dict[tuple[str, str], float]:
+        return await _into_store(filled, today)
+
     async with AsyncExitStack() as stack:
         few, many = [
             await stack.enter_async_context(_filled(url, number, days, today))
             for url, number in ids.items()
         ]
-        rows = [
-            *await _over_http(few, many, turns, seconds),
-            *await _into_stores(few, many, turns, today),
-            await _once("forgetting a day", few, many, lambda it: _forget(it.store, days, today)),
-        ]
-    table = Table(title=f"{few.store.dialect}, {days} days in force", title_justify="left")
-    for heading in ("", f"{few.ids:,} ids", f"{many.ids:,} ids", "ratio"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for row in rows:
-        digits = ".2f" if row.unit == "s" else ".0f"
-        cells = [f"{amount:,{digits}} {row.unit}" for amount in (row.few, row.many)]
-        table.add_row(row.what, *cells, f"{row.ratio:.2f}")
-    table.add_row("disk, an id", *[f"{it.bytes_an_id:.0f} bytes" for it in (few, many)], "")
-    table.add_row(
-        "filtering a closed day", *[f"{it.filter_seconds:.2f} s" for it in (few, many)], ""
-    )
-    table.add_row("loading all filters", *[f"{it.load_seconds:.2f} s" for it in (few, many)], "")
-    table.add_row("filling", *[f"{it.fill_seconds:.0f} s" for it in (few, many)], "")
-    stdout_console(120).print(table)
+        rows = await _over_http(few, many, turns, seconds)
+        for filled in (few, many):
+            await _maintain(filled.store, today)  # of what came over HTTP
+        rows += await in_turns(turns, (few, many), store)
+        rows += await in_turns(1, (few, many), forget)
+    once = {
+        "disk, an id": [f"{it.bytes_an_id:.0f} bytes" for it in (few, many)],
+        "filtering a closed day": [f"{it.filter_seconds:.2f} s" for it in (few, many)],
+        "loading all filters": [f"{it.load_seconds:.2f} s" for it in (few, many)],
+        "filling": [f"{it.fill_seconds:.0f} s" for it in (few, many)],
+    }
+    cells: list[tuple[str, ...]] = [row.cells() for row in rows]
+    cells += [(what, *amounts, "") for what, amounts in once.items()]
+    headings = ("", f"{few.ids:,} ids", f"{many.ids:,} ids", "ratio")
+    show(f"{few.store.dialect}, {days} days in force", headings, cells)
 
 
 @asynccontextmanager
@@ -296,64 +263,37 @@ async def _settle(url: str) -> None:
         await _run_sqlite(url, "PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> list[Row]:
+async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> list[Compared]:
     """Post batches to a collector of each store in turns."""
-    rates: dict[int, list[float]] = {few.ids: [], many.ids: []}
-    costs: dict[int, list[float]] = {few.ids: [], many.ids: []}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        metrics = Path(folder, "metrics.toml")
-        metrics.write_text(registry_toml(), encoding="utf-8")
-        options = ["--upkeep-seconds", "86400", "--deduplication-days", "36500"]
-        collectors = {
-            filled.ids: stack.enter_context(running_collector(metrics, filled.url, options))
-            for filled in (few, many)
+    options = ["--upkeep-seconds", "86400", "--deduplication-days", "36500"]
+
+    async def post(service: Service) -> dict[tuple[str, str], float]:
+        cost = await service.take(Load(seconds))
+        return {
+            ("ingest", "requests/s"): cost.rate,
+            ("processor time of the collector, a request", "µs"): cost.cpu,
         }
-        for collector in collectors.values():
+
+    with serving(few.url, options) as of_few, serving(many.url, options) as of_many:
+        for service in (of_few, of_many):
             # It loads its filters after the first.
-            await generate(collector.url, max(1.0, seconds), 1, _REPORTS, _SLOWLY)
-        for turn in range(turns):
-            # In both orders, as the first of a turn may find the machine busier.
-            for ids, collector in sorted(collectors.items(), reverse=bool(turn % 2)):
-                before = cpu_seconds(collector.process.pid)
-                done = await generate(collector.url, seconds, _CONNECTIONS, _REPORTS, None)
-                statuses = done["statuses"]
-                if set(statuses) != {"201"}:
-                    sys.exit(f"expected 201 alone, got {dict(statuses)}")
-                rates[ids].append(statuses["201"] / done["seconds"])
-                cost = cpu_seconds(collector.process.pid) - before
-                costs[ids].append(1e6 * cost / statuses["201"])
-    return [
-        Row.of_turns("ingest", rates[few.ids], rates[many.ids], "requests/s"),
-        Row.of_turns(
-            "processor time of the collector, a request", costs[few.ids], costs[many.ids], "µs"
-        ),
-    ]
+            await service.take(Load(max(1.0, seconds), _SLOWLY, 1))
+        return await in_turns(turns, (of_few, of_many), post)
 
 
-async def _into_stores(few: Filled, many: Filled, turns: int, today: dt.date) -> list[Row]:
-    """Append batches to each store in turns, without HTTP, and merge them by the upkeep."""
-    rates: dict[int, list[float]] = {few.ids: [], many.ids: []}
-    costs: dict[int, list[float]] = {few.ids: [], many.ids: []}
-    runs: dict[int, list[float]] = {few.ids: [], many.ids: []}
-    for filled in (few, many):
-        await _maintain(filled.store, today)  # of what came over HTTP
-    for turn in range(turns):
-        for filled in (many, few) if turn % 2 else (few, many):
-            before = await _server_seconds(filled)
-            rates[filled.ids].append(await _ingest(filled.store, today))
-            cost = await _server_seconds(filled) - before
-            costs[filled.ids].append(1e6 * cost / (_GROUPS * _BATCHES))
-            runs[filled.ids].append(await _maintain(filled.store, today))
-    rows = [
-        Row.of_turns("ingest without HTTP", rates[few.ids], rates[many.ids], "batches/s"),
-        Row.of_turns(
-            f"upkeep after {_GROUPS * _BATCHES:,} batches", runs[few.ids], runs[many.ids], "s"
-        ),
-    ]
-    if few.url.startswith("postgresql"):
+async def _into_store(filled: Filled, today: dt.date) -> dict[tuple[str, str], float]:
+    """Append batches to a store, without HTTP, and merge them by the upkeep."""
+    before = await _server_seconds(filled)
+    rate = await _ingest(filled.store, today)
+    spent = await _server_seconds(filled) - before
+    found = {
+        ("ingest without HTTP", "batches/s"): rate,
+        (f"upkeep after {_GROUPS * _BATCHES:,} batches", "s"): await _maintain(filled.store, today),
+    }
+    if filled.url.startswith("postgresql"):
         what = "processor time of PostgreSQL, a batch"
-        rows.append(Row.of_turns(what, costs[few.ids], costs[many.ids], "µs"))
-    return rows
+        found[what, "µs"] = 1e6 * spent / (_GROUPS * _BATCHES)
+    return found
 
 
 async def _server_seconds(filled: Filled) -> float:
@@ -369,20 +309,13 @@ async def _server_seconds(filled: Filled) -> float:
     return sum(cpu_seconds(row["pid"]) for row in rows)
 
 
-async def _once(
-    what: str, few: Filled, many: Filled, measure: Callable[[Filled], Awaitable[float]]
-) -> Row:
-    seconds = await measure(few), await measure(many)
-    return Row(what, *seconds, seconds[1] / seconds[0], "s")
-
-
 async def _ingest(store: Store, today: dt.date) -> float:
     """Store groups of batches, one after the other; return batches a second."""
     groups = [
         [
             NewBatch(
                 secrets.token_bytes(_ID_BYTES),
-                {_KEY: Records(_RECORD_BYTES, secrets.token_bytes(_RECORD_BYTES * _REPORTS))},
+                {_KEY: Records(_RECORD_BYTES, secrets.token_bytes(_RECORD_BYTES * REPORTS))},
             )
             for _ in range(_BATCHES)
         ]
@@ -411,7 +344,3 @@ async def _forget(store: Store, days: int, today: dt.date) -> float:
     if await store.forget_ids(today - dt.timedelta(days=days - 2)) != 1:
         sys.exit("not one day was forgotten")
     return time.perf_counter() - begun
-
-
-if __name__ == "__main__":
-    main()

@@ -8,20 +8,16 @@ after, and how long batches waited, as ratios.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import datetime as dt
 import resource
 import secrets
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
-from databases import running_postgresql
+from evaluation.loadtest.harness import REPORTS, new_stores, parser, show
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 
@@ -29,34 +25,22 @@ _KEY = MetricVersion("homepage", 1)
 _OVER = dt.date(2026, 3, 14)
 _TODAY = dt.date(2026, 3, 15)
 _OF_SEGMENT = 65_536
-_OF_BATCH = 10
 _PAUSE_SECONDS = 0.005
+"""Between batches: those who store are many, and each of them waits for its own."""
+_SERVER = {"shared_buffers": "256MB", "max_wal_size": "2GB", "full_page_writes": "on"}
+"""As a service runs it, and not as tests do."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the options, measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
-    parser.add_argument("--reports", type=int, default=10_000_000)
-    parser.add_argument("--k", type=int, default=128, help="bits of a report")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of storing without mixing")
-    options = parser.parse_args()
-    with _new_store(options.store) as url:
-        asyncio.run(_measure(url, options.reports, record_width(options.k), options.seconds))
-
-
-@contextmanager
-def _new_store(database: str) -> Iterator[str]:
-    with ExitStack() as stack:
-        if database == "postgresql":
-            # As a service runs it, and not as tests do.
-            server = stack.enter_context(running_postgresql())
-            server.stop()
-            server.start(shared_buffers="256MB", max_wal_size="2GB", full_page_writes="on")
-            yield stack.enter_context(server.new_database())
-        else:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            yield f"sqlite:///{Path(folder) / 'hubbub.db'}"
+    options = parser("mixing", __doc__)
+    options.add_argument("--reports", type=int, default=10_000_000)
+    options.add_argument("--k", type=int, default=128, help="bits of a report")
+    options.add_argument("--seconds", type=float, default=20.0, help="of storing without mixing")
+    given = options.parse_args(arguments)
+    with new_stores(given.store, 1, _SERVER) as (url,):
+        asyncio.run(_measure(url, given.reports, record_width(given.k), given.seconds))
+    return 0
 
 
 async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
@@ -73,18 +57,18 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
         meanwhile, most = await _store_and_read(other, width, mixing)
         taken = time.perf_counter() - begun
         await store.reclaim_space()
-        print(f"{reports:,} reports of {width} bytes in {store.dialect}, mixed in {taken:.1f} s")
-        print(f"memory: {(_peak_memory() - memory) / 2**20:.0f} MiB more at most")
         after = await store.size_bytes()
-        print(
-            f"store: {size / 1e6:.0f} MB, at most {most / size:.2f}, then {after / size:.2f} times"
-        )
+        title = f"{reports:,} reports of {width} bytes in {store.dialect}, mixed in {taken:.1f} s"
+    rows = [
+        ("memory, MiB more", "", f"{(_peak_memory() - memory) / 2**20:.0f}", ""),
+        ("store at most, MB", f"{size / 1e6:.0f}", f"{most / 1e6:.0f}", f"{most / size:.2f}"),
+        ("store then, MB", f"{size / 1e6:.0f}", f"{after / 1e6:.0f}", f"{after / size:.2f}"),
+    ]
     for name, share in (("p50", 50), ("p99", 99), ("longest", 100)):
         before, during = (float(np.percentile(waits, share)) for waits in (alone, meanwhile))
-        print(
-            f"batch stored, {name}: {1e3 * before:.1f} ms alone, {1e3 * during:.1f} ms meanwhile, "
-            f"ratio {during / before:.2f}"
-        )
+        cells = (f"{1e3 * before:.1f}", f"{1e3 * during:.1f}", f"{during / before:.2f}")
+        rows.append((f"batch stored, {name}, ms", *cells))
+    show(title, ("", "alone", "while it is mixed", "ratio"), rows)
 
 
 async def _mix(store: Store) -> None:
@@ -99,7 +83,7 @@ async def _store_and_read(
     waits, most = [], 0
     while not until.done():
         begun = time.perf_counter()
-        await _append(store, _OF_BATCH, width, _TODAY)
+        await _append(store, REPORTS, width, _TODAY)
         waits.append(time.perf_counter() - begun)
         if len(waits) % 50 == 0:
             most = max(most, await store.size_bytes())
@@ -115,7 +99,3 @@ async def _append(store: Store, reports: int, width: int, day: dt.date) -> None:
 
 def _peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-if __name__ == "__main__":
-    main()
