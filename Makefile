@@ -48,7 +48,7 @@ bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks
 
 engines: $(READY)  ## reports counted by local threads, Dask and, if there, Spark: CPU seconds and ratios
-	PYTHONPATH=tests $(BIN)/python -m evaluation.engines
+	PYTHONPATH=tests $(BIN)/python -m evaluation.ways count
 
 attacks: $(READY)  ## attack what is claimed: what is measured beside what is promised; fails if a claim is broken (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.attacks
@@ -93,19 +93,19 @@ model: $(READY)  ## a collector against a dictionary, over hundreds of random hi
 	HUBBUB_MODEL_EXAMPLES=200 $(BIN)/pytest -v tests/service/test_model.py
 
 soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
-	PYTHONPATH=tests $(BIN)/python -m evaluation.soak --minutes 5
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest soak --minutes 5
 
 fortnight: $(READY)  ## seven weeks of a service under a clock that runs fast: ids, reports, disk and memory level off (8 minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store sqlite
-	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store postgresql
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest fortnight --store sqlite
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest fortnight --store postgresql
 
 growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside one million (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store postgresql
-	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store sqlite
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest growth --store postgresql
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest growth --store sqlite
 
 mixing: $(READY)  ## what it costs to mix a day that is over, and what ingest notices of it
-	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store postgresql --reports 20000000
-	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store sqlite --reports 20000000
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store postgresql --reports 20000000
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store sqlite --reports 20000000
 
 cluster: $(READY)  ## a whole service on one machine, of which one of each process is killed (15 minutes; needs Java 17, as test-spark)
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'

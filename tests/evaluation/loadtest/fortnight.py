@@ -85,9 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--days", type=int, default=49)
     options.add_argument("--day-seconds", type=float, default=5.0)
     options.add_argument("--rate", type=float, default=100.0, help="batches a second")
-    options.add_argument("--deduplication", type=int, default=14, help="days")
-    options.add_argument("--report", type=int, default=15, help="days")
-    options.add_argument("--retention", type=int, default=21, help="days")
+    options.add_argument("--deduplication-days", dest="deduplication", type=int, default=14)
+    options.add_argument("--report-days", dest="report", type=int, default=15)
+    options.add_argument("--retention-days", dest="retention", type=int, default=21)
     weeks = Weeks(**vars(options.parse_args(arguments)))
     held = run(weeks)
     rows = [(str(day), *(f"{each:,}" for each in holding)) for day, holding in enumerate(held, 1)]
