@@ -117,11 +117,13 @@ def joint_population(
 
     Parameters
     ----------
+    sizes : sequence of FieldSize
     family : str
         Of each field's shares, as `family_shares` takes it.
     partners : float
         Share of the clients who hold the partner of their first field's value in all other fields.
         Partners are drawn: each value of the first field has one in each other field.
+    rng : numpy.random.Generator
     size : mapping, optional
         k, h and m as metrics.toml may give them; with strings at least k and m.
     prefix : str

@@ -56,6 +56,7 @@ def family_shares(spec: str, n: int) -> FloatArray:
         `geometric:r`, each r times the one before; `gauss`, a normal density of standard deviation
         n / 6, of which google/rappor's tests take ranks about the middle. The number behind the
         colon may be left out: s = 1, r = 5, r = 0.9.
+    n : int
 
     Raises
     ------

@@ -30,6 +30,7 @@ def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> J
     ----------
     given : callable
         Says whether an option was given, by its name.
+    options : dict
 
     Raises
     ------

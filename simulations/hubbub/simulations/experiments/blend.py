@@ -43,6 +43,8 @@ class BlendExperiment:
 
     Attributes
     ----------
+    population : Population
+    params : RapporParams
     people : int
         All of them, whether they opt in or report.
     opted_in : tuple of float
@@ -56,6 +58,10 @@ class BlendExperiment:
         other one so much less often; 0 if both are drawn from one population.
     reuse_counts : bool
         Whether all of the opted-in find the names, and the counts by which they do are blended.
+    alpha : float
+    correction : Correction
+    runs : int
+    seed : int
     """
 
     population: Population

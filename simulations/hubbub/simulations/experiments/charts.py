@@ -30,6 +30,8 @@ def estimates_chart(
     strings : tuple of str, length n
     truth : float64 array, shape (n,)
         Shares.
+    estimates : DecodedShares or Decoding
+    title : str
     what : str
         What they are, in the chart's words.
     """

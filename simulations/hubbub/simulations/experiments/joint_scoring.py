@@ -85,6 +85,7 @@ def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
 
     Parameters
     ----------
+    decoding : JointDecoding
     truth : float64 array, shape (n,)
         The population's share of each cell, in the order of cells.
     """

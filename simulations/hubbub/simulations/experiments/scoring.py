@@ -42,6 +42,7 @@ class DecodedShares:
     share, std_error, low, high, p_value : float64 array
         As in `Decoding`.
     detected : bool array
+    summary : dict
     """
 
     share: FloatArray
@@ -185,6 +186,7 @@ def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
 
     Parameters
     ----------
+    values : sequence of str
     holders : int64 array, shape (v,)
         Reports of each value.
     """
@@ -203,6 +205,8 @@ class Band:
 
     Attributes
     ----------
+    low : float
+    high : float
     present, found : int
         Candidates whose *true* share is in the band; those of them that were detected.
     reported, right : int

@@ -56,6 +56,10 @@ class Headline:
     ----------
     number : int
         Of the source's line; several lines may share one.
+    source : str
+    what : str
+    stated : float
+    ours : float
     tolerance : float
         How far ours may be from the stated, as a share of it.
     way : str

@@ -44,6 +44,7 @@ class Attack:
 
     Attributes
     ----------
+    kind : AttackKind
     share : float
         Of all reports, between 0 and 1.
     targets : int
@@ -110,10 +111,13 @@ def forge(
 
     Parameters
     ----------
+    attack : Attack
     n : int
         Reports.
     targets : tuple of str
         At least one, unless the reports are random.
+    params : RapporParams
+    rng : numpy.random.Generator
     open_type : OpenStringType, optional
         The metric's type, if its values are open strings; otherwise they are strings.
 
@@ -149,6 +153,7 @@ def choose_targets(
 
     Parameters
     ----------
+    attack : Attack
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Share of each candidate.

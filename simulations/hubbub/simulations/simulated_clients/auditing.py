@@ -56,8 +56,10 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
 
     Parameters
     ----------
+    params : RapporParams
     reports : int
         Reports of each value.
+    rng : numpy.random.Generator
     """
     alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
     # Two values whose Bloom filters have as many bits of their own as can be found.

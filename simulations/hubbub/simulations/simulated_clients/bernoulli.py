@@ -80,6 +80,8 @@ def keyed_bernoulli_words(keys: Words, selector: Words, low: Dyadic, high: Dyadi
     keys : uint64 array, shape (w,)
         Of each word; coins are hashes of the key and the round.
     selector : uint64 array, shape (w,)
+    low : float or Fraction
+    high : float or Fraction
     """
     return _compare(
         lambda round_, words, _size: mix(keys[words] + np.uint64((round_ + 1) * _GOLDEN % 2**64)),

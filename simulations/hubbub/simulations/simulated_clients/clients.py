@@ -42,6 +42,7 @@ class SimulatedClients:
     ----------
     values : sequence of values
         All values that any client holds.
+    params : RapporParams
     rng : numpy.random.Generator
         Of a bit generator with 64 bits a draw; SFC64 is the fastest.
     metric_type : MetricType, optional
@@ -92,6 +93,7 @@ class LongitudinalClients:
     ----------
     values : sequence of values
         All values that any client holds at any time.
+    params : RapporParams
     seed : numpy.random.SeedSequence
         Stands for all clients' secrets.
     cohort_shares : float64 array, shape (m,), or None

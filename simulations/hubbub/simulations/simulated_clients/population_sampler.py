@@ -41,6 +41,9 @@ class ReportingPlan:
 
     Attributes
     ----------
+    population : Population or JointPopulation
+    params : RapporParams
+    clients : int
     days : int
         Reports of each client, one a day.
     change : float
@@ -112,6 +115,7 @@ class PopulationSample:
 
     Attributes
     ----------
+    counts : CohortCounts
     holders : int64 array, shape (v,)
         Reports of each of the population's values: the truth.
     """
@@ -134,6 +138,7 @@ class Reporter:
 
     Parameters
     ----------
+    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         Of the whole plan: the clients' secrets follow from it.
     """
@@ -188,6 +193,7 @@ def sample_population(
 
     Parameters
     ----------
+    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         The same seed gives the same counts, whatever `workers` is.
     workers : int

@@ -92,7 +92,11 @@ def oracle_detections(
 
     Parameters
     ----------
+    counts : CohortCounts
+    params : RapporParams
+    candidates : tuple of str
     present : bool array, shape (n,)
+    alpha : float
     """
     rows = np.flatnonzero(present)
     if not len(rows):
