@@ -14,7 +14,7 @@ _WRITES = 200
 """Of which the median is taken."""
 _PAGE = os.urandom(4096)
 _LOOK = 0.2
-"""Seconds between two looks at memory: an engine's processes live longer."""
+"""Seconds between two looks at memory."""
 
 
 def below(pid: int) -> Iterator[tuple[int, list[str]]]:

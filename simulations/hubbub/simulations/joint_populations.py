@@ -25,7 +25,6 @@ _STRINGS = "s"
 _BOOLEAN = (False, True)
 _LABELS: dict[str | bool, str] = {False: "false", True: "true"}
 _FEWEST_VALUES, _MOST_CELLS = 2, 100_000
-"""Fewer values say nothing; of more cells even ten million reports show hardly any."""
 HASHED = {"k": 128, "m": 64}
 """Size of tuples that are hashed, unless given: the RAPPOR paper's k, and the largest of its m."""
 

@@ -24,6 +24,7 @@ _SURNAMES = "dist.all.last"
 _EXPONENTIAL_RATE = 5.0
 _GEOMETRIC_RATIO = 0.9
 _LONGEST_DOMAIN = 41
+"""Leaves out 9 of the package's 10,181."""
 FAMILIES = ("uniform", "exponential", "gauss", "geometric", "zipf")
 
 

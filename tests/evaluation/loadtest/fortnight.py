@@ -24,7 +24,7 @@ from hubbub.storage import open_store
 from service.faults import resident_bytes
 
 _DAY = 86_400.0
-_CONNECTIONS = 4  # the load is far from full
+_CONNECTIONS = 4
 _UPKEEP_SECONDS = 0.2
 _SLACK = {"ids": 1.5, "reports": 1.5, "counted_days": 1.5, "disk": 1.5, "memory": 1.05}
 """Without upkeep all but memory would grow by more; a log that will be emptied is disk, too.

@@ -27,9 +27,9 @@ from hubbub.simulations.laboratory.tables import MeasuredTable
 from service.faults import cpu_seconds, processes_of
 
 REPORTS = 10
-"""Of a batch: a client sends what it has recorded in some minutes."""
+"""Of a batch."""
 CONNECTIONS = 64
-"""Over which a full load comes: more don't make a collector of one worker any faster."""
+"""Over which a full load comes."""
 _Side = TypeVar("_Side")
 
 

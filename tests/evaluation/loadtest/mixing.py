@@ -26,7 +26,6 @@ _OVER = dt.date(2026, 3, 14)
 _TODAY = dt.date(2026, 3, 15)
 _OF_SEGMENT = 65_536
 _PAUSE_SECONDS = 0.005
-"""Between batches: those who store are many, and each of them waits for its own."""
 _SERVER = {"shared_buffers": "256MB", "max_wal_size": "2GB", "full_page_writes": "on"}
 """As a service runs it, and not as tests do."""
 

@@ -29,7 +29,7 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 PAPER = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
 TIGHT = make_params(8, 1, 1, f=0.5, p=0.4, q=0.6)
-_NEAR = 2.0  # standard errors from 0: where intervals are cut off
+_NEAR = 2.0  # standard errors from 0
 
 
 @dataclass(frozen=True, slots=True)

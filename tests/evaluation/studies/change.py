@@ -29,7 +29,7 @@ from significance import FloatArray
 _EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
 _REPORTS = (2, 10, 60)
 _PERIODS = (1, 7, 30)
-_ROUNDING = 1e-9  # of sums of a few thousand logarithms
+_ROUNDING = 1e-9  # of doubles
 CONSTANT = "B / A"
 HALF_WAY = "A then B / A"
 

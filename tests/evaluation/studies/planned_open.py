@@ -27,7 +27,7 @@ from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import LISTS
 
 _NAMES, _DOMAINS = 8, 40
-"""Bytes of all but the longest names, and domains."""
+"""Lengths of names and domains that the planner is told."""
 _POWER = 0.9
 
 

@@ -30,7 +30,7 @@ from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.params import RapporParams
 
 _MOST_PLANTED = 10
-_MOST_MASS = 0.4  # of the planted; or the others' strings would be no background
+_MOST_MASS = 0.4  # of all planted strings together
 _UNLISTED, _ABSENT = 300, 30
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 """The RAPPOR paper's default; in its experiments m was 8 to 64."""

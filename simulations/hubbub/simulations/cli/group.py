@@ -28,7 +28,9 @@ _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
 _OPEN_POPULATION = "census"
 _OPEN_DEFAULTS = {"steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
+"""What the planner chooses for first names, a million reports and epsilon 4."""
 _MOST_REPORTS = 10**12
+"""Far below 2^53, from which on doubles leave whole numbers out."""
 _OUT = Path("out")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

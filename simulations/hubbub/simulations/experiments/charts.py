@@ -14,6 +14,7 @@ from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _NAMED = 12
 _BINS = 20
+"""Of p-values: the first is those below .05."""
 
 
 def estimates_chart(

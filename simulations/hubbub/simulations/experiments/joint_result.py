@@ -18,7 +18,6 @@ from hubbub.simulations.experiments.result import SimulationResult, cell, origin
 from hubbub.simulations.experiments.scoring import DecodedShares
 
 _ON_MAP = 20
-"""Values of a field on a map: the labels of more would overlap."""
 _INTERVALS = {
     "cells": "cells",
     "common_cells": f"cells above {COMMON:.1%}",

@@ -23,6 +23,7 @@ COMMON = 0.002
 LEVEL = 0.05
 """At which independence is rejected."""
 _ROUNDING = 1e-12
+"""What products of shares differ by from an independent table, in doubles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,7 @@ from hubbub.simulations.experiments.charts import bands_chart, estimates_chart, 
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 
 _ROWS = 50
-"""Detected strings that a terminal or a page shows: more nobody reads."""
 _NAME = 60
-"""Characters of a target's name, so that its line stays one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from hubbub.protocol.metric_types.base import normal_form
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Of the bands: one a decade of shares."""
 LEVELS = (0.5, 0.1, 0.05, 0.01, 0.001)
-"""At which p-values of absent candidates are counted: from the middle to the usual levels."""
+"""At which p-values of absent candidates are counted."""
 _ROUNDING = 1e-9
-"""Shares of a million reports and more that should add up to 1 do so to a billionth."""
+"""Of sums of shares, which are doubles."""
 _COLUMNS = {
     "share": "proportion",
     "std_error": "prop_std_error",

@@ -18,10 +18,7 @@ from scipy import stats
 from hubbub.decoder.arrays import FloatArray
 
 ALARM = 1e-3
-"""Chance that a figure which lies exactly on its bound is called broken.
-
-The suite compares some five hundred figures, few of which lie near their bounds.
-"""
+"""Chance that a figure which lies exactly on its bound is called broken."""
 MISSED = 0.05
 """Share of 95% intervals that miss the truth, and level of detections: a name's variance if names
 were independent is `MISSED * (1 - MISSED)`."""
@@ -97,7 +94,7 @@ class Figure:
         """Return "mean ± standard error" as tables show it; nothing if there is none."""
         if math.isnan(self.mean):
             return ""
-        # Of names that are counted a tenth is as much as a table can be read for.
+        # Counts to a tenth, shares to a thousandth.
         digits = 1 if self.mean >= 2 else 3
         error = "" if math.isinf(self.std_error) else f" ± {self.std_error:.{digits}f}"
         return f"{self.mean:.{digits}f}{error}"

@@ -19,6 +19,7 @@ from hubbub.simulations.simulated_clients.clients import SimulatedClients, repor
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 _DEFAULT_TARGETS = 1
+"""All kinds but maximal gain have one."""
 
 
 class AttackError(ValueError):

@@ -21,6 +21,7 @@ from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.simulations.simulated_clients.true_bits import packed_filters
 
 _ALARM = 1e-6
+"""Of either bound: an audit in a million says that a promise was broken which was kept."""
 _PAIRS = 200
 
 

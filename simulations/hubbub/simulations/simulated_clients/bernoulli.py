@@ -25,7 +25,9 @@ _Coins = Callable[[int, "slice | IntArray", int], Words]
 """(round, which words, how many) -> one fair bit for each of their lanes."""
 _ALL = np.uint64(2**64 - 1)
 _GOLDEN = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: SplitMix64's step."""
 _BLOCK = 8192
+"""Words: 64 kB an array."""
 _DENSE_ROUNDS = 7
 """After so many coins two fifths of the words still hold an open lane."""
 

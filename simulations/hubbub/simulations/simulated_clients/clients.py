@@ -33,6 +33,7 @@ from hubbub.simulations.simulated_clients.bernoulli import (
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
+"""SplitMix64's step, which sets the words of one response apart."""
 
 
 class SimulatedClients:

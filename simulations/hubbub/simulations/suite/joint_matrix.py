@@ -20,11 +20,12 @@ from hubbub.simulations.joint_populations import HASHED, joint_population, parse
 from hubbub.simulations.suite.bounds import CaseResult, TableBounds, TableTrial, judge_table
 
 _MILLION, _FEW = 1_000_000, 30_000
-"""Reports: as of a large service's metric, and so few that only a tenth of the cells is seen."""
+"""Reports of many clients, and of few."""
 _FAMILY = "zipf:1"
 
 
 _INDEPENDENT = TableBounds(rejected=(0.03, 0.07))
+"""About the test's level, .05."""
 _NO_BOUNDS = TableBounds()
 _PROMISED = {
     (_MILLION, 2, 30): TableBounds(refit_variation=0.24, rejected=(0.98, 1.0)),

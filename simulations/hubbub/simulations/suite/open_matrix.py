@@ -35,8 +35,11 @@ from hubbub.simulations.suite.bounds import ALPHA, CaseResult, StringsTrial, jud
 _MILLION = 1_000_000
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
 _RANDOM = 200_000
+"""A share of 5e-6 each; what is found at a million reports and epsilon 4 is above .2%."""
 _DICTIONARY = 10
+"""Strings of google/rappor's unknown dictionaries."""
 _NAMES, _DOMAINS = (4, 7), (4, 7, 10, 14)
+"""Steps that the planner chooses for names and domains."""
 
 
 @dataclass(frozen=True, slots=True)
