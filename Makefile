@@ -48,30 +48,30 @@ bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks
 
 engines: $(READY)  ## reports counted by local threads, Dask and, if there, Spark: CPU seconds and ratios
-	PYTHONPATH=tests $(BIN)/python -m evaluation.engines
+	PYTHONPATH=tests $(BIN)/python -m evaluation.ways count
 
 attacks: $(READY)  ## attack what is claimed: what is measured beside what is promised; fails if a claim is broken (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.attacks
 
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.change
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies change
 
 suite: $(READY)  ## a quick look at the decoder's error rates: 11 cases; fails if a bound is broken
 	$(BIN)/hubbub-simulate suite --quick
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
 	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
-	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.likelihood
-	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.categories
-	PYTHONPATH=tests $(BIN)/python -m evaluation.calibration.joint
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies likelihood
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies categories
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies joint
 
 planning: $(READY)  ## the planner's theory against simulation (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.planning
-	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.open_strings
-	PYTHONPATH=tests $(BIN)/python -m evaluation.planning.joint
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-strings
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-open
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-joint
 
 releases: $(READY)  ## errors of the central mechanisms beside their formulas and textbooks' (a few minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.releases
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies releases
 
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
 	$(BIN)/hubbub-simulate paper --output out/paper
@@ -93,19 +93,19 @@ model: $(READY)  ## a collector against a dictionary, over hundreds of random hi
 	HUBBUB_MODEL_EXAMPLES=200 $(BIN)/pytest -v tests/service/test_model.py
 
 soak: $(READY)  ## a collector at full load for five minutes: memory, speed, latency
-	PYTHONPATH=tests $(BIN)/python -m evaluation.soak --minutes 5
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest soak --minutes 5
 
 fortnight: $(READY)  ## seven weeks of a service under a clock that runs fast: ids, reports, disk and memory level off (8 minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store sqlite
-	PYTHONPATH=tests $(BIN)/python -m evaluation.fortnight --store postgresql
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest fortnight --store sqlite
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest fortnight --store postgresql
 
 growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside one million (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store postgresql
-	PYTHONPATH=tests $(BIN)/python -m evaluation.growth --store sqlite
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest growth --store postgresql
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest growth --store sqlite
 
 mixing: $(READY)  ## what it costs to mix a day that is over, and what ingest notices of it
-	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store postgresql --reports 20000000
-	PYTHONPATH=tests $(BIN)/python -m evaluation.mixing --store sqlite --reports 20000000
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store postgresql --reports 20000000
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store sqlite --reports 20000000
 
 cluster: $(READY)  ## a whole service on one machine, of which one of each process is killed (15 minutes; needs Java 17, as test-spark)
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'

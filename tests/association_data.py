@@ -25,7 +25,7 @@ METRIC = "pages"
 
 
 @dataclass(frozen=True)
-class Population:
+class PairPopulation:
     """What clients have: cells of a table whose last variable's values change fastest.
 
     Attributes
@@ -53,6 +53,15 @@ class Population:
         return table
 
 
+class AssociationCase(NamedTuple):
+    """So many reports of a population."""
+
+    name: str
+    population: PairPopulation
+    params: DecodingParams
+    reports: int
+
+
 class AssociationData(NamedTuple):
     """Single reports, and the bits of every string.
 
@@ -63,7 +72,7 @@ class AssociationData(NamedTuple):
     positions : tuple of int16 arrays, shape (strings, m, h), or None
     """
 
-    population: Population
+    population: PairPopulation
     params: DecodingParams
     cohorts: IntArray
     bits: tuple[BoolArray, ...]
@@ -87,7 +96,7 @@ def names(n: int) -> list[str]:
 
 def strings_and_flags(
     shares: npt.ArrayLike, flagged: npt.ArrayLike, absent: int = 0, unlisted: Sequence[int] = ()
-) -> Population:
+) -> PairPopulation:
     """Return strings of which a part has a flag; some are absent, some not in the map.
 
     Parameters
@@ -100,11 +109,11 @@ def strings_and_flags(
     hidden = np.isin(np.arange(len(share)), list(unlisted))
     table = np.concatenate([table[~hidden], np.zeros((absent, 2)), table[hidden]])
     listed = len(share) - len(unlisted) + absent
-    return Population((Variable("page", STRING), Variable("flag", BOOLEAN)), (listed, 2), table)
+    return PairPopulation((Variable("page", STRING), Variable("flag", BOOLEAN)), (listed, 2), table)
 
 
 def draw(
-    population: Population,
+    population: PairPopulation,
     params: DecodingParams,
     n_reports: int,
     rng: np.random.Generator,

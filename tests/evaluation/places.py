@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime as dt
-import hashlib
 import json
 import resource
 import secrets
@@ -19,16 +18,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rich.table import Table
 
-from databases import running_postgresql
-from evaluation.engines import METRIC, cpu_seconds, random_records
+from evaluation.loadtest.harness import postgresql
+from evaluation.machine import tree_cpu_seconds
+from evaluation.ways.jobs import COUNTED as METRIC
+from evaluation.ways.jobs import counts_digest, random_records
 from hubbub.decoder.reports.loading import load_reports
-from hubbub.reporting.formats.terminal import stdout_console
+from hubbub.simulations.laboratory.tables import MeasuredTable
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
 
@@ -68,22 +69,21 @@ async def export(url: str, folder: str) -> None:
 
 def count(address: str) -> str:
     """Count all reports of a place; return a digest of the counts."""
-    counts = asyncio.run(load_reports(address, METRIC)).counts
-    return hashlib.sha256(counts.reports.tobytes() + counts.bits.tobytes()).hexdigest()
+    return counts_digest(asyncio.run(load_reports(address, METRIC)).counts)
 
 
 def run(what: str, *addresses: str) -> Took:
     """Count or export in a new process."""
-    before, begun = cpu_seconds(), time.monotonic()
+    before, begun = tree_cpu_seconds(), time.monotonic()
     command = [sys.executable, "-m", "evaluation.places", f"--{what}", *addresses]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     seconds = time.monotonic() - begun
     found = json.loads(done.stdout)
-    return Took(cpu_seconds() - before, seconds, found["memory"], found["digest"])
+    return Took(tree_cpu_seconds() - before, seconds, found["memory"], found["digest"])
 
 
-def compare(reports: int, folder: Path, postgresql: str, table: Table) -> None:
-    """Fill, count and export; add a row for each place."""
+def compare(reports: int, folder: Path, postgresql: str) -> Iterator[tuple[str, ...]]:
+    """Fill, count and export; yield a row for each place."""
     sqlite, parquet = f"sqlite:///{folder / 'reports.db'}", f"parquet:{folder / 'exported'}"
     for url in (sqlite, postgresql):
         asyncio.run(fill(url, reports))
@@ -96,7 +96,7 @@ def compare(reports: int, folder: Path, postgresql: str, table: Table) -> None:
         if took.digest != counted[sqlite].digest:
             sys.exit(f"{place}: counts differ from those of {sqlite}")
         export_cpu = f"{exported[place].cpu:.1f}" if place in exported else ""
-        table.add_row(
+        yield (
             f"{reports:,}",
             place.partition(":")[0],
             f"{took.cpu:.1f}",
@@ -121,16 +121,13 @@ def main() -> None:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"memory": memory, "digest": digest}))
         return
-    table = Table(title="counted where they lie; counts are equal", title_justify="left")
-    for heading in ("reports", "in", "CPU s", "M/CPU-s", "seconds", "MB", "export, CPU s"):
-        table.add_column(heading, justify="left" if heading == "in" else "right")
-    with running_postgresql() as server:
-        server.stop()
-        server.start(**_SERVER)
+    rows: list[tuple[str, ...]] = []
+    with postgresql(**_SERVER) as server:
         for reports in given.reports:
-            with tempfile.TemporaryDirectory() as folder, server.new_database() as postgresql:
-                compare(reports, Path(folder), postgresql, table)
-    stdout_console(120).print(table)
+            with tempfile.TemporaryDirectory() as folder, server.new_database() as database:
+                rows += compare(reports, Path(folder), database)
+    headings = ("reports", "in", "CPU s", "M/CPU-s", "seconds", "MB", "export, CPU s")
+    print(MeasuredTable("Counted where they lie; counts are equal", headings, tuple(rows)).text())
 
 
 if __name__ == "__main__":

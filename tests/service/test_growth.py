@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.growth import main
+from evaluation.loadtest.growth import main
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.soak.__main__ import main
+from evaluation.loadtest.soak import main
 
 
 def test_soak_of_some_seconds_finds_no_fault(capsys: pytest.CaptureFixture[str]) -> None:

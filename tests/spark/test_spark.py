@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from engine_tasks import check_kept, die, die_once, refuse_three, scaled, write_export
-from evaluation.calibration.cases import synthetic_case, zipf
-from evaluation.calibration.trials import collect_reports
+from evaluation.studies.cases import StringsCase, zipf
 from factories import make_metric, make_params
 from hubbub.decoder.engines import Engine, Keeper, open_engine
 from hubbub.decoder.engines.local import LocalEngine
@@ -52,8 +51,8 @@ def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_pa
 
 def test_a_screened_list_is_that_of_threads(spark: Engine, tmp_path: Path) -> None:
     params = make_params(k=64, h=2, m=16)
-    case = synthetic_case("screened", params, 200_000, zipf(20), 0, 20)
-    run = collect_reports(case, 3)[1]
+    case = StringsCase.made_up("screened", params, 200_000, zipf(20), 0, 20)
+    run = case.collect_reports(3)[1]
     path = tmp_path / "list.txt"
     names = [*run.candidates, *(f"https://example.com/{i}" for i in range(200_000))]
     path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
@@ -72,7 +71,7 @@ def test_an_export_is_decoded_as_threads_decode_a_database(
 ) -> None:
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
-    monkeypatch.setattr("hubbub.decoder.decoding.open_engine", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("hubbub.inference.decoding.open_engine", lambda *_: nullcontext(spark))
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)
     found = numbers_of(stored.decode(stored.export(), engine="spark", **options))

@@ -5,13 +5,11 @@ Cells of one run share its people and coins, so the run is the unit of every bou
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from scipy import stats
 
-from association_data import Population, draw, reports_of, strings_and_flags
+from association_data import AssociationCase, PairPopulation, draw, reports_of, strings_and_flags
 from hubbub.inference.association.decoding import decode_association
 from hubbub.inference.association.reports import STRING, Variable
 from hubbub.inference.params import DecodingParams
@@ -20,43 +18,36 @@ from significance import ALARM
 RUNS = 24
 
 
-class Case(NamedTuple):
-    """So many reports of a population."""
-
-    name: str
-    population: Population
-    params: DecodingParams
-    reports: int
-
-
-def two_strings() -> Population:
+def two_strings() -> PairPopulation:
     table = 0.7 * np.outer([0.5, 0.3, 0.15, 0.05], [0.6, 0.3, 0.1])
     table[[0, 1, 2], [2, 0, 1]] += 0.1
     both = (Variable("page", STRING), Variable("link", STRING))
-    return Population(both, (3, 3), table)
+    return PairPopulation(both, (3, 3), table)
 
 
 FLAGS = np.random.default_rng(1).random(20)
 ZIPF = 1 / np.arange(1.0, 21.0)
 CASES = (
-    Case(
+    AssociationCase(
         "a fifth not listed",
         strings_and_flags(np.append(ZIPF, 0.25 * ZIPF.sum()), [*FLAGS, 0.5], 10, [20]),
         DecodingParams(k=8, h=1, m=64, f=0.5, p=0.25, q=0.75),
         150_000,
     ),
-    Case(
+    AssociationCase(
         "few reports",
         strings_and_flags(ZIPF[:8], FLAGS[:8], 4, [3]),
         DecodingParams(k=16, h=2, m=64, f=0.25, p=0.25, q=0.75),
         20_000,
     ),
-    Case("two strings", two_strings(), DecodingParams(k=8, h=2, m=64, f=0.0, p=0.2, q=0.8), 50_000),
+    AssociationCase(
+        "two strings", two_strings(), DecodingParams(k=8, h=2, m=64, f=0.0, p=0.2, q=0.8), 50_000
+    ),
 )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_intervals_cover_the_truth(case: Case) -> None:
+def test_intervals_cover_the_truth(case: AssociationCase) -> None:
     """Coverage is within .02 of .95, and mean squared z-scores within .1 of 1.
 
     Beyond what 24 runs leave uncertain (Student's t); P(false alarm) < 1e-6 by Bonferroni.

@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from hubbub.client import RapporParams
-from hubbub.simulations.experiments.blend import BlendExperiment, BlendTrial, try_share
+from hubbub.simulations.experiments.blend import BlendCase, BlendExperiment, BlendTrial
+from hubbub.simulations.laboratory.trials import run_trials
 from hubbub.simulations.populations import family_shares, made_up
 from significance import ALARM, frequency_bounds
 
@@ -34,7 +35,7 @@ def trials(opted_in: float, difference: float = 0.0, runs: int = RUNS) -> tuple[
         difference=difference,
         seed=20171,
     )
-    return tuple(try_share(experiment, 0, run) for run in range(runs))
+    return run_trials([BlendCase(experiment, 0)], runs)[0]
 
 
 @pytest.mark.parametrize("opted_in", [0.05, 0.2])

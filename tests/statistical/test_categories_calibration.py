@@ -2,30 +2,31 @@
 
 A run is one sample of a population; runs are independent, the intervals of one run are not. So a
 run's share of intervals that hold the truth is one observation, and bounds are on its mean.
-`python -m evaluation.calibration.categories` prints the same figures for more cases and runs.
+`python -m evaluation.studies.categories` prints the same figures for more cases and runs.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.calibration.categories import (
+from evaluation.studies.categories import (
     LOOSE,
     PAPER,
     TIGHT,
     CategoryCase,
+    CategoryCoverage,
     boolean,
-    draw_counts,
     enum,
-    measure,
     ordinal,
 )
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
+from hubbub.simulations.laboratory.trials import run_trials
 from significance import frequency_bounds, z_limit
 
 RUNS = int(os.environ.get("HUBBUB_RUNS", "400"))
@@ -54,10 +55,17 @@ def bounds(runs: FloatArray) -> tuple[float, float]:
     return float(known.mean() - half), float(known.mean() + half)
 
 
+def measure(case: CategoryCase) -> dict[str, FloatArray]:
+    """Return every trial's coverage by the field's name, shape (runs,)."""
+    (trials,) = run_trials([case], RUNS)
+    names = (field.name for field in fields(CategoryCoverage))
+    return {name: np.array([getattr(trial, name) for trial in trials]) for name in names}
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}, {case.n_reports}")
 def test_intervals_hold_the_truth_in_95_of_100(case: CategoryCase) -> None:
     """P(false alarm) <= 1e-6 over all cases if the expected coverage is from 93% to 97%."""
-    measured = measure(case, RUNS)
+    measured = measure(case)
     for name in ("all", "absent", "near", "differences", "cumulative"):
         if np.isnan(measured[name]).mean() > 0.5:
             continue  # there are no such intervals
@@ -69,7 +77,7 @@ def test_intervals_hold_the_truth_in_95_of_100(case: CategoryCase) -> None:
 @pytest.mark.parametrize("case", [ordinal(12, 1_000, LOOSE), ordinal(60, 20_000, PAPER)])
 def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case: CategoryCase) -> None:
     """Buckets are coarse, so more than 95% is right; P(false alarm) <= 1e-6 at 94%."""
-    measured = measure(case, RUNS)
+    measured = measure(case)
     for name in ("quantiles", "mean_bounds"):
         assert bounds(measured[name])[1] >= 0.94, name
     low, high = bounds(measured["mean"])
@@ -86,7 +94,7 @@ def test_estimates_are_unbiased_and_scatter_as_the_covariance_says(case: Categor
     """
     errors = []
     for seed in range(RUNS):
-        counts = draw_counts(case, np.random.default_rng(seed))
+        counts = case.draw(np.random.default_rng(seed))
         estimates = estimate_categories(counts, case.metric)
         errors.append((estimates.unbiased - case.shares) / estimates.std_error)
     standardised, limit = np.array(errors), z_limit(8 * len(case.shares))
@@ -101,7 +109,7 @@ def test_empty_categories_are_detected_no_more_often_than_alpha_says() -> None:
     empty = np.flatnonzero(case.shares == 0)
     low = np.zeros(len(empty), dtype=np.int64)
     for seed in range(RUNS):
-        counts = draw_counts(case, np.random.default_rng(seed))
+        counts = case.draw(np.random.default_rng(seed))
         found = estimate_categories(counts, case.metric).log_p_value[empty]
         low += found <= np.log(0.05)
     most = stats.binom.isf(1e-6 / len(empty), RUNS, 0.05)

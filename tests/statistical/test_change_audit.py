@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.change import HALF_WAY, Audit, Contest, audit, contests, main, modes
 from evaluation.frequencies import loss_interval, tells_most
-from evaluation.transcripts import (
+from evaluation.studies.change import HALF_WAY, Audit, Contest, audit, contests, main, modes
+from evaluation.studies.transcripts import (
     Recordings,
     largest_log_ratio,
     log_ratio,

@@ -13,72 +13,71 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.calibration.cases import (
+from evaluation.studies.cases import (
     CROWDED,
     DEMO_CASE,
     LOOSE,
     PAPER,
     SMALL,
-    synthetic_case,
+    StringsCase,
+    count_simulated,
     uniform,
     zipf,
 )
-from evaluation.calibration.trials import Case, collect, count_simulated
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.inference.arrays import FloatArray
-from hubbub.simulations.experiments.scoring import Score
+from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import Collected
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,
 )
-from hubbub.simulations.suite.trials import score_decoding
 from significance import ALARM, frequency_z, z_limit
 
 ALPHA = 0.05
 NINE_TENTHS = family_shares("geometric:0.9", 60)  # of the one before
 SEVEN_TENTHS = family_shares("geometric:0.7", 20)
 POPULATED = (
-    synthetic_case("paper's", PAPER, 50_000, zipf(60), absent=140),
-    synthetic_case("loose", LOOSE, 20_000, zipf(60), absent=140),
-    synthetic_case("small filter", SMALL, 50_000, zipf(40), absent=60),
-    synthetic_case("a third not listed", LOOSE, 20_000, NINE_TENTHS, 3, absent=140),
+    StringsCase.made_up("paper's", PAPER, 50_000, zipf(60), absent=140),
+    StringsCase.made_up("loose", LOOSE, 20_000, zipf(60), absent=140),
+    StringsCase.made_up("small filter", SMALL, 50_000, zipf(40), absent=60),
+    StringsCase.made_up("a third not listed", LOOSE, 20_000, NINE_TENTHS, 3, absent=140),
 )
 NOBODY_PRESENT = (
-    synthetic_case("paper's", PAPER, 20_000, zipf(40), unlisted_every=1, absent=200),
-    synthetic_case("small filter", SMALL, 20_000, zipf(20), unlisted_every=1, absent=200),
-    synthetic_case("few reports", LOOSE, 5_000, SEVEN_TENTHS, unlisted_every=1, absent=200),
+    StringsCase.made_up("paper's", PAPER, 20_000, zipf(40), unlisted_every=1, absent=200),
+    StringsCase.made_up("small filter", SMALL, 20_000, zipf(20), unlisted_every=1, absent=200),
+    StringsCase.made_up("few reports", LOOSE, 5_000, SEVEN_TENTHS, unlisted_every=1, absent=200),
 )
 FEW_TRUE = (
-    synthetic_case("paper's", PAPER, 50_000, uniform(20), absent=180),
-    synthetic_case("loose", LOOSE, 30_000, uniform(20), absent=180),
+    StringsCase.made_up("paper's", PAPER, 50_000, uniform(20), absent=180),
+    StringsCase.made_up("loose", LOOSE, 30_000, uniform(20), absent=180),
 )
 ALL_STRONG = (
-    synthetic_case("loose", LOOSE, 50_000, uniform(30), unlisted_every=3, absent=50),
-    synthetic_case("small filter", SMALL, 200_000, uniform(15), unlisted_every=3, absent=20),
+    StringsCase.made_up("loose", LOOSE, 50_000, uniform(30), unlisted_every=3, absent=50),
+    StringsCase.made_up("small filter", SMALL, 200_000, uniform(15), unlisted_every=3, absent=20),
 )
 MANY_RARE = (
-    synthetic_case("paper's", PAPER, 50_000, uniform(300), unlisted_every=1, absent=200),
-    synthetic_case("loose", LOOSE, 20_000, uniform(300), unlisted_every=1, absent=200),
+    StringsCase.made_up("paper's", PAPER, 50_000, uniform(300), unlisted_every=1, absent=200),
+    StringsCase.made_up("loose", LOOSE, 20_000, uniform(300), unlisted_every=1, absent=200),
 )
 DEMO = DEMO_CASE
 
 
 @cache
 def runs(
-    case: Case, n: int, correction: Correction = Correction.BONFERRONI
+    case: StringsCase, n: int, correction: Correction = Correction.BONFERRONI
 ) -> list[tuple[Collected, Decoding]]:
     """Return n independent runs of a case."""
-    collected = [collect(case, seed) for seed in range(n)]
+    collected = [case.collect(seed) for seed in range(n)]
     return [
         (run, decode(run.counts, case.params, run.candidates, correction=correction))
         for run in collected
     ]
 
 
-def scores(case: Case, n: int, correction: Correction) -> list[Score]:
+def scores(case: StringsCase, n: int, correction: Correction) -> list[Score]:
     return [score_decoding(run.truth, decoding) for run, decoding in runs(case, n, correction)]
 
 
@@ -87,12 +86,12 @@ def most_of(n: int, chance: float, alarm: float = ALARM) -> int:
     return int(stats.binom.isf(alarm, n, chance))
 
 
-def by_name(case: Case) -> str:
+def by_name(case: StringsCase) -> str:
     return case.name
 
 
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
-def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case: Case) -> None:
+def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case: StringsCase) -> None:
     """Mean over 60 runs of the share of all 100 to 200 intervals that hold the truth.
 
     A run's share has a measured sd of at most 0.024, so the mean's is 0.0031, and the mean of 60 is
@@ -105,7 +104,9 @@ def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case: Case) -
 
 
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
-def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(case: Case) -> None:
+def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(
+    case: StringsCase,
+) -> None:
     """60 runs of 200 candidates that nobody holds.
 
     Runs with any detection: at most as many as a binomial(60, 0.05) exceeds once in 1e6. A
@@ -127,7 +128,7 @@ def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(ca
 
 
 @pytest.mark.parametrize("case", FEW_TRUE, ids=by_name)
-def test_share_of_false_names_stays_below_alpha(case: Case) -> None:
+def test_share_of_false_names_stays_below_alpha(case: StringsCase) -> None:
     """Benjamini-Hochberg over 40 runs where a tenth of the candidates is present.
 
     The expected share of false names is at most 0.05 x 9/10. A run's share has a measured sd of at
@@ -158,7 +159,7 @@ def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:
 
 
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
-def test_intervals_of_detected_strings_hold_the_truth_as_often(case: Case) -> None:
+def test_intervals_of_detected_strings_hold_the_truth_as_often(case: StringsCase) -> None:
     """All intervals of detected strings in 60 runs, pooled: between 92% and 98% hold the truth.
 
     Runs are independent, and their shares are averaged with weights, the numbers detected: the
@@ -209,7 +210,7 @@ def test_plentiful_reports_of_other_strings_detect_nothing() -> None:
     assert found <= most_of(12, ALPHA)
 
 
-def detections_at(case: Case, multiple: float, n: int) -> int:
+def detections_at(case: StringsCase, multiple: float, n: int) -> int:
     """Plant five strings of so many detection limits each in n runs; count those detected."""
     planted = 5
     limit = np.mean([d.summary.detection_limit for _, d in runs(case, 5)])
@@ -230,7 +231,7 @@ def detections_at(case: Case, multiple: float, n: int) -> int:
 
 
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
-def test_detection_limit_is_a_share_found_nine_times_in_ten(case: Case) -> None:
+def test_detection_limit_is_a_share_found_nine_times_in_ten(case: StringsCase) -> None:
     """Strings of the limit's share: 250, in 50 runs.
 
     Measured over 300 others: 0.91 +- 0.017 (paper's) and 0.89 +- 0.018 (loose). The bounds are
@@ -241,13 +242,13 @@ def test_detection_limit_is_a_share_found_nine_times_in_ten(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
-def test_twice_the_detection_limit_is_found_nearly_always(case: Case) -> None:
+def test_twice_the_detection_limit_is_found_nearly_always(case: StringsCase) -> None:
     """Of 75 strings one may be missed: a miss lies 5 sd off, so two are rarer than 1e-8."""
     assert detections_at(case, 2, 15) >= 74
 
 
 @pytest.mark.parametrize("case", ALL_STRONG, ids=by_name)
-def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case: Case) -> None:
+def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case: StringsCase) -> None:
     """Listed strings lie far above the detection limit: none is detected for coming out high.
 
     Over 60 runs the errors are standard normal: none beyond z_limit, mean within 4.9 / sqrt(60),

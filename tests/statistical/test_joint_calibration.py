@@ -3,7 +3,7 @@
 A run is one population and one sample of it; runs are independent, the intervals of one run are
 not, so a run's share of intervals that hold is one observation. Seeded: what passes once always
 does, and the chances say how likely another seed would fail.
-`python -m evaluation.calibration.joint` prints the same figures for more cases and runs.
+`python -m evaluation.studies.joint` prints the same figures for more cases and runs.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.calibration.joint import KINDS, draw_counts, run, shares_held
+from evaluation.studies.joint import KINDS, DrawnTable, draw_tuples, shares_held
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.joint.independence import assess_independence
 from hubbub.inference.joint.one_hot import one_hot_estimates
-from hubbub.simulations.suite.joint_matrix import JointCase
+from hubbub.simulations.laboratory.trials import run_trials
 from significance import z_limit
 
 RUNS = int(os.environ.get("HUBBUB_RUNS", "40"))
 LOWEST, HIGHEST = 0.93, 0.97
 """What the decoder promises of each kind of interval on average."""
 CASES = (
-    JointCase("20x10", 30_000, 4, 30),
-    JointCase("6x5", 3_000, 2, 30),
-    JointCase("8x5x2", 100_000, 4, 30),
+    DrawnTable("20x10", 30_000, 4, 30),
+    DrawnTable("6x5", 3_000, 2, 30),
+    DrawnTable("8x5x2", 100_000, 4, 30),
 )
 ALARM = 1e-6
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_intervals_of_tables_hold(case: JointCase) -> None:
+def test_intervals_of_tables_hold(case: DrawnTable) -> None:
     """Each kind's mean coverage within .93 to .97, but for noise: P(false alarm) < 1e-6 (normal).
 
     Cramer's V is left out: its interval may reach 0 or be cut off at values that aren't known.
     """
-    scores = [run(case, number)[0] for number in range(RUNS)]
+    (trials,) = run_trials([case], RUNS)
     for kind in KINDS[:-1]:
-        shares = shares_held(scores, kind)
+        shares = np.array(shares_held(trials, kind))
         known = shares[~np.isnan(shares)]
         room = z_limit(2 * len(KINDS) * len(CASES), ALARM) * known.std(ddof=1) / np.sqrt(len(known))
         assert len(known) > RUNS / 2, kind
         assert LOWEST - room <= known.mean() <= HIGHEST + room, kind
 
 
-def p_value_of_independence(case: JointCase, number: int) -> float:
+def p_value_of_independence(case: DrawnTable, number: int) -> float:
     """Return what a numbered run's table says, without all else that is told of tables.
 
     Fewer draws than the decoder's 499 make the test no less exact, and hardly less likely to
     reject.
     """
     experiment = case.experiment(number)
-    counts = draw_counts(experiment, np.random.default_rng(number))
+    counts = draw_tuples(experiment, np.random.default_rng(number))
     cells = estimate_categories(counts, experiment.metric)
     fields, params = experiment.population.fields, experiment.params
     table = one_hot_estimates(fields, cells, counts.total, params)
@@ -73,6 +73,6 @@ def test_independence_is_rejected_as_often_as_it_should_be(
 
     With a tenth of partners 55% were rejected in 200 other runs; 40% make the bound 3 of 40.
     """
-    case = JointCase("100x20", 30_000, 4, partners)
+    case = DrawnTable("100x20", 30_000, 4, partners)
     rejected = sum(p_value_of_independence(case, number) <= 0.05 for number in range(RUNS))
     assert stats.binom.ppf(ALARM, RUNS, least) <= rejected <= stats.binom.isf(ALARM, RUNS, most)

@@ -14,9 +14,8 @@ import pytest
 from scipy import stats
 
 from cramer_rao import error_bound, expected_reports
-from evaluation.calibration.cases import synthetic_case, uniform, zipf
-from evaluation.calibration.likelihood import gauss
-from evaluation.calibration.trials import Case, collect, collect_reports
+from evaluation.studies.cases import StringsCase, uniform, zipf
+from evaluation.studies.likelihood import gauss
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import decode
@@ -32,33 +31,33 @@ CROWDED = make_params(k=8, h=2, m=32)
 LOOSE = make_params(k=8, h=2, m=16, f=0.0, p=0.225, q=0.775)
 SMALL = make_params(k=32, h=2, m=16, f=0.25, p=0.2, q=0.8)
 POPULATED = (
-    synthetic_case("crowded", CROWDED, 100_000, family_shares("geometric:0.93", 60), 10, 12),
-    synthetic_case("loose", LOOSE, 100_000, gauss(60), 10, 12),
-    synthetic_case("small filter", SMALL, 20_000, zipf(40), 10, 20),
+    StringsCase.made_up("crowded", CROWDED, 100_000, family_shares("geometric:0.93", 60), 10, 12),
+    StringsCase.made_up("loose", LOOSE, 100_000, gauss(60), 10, 12),
+    StringsCase.made_up("small filter", SMALL, 20_000, zipf(40), 10, 20),
 )
 NOBODY_PRESENT = (
-    synthetic_case("crowded", CROWDED, 100_000, uniform(60), 1, 100),
-    synthetic_case("small filter", SMALL, 10_000, zipf(20), 1, 100),
+    StringsCase.made_up("crowded", CROWDED, 100_000, uniform(60), 1, 100),
+    StringsCase.made_up("small filter", SMALL, 10_000, zipf(20), 1, 100),
 )
 
 
-def runs(case: Case, n: int) -> Iterator[tuple[Collected, Likelihood]]:
+def runs(case: StringsCase, n: int) -> Iterator[tuple[Collected, Likelihood]]:
     """Yield independent runs and what the likelihood says of them, from even proposals on."""
-    first = collect(case, 0)
+    first = case.collect(0)
     counted = decode(first.counts, case.params, first.candidates)
     even = replace(counted, share=np.full(len(first.truth), 0.5 / len(first.truth)))
     for seed in range(n):
-        records, run = collect_reports(case, seed)
+        records, run = case.collect_reports(seed)
         reports, candidates = pack([records], case.params), hashed(run.candidates, case.params)
         yield run, fit_reports(reports, even, candidates, threads=1)
 
 
-def by_name(case: Case) -> str:
+def by_name(case: StringsCase) -> str:
     return case.name
 
 
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
-def test_95_percent_intervals_hold_the_truth(case: Case) -> None:
+def test_95_percent_intervals_hold_the_truth(case: StringsCase) -> None:
     """Mean over 10 runs of the share of about 60 intervals that hold the truth, top one unlisted.
 
     The seeds are stated, so the test passes always or never; a run's share has a measured sd of
@@ -72,7 +71,7 @@ def test_95_percent_intervals_hold_the_truth(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
-def test_absent_names_are_hardly_ever_detected(case: Case) -> None:
+def test_absent_names_are_hardly_ever_detected(case: StringsCase) -> None:
     """20 runs: at most as many with a detection as binomial(20, 0.05) exceeds once in 1e6.
 
     P-values of a run's 100 candidates are near enough independent: those below 0.5 are within 6
@@ -95,7 +94,7 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
     which are not negative, do no worse.
     """
     shares = np.array([0.3, 0.25, 0.2, 0.12, 0.08, 0.05])
-    case = synthetic_case("all listed", params, 50_000, shares, 0, 0)
+    case = StringsCase.made_up("all listed", params, 50_000, shares, 0, 0)
     squares, refit_squares = [], []
     for run, found in runs(case, 30):
         positions = distinct_positions(bit_positions(run.candidates, params), params)
@@ -110,7 +109,7 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
 
 def test_errors_are_smaller_than_those_of_bit_counts() -> None:
     """Median over 4 runs of the squared error of all candidates' estimates, per least squares'."""
-    case = synthetic_case("loose", LOOSE, 200_000, gauss(60), 10, 12)
+    case = StringsCase.made_up("loose", LOOSE, 200_000, gauss(60), 10, 12)
     ratios = []
     for run, found in runs(case, 4):
         counted = decode(run.counts, case.params, run.candidates)

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from evaluation.attacks import linking
-from evaluation.attacks.linking import Case
+from evaluation.attacks.linking import LinkedClients
 from hubbub.planning.linking import right_links
 from hubbub.protocol.params import RapporParams
 from significance import BitArray, FloatArray, IntArray
 
 ACCURACY = 0.02
 CASES = (
-    Case(RapporParams(424, 1, 32, 0.2, 0.0683, 0.5534), None, 32 * 100),
-    Case(RapporParams(128, 2, 40, 0.5, 0.25, 0.75), None, 40 * 100),
-    Case(RapporParams(128, 1, 40, 0.05, 0.02, 0.9), None, 40 * 100),
-    Case(RapporParams(32, 1, 40, 0.25, 0.2, 0.8), None, 40 * 100),
-    Case(RapporParams(8, 1, 40, 0.5, 0.25, 0.75), 3, 40 * 100),
+    LinkedClients(RapporParams(424, 1, 32, 0.2, 0.0683, 0.5534), None, 32 * 100),
+    LinkedClients(RapporParams(128, 2, 40, 0.5, 0.25, 0.75), None, 40 * 100),
+    LinkedClients(RapporParams(128, 1, 40, 0.05, 0.02, 0.9), None, 40 * 100),
+    LinkedClients(RapporParams(32, 1, 40, 0.25, 0.2, 0.8), None, 40 * 100),
+    LinkedClients(RapporParams(8, 1, 40, 0.5, 0.25, 0.75), 3, 40 * 100),
 )
 
 
@@ -42,7 +42,7 @@ def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together() 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"k={case.params.k}")
 def test_the_prediction_is_neither_too_low_nor_too_high(
-    case: Case, rng: np.random.Generator
+    case: LinkedClients, rng: np.random.Generator
 ) -> None:
     predicted = right_links(case.params, case.width, case.clients)
     days = linking.simulated_days(case, rng)

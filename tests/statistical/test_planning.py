@@ -1,6 +1,6 @@
 """The planner's theory against the decoder, on fixed seeds: a pass is a pass for ever.
 
-`python -m evaluation.planning` has the whole grid with more collections.
+`python -m evaluation.studies planned-strings` has the whole grid with more collections.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from evaluation.planning.joint_trials import JointSetting, run_trial
-from evaluation.planning.trials import Setting, found_and_planted, limit_ratio
+from evaluation.studies.planned_joint import PlannedTable
+from evaluation.studies.planned_strings import PlannedStrings, limit_ratio, share_found
 from hubbub.inference.arrays import FloatArray
 from hubbub.planning.limits import Method, Question, string_errors
 from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.laboratory.trials import run_trials
 
 _COLLECTIONS = 12
 _TABLES = 100
@@ -36,10 +37,9 @@ def test_strings_at_the_limit_are_found_as_often_as_predicted(
     params: RapporParams, reports: int
 ) -> None:
     """Within 10% of the limit; sampling alone is off by 3% of it (one standard error)."""
-    setting = Setting(params, reports, 1e5)
-    trials = [found_and_planted(setting, seed) for seed in range(_COLLECTIONS)]
-    found = sum(x for x, _ in trials) / sum(n for _, n in trials)
-    assert limit_ratio(found, setting) == pytest.approx(1, abs=0.1)
+    case = PlannedStrings(params, reports, 1e5)
+    (trials,) = run_trials([case], _COLLECTIONS)
+    assert limit_ratio(share_found(trials), case) == pytest.approx(1, abs=0.1)
 
 
 def string_report_kinds(
@@ -85,32 +85,34 @@ def test_most_likely_share_has_the_error_of_the_information(share: float) -> Non
 
 
 @pytest.mark.parametrize(
-    "setting",
+    ("sizes", "budget", "reports"),
     [
-        JointSetting((12, 5), Budget(math.inf, 4.0), 100_000),
-        JointSetting((8, 6), Budget(6.0, 3.0), 200_000),
-        JointSetting((5, 4, 3), Budget(math.inf, 2.0), 500_000),
+        ((12, 5), Budget(math.inf, 4.0), 100_000),
+        ((8, 6), Budget(6.0, 3.0), 200_000),
+        ((5, 4, 3), Budget(math.inf, 2.0), 500_000),
     ],
     ids=["one-time", "longitudinal", "three fields"],
 )
-def test_joint_tables_have_the_errors_of_their_plan(setting: JointSetting) -> None:
+def test_joint_tables_have_the_errors_of_their_plan(
+    sizes: tuple[int, ...], budget: Budget, reports: int
+) -> None:
     """100 tables; P(false alarm) < 1e-6 each: normal for means, binomial for what is found.
 
     The test of independence, whose limit itself is drawn, counts as right from 0.8 on.
     """
-    plan = setting.plan
-    trials = np.array([run_trial(setting, plan, seed) for seed in range(_TABLES)], dtype=float)
+    case = PlannedTable.of(sizes, budget, reports)
+    trials = np.array(run_trials([case], _TABLES)[0], dtype=float)
     cells, margins, variations, found, rejected = (trials[:, i] for i in (0, 1, 3, 4, 5))
     far = stats.norm.isf(_ALARM / 2)
     for ratios, expected in (
         (cells, 1.0),
         (margins, 1.0),
-        (variations, plan.figures["total_variation"]),
+        (variations, case.plan.figures["total_variation"]),
     ):
         # The mean of a hundred skewed numbers, and a plan's own of several hundred: 1.2 for both.
         error = 1.2 * ratios.std(ddof=1) / math.sqrt(_TABLES)
         assert abs(ratios.mean() - expected) < far * error
     assert found.sum() >= stats.binom.ppf(_ALARM / 2, _TABLES, 0.9)
     assert found.sum() <= stats.binom.isf(_ALARM / 2, _TABLES, 0.9)
-    if math.isfinite(plan.figures["partner_share"]):
+    if math.isfinite(case.partner_share):
         assert rejected.sum() >= stats.binom.ppf(_ALARM, _TABLES, 0.8)

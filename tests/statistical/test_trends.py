@@ -1,6 +1,6 @@
 """Trends rarely mark a change that isn't there, find one that is, and hold the truth.
 
-`python -m evaluation.trends RUNS` prints the same figures for more scenarios and runs.
+`python -m evaluation.studies trends` prints the same figures for more scenarios and runs.
 """
 
 from __future__ import annotations
@@ -8,41 +8,47 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.trends import (
+from evaluation.studies.trends import (
     CATEGORY_SCENARIOS,
     ONE_TIME_SCENARIOS,
     SCENARIOS,
     SHARES,
     TWO_THIRDS_LISTED,
     VALUES,
-    CategoryScenario,
-    Scenario,
+    CategoryTrends,
+    MarkedChanges,
+    StringTrends,
     new_clients_each_day,
-    run,
-    run_categories,
     same_clients_every_day,
     trends_of,
 )
+from hubbub.simulations.laboratory.trials import Case, run_trials
+
+
+def marked(case: Case[MarkedChanges], runs: int) -> MarkedChanges:
+    """Return all trials' figures, each as an array of one a trial."""
+    (trials,) = run_trials([case], runs)
+    return MarkedChanges(*np.array(trials).T)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS[:4], ids=lambda scenario: scenario.name)
-def test_steady_shares_are_rarely_marked_and_intervals_hold_them(scenario: Scenario) -> None:
+def test_steady_shares_are_rarely_marked_and_intervals_hold_them(scenario: StringTrends) -> None:
     """12 runs at alpha 0.05: more than 5 with an alarm have a chance below 2e-5.
 
     Intervals that hold the truth in 95% of 12 * 14 days hold it in over 88% of them with a chance
     above 1 - 1e-4 for one string, the days being independent; over 18 strings still more surely.
     Seeded, so that this passes always or never.
     """
-    figures = np.array([run(scenario, seed) for seed in range(12)])
-    assert figures[:, 0].sum() <= 5
-    assert 0.88 < figures[:, 2].mean() < 0.99
+    figures = marked(scenario, 12)
+    assert np.sum(figures.any_false) <= 5
+    assert 0.88 < np.mean(figures.coverage) < 0.99
 
 
 def test_large_steps_are_found_on_their_day() -> None:
     """6 points: found in 98.8% of cases, on the day itself or one beside; seeded."""
-    figures = np.array([run(SCENARIOS[-1], seed) for seed in range(6)])
-    assert np.nanmean(figures[:, 3]) > 0.8
-    assert np.nanmean(figures[:, 4]) > 0.8
+    figures = marked(SCENARIOS[-1], 6)
+    assert np.nanmean(figures.found) > 0.8
+    assert np.nanmean(figures.about_the_day) > 0.8
 
 
 def test_whole_reports_tell_days_apart_better_and_no_less_reliably() -> None:
@@ -72,7 +78,7 @@ STEADY = [each for each in (*CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS) if not eac
 
 @pytest.mark.parametrize("scenario", STEADY, ids=lambda scenario: scenario.name)
 def test_steady_categories_are_rarely_marked_and_intervals_hold_them(
-    scenario: CategoryScenario,
+    scenario: CategoryTrends,
 ) -> None:
     """40 runs at alpha 0.05: 14 or more with an alarm have a chance below 1e-8.
 
@@ -80,19 +86,19 @@ def test_steady_categories_are_rarely_marked_and_intervals_hold_them(
     with a chance below 1e-15; where clients come back days aren't independent, and aren't asked.
     Seeded.
     """
-    figures = np.array([run_categories(scenario, seed) for seed in range(40)])
-    assert figures[:, 0].sum() < 14
-    if scenario.who == "new":
-        assert 0.85 < figures[:, 2].mean() < 0.999
+    figures = marked(scenario, 40)
+    assert np.sum(figures.any_false) < 14
+    if scenario.clients == "new":
+        assert 0.85 < np.mean(figures.coverage) < 0.999
 
 
 def test_large_steps_of_categories_are_found_on_their_day() -> None:
     """6 points, one report a client: found in 97% of cases and more; seeded."""
     for scenario in ONE_TIME_SCENARIOS:
         if scenario.step == 0.06:
-            figures = np.array([run_categories(scenario, seed) for seed in range(12)])
-            assert np.nanmean(figures[:, 3]) > 0.8
-            assert np.nanmean(figures[:, 4]) > 0.8
+            figures = marked(scenario, 12)
+            assert np.nanmean(figures.found) > 0.8
+            assert np.nanmean(figures.about_the_day) > 0.8
 
 
 def test_noise_of_clients_that_come_back_is_taken_for_what_days_share() -> None:

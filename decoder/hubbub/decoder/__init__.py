@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hubbub.decoder.decoding import decode_metric
+    from hubbub.decoder.pipeline import decode_metric
     from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
     from hubbub.inference.counts import CohortCounts, count_records, empty_counts
     from hubbub.inference.decoding import Decoding, Summary, decode
@@ -30,7 +30,7 @@ _HOMES = {
     "decode_categories": "hubbub.inference.categories.decoding",
     "decode_category_days": "hubbub.inference.trends.categories",
     "decode_days": "hubbub.inference.trends.decoding",
-    "decode_metric": "hubbub.decoder.decoding",
+    "decode_metric": "hubbub.decoder.pipeline",
     "empty_counts": "hubbub.inference.counts",
 }
 

@@ -186,10 +186,10 @@ class Estimates(Result):
             yield {name: column.values[part] for name, column in self.columns.items()}
 
     def document(self) -> Mapping[str, object]:
-        """Return the metadata, "findings" and, in the rows' place, `ROWS`."""
+        """Return the metadata, "findings" if there are any and, in the rows' place, `ROWS`."""
         findings = [each.as_json() for each in self.findings]
-        rows = {"rows": ROWS} if self.columns else {}
-        return {**self.metadata, "findings": findings, **rows}
+        said = {"findings": findings} if findings else {}
+        return {**self.metadata, **said, **({"rows": ROWS} if self.columns else {})}
 
     def blocks(self) -> Iterator[Block]:
         """Yield what a terminal shows."""

@@ -105,6 +105,11 @@ class Report:
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
 
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """All charts, from the top down."""
+        return tuple(chart for section in self.sections for chart in section.charts)
+
 
 class Drawing(Protocol):
     """Charts that a notebook shows (`hubbub.reporting.formats.notebook.Drawing`)."""

@@ -14,26 +14,25 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
-from hubbub.decoder.decoding import decode_metric
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.open_strings.decoding import OpenDecoding
+from hubbub.decoder.pipeline import decode_metric
+from hubbub.inference.arrays import FloatArray
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.reporting.formats.picture import write_picture
-from hubbub.reporting.open_strings import open_estimates, tree_chart
-from hubbub.reporting.result import Block, Heading, Line, Result, Table, headings
+from hubbub.reporting.result import Block, Heading, Line, Table, headings
 from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
+from hubbub.simulations.experiments.result import SimulationResult, simulation_result
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
 from hubbub.simulations.populations import census_first_names, census_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
@@ -80,7 +79,7 @@ class OpenNames:
 
     Attributes
     ----------
-    found : OpenDecoding
+    found : Estimates
     truth : dict of str to float
         Share of the reports of every name that somebody has.
     epsilon : float
@@ -89,47 +88,52 @@ class OpenNames:
         From the first report to the result.
     """
 
-    found: OpenDecoding
+    found: Estimates
     truth: dict[str, float]
     epsilon: float
     seconds: float
 
     @property
-    def rows(self) -> IntArray:
+    def rows(self) -> list[int]:
         """The detected names, the largest first."""
-        return self.found.decoding.largest_detected()
+        share = self.found["proportion"]
+        detected = [row for row, found in enumerate(self.found["detected"]) if found]
+        return sorted(detected, key=lambda row: -float(share[row]))
 
     @property
     def n_false(self) -> int:
         """How many of them nobody has."""
-        names = self.found.decoding.candidates
-        return sum(names[row] not in self.truth for row in self.rows.tolist())
+        names = self.found["string"]
+        return sum(names[row] not in self.truth for row in self.rows)
 
     def blocks(self) -> Iterator[Block]:
         """Yield the names that were found, and what they come to."""
-        decoding = self.found.decoding
+        names, share = self.found["string"], self.found["proportion"]
+        low, high = self.found["prop_low"], self.found["prop_high"]
         rows = tuple(
             (
-                visible(decoding.candidates[i]),
-                f"{self.truth.get(decoding.candidates[i], 0.0):.2%}",
-                f"{decoding.share[i]:.2%}",
-                f"{decoding.low[i]:.2%} … {decoding.high[i]:.2%}",
+                visible(names[i]),
+                f"{self.truth.get(names[i], 0.0):.2%}",
+                f"{share[i]:.2%}",
+                f"{low[i]:.2%} … {high[i]:.2%}",
             )
-            for i in self.rows.tolist()
+            for i in self.rows
         )
         yield Line("\nAnd this is what is found without any list of names:\n")
         heads = headings("name", "true share", "estimate", "95% interval")
         yield Table("Names that nobody listed", heads, rows)
+        metadata: Mapping[str, Any] = self.found.metadata
         yield Line(
             f"{len(rows) - self.n_false} names that somebody has, {self.n_false} that nobody has "
-            f"(at most {decoding.summary.alpha:.0%} on average), of {self.found.proposed:,} that "
+            f"(at most {metadata['summary']['alpha']:.0%} on average), of "
+            f"{metadata['search']['proposed']:,} that "
             f"the prefixes proposed; epsilon {self.epsilon:.2f} for the only report of each; "
             f"{self.seconds:.0f} s"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class DemoResult(Result):
+class DemoOutcome:
     """What was found, beside the truth.
 
     Attributes
@@ -137,8 +141,13 @@ class DemoResult(Result):
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Each candidate's share of the reports.
+    estimates : DecodedShares
+    score : Score
+    n_reports, seed : int
     seconds : float
         What it all took.
+    unlisted : OpenNames
+        Names that were found without the candidates.
     """
 
     candidates: tuple[str, ...]
@@ -149,20 +158,6 @@ class DemoResult(Result):
     seed: int
     seconds: float
     unlisted: OpenNames
-
-    def document(self) -> Mapping[str, object]:
-        """Return what result.json says."""
-        return {
-            "reports": self.n_reports,
-            "candidates": len(self.candidates),
-            **asdict(self.score),
-            "seed": self.seed,
-            "seconds": round(self.seconds, 1),
-            "open_found": len(self.unlisted.rows),
-            "open_false": self.unlisted.n_false,
-            "open_epsilon": self.unlisted.epsilon,
-            "open_seconds": round(self.unlisted.seconds, 1),
-        }
 
     def blocks(self) -> Iterator[Block]:
         """Yield the detected names, the largest first, and what they come to."""
@@ -198,16 +193,37 @@ class DemoResult(Result):
         yield from self.unlisted.blocks()
 
 
+def demo_result(outcome: DemoOutcome) -> SimulationResult:
+    """Show what was found, with pictures of the estimates and of the names nobody listed."""
+    unlisted = outcome.unlisted
+    facts = {
+        "reports": outcome.n_reports,
+        "candidates": len(outcome.candidates),
+        **asdict(outcome.score),
+        "seed": outcome.seed,
+        "seconds": round(outcome.seconds, 1),
+        "open_found": len(unlisted.rows),
+        "open_false": unlisted.n_false,
+        "open_epsilon": unlisted.epsilon,
+        "open_seconds": round(unlisted.seconds, 1),
+    }
+    title = f"{outcome.n_reports:,} noisy reports, {len(outcome.candidates):,} candidate names"
+    chart = estimates_chart(outcome.candidates, outcome.truth, outcome.estimates, title)
+    page = unlisted.found.report()
+    trees = tuple(each for each in page.charts if each.labels.name == "tree")
+    pictures = {"estimates.png": (chart,), "tree.png": trees}
+    return simulation_result(facts, tuple(outcome.blocks()), None, pictures)
+
+
 def run_demo(
     folder: Path, n_reports: int, n_clients: int, seed: int, progress: Progress
-) -> DemoResult:
-    """Simulate, collect, decode, score and draw.
+) -> DemoOutcome:
+    """Simulate, collect, decode and score.
 
     Parameters
     ----------
     folder : Path
-        Gets metrics.toml, names.txt, hubbub.db, estimates.json, estimates.png, open.json, tree.png
-        and result.json.
+        Gets metrics.toml, names.txt, hubbub.db, estimates.json and open.json.
     n_reports : int
         People, each reporting once to each metric.
     n_clients : int
@@ -215,6 +231,8 @@ def run_demo(
     seed : int
         Of the population and the simulated clients; real clients use the system's randomness all
         the same.
+    progress : callable
+        Opens a progress bar.
 
     Raises
     ------
@@ -267,18 +285,10 @@ def run_demo(
     open_seconds += time.monotonic() - open_started
     unlisted = OpenNames(found, by_name, metric.epsilon_report, open_seconds)
     seconds = time.monotonic() - started
-    result = DemoResult(candidates, truth, estimates, figures, n_reports, seed, seconds, unlisted)
-    atomic_write(folder / "result.json", partial(write_json, result))
-    title = f"{n_reports:,} noisy reports, {len(candidates):,} candidate names"
-    chart = estimates_chart(candidates, truth, estimates, title)
-    write_picture(folder / "estimates.png", [chart])
-    tree = tree_chart(found)
-    if tree:
-        write_picture(folder / "tree.png", [tree])
-    return result
+    return DemoOutcome(candidates, truth, estimates, figures, n_reports, seed, seconds, unlisted)
 
 
-def _decode_unlisted(folder: Path) -> OpenDecoding:
+def _decode_unlisted(folder: Path) -> Estimates:
     """Find names without a list, and write what `hubbub-decoder decode` would."""
     result = decode_metric(
         _OPEN_METRIC,
@@ -287,4 +297,4 @@ def _decode_unlisted(folder: Path) -> OpenDecoding:
         min_reports=1,
     )
     atomic_write(folder / "open.json", partial(write_json, result))
-    return cast("open_estimates", result).decoding
+    return result

@@ -25,6 +25,8 @@ _STRINGS = "s"
 _BOOLEAN = (False, True)
 _LABELS: dict[str | bool, str] = {False: "false", True: "true"}
 _FEWEST_VALUES, _MOST_CELLS = 2, 100_000
+HASHED = {"k": 128, "m": 64}
+"""Size of tuples that are hashed, unless given: the RAPPOR paper's k, and the largest of its m."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,13 @@ def joint_population(
 
     Parameters
     ----------
+    sizes : sequence of FieldSize
     family : str
         Of each field's shares, as `family_shares` takes it.
     partners : float
         Share of the clients who hold the partner of their first field's value in all other fields.
         Partners are drawn: each value of the first field has one in each other field.
+    rng : numpy.random.Generator
     size : mapping, optional
         k, h and m as metrics.toml may give them; with strings at least k and m.
     prefix : str

@@ -29,6 +29,7 @@ class Scenario:
 
     Attributes
     ----------
+    population : Population
     candidates : tuple of str, length n
         Distinct: those of the population's values that are listed, in their order, then others.
     listed : int64 array
@@ -58,6 +59,7 @@ class Collected:
 
     Attributes
     ----------
+    counts : CohortCounts
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Each candidate's share of the collected reports.
@@ -73,6 +75,7 @@ def make_scenario(population: Population, missing: float, absent: tuple[str, ...
 
     Parameters
     ----------
+    population : Population
     missing : float
         Share of its values that are not listed, spread evenly over their order; of 0.1 the 9th,
         19th, 29th ..., as in google/rappor's regression tests; of 1 all.

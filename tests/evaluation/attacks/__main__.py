@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
-from rich.table import Table
 
 from evaluation import attacks
-from hubbub.reporting.formats.terminal import stdout_console
+from evaluation.attacks.outcome import Outcome
+from evaluation.studies.study import OUTPUT, show
+from hubbub.simulations.laboratory.tables import MeasuredTable
 
 _NOT_ATTACKS = {"__main__", "arrival", "outcome"}
 
@@ -21,26 +24,37 @@ def attack_names() -> list[str]:
     return sorted(name for name in found if name not in _NOT_ATTACKS)
 
 
+def outcomes_of(name: str, *, quick: bool) -> Iterator[Outcome]:
+    """Run an attack, and yield what it measured beside what is claimed."""
+    yield from importlib.import_module(f"evaluation.attacks.{name}").attack(quick=quick)
+
+
+def make_table(outcomes: Sequence[tuple[str, Outcome]]) -> MeasuredTable:
+    """Return a row for each outcome of the named attacks."""
+    rows = tuple(
+        (
+            *(name, outcome.what, f"{outcome.measured:.4g}", f"{outcome.bound:.4g}"),
+            "holds" if outcome.holds else "BROKEN",
+        )
+        for name, outcome in outcomes
+    )
+    headings = ("attack", "what", "measured", "claimed at most", "")
+    return MeasuredTable("What attacks reached, and what is claimed", headings, rows)
+
+
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(attack_names()))
 @click.option("--quick", is_flag=True, help="The short forms, as the tests run them.")
-def main(names: tuple[str, ...], quick: bool) -> None:
+@OUTPUT
+def main(names: tuple[str, ...], quick: bool, output: tuple[Path, ...]) -> None:
     """Attack what is claimed: all attacks, or those named."""
-    table = Table(title="What attacks reached, and what is claimed", title_justify="left")
-    for heading in ("attack", "what", "measured", "claimed at most", ""):
-        table.add_column(
-            heading, justify="right" if heading in {"measured", "claimed at most"} else "left"
-        )
-    broken = 0
-    for name in names or attack_names():
-        for outcome in importlib.import_module(f"evaluation.attacks.{name}").attack(quick=quick):
-            verdict = "holds" if outcome.holds else "BROKEN"
-            broken += not outcome.holds
-            table.add_row(
-                name, outcome.what, f"{outcome.measured:.4g}", f"{outcome.bound:.4g}", verdict
-            )
-    stdout_console(150).print(table)
-    if broken:
+    outcomes = [
+        (name, outcome)
+        for name in names or attack_names()
+        for outcome in outcomes_of(name, quick=quick)
+    ]
+    show(make_table(outcomes), output)
+    if broken := sum(not outcome.holds for _, outcome in outcomes):
         sys.exit(f"{broken} claims are broken")
 
 

@@ -14,17 +14,15 @@ import random
 import tempfile
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from scipy import stats
 
 from evaluation.attacks.outcome import Outcome
-from evaluation.soak.generator import requests_of
+from evaluation.loadtest.sender import Connection, requests_of
 from factories import make_metric, registry_toml
 from hubbub.simulations.experiments.processes import running_collector
 
@@ -76,10 +74,10 @@ async def _listen(url: str, connections: int, bodies: Iterator[bytes], moments: 
     is_over = asyncio.Event()
 
     async def stranger() -> None:
-        async with _connected(url) as post:
+        async with Connection.open(url) as connection:
             while not is_over.is_set():
                 begun = time.perf_counter()
-                await post(next(bodies))
+                assert await connection.post(next(bodies)) == "201"
                 answers.append(_Answer(begun, time.perf_counter() - begun))
 
     async def other() -> None:
@@ -87,12 +85,12 @@ async def _listen(url: str, connections: int, bodies: Iterator[bytes], moments: 
         kinds = [True, False] * (moments // 2)
         chance.shuffle(kinds)
         own = requests_of(1)
-        async with _connected(url) as post:
+        async with Connection.open(url) as connection:
             for does_send in kinds:
                 await asyncio.sleep(_APART * chance.uniform(0.7, 1.3))
                 sent[does_send].append(time.perf_counter())
                 if does_send:
-                    await post(next(own))
+                    assert await connection.post(next(own)) == "201"
         is_over.set()
 
     async with asyncio.TaskGroup() as tasks:
@@ -118,22 +116,3 @@ def _around(answers: Sequence[_Answer], begins: Sequence[float], at: float) -> l
     first = max(0, bisect_left(begins, at) - _CONNECTIONS)
     found = answers[first : bisect_right(begins, at + _SEEN)]
     return [answer.seconds for answer in found if answer.sent + answer.seconds > at]
-
-
-@asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-
-    async def post(request: bytes) -> None:
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 201"), head
-        length = head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]
-        await reader.readexactly(int(length))
-
-    try:
-        yield post
-    finally:
-        writer.close()
-        await writer.wait_closed()

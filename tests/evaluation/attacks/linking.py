@@ -32,7 +32,7 @@ _SWEEPS = 4
 _LARGEST = 2_000  # clients in a cohort: their matrix takes 32 MB
 
 
-class Case(NamedTuple):
+class LinkedClients(NamedTuple):
     """Clients of made-up parameters: width None hashes, a number is that of categories."""
 
     params: RapporParams
@@ -41,21 +41,21 @@ class Case(NamedTuple):
 
 
 RANGE = (
-    Case(RapporParams(424, 1, 96, 0.2, 0.0683, 0.5534), None, 96 * 100),
-    Case(RapporParams(424, 1, 8, 0.2, 0.0683, 0.5534), None, 8 * 1_000),
-    Case(RapporParams(128, 2, 64, 0.5, 0.25, 0.75), None, 64 * 100),
-    Case(RapporParams(128, 2, 64, 0.5, 0.25, 0.75), None, 64 * 10),
-    Case(RapporParams(264, 1, 64, 0.5, 0.1485, 0.62), None, 64 * 100),
-    Case(RapporParams(256, 1, 64, 0.2, 0.2256, 0.533), None, 64 * 30),
-    Case(RapporParams(128, 1, 64, 0.2, 0.05, 0.75), None, 64 * 100),
-    Case(RapporParams(128, 1, 64, 0.05, 0.02, 0.9), None, 64 * 100),
-    Case(RapporParams(64, 1, 64, 0.2, 0.02, 0.9), None, 64 * 100),
-    Case(RapporParams(64, 4, 32, 0.5, 0.1, 0.9), None, 32 * 300),
-    Case(RapporParams(32, 1, 64, 0.25, 0.2, 0.8), None, 64 * 100),
-    Case(RapporParams(16, 1, 64, 0.5, 0.02, 0.98), 12, 64 * 100),
-    Case(RapporParams(8, 1, 64, 0.5, 0.25, 0.75), 3, 64 * 100),
-    Case(RapporParams(8, 1, 64, 0.25, 0.25, 0.75), 1, 64 * 100),
-    Case(RapporParams(8, 1, 64, 0.2, 0.01, 0.99), 3, 64 * 100),
+    LinkedClients(RapporParams(424, 1, 96, 0.2, 0.0683, 0.5534), None, 96 * 100),
+    LinkedClients(RapporParams(424, 1, 8, 0.2, 0.0683, 0.5534), None, 8 * 1_000),
+    LinkedClients(RapporParams(128, 2, 64, 0.5, 0.25, 0.75), None, 64 * 100),
+    LinkedClients(RapporParams(128, 2, 64, 0.5, 0.25, 0.75), None, 64 * 10),
+    LinkedClients(RapporParams(264, 1, 64, 0.5, 0.1485, 0.62), None, 64 * 100),
+    LinkedClients(RapporParams(256, 1, 64, 0.2, 0.2256, 0.533), None, 64 * 30),
+    LinkedClients(RapporParams(128, 1, 64, 0.2, 0.05, 0.75), None, 64 * 100),
+    LinkedClients(RapporParams(128, 1, 64, 0.05, 0.02, 0.9), None, 64 * 100),
+    LinkedClients(RapporParams(64, 1, 64, 0.2, 0.02, 0.9), None, 64 * 100),
+    LinkedClients(RapporParams(64, 4, 32, 0.5, 0.1, 0.9), None, 32 * 300),
+    LinkedClients(RapporParams(32, 1, 64, 0.25, 0.2, 0.8), None, 64 * 100),
+    LinkedClients(RapporParams(16, 1, 64, 0.5, 0.02, 0.98), 12, 64 * 100),
+    LinkedClients(RapporParams(8, 1, 64, 0.5, 0.25, 0.75), 3, 64 * 100),
+    LinkedClients(RapporParams(8, 1, 64, 0.25, 0.25, 0.75), 1, 64 * 100),
+    LinkedClients(RapporParams(8, 1, 64, 0.2, 0.01, 0.99), 3, 64 * 100),
 )
 
 
@@ -74,7 +74,7 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
     week = reported_days(homepage, 1_000 if quick else 10_000, 7, rng)
     yield _histories("homepage", homepage.params, week, rng)
     if not quick:
-        case = Case(homepage.params._replace(m=8), None, 8 * 1_000)
+        case = LinkedClients(homepage.params._replace(m=8), None, 8 * 1_000)
         name = "as homepage, as many in a cohort as of 96,000"
         yield _histories(name, case.params, simulated_days(case, rng, 7), rng)
     for case in RANGE[:: 4 if quick else 1]:
@@ -115,7 +115,7 @@ def reported_days(metric: Metric, clients: int, days: int, rng: np.random.Genera
     return Days(np.array(cohorts), bits, _true_rates(metric.params, metric.type.width))
 
 
-def simulated_days(case: Case, rng: np.random.Generator, days: int = 2) -> Days:
+def simulated_days(case: LinkedClients, rng: np.random.Generator, days: int = 2) -> Days:
     """Draw days of clients whose values are spread evenly, as many in each cohort."""
     params, width, clients = case
     permanent = np.zeros((clients, params.k), dtype=bool)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from rich.table import Table
-
 from evaluation.benchmarks import (
     associations,
     client,
@@ -17,7 +15,7 @@ from evaluation.benchmarks import (
     simulated_clients,
     transactions,
 )
-from hubbub.reporting.formats.terminal import stdout_console
+from hubbub.simulations.laboratory.tables import MeasuredTable
 
 _GROUPS = {
     "associations": associations.comparisons,
@@ -37,15 +35,13 @@ def main() -> None:
     unknown = sorted(set(sys.argv[1:]) - set(_GROUPS))
     if unknown:
         sys.exit(f"{', '.join(unknown)}: must be some of: {', '.join(_GROUPS)}")
-    console = stdout_console(140)
-    table = Table(title="Each figure beside a baseline of the same run", title_justify="left")
-    for heading in ("what", "measured", "baseline", "measured", "verdict"):
-        table.add_column(heading, justify="right" if heading == "measured" else "left")
-    for group in sys.argv[1:] or _GROUPS:
-        for row in _GROUPS[group]():
-            cells = (row.what, row.measured, row.baseline, row.baseline_measured, row.verdict)
-            table.add_row(*cells)
-    console.print(table)
+    rows = tuple(
+        (row.what, row.measured, row.baseline, row.baseline_measured, row.verdict)
+        for group in sys.argv[1:] or _GROUPS
+        for row in _GROUPS[group]()
+    )
+    headings = ("what", "measured", "baseline", "measured", "verdict")
+    print(MeasuredTable("Each figure beside a baseline of the same run", headings, rows).text())
 
 
 if __name__ == "__main__":

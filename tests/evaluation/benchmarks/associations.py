@@ -13,12 +13,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from association_data import AssociationData, Population, draw, reports_of, strings_and_flags
+from association_data import (
+    AssociationCase,
+    AssociationData,
+    PairPopulation,
+    draw,
+    reports_of,
+    strings_and_flags,
+)
 from evaluation.benchmarks.timing import Comparison
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.association.decoding import counts_of, decode_association
@@ -32,17 +38,8 @@ _RUNS = 2
 _LEAST_Z = 2.0
 
 
-class Case(NamedTuple):
-    """So many reports of a population."""
-
-    name: str
-    population: Population
-    params: DecodingParams
-    reports: int
-
-
-def _cases() -> Iterator[Case]:
-    def population(shares: FloatArray, absent: int, unlisted: int) -> Population:
+def _cases() -> Iterator[AssociationCase]:
+    def population(shares: FloatArray, absent: int, unlisted: int) -> PairPopulation:
         rng = np.random.default_rng(len(shares))
         hidden = sorted(rng.choice(np.arange(5, len(shares)), unlisted, replace=False).tolist())
         return strings_and_flags(shares, rng.random(len(shares)), absent, hidden)
@@ -50,15 +47,19 @@ def _cases() -> Iterator[Case]:
     common = 1 / np.arange(1.0, 31.0)
     falling = np.exp(-np.arange(40) / 8)
     usual = {"f": 0.5, "p": 0.25, "q": 0.75}
-    yield Case("k=8 m=128", population(common, 30, 3), DecodingParams(8, 1, 128, **usual), 100_000)
-    yield Case("k=16 m=64", population(falling, 20, 4), DecodingParams(16, 1, 64, **usual), 100_000)
-    yield Case(
+    yield AssociationCase(
+        "k=8 m=128", population(common, 30, 3), DecodingParams(8, 1, 128, **usual), 100_000
+    )
+    yield AssociationCase(
+        "k=16 m=64", population(falling, 20, 4), DecodingParams(16, 1, 64, **usual), 100_000
+    )
+    yield AssociationCase(
         "k=16 h=2 m=32",
         population(np.ones(40), 10, 2),
         DecodingParams(16, 2, 32, f=0.0, p=0.225, q=0.775),
         50_000,
     )
-    yield Case(
+    yield AssociationCase(
         "k=32 h=2 m=64",
         population(1 / np.arange(1.0, 61.0), 30, 5),
         DecodingParams(32, 2, 64, f=0.25, p=0.25, q=0.75),

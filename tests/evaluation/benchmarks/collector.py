@@ -7,10 +7,8 @@ that does nothing but write prepared bytes and find the end of each answer.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import itertools
-import os
 import secrets
 import statistics
 import subprocess
@@ -23,12 +21,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from databases import running_postgresql
 from evaluation.benchmarks.timing import Comparison, compare
-from factories import make_metric, make_report, registry_toml
-from hubbub.client import Batch, batch_to_json
+from evaluation.loadtest.harness import postgresql
+from evaluation.loadtest.sender import Connection, generate, requests_of
+from evaluation.machine import fdatasync_seconds, tree_cpu_seconds
+from factories import make_metric, registry_toml
 from hubbub.decoder.reports.loading import load_reports
-from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
@@ -69,8 +67,8 @@ def comparisons() -> Iterator[Comparison]:
         sqlite = on_sqlite.url
         dropping, dropper = stack.enter_context(_read_and_drop())
         for size in (100, 1):
-            bodies = _Bodies(size)
-            comparison = compare(
+            bodies = requests_of(size)
+            yield compare(
                 f"durable ingest, batches of {size}",
                 partial(_run_load, sqlite, bodies),
                 "aiohttp handler that reads and drops the body",
@@ -78,34 +76,30 @@ def comparisons() -> Iterator[Comparison]:
                 "requests",
                 5,
             )
-            yield comparison
         yield compare(
             "durable ingest, compact batches of 100",
-            partial(_run_load, sqlite, _Bodies(100, is_compact=True)),
+            partial(_run_load, sqlite, requests_of(100, is_compact=True)),
             "JSON batches of 100",
-            partial(_run_load, sqlite, _Bodies(100)),
+            partial(_run_load, sqlite, requests_of(100)),
             "requests",
             5,
         )
         yield _latency(folder, sqlite)
-        server = stack.enter_context(running_postgresql())
-        server.stop()
-        server.start(full_page_writes="on")
+        server = stack.enter_context(postgresql(full_page_writes="on"))
         database = stack.enter_context(server.new_database())
         on_postgresql = stack.enter_context(running_collector(metrics, database))
-        postgresql = on_postgresql.url
         yield compare(
             "ingest into PostgreSQL, batches of 100",
-            partial(_run_load, postgresql, _Bodies(100)),
+            partial(_run_load, on_postgresql.url, requests_of(100)),
             "ingest into SQLite",
-            partial(_run_load, sqlite, _Bodies(100)),
+            partial(_run_load, sqlite, requests_of(100)),
             "requests",
             5,
         )
         served = {
             "aiohttp": (dropper, dropping),
             "SQLite": (sqlite, on_sqlite.process.pid),
-            "PostgreSQL": (postgresql, on_postgresql.process.pid),
+            "PostgreSQL": (on_postgresql.url, on_postgresql.process.pid),
         }
         yield _processor_time(served, server.pid)
         yield asyncio.run(_large_store(folder))
@@ -121,16 +115,14 @@ def _processor_time(served: Mapping[str, tuple[str, int]], database: int) -> Com
     database : int
         The server's process, for what is stored in PostgreSQL.
     """
-    bodies = _Bodies(100, is_compact=True)
+    bodies = requests_of(100, is_compact=True)
     spent: dict[str, list[float]] = defaultdict(list)
     for _ in range(5):
         for name, (url, pid) in served.items():
-            before, before_there = cpu_seconds(pid), _cpu_seconds_of_all(database)
+            before, before_there = cpu_seconds(pid), tree_cpu_seconds(database)
             requests = _run_load(url, bodies)
             spent[name].append((cpu_seconds(pid) - before) / requests)
-            spent[name + "'s server"].append(
-                (_cpu_seconds_of_all(database) - before_there) / requests
-            )
+            spent[name + "'s server"].append((tree_cpu_seconds(database) - before_there) / requests)
     cost = {name: statistics.median(seconds) * 1e6 for name, seconds in spent.items()}
     there = cost["PostgreSQL's server"]
     ratios = (cost[name] / cost["aiohttp"] for name in ("PostgreSQL", "SQLite"))
@@ -144,65 +136,21 @@ def _processor_time(served: Mapping[str, tuple[str, int]], database: int) -> Com
     )
 
 
-def _cpu_seconds_of_all(pid: int) -> float:
-    """Return what a process and its children have computed."""
-    seconds = cpu_seconds(pid)
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split():
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            seconds += cpu_seconds(int(child))
-    return seconds
-
-
 def _latency(folder: Path, url: str) -> Comparison:
     """Measure how long acknowledgements take at half of the largest rate."""
-    bodies = _Bodies(100)
+    bodies = requests_of(100)
     begun = time.perf_counter()
     rate = _run_load(url, bodies) / (time.perf_counter() - begun) / 2
-    disk = statistics.median(_syncs(folder, 300))
-    latencies = sorted(asyncio.run(_paced_load(url, bodies, rate, _LATENCY_SECONDS)))
-    p50, p99 = (latencies[int(len(latencies) * share)] for share in (0.5, 0.99))
+    disk = fdatasync_seconds(folder)
+    load = generate(url, _LATENCY_SECONDS, _CONNECTIONS, 100, rate, bodies)
+    latency = asyncio.run(load)["latency_seconds"]
     return Comparison(
         f"acknowledgement at {rate:,.0f} requests/s (p50, p99)",
-        f"{p50 * 1e3:.1f} ms, {p99 * 1e3:.1f} ms",
+        f"{latency['p50'] * 1e3:.1f} ms, {latency['p99'] * 1e3:.1f} ms",
         "p50 of writing 4 KiB and fdatasync",
         f"{disk * 1e3:.2f} ms",
-        f"p99 is {p99 / disk:.1f} times",
+        f"p99 is {latency['p99'] / disk:.1f} times",
     )
-
-
-def _syncs(folder: Path, times: int) -> list[float]:
-    seconds = []
-    with (folder / "syncs").open("wb", buffering=0) as file:
-        for _ in range(times):
-            begun = time.perf_counter()
-            file.write(bytes(4096))
-            os.fdatasync(file.fileno())
-            seconds.append(time.perf_counter() - begun)
-    return seconds
-
-
-async def _paced_load(url: str, bodies: _Bodies, rate: float, seconds: float) -> list[float]:
-    """Send at a steady rate and return each request's seconds, its wait for a connection included.
-
-    What is due while all connections are busy counts from when it was due.
-    """
-    numbers = itertools.count()
-    latencies: list[float] = []
-    begin = time.perf_counter() + 0.1
-
-    async def work() -> None:
-        connection = await _Connection.open(url)
-        while (due := begin + next(numbers) / rate) < begin + seconds:
-            if (early := due - time.perf_counter()) > 0:
-                await asyncio.sleep(early)
-            await connection.post(bodies.next())
-            latencies.append(time.perf_counter() - due)
-        await connection.close()
-
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(_CONNECTIONS):
-            tasks.create_task(work())
-    return latencies
 
 
 async def _large_store(folder: Path) -> Comparison:
@@ -233,73 +181,23 @@ async def _large_store(folder: Path) -> Comparison:
     )
 
 
-class _Bodies:
-    """Requests that differ in nothing but the batch id."""
-
-    def __init__(self, size: int, *, is_compact: bool = False) -> None:
-        self._is_compact = is_compact
-        batch_id = os.urandom(16).hex()
-        # As many bits are set as in honest reports.
-        reports = tuple(make_report(cohort=i % 64, bits=secrets.randbits(128)) for i in range(size))
-        batch = Batch(reports, batch_id)
-        body = batch_to_compact(batch) if is_compact else batch_to_json(batch)
-        head = (
-            "POST /v1/reports HTTP/1.1\r\nHost: localhost\r\n"
-            f"Content-Type: {MEDIA_TYPE if is_compact else 'application/json'}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        marker = self._as_sent(batch_id)
-        self._before, self._after = (head.encode() + body).split(marker)
-
-    def next(self) -> bytes:
-        return self._before + self._as_sent(os.urandom(16).hex()) + self._after
-
-    def _as_sent(self, batch_id: str) -> bytes:
-        return bytes.fromhex(batch_id) if self._is_compact else batch_id.encode()
-
-
-def _run_load(url: str, bodies: _Bodies) -> int:
-    return asyncio.run(_load(url, bodies))
-
-
-async def _load(url: str, bodies: _Bodies) -> int:
+def _run_load(url: str, bodies: Iterator[bytes]) -> int:
+    """Post a number of requests, over as many connections as go."""
     numbers = itertools.count()
 
     async def work() -> None:
-        connection = await _Connection.open(url)
-        while next(numbers) < _REQUESTS:
-            await connection.post(bodies.next())
-        await connection.close()
+        async with Connection.open(url) as connection:
+            while next(numbers) < _REQUESTS:
+                if (status := await connection.post(next(bodies))) != "201":
+                    raise RuntimeError(f"answered {status}")
 
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(_CONNECTIONS):
-            tasks.create_task(work())
+    async def load() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_CONNECTIONS):
+                tasks.create_task(work())
+
+    asyncio.run(load())
     return _REQUESTS
-
-
-class _Connection:
-    """A kept connection that sends one request after the other."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def open(cls, url: str) -> _Connection:
-        host, port = url.removeprefix("http://").split(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
-
-    async def post(self, request: bytes) -> None:
-        self._writer.write(request)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 201"):
-            raise RuntimeError(head.decode())
-        length = head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]
-        await self._reader.readexactly(int(length))
-
-    async def close(self) -> None:
-        self._writer.close()
-        await self._writer.wait_closed()
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.benchmarks.timing import Comparison, compare, compare_amounts
-from evaluation.calibration.cases import synthetic_case, zipf
-from evaluation.calibration.trials import collect_reports
+from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.reports.loading import Counting
@@ -37,6 +36,7 @@ _STRINGS = 1_000_000
 _DECODED = 100_000
 _PARAMS = make_params(k=128, h=2, m=64)
 _WIDTH = 2 + _PARAMS.k // 8
+_ALL_LISTED = StringsCase.made_up("all listed", _PARAMS, _DECODED, zipf(100), absent=100)
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -173,9 +173,7 @@ def _positions() -> Comparison:
 
 
 def _likelihood() -> Comparison:
-    records, run = collect_reports(
-        synthetic_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1
-    )
+    records, run = _ALL_LISTED.collect_reports(1)
     candidates = hashed(run.candidates, _PARAMS)
     counted = decode(run.counts, _PARAMS, candidates)
 
@@ -193,7 +191,7 @@ def _likelihood() -> Comparison:
 
 
 def _command(folder: Path) -> Comparison:
-    run = collect_reports(synthetic_case("all listed", _PARAMS, _DECODED, zipf(100), 0, 100), 1)[1]
+    run = _ALL_LISTED.collect(1)
     counts, map_file, params = (folder / name for name in ("counts.csv", "map.csv", "params.csv"))
     table = np.column_stack([run.counts.reports, run.counts.bits])
     np.savetxt(counts, table, fmt="%d", delimiter=",")

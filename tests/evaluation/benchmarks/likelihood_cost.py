@@ -14,8 +14,7 @@ import numpy as np
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from evaluation.calibration.cases import synthetic_case, zipf
-from evaluation.calibration.trials import collect_reports
+from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import hashed
@@ -47,8 +46,8 @@ SIZES = (
 def measured_seconds(size: Size) -> float:
     """Return the least processor time of some runs on one core, from sorted reports on."""
     half = size.candidates // 2
-    case = synthetic_case("timed", size.params, size.reports, zipf(half), 0, half)
-    records, run = collect_reports(case, 1)
+    case = StringsCase.made_up("timed", size.params, size.reports, zipf(half), 0, half)
+    records, run = case.collect_reports(1)
     candidates = hashed(run.candidates, size.params)
     counted = decode(run.counts, size.params, candidates)
     reports = pack([records], size.params)

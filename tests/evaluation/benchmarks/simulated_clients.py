@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from evaluation.benchmarks.timing import Comparison
+from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_params
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.params import RapporParams
@@ -41,18 +40,8 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def _row(what: str, task: Callable[[], int], plain: Callable[[], int]) -> Comparison:
-    """Compare reports a second of CPU time, the median of turns: what one core is good for."""
-    pairs = [(_rate(task), _rate(plain)) for _ in range(_TURNS)]
-    rate, plain_rate = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(a / b for a, b in pairs)
-    shown = (f"{number:,.0f} reports/s/core" for number in (rate, plain_rate))
-    return Comparison(what, next(shown), _BASELINE, next(shown), f"{ratio:.1f} times")
-
-
-def _rate(task: Callable[[], int]) -> float:
-    started = time.process_time()
-    done = task()
-    return done / (time.process_time() - started)
+    """Compare reports a second of CPU time: what one core is good for."""
+    return compare(what, task, _BASELINE, plain, "reports", _TURNS, time.process_time)
 
 
 def _held(n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

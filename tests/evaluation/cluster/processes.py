@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
 
+from evaluation.machine import below
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import kill, processes_of, workers_of
 
@@ -148,22 +149,12 @@ def wait_for(condition: Callable[[], bool], programs: Sequence[Program] = ()) ->
 
 def descendants(pid: int, words: str) -> list[int]:
     """Return processes below a process that have words in their command, the newest first."""
-    children: dict[int, list[int]] = {}
-    commands: dict[int, str] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = (path / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]
-            command = (path / "cmdline").read_bytes().decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        children.setdefault(int(parent), []).append(int(path.name))
-        commands[int(path.name)] = command
-    found: list[int] = []
-    unseen = [pid]
-    while unseen:
-        below = children.get(unseen.pop(), [])
-        unseen += below
-        found += [child for child in below if words in commands[child]]
+    found = []
+    for process, _ in below(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended
+            command = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
+            if process != pid and words in command:
+                found.append(process)
     return sorted(found, reverse=True)
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evaluation.joint_fields import noise, side_by_side
 from evaluation.reference import protocol
+from evaluation.studies.joint_fields import noise, side_by_side
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import (
     Encoder,

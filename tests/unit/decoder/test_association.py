@@ -10,7 +10,7 @@ import pytest
 
 from association_data import (
     AssociationData,
-    Population,
+    PairPopulation,
     draw,
     names,
     reports_of,
@@ -30,17 +30,17 @@ from hubbub.rappor.association_files import read_reports
 PARAMS = DecodingParams(k=5, h=2, m=3, f=0.1, p=0.2, q=0.7)
 
 
-def three_variables() -> Population:
+def three_variables() -> PairPopulation:
     table = np.random.default_rng(5).dirichlet(np.ones(12)).reshape(3, 2, 2)
     kinds = (Variable("a", STRING), Variable("b", BOOLEAN), Variable("c", STRING))
-    return Population(kinds, (2, 2, 1), table)
+    return PairPopulation(kinds, (2, 2, 1), table)
 
 
-def three_by_two() -> Population:
+def three_by_two() -> PairPopulation:
     return strings_and_flags([3, 2, 1], [0.2, 0.5, 0.9], unlisted=[2])
 
 
-def made(population: Population, n: int = 300) -> tuple[AssociationData, FloatArray]:
+def made(population: PairPopulation, n: int = 300) -> tuple[AssociationData, FloatArray]:
     data = draw(population, PARAMS, n, np.random.default_rng(1))
     return data, np.random.default_rng(2).dirichlet(np.ones(population.cells.size))
 
@@ -84,7 +84,7 @@ def written_out(data: AssociationData, shares: FloatArray) -> float:
 
 
 @pytest.mark.parametrize("population", [three_by_two(), three_variables()], ids=["two", "three"])
-def test_the_likelihood_is_that_of_every_report_written_out(population: Population) -> None:
+def test_the_likelihood_is_that_of_every_report_written_out(population: PairPopulation) -> None:
     data, shares = made(population)
     assert mixture(data).evaluate(shares).value == pytest.approx(
         written_out(data, shares), rel=1e-10
@@ -92,7 +92,9 @@ def test_the_likelihood_is_that_of_every_report_written_out(population: Populati
 
 
 @pytest.mark.parametrize("population", [three_by_two(), three_variables()], ids=["two", "three"])
-def test_gradient_and_information_are_differences_of_the_likelihood(population: Population) -> None:
+def test_gradient_and_information_are_differences_of_the_likelihood(
+    population: PairPopulation,
+) -> None:
     data, shares = made(population)
     model = mixture(data)
     at, step = model.evaluate(shares), 1e-5
@@ -179,7 +181,7 @@ def test_three_variables_make_a_table_of_three_fields() -> None:
 def test_booleans_alone_make_a_table() -> None:
     table = np.array([[0.5, 0.1], [0.1, 0.3]])
     both = (Variable("f", BOOLEAN), Variable("g", BOOLEAN))
-    data = draw(Population(both, (2, 2), table), PARAMS, 40_000, np.random.default_rng(1))
+    data = draw(PairPopulation(both, (2, 2), table), PARAMS, 40_000, np.random.default_rng(1))
     found = decode_association(reports_of(data), {})
     assert np.abs(found.cells.refit - table.ravel()).sum() / 2 < 0.1
 

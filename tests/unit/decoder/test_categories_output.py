@@ -11,12 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evaluation.calibration.categories import (
+from evaluation.studies.categories import (
     LOOSE,
     TIGHT,
     CategoryCase,
     boolean,
-    draw_counts,
     make_case,
     ordinal,
 )
@@ -42,7 +41,7 @@ CASES = pytest.mark.parametrize(
 
 
 def decoded(case: CategoryCase, seed: int = 7) -> CategoryDecoding:
-    return decode_categories(draw_counts(case, np.random.default_rng(seed)), case.metric)
+    return decode_categories(case.draw(np.random.default_rng(seed)), case.metric)
 
 
 def table_of(decoding: CategoryDecoding, *, limit: int = 40, detected_only: bool = False) -> str:
@@ -158,7 +157,7 @@ def test_only_detected_categories_are_left_if_asked() -> None:
 
 
 def test_bonferroni_is_stricter_and_alpha_must_be_a_level() -> None:
-    counts = draw_counts(ENUM, np.random.default_rng(7))
+    counts = ENUM.draw(np.random.default_rng(7))
     loose = decode_categories(counts, ENUM.metric)
     strict = decode_categories(counts, ENUM.metric, correction=Correction.BONFERRONI)
     assert (strict.q_value >= loose.q_value).all()
@@ -169,7 +168,7 @@ def test_bonferroni_is_stricter_and_alpha_must_be_a_level() -> None:
 @pytest.mark.parametrize("case", [ENUM, THREE_OF_FIVE], ids=["worst down", "worst up"])
 def test_forged_reports_move_no_share_further_than_the_summary_says(case: CategoryCase) -> None:
     """All patterns of bits that a forger could send, exactly in expectation."""
-    counts = draw_counts(case, np.random.default_rng(7))
+    counts = case.draw(np.random.default_rng(7))
     before = decode_categories(counts, case.metric)
     n_forged = round(counts.total * 0.01 / 0.99)
     worst = 0.0

@@ -10,8 +10,8 @@ import json
 import numpy as np
 import pytest
 
-from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, enum
-from evaluation.calibration.categories import ordinal as ordinal_case
+from evaluation.studies.categories import LOOSE, CategoryCase, boolean, enum
+from evaluation.studies.categories import ordinal as ordinal_case
 from hubbub.decoder import CohortCounts, decode_categories
 from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
@@ -35,9 +35,9 @@ METRIC = enum(4, 1, LOOSE).metric
 def counts_by_day() -> dict[dt.date, CohortCounts]:
     rng = np.random.default_rng(3)
     return {
-        FIRST + dt.timedelta(days=day): draw_counts(
-            CategoryCase("", METRIC, BEFORE if day < CHANGED else AFTER, size), rng
-        )
+        FIRST + dt.timedelta(days=day): CategoryCase(
+            "", METRIC, BEFORE if day < CHANGED else AFTER, size
+        ).draw(rng)
         for day, size in enumerate(SIZES)
         if size
     }

@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from evaluation.calibration.cases import synthetic_case, zipf
-from evaluation.calibration.trials import collect_reports
+from evaluation.studies.cases import StringsCase, zipf
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
@@ -227,8 +226,8 @@ def test_candidate_cache_changes_nothing_but_the_time(metrics_file: Path, tmp_pa
 def popular(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A folder with a store of 50,000 reports, and how to decode it with 17,000 candidates."""
     folder = tmp_path_factory.mktemp("popular")
-    case = synthetic_case("popular", make_params(), 50_000, zipf(10), 0, 10)
-    records, run = collect_reports(case, 1)
+    case = StringsCase.made_up("popular", make_params(), 50_000, zipf(10), 0, 10)
+    records, run = case.collect_reports(1)
     store = filled_store(folder, Records(2 + make_params().k // 8, bytes(records)))
     (folder / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
     names = [*run.candidates, *(f"nobody has {i}" for i in range(17_000))]

@@ -43,7 +43,7 @@ def test_dask_decodes_an_export_as_threads_do_a_database(
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)
     export, expected = stored.export(), numbers_of(stored.decode(**options))
-    monkeypatch.setattr("hubbub.decoder.decoding.open_engine", lambda *_: nullcontext(dask))
+    monkeypatch.setattr("hubbub.decoder.pipeline.open_engine", lambda *_: nullcontext(dask))
     assert numbers_of(stored.decode(export, engine="dask", **options)) == expected
 
 

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from evaluation.calibration.categories import LOOSE, draw_counts, enum, ordinal
+from evaluation.studies.categories import LOOSE, enum, ordinal
 from hubbub.decoder import decode_categories
 from hubbub.reporting.categories import categories_estimates
 from hubbub.reporting.estimates import CHUNK, Estimates
@@ -34,9 +34,7 @@ def strings(n: int = len(STRANGE), limit: int = 40) -> Estimates:
 
 def categories() -> Estimates:
     case = ordinal(5, 1_000, LOOSE)
-    return categories_estimates(
-        decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
-    )
+    return categories_estimates(decode_categories(case.draw(np.random.default_rng(1)), case.metric))
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
@@ -137,6 +135,6 @@ def test_columns_are_those_of_files() -> None:
     assert tuple(pa.table(strings()).column_names) == COLUMNS
     case = enum(4, 1_000, LOOSE)
     result = categories_estimates(
-        decode_categories(draw_counts(case, np.random.default_rng(1)), case.metric)
+        decode_categories(case.draw(np.random.default_rng(1)), case.metric)
     )
     assert {"behind", "behind_std_error"} <= set(pl.DataFrame(result).columns)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, ordinal
+from evaluation.studies.categories import LOOSE, CategoryCase, boolean, ordinal
 from hubbub.decoder import Decoding, decode_categories
 from hubbub.reporting.categories import categories_estimates
 from hubbub.reporting.estimates import CHUNK
@@ -84,7 +84,7 @@ def test_metadata_tells_summary_and_provenance_as_json() -> None:
 def test_categories_have_the_csvs_columns_and_null_where_a_bucket_is_open(
     case: CategoryCase,
 ) -> None:
-    decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
+    decoding = decode_categories(case.draw(np.random.default_rng(7)), case.metric)
     result = categories_estimates(decoding)
     table = table_of(parquet_of(result))
     assert table.schema.names == csv_of(result).split("\n")[0].split(",")

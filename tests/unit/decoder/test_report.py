@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evaluation.calibration.categories import LOOSE, CategoryCase, boolean, draw_counts, ordinal
+from evaluation.studies.categories import LOOSE, CategoryCase, boolean, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.reporting.categories import categories_estimates
@@ -167,7 +167,7 @@ def test_what_the_data_cannot_tell_leaves_no_nan() -> None:
 @pytest.mark.parametrize("case", [boolean(0.3, 20_000, LOOSE), ordinal(12, 20_000, LOOSE)],
                          ids=lambda case: case.name)  # fmt: skip
 def test_categories_have_a_report_of_the_same_kind(case: CategoryCase) -> None:
-    decoding = decode_categories(draw_counts(case, np.random.default_rng(7)), case.metric)
+    decoding = decode_categories(case.draw(np.random.default_rng(7)), case.metric)
     page = Page(html_of(categories_estimates(decoding, make_anomalies(), make_provenance())))
     assert_accessible(page)
     assert_self_contained(page)

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.calibration.cases import synthetic_case, zipf
-from evaluation.calibration.trials import collect_reports
+from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction
@@ -46,8 +45,8 @@ TWIN = "twin 3575199"
 
 def population(params: RapporParams, n: int) -> tuple[CohortCounts, list[str]]:
     """Return counts of 200,000 reports and n candidates, of which 20 are frequent."""
-    case = synthetic_case("screened", params, 200_000, zipf(20), 0, 20)
-    run = collect_reports(case, 3)[1]
+    case = StringsCase.made_up("screened", params, 200_000, zipf(20), 0, 20)
+    run = case.collect_reports(3)[1]
     names = [f"https://example.com/{i}" for i in range(n - len(run.candidates))]
     places = np.linspace(0, len(names), len(run.candidates)).astype(int)
     for place, name in zip(places[::-1].tolist(), run.candidates[::-1], strict=True):

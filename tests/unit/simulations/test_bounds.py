@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from hubbub.simulations.experiments.joint_scoring import Coverage, JointScore
 from hubbub.simulations.experiments.scoring import Score
-from hubbub.simulations.suite.bounds import Figure, judge, judge_table, promises_kept
-from hubbub.simulations.suite.joint_matrix import JointBounds
-from hubbub.simulations.suite.trials import JointTrial, Trial
+from hubbub.simulations.laboratory.figures import Figure
+from hubbub.simulations.suite.bounds import (
+    CaseResult,
+    StringsTrial,
+    TableBounds,
+    TableTrial,
+    judge_strings,
+    judge_table,
+    promises_kept,
+)
 
 GOOD = Score(
     detected=50,
@@ -27,11 +35,12 @@ NOBODY = replace(GOOD, detected=0, true_positives=0, false_positives=0,
                  interval_coverage_detected=math.nan)  # fmt: skip
 
 
-def make_trials(*scores: Score, baseline: Score = GOOD, oracle: int = 50) -> list[Trial]:
-    return [
-        Trial("a case", run, 1_000, score, baseline, oracle, True, None, 0.1)
-        for run, score in enumerate(scores)
-    ]
+def make_trials(*scores: Score, baseline: Score = GOOD, oracle: int = 50) -> list[StringsTrial]:
+    return [StringsTrial(1_000, score, baseline, oracle, True, None, 0.1) for score in scores]
+
+
+def judge(trials: Sequence[StringsTrial], *, is_null: bool = False) -> CaseResult:
+    return judge_strings("a case", trials, is_null=is_null)
 
 
 def broken(*scores: Score, baseline: Score = GOOD, is_null: bool = False) -> tuple[str, ...]:
@@ -62,7 +71,7 @@ def test_coverage_of_detected_counts_names_not_runs() -> None:
     """One run of 1 name missed and nine of 100 held: 900 of 901."""
     one = replace(GOOD, detected=1, interval_coverage_detected=0.0)
     others = [replace(GOOD, detected=100, interval_coverage_detected=1.0)] * 9
-    result = judge(make_trials(one, *others), is_null=False)
+    result = judge(make_trials(one, *others))
     assert result.coverage_detected.mean == pytest.approx(900 / 901)
 
 
@@ -81,15 +90,13 @@ def test_worse_total_variation_than_the_baselines_is_broken() -> None:
 def test_open_strings_are_judged_without_candidates_and_baseline() -> None:
     """Their coverage over all rows is that of the detected, whose bound is wider."""
     score = replace(GOOD, interval_coverage=0.925, interval_coverage_detected=0.925)
-    trials = [
-        Trial("open", run, 0, score, None, None, True, None, 0.1, if_listed=70) for run in range(10)
-    ]
-    result = judge(trials, is_null=False)
+    trials = [StringsTrial(0, score, None, None, True, None, 0.1, if_listed=70) for _ in range(10)]
+    result = judge(trials)
     assert result.broken == ()
     assert result.if_listed.mean == 70
     assert promises_kept([result])
     bad = [replace(trial, ours=replace(score, false_positives=15)) for trial in trials]
-    assert judge(bad, is_null=False).broken == ("false share",)
+    assert judge(bad).broken == ("false share",)
 
 
 def test_null_case_may_have_a_false_name_now_and_then_but_not_always() -> None:
@@ -99,7 +106,7 @@ def test_null_case_may_have_a_false_name_now_and_then_but_not_always() -> None:
 
 
 def test_case_without_detections_has_no_coverage_of_them() -> None:
-    result = judge(make_trials(NOBODY, NOBODY), is_null=False)
+    result = judge(make_trials(NOBODY, NOBODY))
     assert math.isnan(result.coverage_detected.mean)
     assert "coverage of detected" not in result.broken
 
@@ -118,30 +125,30 @@ def test_figures_on_their_bound_are_not_beyond_it() -> None:
 
 def test_promises_are_kept_if_no_case_breaks_one_and_variation_is_lower_on_average() -> None:
     good, worse = (
-        judge(make_trials(score, score, baseline=GOOD), is_null=False)
+        judge(make_trials(score, score, baseline=GOOD))
         for score in (replace(GOOD, total_variation=0.02), replace(GOOD, total_variation=0.0524))
     )
     assert promises_kept([good, worse])
     assert not promises_kept([worse, worse])
-    broken_case = judge(make_trials(*[replace(GOOD, interval_coverage=0.5)] * 9), is_null=False)
+    broken_case = judge(make_trials(*[replace(GOOD, interval_coverage=0.5)] * 9))
     assert not promises_kept([good, broken_case])
 
 
 def test_interval_of_the_unknown_mass_that_often_misses_is_broken() -> None:
     trials = [replace(trial, unknown_covered=False) for trial in make_trials(*[GOOD] * 5)]
-    result = judge(trials, is_null=False)
+    result = judge(trials)
     assert result.broken == ("unknown mass",)
     assert (result.coverage_unknown.mean, result.coverage_unknown.runs) == (0, 5)
 
 
 def test_interval_that_is_not_told_is_not_judged() -> None:
-    result = judge(make_trials(*[GOOD] * 5), is_null=False)
+    result = judge(make_trials(*[GOOD] * 5))
     assert (result.coverage_unlisted.runs, result.broken) == (0, ())
 
 
 def test_promises_are_broken_if_the_oracle_finds_far_more() -> None:
-    found = judge(make_trials(*[GOOD] * 5), is_null=False)
-    missed = judge(make_trials(*[GOOD] * 5, oracle=100), is_null=False)
+    found = judge(make_trials(*[GOOD] * 5))
+    missed = judge(make_trials(*[GOOD] * 5, oracle=100))
     assert promises_kept([found, found])
     assert not promises_kept([found, missed])
 
@@ -159,18 +166,18 @@ TABLE = JointScore(
     strength=Coverage(1, 1),
     p_value=0.01,
 )
-NO_BOUNDS = JointBounds()
+NO_BOUNDS = TableBounds()
 
 
-def tables_broken(*scores: JointScore, bounds: JointBounds = NO_BOUNDS) -> tuple[str, ...]:
-    trials = [JointTrial("a table", run, 2_000, score, 0.3) for run, score in enumerate(scores)]
-    return judge_table(trials, bounds).broken
+def tables_broken(*scores: JointScore, bounds: TableBounds = NO_BOUNDS) -> tuple[str, ...]:
+    trials = [TableTrial(2_000, score, 0.3) for score in scores]
+    return judge_table("a table", trials, bounds).broken
 
 
 def test_good_tables_break_nothing() -> None:
-    bounds = JointBounds(0.155, 0.13, (0.98, 1.0))
+    bounds = TableBounds(0.155, 0.13, (0.98, 1.0))
     assert tables_broken(*[TABLE] * 20, bounds=bounds) == ()
-    result = judge_table([JointTrial("a table", 0, 2_000, TABLE, 0.3)], bounds)
+    result = judge_table("a table", [TableTrial(2_000, TABLE, 0.3)], bounds)
     assert result.coverage_margins.mean == pytest.approx(0.95)
     assert result.rejected.mean == 1
     assert promises_kept([result])
@@ -193,14 +200,14 @@ def test_good_tables_break_nothing() -> None:
 def test_table_that_is_worse_than_promised_is_broken(
     changed: dict[str, Coverage | float], expected: str
 ) -> None:
-    bounds = JointBounds(0.155, 0.13, (0.98, 1.0))
+    bounds = TableBounds(0.155, 0.13, (0.98, 1.0))
     worse = replace(TABLE, **changed)  # type: ignore[arg-type]
     assert tables_broken(*[worse] * 40, bounds=bounds) == (expected,)
 
 
 def test_independence_that_is_rejected_too_often_is_broken_and_a_few_times_it_is_not() -> None:
     kept = replace(TABLE, p_value=0.5)
-    bounds = JointBounds(rejected=(0.03, 0.07))
+    bounds = TableBounds(rejected=(0.03, 0.07))
     assert tables_broken(*[kept] * 19, TABLE, bounds=bounds) == ()
     assert tables_broken(*[kept] * 15, *[TABLE] * 5, bounds=bounds) == ()
     assert tables_broken(*[kept] * 10, *[TABLE] * 10, bounds=bounds) == ("independence",)
@@ -209,6 +216,6 @@ def test_independence_that_is_rejected_too_often_is_broken_and_a_few_times_it_is
 
 def test_tables_that_could_not_be_made_are_not_tests() -> None:
     none = replace(TABLE, p_value=math.nan, margins=Coverage(0, 0), conditionals=Coverage(0, 0))
-    bounds = JointBounds(rejected=(0.98, 1.0))
+    bounds = TableBounds(rejected=(0.98, 1.0))
     assert tables_broken(*[TABLE] * 19, none, bounds=bounds) == ()
     assert tables_broken(none, none, bounds=bounds) == ()

@@ -9,25 +9,26 @@ import pytest
 from click.testing import CliRunner
 
 from hubbub.simulations.cli import main
-from hubbub.simulations.suite.bounds import run_suite
-from hubbub.simulations.suite.joint_matrix import JointBounds, JointCase
+from hubbub.simulations.suite.bounds import TableBounds
+from hubbub.simulations.suite.joint_matrix import JointCase
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
     PRIVACY,
     AnyCase,
-    Case,
+    ListedCase,
     all_cases,
     matching,
     quick_cases,
+    run_suite,
 )
 from hubbub.simulations.suite.result import suite_sentence, write_suite
 
-TINY = Case("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
+TINY = ListedCase("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
 
 
-def listed_cases() -> list[Case]:
-    return [case for case in all_cases() if isinstance(case, Case)]
+def listed_cases() -> list[ListedCase]:
+    return [case for case in all_cases() if isinstance(case, ListedCase)]
 
 
 def test_every_value_of_every_axis_occurs() -> None:
@@ -48,13 +49,13 @@ def test_names_tell_cases_apart(cases: tuple[AnyCase, ...]) -> None:
 
 
 def test_world_lists_nine_tenths_and_the_extra_candidates() -> None:
-    scenario = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.2).scenario(0)
+    scenario = ListedCase("uniform", 100, 1_000, 8, 2, 16, "tight", 0.2).scenario(0)
     assert len(scenario.population.values) == 100
     assert len(scenario.candidates) == 90 + 20
 
 
 def test_null_world_lists_a_thousand_strings_that_nobody_holds() -> None:
-    scenario = Case("uniform", 100, 1_000, 8, 2, 16, "tight", 0.0, 1.0).scenario(0)
+    scenario = ListedCase("uniform", 100, 1_000, 8, 2, 16, "tight", 0.0, 1.0).scenario(0)
     assert len(scenario.candidates) == 1_000
     assert not set(scenario.candidates) & set(scenario.population.values)
 
@@ -88,7 +89,7 @@ def test_tables_have_their_parameters_in_their_names_and_other_partners_in_each_
 
 
 def test_tables_are_run_judged_and_written(tmp_path: Path) -> None:
-    small = JointCase("4x3", 5_000, 4, 30, JointBounds(rejected=(0.98, 1.0)))
+    small = JointCase("4x3", 5_000, 4, 30, TableBounds(rejected=(0.98, 1.0)))
     results = run_suite([TINY, small], 2, 1)
     assert [result.candidates for result in results] == [len(TINY.scenario(0).candidates), 12]
     assert results[1].rejected.mean == 1

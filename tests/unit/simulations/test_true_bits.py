@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from factories import make_params
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.simulations.joint_populations import FieldSize, joint_population
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 
@@ -64,3 +68,17 @@ def test_tuples_set_the_bit_of_their_cell_or_the_bits_of_their_filter(
     packed = true_bits(population.values, params, metric_type).take(held, cohort)
     bits = [int.from_bytes(row.tobytes(), "little") for row in packed]
     assert bits == [metric_type.bits(population.values[i], c, params) for i, c in everyone]
+
+
+@given(st.sampled_from([BooleanType(), EnumType(("a", "b", "c")), OrdinalType((1.0, 2.0))]),
+       st.integers(1, 5))  # fmt: skip
+def test_categories_set_their_bit_in_every_cohort(metric_type: MetricType, m: int) -> None:
+    values: dict[str, tuple[Value, Value]] = {
+        "boolean": (False, True),
+        "enum": ("c", "a"),
+        "ordinal": (0.5, 2.5),
+    }
+    held, cohort = np.array([(i, c) for i in range(2) for c in range(m)]).T
+    params, own = make_params(8, 1, m), values[metric_type.name]
+    packed = true_bits(own, params, metric_type).take(held, cohort)
+    assert packed[:, 0].tolist() == [metric_type.bits(own[i], 0, params) for i in held]

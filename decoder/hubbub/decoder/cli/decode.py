@@ -1,6 +1,6 @@
 """`hubbub-decoder decode`: the options, and what each of them means.
 
-Only what --help needs is imported here; the work is in `hubbub.decoder.decoding`.
+Only what --help needs is imported here; the work is in `hubbub.decoder.pipeline`.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def decode(**options: Any) -> None:
         )
 
         from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
-        from hubbub.decoder.decoding import decode as decode_options  # noqa: PLC0415
+        from hubbub.decoder.pipeline import decode as decode_options  # noqa: PLC0415
 
         # Last digits depend on how many threads linear algebra takes; results must not depend on
         # cores.

@@ -28,7 +28,9 @@ _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
 _OPEN_POPULATION = "census"
 _OPEN_DEFAULTS = {"steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
+"""What the planner chooses for first names, a million reports and epsilon 4."""
 _MOST_REPORTS = 10**12
+"""Far below 2^53, from which on doubles leave whole numbers out."""
 _OUT = Path("out")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -104,16 +106,18 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         seed = secrets.randbelow(2**32)
     from hubbub.reporting.formats.terminal import show, stdout_console
     from hubbub.reporting.progress import progress_bar
-    from hubbub.simulations.demo import run_demo
+    from hubbub.simulations.demo import demo_result, run_demo
 
     with _system_errors():
         _make_folder(output)
-        result = run_demo(output, reports, clients, seed, progress_bar)
+        outcome = run_demo(output, reports, clients, seed, progress_bar)
+        result = demo_result(outcome)
+        result.write(output)
     console = stdout_console()
-    show(result.blocks(), console)
+    show(result.estimates.blocks(), console)
     console.print(
         f"\n{reports:,} reports ({clients:,} through real clients), seed {seed}, "
-        f"{result.seconds:.0f} s; files in {output}/"
+        f"{outcome.seconds:.0f} s; files in {output}/"
     )
 
 
@@ -267,8 +271,8 @@ def run(
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
     from hubbub.simulations.experiments.joint import JointExperiment, run_joint
-    from hubbub.simulations.experiments.joint_result import JointExperimentResult
-    from hubbub.simulations.experiments.result import ExperimentResult
+    from hubbub.simulations.experiments.joint_result import joint_result
+    from hubbub.simulations.experiments.result import experiment_result
     from hubbub.simulations.populations import PopulationError
     from hubbub.simulations.simulated_clients.attacks import AttackError
 
@@ -280,22 +284,21 @@ def run(
     # The order of the command line must not show in the files.
     used = sorted({**options, "through": through}.items())
     shown = {name: value for name, value in used if value is not None}
-    result: ExperimentResult | JointExperimentResult
     with _system_errors():
         _make_folder(output)
         with progress_bar("clients report") as bar:
             if isinstance(experiment, JointExperiment):
                 table = run_joint(experiment, workers or cores(), bar)
-                result = JointExperimentResult(experiment, table, shown)
+                result = joint_result(experiment, table, shown)
             elif through == "memory":
                 outcome = run_in_memory(experiment, workers or cores(), bar)
-                result = ExperimentResult(experiment, outcome, shown)
+                result = experiment_result(experiment, outcome, shown)
             else:
                 outcome = run_through_collector(experiment, output, bar)
-                result = ExperimentResult(experiment, outcome, shown)
+                result = experiment_result(experiment, outcome, shown)
         result.write(output)
     console = stdout_console()
-    show(result.blocks(), console)
+    show(result.estimates.blocks(), console)
     console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
 
 
@@ -514,7 +517,7 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
     from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.cli.blend import blend_experiment
     from hubbub.simulations.experiments.blend import run_blend
-    from hubbub.simulations.experiments.blend_result import BlendResult
+    from hubbub.simulations.experiments.blend_result import blend_result
     from hubbub.simulations.populations import PopulationError
 
     try:
@@ -527,10 +530,10 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
         _make_folder(output)
         with progress_bar("runs") as bar:
             outcome = run_blend(experiment, workers or cores(), bar)
-        result = BlendResult(experiment, outcome, {**shown, "opted_in": list(experiment.opted_in)})
+        result = blend_result(experiment, outcome, {**shown, "opted_in": list(experiment.opted_in)})
         result.write(output)
     console = stdout_console(200)
-    show(result.blocks(), console)
+    show(result.estimates.blocks(), console)
     console.print(f"Files in {output}/")
 
 
@@ -573,8 +576,8 @@ def suite(
     from hubbub.reporting.formats.files import refuse_place
     from hubbub.reporting.formats.terminal import stdout_console
     from hubbub.reporting.progress import progress_bar
-    from hubbub.simulations.suite.bounds import promises_kept, run_suite
-    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases
+    from hubbub.simulations.suite.bounds import promises_kept
+    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases, run_suite
     from hubbub.simulations.suite.result import (
         FORMATS,
         suite_sentence,
@@ -622,17 +625,17 @@ def paper(only_table: bool, runs: int, output: Path) -> None:
     from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.paper.experiments import experiments
     from hubbub.simulations.paper.headline import formula_lines, simulated_lines
-    from hubbub.simulations.paper.result import PaperResult
+    from hubbub.simulations.paper.result import paper_result
 
     with cli_errors():
         _make_folder(output)
         with progress_bar("experiments") as bar:
             findings = () if only_table else experiments(runs, bar)
         lines = sorted([*formula_lines(), *simulated_lines(runs)], key=lambda line: line.number)
-        result = PaperResult(findings, tuple(lines))
+        result = paper_result(findings, lines)
         result.write(output)
     console = stdout_console(200)
-    show(result.blocks(), console)
+    show(result.estimates.blocks(), console)
     console.print(f"Files in {output}/")
     if not all(line.within for line in lines):
         raise click.exceptions.Exit(1)

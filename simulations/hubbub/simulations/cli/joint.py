@@ -13,7 +13,7 @@ from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment
-from hubbub.simulations.joint_populations import joint_population, parse_sizes
+from hubbub.simulations.joint_populations import HASHED, joint_population, parse_sizes
 from hubbub.simulations.populations import LISTS
 
 _REFUSED = (
@@ -21,8 +21,6 @@ _REFUSED = (
     "cohorts", "attack", "method", "through",
 )  # fmt: skip
 """Options that mean nothing for tables."""
-_HASHED = {"k": 128, "m": 64}
-"""Of tuples that are hashed, unless given."""
 
 
 def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> JointExperiment:
@@ -32,6 +30,7 @@ def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> J
     ----------
     given : callable
         Says whether an option was given, by its name.
+    options : dict
 
     Raises
     ------
@@ -54,7 +53,7 @@ def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> J
     size = {name: options[name] for name in ("k", "h", "m") if given(name)}
     cells = math.prod(each.values for each in sizes)
     if any(each.strings for each in sizes) or size.get("k", cells) < cells:
-        size = _HASHED | size
+        size = HASHED | size
     family, partners = options["population"], options["partners"]
     rng = np.random.default_rng([options["seed"], PARTNERS])
     try:

@@ -10,14 +10,9 @@ seed, so the same experiment gives the same outcome whatever the number of worke
 from __future__ import annotations
 
 import math
-import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +26,7 @@ from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import Correction, counted_tests, log_q_values
 from hubbub.protocol.params import RapporParams
 from hubbub.release.mechanisms.histograms import FOR_TOTAL, threshold
+from hubbub.simulations.laboratory.trials import Progress, no_progress, run_trials
 from hubbub.simulations.populations import Population
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
@@ -47,6 +43,8 @@ class BlendExperiment:
 
     Attributes
     ----------
+    population : Population
+    params : RapporParams
     people : int
         All of them, whether they opt in or report.
     opted_in : tuple of float
@@ -60,6 +58,10 @@ class BlendExperiment:
         other one so much less often; 0 if both are drawn from one population.
     reuse_counts : bool
         Whether all of the opted-in find the names, and the counts by which they do are blended.
+    alpha : float
+    correction : Correction
+    runs : int
+    seed : int
     """
 
     population: Population
@@ -154,53 +156,78 @@ class BlendOutcome:
     all_listed: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ListedCase:
+    """What would be found if nobody opted in and all values were listed.
+
+    Attributes
+    ----------
+    experiment : BlendExperiment
+    """
+
+    experiment: BlendExperiment
+    name = "all listed"
+    work = 1.0
+
+    def run(self, number: int) -> int:
+        """Return how many strings the reports of a numbered run show."""
+        experiment, values = self.experiment, self.experiment.population.values
+        decoding = _decoded(experiment, values, experiment.people, (0, number))
+        return int(decoding.detected[: len(values)].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class BlendCase:
+    """One share of people who opt in.
+
+    Attributes
+    ----------
+    experiment : BlendExperiment
+    place : int
+        Of the share among the experiment's.
+    """
+
+    experiment: BlendExperiment
+    place: int
+    work = 1.0
+
+    @property
+    def name(self) -> str:
+        """The share."""
+        return f"{self.experiment.opted_in[self.place]:g} opted in"
+
+    def run(self, number: int) -> BlendTrial:
+        """Let the share of the people opt in, decode the others' reports, and blend."""
+        experiment, place = self.experiment, self.place
+        population = experiment.population
+        opted_in = round(experiment.people * experiment.opted_in[place])
+        rng = np.random.default_rng([experiment.seed, _GROUP, place, number])
+        names, release = curate(experiment, opted_in, rng)
+        truth = np.zeros(len(names) + len(experiment.absent))
+        truth[: len(names)] = population.shares[names]
+        reports = experiment.people - opted_in
+        local = _decoded(experiment, release.keys, reports, (place + 1, number))
+        return _judged(experiment, local, release, truth)
+
+
 def run_blend(
-    experiment: BlendExperiment,
-    workers: int = 1,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    experiment: BlendExperiment, workers: int = 1, progress: Progress = no_progress
 ) -> BlendOutcome:
-    """Try every share of opted-in people, and how much would be found if all were listed."""
-    runs, shares = range(experiment.runs), range(len(experiment.opted_in))
-    n_tasks = len(runs) * (1 + len(shares))
-    listed: list[int] = []
-    trials: list[BlendTrial] = []
-    with ExitStack() as stack:
-        each: Callable[..., Iterator[Any]] = map
-        if workers > 1:
-            spawn = multiprocessing.get_context("spawn")
-            each = stack.enter_context(ProcessPoolExecutor(workers, spawn)).map
-        for number in each(partial(found_if_listed, experiment), runs):
-            listed.append(number)
-            progress(len(listed), n_tasks)
-        for trial in each(partial(_tried, experiment), list(product(shares, runs))):
-            trials.append(trial)
-            progress(len(listed) + len(trials), n_tasks)
-    starts = range(0, len(trials), len(runs))
-    by_share = tuple(tuple(trials[start : start + len(runs)]) for start in starts)
-    return BlendOutcome(by_share, tuple(listed))
+    """Try every share of opted-in people, and how much would be found if all were listed.
 
-
-def _tried(experiment: BlendExperiment, task: tuple[int, int]) -> BlendTrial:
-    return try_share(experiment, *task)
-
-
-def found_if_listed(experiment: BlendExperiment, run: int) -> int:
-    """Return how many strings the reports show if nobody opts in and all values are listed."""
-    values = experiment.population.values
-    decoding = _decoded(experiment, values, experiment.people, (0, run))
-    return int(decoding.detected[: len(values)].sum())
-
-
-def try_share(experiment: BlendExperiment, place: int, run: int) -> BlendTrial:
-    """Let a share of the people opt in, decode the others' reports, and blend."""
-    population = experiment.population
-    opted_in = round(experiment.people * experiment.opted_in[place])
-    rng = np.random.default_rng([experiment.seed, _GROUP, place, run])
-    names, release = curate(experiment, opted_in, rng)
-    truth = np.zeros(len(names) + len(experiment.absent))
-    truth[: len(names)] = population.shares[names]
-    local = _decoded(experiment, release.keys, experiment.people - opted_in, (place + 1, run))
-    return _judged(experiment, local, release, truth)
+    Parameters
+    ----------
+    experiment : BlendExperiment
+    workers : int
+        Processes.
+    progress : callable
+        Takes how many runs are done, and of how many.
+    """
+    shares = [BlendCase(experiment, place) for place in range(len(experiment.opted_in))]
+    found: tuple[tuple[Any, ...], ...] = run_trials(
+        [ListedCase(experiment), *shares], experiment.runs, workers, progress
+    )
+    return BlendOutcome(found[1:], found[0])
 
 
 def _decoded(

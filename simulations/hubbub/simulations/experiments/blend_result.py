@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hubbub.reporting.charts import Chart, Labels, Series, XYChart
-from hubbub.reporting.formats.picture import write_picture
-from hubbub.reporting.result import (
-    ROWS,
-    Block,
-    Columns,
-    Line,
-    Report,
-    Result,
-    Section,
-    Table,
-    Types,
-    columns_of,
-    headings,
-)
+from hubbub.reporting.charts import Labels, Series, XYChart
+from hubbub.reporting.result import ROWS, Line, Report, Section, Table, headings
 from hubbub.simulations.experiments.blend import BlendExperiment, BlendOutcome, BlendTrial
-from hubbub.simulations.experiments.result import cell, write_page
+from hubbub.simulations.experiments.result import (
+    SimulationResult,
+    cell,
+    origin,
+    simulation_result,
+    tried,
+)
 
 LEVEL = 0.05
+"""At which the groups are said to differ."""
 _FOUND = ("found_locally", "found_by_counts", "found_blended")
 _ERRORS = ("local_error", "central_error", "blended_error")
 _FIGURES = (
@@ -62,142 +53,110 @@ _EXPLAINED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BlendResult(Result):
-    """What was tried, and how it went; the same outcome makes the same bytes.
+_Row = Mapping[str, float]
+"""The figures of one share of opted-in people, in the order of `_FIGURES`."""
 
-    Attributes
+
+def blend_result(
+    experiment: BlendExperiment, outcome: BlendOutcome, options: Mapping[str, object]
+) -> SimulationResult:
+    """Show what the opted-in's names and counts bring, by their share.
+
+    Parameters
     ----------
+    experiment : BlendExperiment
+    outcome : BlendOutcome
     options : mapping
         Of the command, as they are to be shown.
     """
+    rows = [
+        {"opted_in": share, "users": float(round(experiment.people * share)), **_means(trials)}
+        for share, trials in zip(experiment.opted_in, outcome.trials, strict=True)
+    ]
+    listed = float(np.mean(outcome.all_listed))
+    begins = origin(options, experiment.params, experiment.seed)
+    facts = {
+        **{name: begins[name] for name in ("version", "options", "params")},
+        "epsilon_report": experiment.params.epsilon_report,
+        "seed": experiment.seed,
+        "runs": experiment.runs,
+        "least_count": experiment.least_count,
+        "found_if_all_are_listed": listed,
+        "rows": ROWS,
+    }
+    table, baseline = _table(rows), _baseline(experiment, listed)
+    found, errors = _found_chart(rows, listed), _errors_chart(rows)
+    sections = [
+        Section("By opted-in share", (_EXPLAINED,), tables=(table,)),
+        Section("What is found", charts=(found,)),
+        Section("How far off shares are", charts=(errors,)),
+        tried(options, experiment.params),
+    ]
+    return simulation_result(
+        facts,
+        (table, Line(_EXPLAINED), Line(baseline)),
+        Report("Some people opt in", baseline, sections),
+        {"found.png": (found,), "errors.png": (errors,)},
+        tuple(rows),
+    )
 
-    experiment: BlendExperiment
-    outcome: BlendOutcome
-    options: Mapping[str, object]
 
-    @property
-    def types(self) -> Types:
-        """The figures of one share of opted-in people."""
-        return dict.fromkeys(_FIGURES, float)
+def _series(rows: Sequence[_Row], names: Mapping[str, str]) -> list[Series]:
+    share = np.array([100 * row["opted_in"] for row in rows])
+    return [
+        Series(label, share, np.array([row[name] for row in rows])) for name, label in names.items()
+    ]
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield a row a share."""
-        yield columns_of(self.types, self._rows())
 
-    def document(self) -> Mapping[str, object]:
-        """Return everything that result.json says."""
-        experiment = self.experiment
-        return {
-            "version": version("hubbub"),
-            "options": dict(self.options),
-            "params": experiment.params._asdict(),
-            "epsilon_report": experiment.params.epsilon_report,
-            "seed": experiment.seed,
-            "runs": experiment.runs,
-            "least_count": experiment.least_count,
-            "found_if_all_are_listed": float(np.mean(self.outcome.all_listed)),
-            "rows": ROWS,
-        }
+def _found_chart(rows: Sequence[_Row], listed: float) -> XYChart:
+    last = rows[-1]
+    described = (
+        f"With {last['opted_in']:.2%} opted in {last['names']:.4g} names are found; of these "
+        f"{last['found_locally']:.4g} are detected by the reports alone, and "
+        f"{last['found_blended']:.4g} with the counts."
+    )
+    found = _series(
+        rows,
+        {
+            "names": "names that the curator found",
+            "found_blended": "detected by the blend",
+            "found_by_counts": "detected by the counts",
+            "found_locally": "detected by the reports",
+        },
+    )
+    in_all = "reports alone, all values listed, nobody opted in"
+    found.append(Series(in_all, found[0].x, np.full(len(rows), listed), "reference"))
+    words = Labels("found", "Strings that are found", described, "opted in (%)", "strings")
+    return XYChart(words, found, log_x=True)
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the table, and what it is compared with."""
-        yield self._table()
-        yield Line(_EXPLAINED)
-        yield Line(self._baseline())
 
-    def report(self) -> Report:
-        """Return the page."""
-        charts = self.charts()
-        facts = {**self.options, **self.experiment.params._asdict()}
-        sections = [
-            Section("By opted-in share", (_EXPLAINED,), tables=(self._table(),)),
-            Section("What is found", charts=(charts["found"],)),
-            Section("How far off shares are", charts=(charts["errors"],)),
-            Section("What was tried", facts={k: cell(v) for k, v in facts.items()}),
-        ]
-        return Report("Some people opt in", self._baseline(), sections)
+def _errors_chart(rows: Sequence[_Row]) -> XYChart:
+    last = rows[-1]
+    described = (
+        f"With {last['opted_in']:.2%} opted in, {last['local_error']:.3g} points of the "
+        f"reports alone, {last['central_error']:.3g} of the counts alone, "
+        f"{last['blended_error']:.3g} of both."
+    )
+    labels = {"local_error": "reports", "central_error": "counts", "blended_error": "blend"}
+    words = Labels("errors", "Errors of shares", described, "opted in (%)", "points")
+    return XYChart(words, _series(rows, labels), log_x=True, log_y=True)
 
-    def charts(self) -> dict[str, Chart]:
-        """Return the page's charts by the names of their files."""
-        rows = self._rows()
-        share = np.array([100 * row["opted_in"] for row in rows])
 
-        def series(names: Mapping[str, str]) -> list[Series]:
-            return [
-                Series(label, share, np.array([row[name] for row in rows]))
-                for name, label in names.items()
-            ]
+def _table(rows: Sequence[_Row]) -> Table:
+    cells = tuple(
+        (f"{row['opted_in']:.2%}", *(cell(row[name]) for name in _FIGURES[1:])) for row in rows
+    )
+    return Table("By opted-in share", headings(*(_WORDS[name] for name in _FIGURES)), cells)
 
-        last = rows[-1]
-        found = (
-            f"With {last['opted_in']:.2%} opted in {last['names']:.4g} names are found; of these "
-            f"{last['found_locally']:.4g} are detected by the reports alone, and "
-            f"{last['found_blended']:.4g} with the counts."
-        )
-        errors = (
-            f"With {last['opted_in']:.2%} opted in, {last['local_error']:.3g} points of the "
-            f"reports alone, {last['central_error']:.3g} of the counts alone, "
-            f"{last['blended_error']:.3g} of both."
-        )
-        listed = float(np.mean(self.outcome.all_listed))
-        in_all = Series(
-            "reports alone, all values listed, nobody opted in", share,
-            np.full(len(share), listed), "reference",
-        )  # fmt: skip
-        return {
-            "found": XYChart(
-                Labels("found", "Strings that are found", found, "opted in (%)", "strings"),
-                [
-                    *series({
-                        "names": "names that the curator found",
-                        "found_blended": "detected by the blend",
-                        "found_by_counts": "detected by the counts",
-                        "found_locally": "detected by the reports",
-                    }),
-                    in_all,
-                ],
-                log_x=True,
-            ),
-            "errors": XYChart(
-                Labels("errors", "Errors of shares", errors, "opted in (%)", "points"),
-                series({
-                    "local_error": "reports", "central_error": "counts", "blended_error": "blend",
-                }),
-                log_x=True,
-                log_y=True,
-            ),
-        }  # fmt: skip
 
-    def write(self, folder: Path) -> None:
-        """Write result.json, report.html and the charts as PNG into a folder that exists."""
-        write_page(self, folder)
-        for name, chart in self.charts().items():
-            write_picture(folder / f"{name}.png", [chart])
-
-    def _rows(self) -> list[dict[str, float]]:
-        experiment = self.experiment
-        return [
-            {"opted_in": share, "users": float(round(experiment.people * share)), **_means(trials)}
-            for share, trials in zip(experiment.opted_in, self.outcome.trials, strict=True)
-        ]
-
-    def _table(self) -> Table:
-        rows = tuple(
-            (f"{row['opted_in']:.2%}", *(cell(row[name]) for name in _FIGURES[1:]))
-            for row in self._rows()
-        )
-        return Table("By opted-in share", headings(*(_WORDS[name] for name in _FIGURES)), rows)
-
-    def _baseline(self) -> str:
-        experiment, listed = self.experiment, float(np.mean(self.outcome.all_listed))
-        n_values = len(experiment.population.values)
-        return (
-            f"{experiment.people:,} people, {experiment.runs:,} runs, seed {experiment.seed}; the "
-            f"curator finds names from a noisy count of {experiment.least_count:,} on. If nobody "
-            "opted in, nothing would be found without a list, and "
-            f"{listed:.4g} strings if all {n_values:,} values were listed."
-        )
+def _baseline(experiment: BlendExperiment, listed: float) -> str:
+    n_values = len(experiment.population.values)
+    return (
+        f"{experiment.people:,} people, {experiment.runs:,} runs, seed {experiment.seed}; the "
+        f"curator finds names from a noisy count of {experiment.least_count:,} on. If nobody "
+        "opted in, nothing would be found without a list, and "
+        f"{listed:.4g} strings if all {n_values:,} values were listed."
+    )
 
 
 def _means(trials: Sequence[BlendTrial]) -> dict[str, float]:

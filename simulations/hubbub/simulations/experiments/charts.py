@@ -14,6 +14,7 @@ from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _NAMED = 12
 _BINS = 20
+"""Of p-values: the first is those below .05."""
 
 
 def estimates_chart(
@@ -30,6 +31,8 @@ def estimates_chart(
     strings : tuple of str, length n
     truth : float64 array, shape (n,)
         Shares.
+    estimates : DecodedShares or Decoding
+    title : str
     what : str
         What they are, in the chart's words.
     """

@@ -43,12 +43,16 @@ class Experiment:
 
     Attributes
     ----------
+    scenario : Scenario
     plan : ReportingPlan
         Of the honest clients: the scenario's population.
     attack : Attack or None
         Forged reports come on top of the clients'.
+    alpha : float
+    correction : Correction
     method : str
         As the decoder's `--method`; in memory only "regression", from bit counts.
+    seed : int
     """
 
     scenario: Scenario
@@ -108,8 +112,10 @@ class Target:
 
     Attributes
     ----------
+    string : str
     truth, estimate : float
         Its share of all reports, and the estimate.
+    detected : bool
     """
 
     string: str
@@ -129,8 +135,13 @@ class ExperimentOutcome:
         somebody holds.
     truth : float64 array, shape (n,)
         Each string's share of all collected reports.
+    estimates : DecodedShares
+    score : Score
+    bands : tuple of Band
     p_values : dict
         Share of the absent candidates whose p-value is at most each level.
+    audit : Audit
+    targets : tuple of Target
     """
 
     strings: tuple[str, ...]
@@ -185,6 +196,7 @@ def judge_estimates(
 
     Parameters
     ----------
+    experiment : Experiment
     holders : int64 array, shape (v,)
         Honest reports of each of the population's values.
     rows : sequence of str

@@ -58,6 +58,8 @@ class JointOutcome:
 
     Attributes
     ----------
+    decoding : JointDecoding
+    score : JointScore
     seconds : float
         CPU time from the counts to the table with all its tests.
     """

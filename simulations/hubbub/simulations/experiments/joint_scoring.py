@@ -23,6 +23,7 @@ COMMON = 0.002
 LEVEL = 0.05
 """At which independence is rejected."""
 _ROUNDING = 1e-12
+"""What products of shares differ by from an independent table, in doubles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
 
     Parameters
     ----------
+    decoding : JointDecoding
     truth : float64 array, shape (n,)
         The population's share of each cell, in the order of cells.
     """

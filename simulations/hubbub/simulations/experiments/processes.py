@@ -24,6 +24,7 @@ class Collector:
     ----------
     url : str
         Its base address on the loopback interface.
+    process : subprocess.Popen
     """
 
     url: str

@@ -13,11 +13,15 @@ import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.decoding import Decoding
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.protocol.metric_types.base import normal_form
 
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Of the bands: one a decade of shares."""
 LEVELS = (0.5, 0.1, 0.05, 0.01, 0.001)
+"""At which p-values of absent candidates are counted."""
+_ROUNDING = 1e-9
+"""Of sums of shares, which are doubles."""
 _COLUMNS = {
     "share": "proportion",
     "std_error": "prop_std_error",
@@ -38,6 +42,7 @@ class DecodedShares:
     share, std_error, low, high, p_value : float64 array
         As in `Decoding`.
     detected : bool array
+    summary : dict
     """
 
     share: FloatArray
@@ -157,11 +162,31 @@ def score(
     )
 
 
+def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
+    """Compare a decoding with the truth, both of shape (n,)."""
+    return score(
+        truth,
+        decoding.share,
+        decoding.low,
+        decoding.high,
+        decoding.detected,
+        decoding.constrained_share,
+    )
+
+
+def mass_covered(truth: float, estimate: float, std_error: float) -> bool | None:
+    """Return whether the 95% interval of a mass holds it; None if the decoder gives no error."""
+    if math.isnan(std_error):
+        return None
+    return abs(estimate - truth) <= Z_CONFIDENCE * std_error + _ROUNDING
+
+
 def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
     """Return the shares of the values that somebody holds, by the normal form that is reported.
 
     Parameters
     ----------
+    values : sequence of str
     holders : int64 array, shape (v,)
         Reports of each value.
     """
@@ -180,6 +205,8 @@ class Band:
 
     Attributes
     ----------
+    low : float
+    high : float
     present, found : int
         Candidates whose *true* share is in the band; those of them that were detected.
     reported, right : int

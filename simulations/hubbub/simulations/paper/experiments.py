@@ -39,6 +39,7 @@ class Finding:
 
     Attributes
     ----------
+    title : str
     stated : str
         What the paper says.
     ours : str

@@ -35,8 +35,10 @@ from hubbub.simulations.simulated_clients.population_sampler import ReportingPla
 
 _MILLION = 1_000_000
 _TABLE_2 = 186_792
+"""Reports in the paper's table 2."""
 _CHROME = RapporParams(128, 2, 16, 0.5, 0.25, 0.75)
 _ONE_TIME = RapporParams(128, 1, 1, 0.0, 0.5, 0.75)
+"""The paper's basic one-time RAPPOR (section 5.1)."""
 _COUNTS = ((2, _MILLION, 16, 2806.0), (3, _TABLE_2, 8, 1212.8))
 """Line, reports, cohorts and standard deviation of a count."""
 _BINS = ((10_000, 200.0), (100_000, 632.0), (_MILLION, 2000.0))
@@ -44,6 +46,7 @@ _BINS = ((10_000, 200.0), (100_000, 632.0), (_MILLION, 2000.0))
 _TRACKED = ((25, 0.65), (50, 0.99))
 """Reports, and chance that they tell all bits of the permanent response."""
 _CLIENTS_TRACKED = 2_000
+"""A share of .65 then has a standard error of .01."""
 _ROUNDED = 2e-4
 """Of a number that is given to four digits."""
 
@@ -56,6 +59,10 @@ class Headline:
     ----------
     number : int
         Of the source's line; several lines may share one.
+    source : str
+    what : str
+    stated : float
+    ours : float
     tolerance : float
         How far ours may be from the stated, as a share of it.
     way : str

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
-from hubbub.reporting.formats.picture import write_picture
-from hubbub.reporting.result import Block, Heading, Line, Report, Result, Section, Table
-from hubbub.simulations.experiments.result import cell, write_page
+from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table
+from hubbub.simulations.experiments.result import SimulationResult, cell, simulation_result
 from hubbub.simulations.paper.experiments import Finding
 from hubbub.simulations.paper.headline import Headline
 
@@ -24,83 +22,75 @@ _HEADINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PaperResult(Result):
-    """What was repeated.
+def paper_result(findings: Sequence[Finding], lines: Sequence[Headline]) -> SimulationResult:
+    """Show what was repeated.
 
-    Attributes
+    Parameters
     ----------
-    findings : tuple of Finding
+    findings : sequence of Finding
         Of the experiments; none if only the numbers were asked for.
+    lines : sequence of Headline
+        The numbers.
     """
+    names = ("title", "stated", "ours", "difference", "figure")
+    facts = {
+        "experiments": [{name: getattr(each, name) for name in names} for each in findings],
+        "headline_numbers": [{**asdict(line), "within": line.within} for line in lines],
+    }
+    pictures = {finding.figure: finding.charts for finding in findings}
+    return simulation_result(
+        facts, tuple(_blocks(findings, lines)), _page(findings, lines), pictures
+    )
 
-    findings: tuple[Finding, ...]
-    lines: tuple[Headline, ...]
 
-    def document(self) -> Mapping[str, object]:
-        """Return "experiments" and "headline_numbers"."""
-        names = ("title", "stated", "ours", "difference", "figure")
-        return {
-            "experiments": [
-                {name: getattr(finding, name) for name in names} for finding in self.findings
-            ],
-            "headline_numbers": [{**asdict(line), "within": line.within} for line in self.lines],
-        }
+def _blocks(findings: Sequence[Finding], lines: Sequence[Headline]) -> Iterator[Block]:
+    """Yield each finding, the numbers, and where they differ why."""
+    for finding in findings:
+        yield Line(f"\n{finding.title}")
+        for name in ("stated", "ours", "difference"):
+            yield Line(f"  {name}: {getattr(finding, name)}")
+        yield Line("")
+    yield _table(lines, "Headline numbers", 5)
+    for line in lines:
+        if line.note:
+            yield Line(f"{line.number} {line.what}: {line.note}")
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield each finding, the numbers, and where they differ why."""
-        for finding in self.findings:
-            yield Line(f"\n{finding.title}")
-            for name in ("stated", "ours", "difference"):
-                yield Line(f"  {name}: {getattr(finding, name)}")
-            yield Line("")
-        yield self._table("Headline numbers", 5)
-        for line in self.lines:
-            if line.note:
-                yield Line(f"{line.number} {line.what}: {line.note}")
 
-    def write(self, folder: Path) -> None:
-        """Write result.json, report.html and the charts as PNG into a folder that exists."""
-        write_page(self, folder)
-        for finding in self.findings:
-            write_picture(folder / finding.figure, finding.charts)
-
-    def report(self) -> Report:
-        """Return the page."""
-        sections = [
-            Section(
-                finding.title,
-                (
-                    f"The paper: {finding.stated}",
-                    f"Here: {finding.ours}",
-                    f"Difference: {finding.difference}",
-                ),
-                charts=finding.charts,
-            )
-            for finding in self.findings
-        ]
-        notes = tuple(f"{line.what}: {line.note}" for line in self.lines if line.note)
-        table = self._table("Stated and reproduced", 4)
-        within = sum(line.within for line in self.lines)
-        return Report(
-            "The RAPPOR paper's experiments, repeated",
-            f"{within} of {len(self.lines)} published numbers are reproduced within their "
-            "tolerance.",
-            [*sections, Section("Headline numbers", notes, tables=(table,))],
-        )
-
-    def _table(self, title: str, digits: int) -> Table:
-        rows = tuple(
+def _page(findings: Sequence[Finding], lines: Sequence[Headline]) -> Report:
+    sections = [
+        Section(
+            finding.title,
             (
-                str(line.number),
-                line.source,
-                line.what,
-                f"{line.stated:,.{digits}g}",
-                f"{line.ours:,.{digits}g}",
-                f"{line.tolerance:.2%}",
-                line.way,
-                cell(line.within),
-            )
-            for line in self.lines
+                f"The paper: {finding.stated}",
+                f"Here: {finding.ours}",
+                f"Difference: {finding.difference}",
+            ),
+            charts=finding.charts,
         )
-        return Table(title, _HEADINGS, rows)
+        for finding in findings
+    ]
+    notes = tuple(f"{line.what}: {line.note}" for line in lines if line.note)
+    table = _table(lines, "Stated and reproduced", 4)
+    within = sum(line.within for line in lines)
+    return Report(
+        "The RAPPOR paper's experiments, repeated",
+        f"{within} of {len(lines)} published numbers are reproduced within their tolerance.",
+        [*sections, Section("Headline numbers", notes, tables=(table,))],
+    )
+
+
+def _table(lines: Sequence[Headline], title: str, digits: int) -> Table:
+    rows = tuple(
+        (
+            str(line.number),
+            line.source,
+            line.what,
+            f"{line.stated:,.{digits}g}",
+            f"{line.ours:,.{digits}g}",
+            f"{line.tolerance:.2%}",
+            line.way,
+            cell(line.within),
+        )
+        for line in lines
+    )
+    return Table(title, _HEADINGS, rows)

@@ -19,6 +19,7 @@ from hubbub.simulations.simulated_clients.clients import SimulatedClients, repor
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 _DEFAULT_TARGETS = 1
+"""All kinds but maximal gain have one."""
 
 
 class AttackError(ValueError):
@@ -44,6 +45,7 @@ class Attack:
 
     Attributes
     ----------
+    kind : AttackKind
     share : float
         Of all reports, between 0 and 1.
     targets : int
@@ -110,10 +112,13 @@ def forge(
 
     Parameters
     ----------
+    attack : Attack
     n : int
         Reports.
     targets : tuple of str
         At least one, unless the reports are random.
+    params : RapporParams
+    rng : numpy.random.Generator
     open_type : OpenStringType, optional
         The metric's type, if its values are open strings; otherwise they are strings.
 
@@ -149,6 +154,7 @@ def choose_targets(
 
     Parameters
     ----------
+    attack : Attack
     candidates : tuple of str, length n
     truth : float64 array, shape (n,)
         Share of each candidate.

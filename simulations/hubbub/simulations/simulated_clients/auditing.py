@@ -21,6 +21,7 @@ from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.simulations.simulated_clients.true_bits import packed_filters
 
 _ALARM = 1e-6
+"""Of either bound: an audit in a million says that a promise was broken which was kept."""
 _PAIRS = 200
 
 
@@ -56,8 +57,10 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
 
     Parameters
     ----------
+    params : RapporParams
     reports : int
         Reports of each value.
+    rng : numpy.random.Generator
     """
     alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
     # Two values whose Bloom filters have as many bits of their own as can be found.

@@ -25,7 +25,9 @@ _Coins = Callable[[int, "slice | IntArray", int], Words]
 """(round, which words, how many) -> one fair bit for each of their lanes."""
 _ALL = np.uint64(2**64 - 1)
 _GOLDEN = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: SplitMix64's step."""
 _BLOCK = 8192
+"""Words: 64 kB an array."""
 _DENSE_ROUNDS = 7
 """After so many coins two fifths of the words still hold an open lane."""
 
@@ -80,6 +82,8 @@ def keyed_bernoulli_words(keys: Words, selector: Words, low: Dyadic, high: Dyadi
     keys : uint64 array, shape (w,)
         Of each word; coins are hashes of the key and the round.
     selector : uint64 array, shape (w,)
+    low : float or Fraction
+    high : float or Fraction
     """
     return _compare(
         lambda round_, words, _size: mix(keys[words] + np.uint64((round_ + 1) * _GOLDEN % 2**64)),

@@ -22,7 +22,7 @@ from fractions import Fraction
 import numpy as np
 
 from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
-from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.bernoulli import (
     Words,
@@ -30,9 +30,10 @@ from hubbub.simulations.simulated_clients.bernoulli import (
     keyed_bernoulli_words,
     mix,
 )
-from hubbub.simulations.simulated_clients.true_bits import SampledType, true_bits
+from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
+"""SplitMix64's step, which sets the words of one response apart."""
 
 
 class SimulatedClients:
@@ -42,10 +43,11 @@ class SimulatedClients:
     ----------
     values : sequence of values
         All values that any client holds.
+    params : RapporParams
     rng : numpy.random.Generator
         Of a bit generator with 64 bits a draw; SFC64 is the fastest.
-    metric_type : OpenStringType or JointType, optional
-        The metric's type, if its values are open strings or tuples; otherwise they are strings.
+    metric_type : MetricType, optional
+        The metric's type, if its values aren't listed strings.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class SimulatedClients:
         values: Sequence[Value],
         params: RapporParams,
         rng: np.random.Generator,
-        metric_type: SampledType | None = None,
+        metric_type: MetricType | None = None,
     ) -> None:
         self._params = params
         self._rng = rng
@@ -92,11 +94,12 @@ class LongitudinalClients:
     ----------
     values : sequence of values
         All values that any client holds at any time.
+    params : RapporParams
     seed : numpy.random.SeedSequence
         Stands for all clients' secrets.
     cohort_shares : float64 array, shape (m,), or None
         Chance of each cohort; uniform if not given, as real clients are.
-    metric_type : OpenStringType or JointType, optional
+    metric_type : MetricType, optional
         As for `SimulatedClients`.
     """
 
@@ -106,7 +109,7 @@ class LongitudinalClients:
         params: RapporParams,
         seed: np.random.SeedSequence,
         cohort_shares: FloatArray | None = None,
-        metric_type: SampledType | None = None,
+        metric_type: MetricType | None = None,
     ) -> None:
         self._params = params
         self._bits = true_bits(values, params, metric_type)

@@ -18,6 +18,7 @@ import numpy as np
 
 from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, count_records, empty_counts
+from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.joint_populations import JointPopulation
@@ -27,7 +28,6 @@ from hubbub.simulations.simulated_clients.clients import (
     SimulatedClients,
     as_records,
 )
-from hubbub.simulations.simulated_clients.true_bits import SampledType
 
 CHUNK = 1 << 18
 """Clients that are drawn at once, unless their reports are large."""
@@ -41,6 +41,9 @@ class ReportingPlan:
 
     Attributes
     ----------
+    population : Population or JointPopulation
+    params : RapporParams
+    clients : int
     days : int
         Reports of each client, one a day.
     change : float
@@ -61,7 +64,7 @@ class ReportingPlan:
     open_type: OpenStringType | None = None
 
     @property
-    def metric_type(self) -> SampledType | None:
+    def metric_type(self) -> MetricType | None:
         """The metric's type; None for listed strings."""
         if isinstance(self.population, JointPopulation):
             return self.population.metric_type
@@ -112,6 +115,7 @@ class PopulationSample:
 
     Attributes
     ----------
+    counts : CohortCounts
     holders : int64 array, shape (v,)
         Reports of each of the population's values: the truth.
     """
@@ -134,6 +138,7 @@ class Reporter:
 
     Parameters
     ----------
+    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         Of the whole plan: the clients' secrets follow from it.
     """
@@ -188,6 +193,7 @@ def sample_population(
 
     Parameters
     ----------
+    plan : ReportingPlan
     seed : numpy.random.SeedSequence
         The same seed gives the same counts, whatever `workers` is.
     workers : int

@@ -1,7 +1,8 @@
 """What clients' values set before any noise, for many clients at once.
 
 Strings set the bits of their Bloom filters, which are hashed once and kept packed, and so do tuples
-of several fields where they are hashed; otherwise a tuple sets the bit of its cell. Open strings
+of several fields where they are hashed; otherwise a tuple sets the bit of its cell, and a category
+its own. Open strings
 set one bit of the prefix that the client's cohort asks for, hashed for each client. Invariant:
 every bit is the real client's (a property test holds them together).
 """
@@ -16,7 +17,7 @@ import numpy as np
 from hubbub.inference.arrays import ByteArray, IntArray
 from hubbub.inference.candidates import bit_numbers, first_numbers, hash_words, positions_in
 from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -38,14 +39,18 @@ class TrueBits(Protocol):
         """
 
 
-SampledType = OpenStringType | JointType
-"""Types whose values aren't hashed as listed strings are."""
-
-
 def true_bits(
-    values: Sequence[Value], params: RapporParams, metric_type: SampledType | None = None
+    values: Sequence[Value], params: RapporParams, metric_type: MetricType | None = None
 ) -> TrueBits:
-    """Return the bits of strings or, given their type, of open strings or tuples."""
+    """Return the bits of strings or, given their type, of any other values.
+
+    Parameters
+    ----------
+    values : sequence of values
+    params : RapporParams
+    metric_type : MetricType, optional
+        Of the values, if they aren't listed strings.
+    """
     if isinstance(metric_type, OpenStringType):
         return _PrefixBits(values, params, metric_type)
     if isinstance(metric_type, JointType):
@@ -54,6 +59,8 @@ def true_bits(
             cells = [metric_type.cell(digits) for digits in tuples]
             return _CellBits(np.array(cells, dtype=np.int64), params)
         return _FilterBits([metric_type.tuple_bytes(parts) for parts in tuples], params)
+    if metric_type is not None and metric_type.width is not None:
+        return _CategoryBits([metric_type.bits(value, 0, params) for value in values], params)
     return _FilterBits([canonical_bytes(value) for value in values], params)
 
 
@@ -73,6 +80,17 @@ class _CellBits:
 
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:  # noqa: ARG002 - there is one
         return _single_bits(self._cells[held], self._params)
+
+
+class _CategoryBits:
+    """Bits of categories, which are the same in every cohort."""
+
+    def __init__(self, bits: Sequence[int], params: RapporParams) -> None:
+        packed = b"".join(each.to_bytes(params.k // 8, "little") for each in bits)
+        self._packed = np.frombuffer(packed, dtype=np.uint8).reshape(len(bits), -1)
+
+    def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:  # noqa: ARG002 - all are alike
+        return self._packed[held]
 
 
 class _PrefixBits:

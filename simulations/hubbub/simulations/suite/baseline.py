@@ -25,10 +25,14 @@ from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 
 _STD_ERRORS = 2.0
+"""google/rappor's decoder keeps what is above so many."""
 _ROWS_USED = 0.8
 _AT_ONCE, _SCREENED = 2_000, 500
+"""google/rappor's Lasso leaves as many as the second."""
 _CHUNK = 8_192
+"""Candidates whose design is in memory at once."""
 _TINY = 1e-9
+"""Of a column: others explain it to rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,11 @@ def oracle_detections(
 
     Parameters
     ----------
+    counts : CohortCounts
+    params : RapporParams
+    candidates : tuple of str
     present : bool array, shape (n,)
+    alpha : float
     """
     rows = np.flatnonzero(present)
     if not len(rows):

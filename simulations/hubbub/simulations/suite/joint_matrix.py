@@ -9,45 +9,30 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment
-from hubbub.simulations.joint_populations import joint_population, parse_sizes
+from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment, run_joint
+from hubbub.simulations.joint_populations import HASHED, joint_population, parse_sizes
+from hubbub.simulations.suite.bounds import CaseResult, TableBounds, TableTrial, judge_table
 
-_MILLION = 1_000_000
-_FEW = 30_000
+_MILLION, _FEW = 1_000_000, 30_000
+"""Reports of many clients, and of few."""
 _FAMILY = "zipf:1"
-_HASHED = {"k": 128, "m": 64}
 
 
-@dataclass(frozen=True, slots=True)
-class JointBounds:
-    """What is promised of a case; nothing where a bound is infinite, or the least 0.
-
-    Attributes
-    ----------
-    variation, refit_variation : float
-        Most total variation of the constrained shares, and of `refit`.
-    rejected : (float, float)
-        Least and most chance that independence is rejected at .05.
-    """
-
-    variation: float = math.inf
-    refit_variation: float = math.inf
-    rejected: tuple[float, float] = (0.0, 1.0)
-
-
-_INDEPENDENT = JointBounds(rejected=(0.03, 0.07))
-_NO_BOUNDS = JointBounds()
+_INDEPENDENT = TableBounds(rejected=(0.03, 0.07))
+"""About the test's level, .05."""
+_NO_BOUNDS = TableBounds()
 _PROMISED = {
-    (_MILLION, 2, 30): JointBounds(refit_variation=0.24, rejected=(0.98, 1.0)),
-    (_MILLION, 4, 30): JointBounds(0.155, 0.13, rejected=(0.98, 1.0)),
-    (_MILLION, 8, 30): JointBounds(0.04, 0.04, rejected=(0.98, 1.0)),
-    (_FEW, 4, 10): JointBounds(rejected=(0.28, 1.0)),
-    (_FEW, 4, 30): JointBounds(rejected=(0.98, 1.0)),
+    (_MILLION, 2, 30): TableBounds(refit_variation=0.24, rejected=(0.98, 1.0)),
+    (_MILLION, 4, 30): TableBounds(0.155, 0.13, rejected=(0.98, 1.0)),
+    (_MILLION, 8, 30): TableBounds(0.04, 0.04, rejected=(0.98, 1.0)),
+    (_FEW, 4, 10): TableBounds(rejected=(0.28, 1.0)),
+    (_FEW, 4, 30): TableBounds(rejected=(0.98, 1.0)),
 }
 """Of the table of 100 by 20, by reports, epsilon, and percent of clients with partners."""
 
@@ -60,17 +45,20 @@ class JointCase:
     ----------
     sizes : str
         As `parse_sizes` takes them.
+    reports : int
     epsilon : float
         Of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2.
     partners : int
         Percent of the clients who hold the partners of their first field's value.
+    bounds : TableBounds
+        What is promised of it.
     """
 
     sizes: str
     reports: int
     epsilon: float
     partners: int
-    bounds: JointBounds = _NO_BOUNDS
+    bounds: TableBounds = _NO_BOUNDS
 
     @property
     def name(self) -> str:
@@ -97,13 +85,23 @@ class JointCase:
             _FAMILY,
             self.partners / 100,
             np.random.default_rng([self.seed(run), PARTNERS]),
-            _HASHED if strings else None,
+            HASHED if strings else None,
             f"run {run} ",
         )
-        size = population.metric_type.filter_size(_HASHED if strings else {})
+        size = population.metric_type.filter_size(HASHED if strings else {})
         rare = 1 / (math.exp(self.epsilon) + 1)
         params = RapporParams(**size, f=0.0, p=rare, q=0.5)
         return JointExperiment(population, params, self.reports, seed=self.seed(run))
+
+    def run(self, number: int) -> TableTrial:
+        """Decode a numbered run's table, and score it."""
+        experiment = self.experiment(number)
+        outcome = run_joint(experiment)
+        return TableTrial(len(experiment.population.values), outcome.score, outcome.seconds)
+
+    def judge(self, trials: Sequence[TableTrial]) -> CaseResult:
+        """Sum up the runs and say which bounds they break."""
+        return judge_table(self.name, trials, self.bounds)
 
 
 def joint_cases() -> tuple[JointCase, ...]:
@@ -116,8 +114,8 @@ def joint_cases() -> tuple[JointCase, ...]:
     )
     return (
         *tables,
-        JointCase("10x10x2", _MILLION, 4, 30, JointBounds(rejected=(0.98, 1.0))),
-        JointCase("1000sx2", _MILLION, 4, 30, JointBounds(rejected=(0.98, 1.0))),
+        JointCase("10x10x2", _MILLION, 4, 30, TableBounds(rejected=(0.98, 1.0))),
+        JointCase("1000sx2", _MILLION, 4, 30, TableBounds(rejected=(0.98, 1.0))),
     )
 
 
@@ -126,5 +124,5 @@ def quick_joint_cases() -> tuple[JointCase, ...]:
     return tuple(case for case in joint_cases() if case.name.startswith("joint-10x10x2"))
 
 
-def _bounds(reports: int, epsilon: int, partners: int) -> JointBounds:
+def _bounds(reports: int, epsilon: int, partners: int) -> TableBounds:
     return _PROMISED.get((reports, epsilon, partners), _NO_BOUNDS) if partners else _INDEPENDENT

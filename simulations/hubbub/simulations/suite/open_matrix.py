@@ -7,22 +7,39 @@ found; and the cases of google/rappor's unknown dictionaries, at the epsilon of 
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray
+from hubbub.inference.decoding import decode
+from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.scoring import (
+    DecodedShares,
+    held_shares,
+    mass_covered,
+    score,
+)
+from hubbub.simulations.laboratory.trials import seed_of
 from hubbub.simulations.populations import LISTS, Population, family_shares
+from hubbub.simulations.simulated_clients.population_sampler import (
+    ReportingPlan,
+    sample_population,
+)
+from hubbub.simulations.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
 
 _MILLION = 1_000_000
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
 _RANDOM = 200_000
+"""A share of 5e-6 each; what is found at a million reports and epsilon 4 is above .2%."""
 _DICTIONARY = 10
+"""Strings of google/rappor's unknown dictionaries."""
 _NAMES, _DOMAINS = (4, 7), (4, 7, 10, 14)
+"""Steps that the planner chooses for names and domains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +50,7 @@ class OpenCase:
     ----------
     population : str
         A key of `POPULATIONS`.
+    reports : int
     epsilon : float
         Of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2.
     steps : tuple of int
@@ -79,11 +97,52 @@ class OpenCase:
 
     def seed(self, run: int) -> np.random.SeedSequence:
         """Return the seed of a numbered run: of its own for every case and run."""
-        return np.random.SeedSequence([zlib.crc32(self.name.encode()), run])
+        return seed_of(self.name, run)
 
     def values(self, run: int) -> Population:
         """Return a run's population; made-up strings are of this run alone."""
         return POPULATIONS[self.population](np.random.default_rng(self.seed(run)))
+
+    def run(self, number: int) -> StringsTrial:
+        """Find a numbered run's strings, and score that beside what a list would have found."""
+        population = self.values(number)
+        people, if_listed = self.seed(number).spawn(2)
+        plan = ReportingPlan(population, self.params, self.reports, open_type=self.metric_type)
+        sample = sample_population(plan, people)
+        started = time.process_time()
+        found = decode_open_strings(
+            sample.counts, self.params, self.metric_type, alpha=ALPHA
+        ).decoding
+        seconds = time.process_time() - started
+        held = held_shares(population.values, sample.holders)
+        strings = dict.fromkeys((*found.candidates, *held))
+        truth = np.array([held.get(string, 0.0) for string in strings])
+        ours = DecodedShares.of(found).extended(len(strings))
+        constrained = np.zeros(len(strings))
+        constrained[: len(found.candidates)] = found.constrained_share
+        summary, detected = found.summary, ours.detected
+        return StringsTrial(
+            candidates=0,
+            ours=score(truth, ours.share, ours.low, ours.high, detected, constrained),
+            baseline=None,
+            oracle=None,
+            if_listed=None if self.is_null else self._found_if_listed(population, if_listed),
+            unknown_covered=mass_covered(
+                1 - float(truth[detected].sum()), summary.unknown_share, summary.unknown_std_error
+            ),
+            unlisted_covered=None,
+            seconds=seconds,
+        )
+
+    def judge(self, trials: Sequence[StringsTrial]) -> CaseResult:
+        """Sum up the runs and say which bounds they break."""
+        return judge_strings(self.name, trials, is_null=self.is_null)
+
+    def _found_if_listed(self, population: Population, seed: np.random.SeedSequence) -> int:
+        plan = ReportingPlan(population, self.listed_params, self.reports)
+        sample = sample_population(plan, seed)
+        decoding = decode(sample.counts, plan.params, population.values, alpha=ALPHA)
+        return int(np.count_nonzero(decoding.detected & (sample.holders > 0)))
 
     def _params(self, m: int) -> RapporParams:
         return RapporParams(self.k, 1, m, 0.0, 1 / (math.exp(self.epsilon) + 1), 0.5)

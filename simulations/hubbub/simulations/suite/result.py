@@ -13,7 +13,9 @@ from rich.table import Table
 
 from hubbub.reporting.formats.data_files import json_text
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.simulations.suite.bounds import CaseResult, Figure, oracle_ratios, variation_ratios
+from hubbub.simulations.laboratory.figures import Figure
+from hubbub.simulations.laboratory.tables import markdown
+from hubbub.simulations.suite.bounds import CaseResult, oracle_ratios, variation_ratios
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
@@ -108,9 +110,8 @@ def _short(number: float) -> str:
 
 
 def _markdown(results: Sequence[CaseResult]) -> str:
-    rows = [[heading for heading, _ in _COLUMNS], ["---"] * len(_COLUMNS)]
-    rows += [[cell(result) for _, cell in _COLUMNS] for result in results]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    headings = [heading for heading, _ in _COLUMNS]
+    table = markdown(headings, ([cell(result) for _, cell in _COLUMNS] for result in results))
     return f"{table}\n\n{suite_sentence(results)}\n"
 
 

@@ -1,1 +1,0 @@
-"""How often the decoder is right, over many simulated populations (`make calibration`)."""

@@ -1,0 +1,1 @@
+"""Services under load: a scenario says what runs, what is sent, and what must come of it."""

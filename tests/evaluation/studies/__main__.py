@@ -1,0 +1,49 @@
+"""Make a table: python -m evaluation.studies NAME [options]."""
+
+from __future__ import annotations
+
+import click
+
+from evaluation.studies import (
+    categories,
+    change,
+    joint,
+    joint_fields,
+    likelihood,
+    open_hashing,
+    planned_joint,
+    planned_open,
+    planned_strings,
+    planted,
+    releases,
+    trends,
+)
+
+STUDIES = {
+    "categories": categories.STUDY,
+    "joint": joint.STUDY,
+    "likelihood": likelihood.STUDY,
+    "open-hashing": open_hashing.STUDY,
+    "planned-joint": planned_joint.STUDY,
+    "planned-open": planned_open.STUDY,
+    "planned-open-choices": planned_open.CHOICES,
+    "planned-strings": planned_strings.STUDY,
+    "planted": planted.STUDY,
+    "trends": trends.STUDY,
+    "trends-whole": trends.WHOLE,
+}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Make a table that the documentation quotes, with the date and the machine."""
+
+
+for name, study in STUDIES.items():
+    main.add_command(study.command(name))
+for command in (change.main, joint_fields.main, releases.main):
+    main.add_command(command)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m evaluation.studies")

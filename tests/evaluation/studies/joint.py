@@ -1,0 +1,83 @@
+"""How often the intervals of tables hold the truth, and independence is rejected (docs/joint.md).
+
+The suite's tables and smaller ones. Counts are drawn by their distribution; one trial is one
+population with partners of its own, and one sample of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from evaluation.drawn_counts import draw_counts
+from evaluation.studies.study import Study, mean, means
+from hubbub.decoder import CohortCounts
+from hubbub.simulations.experiments.joint import JointExperiment, judge_table
+from hubbub.simulations.experiments.joint_scoring import JointScore
+from hubbub.simulations.suite.bounds import TableTrial
+from hubbub.simulations.suite.joint_matrix import JointCase, joint_cases
+
+KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
+"""The intervals of a score."""
+
+
+class DrawnTable(JointCase):
+    """A table of the suite's kind, of which only the counts are drawn."""
+
+    __slots__ = ()
+
+    def run(self, number: int) -> TableTrial:
+        """Draw a trial's counts, decode and score them."""
+        experiment = self.experiment(number)
+        rng = np.random.default_rng(number)
+        outcome = judge_table(experiment, draw_tuples(experiment, rng))
+        return TableTrial(len(experiment.population.values), outcome.score, outcome.seconds)
+
+
+def draw_tuples(experiment: JointExperiment, rng: np.random.Generator) -> CohortCounts:
+    """Draw the counts of an experiment's clients."""
+    people, params, reports = experiment.population, experiment.params, experiment.reports
+    return draw_counts(people.values, people.shares, params, reports, rng, people.metric_type)
+
+
+CASES = (
+    *(DrawnTable(case.sizes, case.reports, case.epsilon, case.partners) for case in joint_cases()),
+    *(DrawnTable("6x5", reports, epsilon, partners)
+      for reports in (3_000, 30_000) for epsilon in (2, 4) for partners in (0, 30)),
+    *(DrawnTable("8x5x2", 100_000, 4, partners) for partners in (0, 30)),
+)  # fmt: skip
+
+
+def shares_held(trials: Sequence[TableTrial], kind: str) -> list[float]:
+    """Return every trial's share of intervals that hold the truth, nan where there are none."""
+    return [getattr(trial.score, kind).share for trial in trials]
+
+
+def _held(kind: str) -> Callable[[object, Sequence[TableTrial]], object]:
+    return lambda _case, trials: mean(shares_held(trials, kind))
+
+
+def _wrong(score: JointScore) -> float:
+    return score.wrong_departures / max(score.departures, 1)
+
+
+STUDY = Study(
+    "Tables: 95% intervals that hold the truth, and trials that reject independence",
+    """Shares of the 95% intervals that hold the truth, and of the trials that reject independence.
+
+    A trial's figure is one observation. "wrong" is the share of false ones among the cells that are
+    said to depart from independence.
+    """,
+    lambda: CASES,
+    {
+        "case": lambda case, _: case.name,
+        **{kind.replace("_", " "): _held(kind) for kind in KINDS},
+        **means("rejected", of=lambda trial: trial.score),
+        "wrong": lambda _, trials: mean([_wrong(trial.score) for trial in trials]),
+        "variation": lambda _, trials: mean([each.score.total_variation for each in trials]),
+        "refit": lambda _, trials: mean([each.score.total_variation_refit for each in trials]),
+        "s": lambda _, trials: f"{np.median([trial.seconds for trial in trials]):.2f}",
+    },
+    runs=400,
+)

@@ -1,0 +1,171 @@
+"""The plan's share of open strings, and the one that most searches really find (docs/planning.md).
+
+Populations are real lists of names, because how likely strings look decides what is looked for:
+first names and surnames of the census, and domain names, with the parameters that the planner
+chooses for them. Counts are drawn by their distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, special
+
+from evaluation.drawn_counts import draw_counts
+from evaluation.studies.study import Study
+from hubbub.inference.arrays import FloatArray
+from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.planning.noise import Budget
+from hubbub.planning.open_strings import OpenGoal, choose_steps, open_question
+from hubbub.planning.search import Plan, make_plan, plan
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.simulations.populations import LISTS
+
+_NAMES, _DOMAINS = 8, 40
+"""Lengths of names and domains that the planner is told."""
+_POWER = 0.9
+
+
+class FoundNames(NamedTuple):
+    """Strings that one search found, and how many of them nobody holds."""
+
+    found: frozenset[str]
+    n_false: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSearch:
+    """A population, how many report, the epsilon of each one's only report, and the parameters."""
+
+    population: str
+    reports: int
+    epsilon: float
+    goal: OpenGoal
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        params, steps = self.plan.params, ".".join(map(str, self.goal.steps))
+        size = f"{self.reports}-{self.epsilon:g}-{steps}-{params.k}x{params.m}"
+        return f"{self.population}-{size}"
+
+    @property
+    def work(self) -> float:
+        """About how long a trial takes."""
+        return float(self.reports)
+
+    def run(self, number: int) -> FoundNames:
+        """Search the population once."""
+        people, reports = LISTS[self.population](), round(self.plan.reports)
+        rng = np.random.default_rng([number, reports])
+        metric_type = OpenStringType(self.goal.steps, self.plan.params.m)
+        params = self.plan.params._replace(m=self.goal.n_steps * self.plan.params.m)
+        counts = draw_counts(people.values, people.shares, params, reports, rng, metric_type)
+        decoding = decode_open_strings(counts, params, metric_type).decoding
+        rows = np.flatnonzero(decoding.detected).tolist()
+        found = frozenset(decoding.candidates[row] for row in rows)
+        return FoundNames(found, len(found - set(people.values)))
+
+
+def _chosen(population: str, reports: int, epsilon: float) -> PlannedSearch:
+    """Let the planner choose for strings of the population's length."""
+    steps = choose_steps(_DOMAINS if population == "domains" else _NAMES)
+    goal = OpenGoal(steps, open_question(power=_POWER))
+    best = plan(goal, Budget(math.inf, epsilon), n_reports=reports).best
+    return PlannedSearch(population, reports, epsilon, goal, best)
+
+
+def cases() -> tuple[PlannedSearch, ...]:
+    """Return all, with the planner's choices."""
+    return (
+        *(_chosen("census", n, eps) for eps in (2.0, 4.0) for n in (10**5, 10**6, 10**7)),
+        _chosen("surnames", 10**6, 4.0),
+        _chosen("surnames", 10**7, 4.0),
+        _chosen("domains", 10**6, 4.0),
+    )
+
+
+def other_choices() -> tuple[PlannedSearch, ...]:
+    """Return first names, a million reports, epsilon 4, with other steps, k and m."""
+    chosen = _chosen("census", 10**6, 4.0)
+    shapes = [(steps, 256, 256) for steps in ((4, 7), (3, 5, 7), (4,), (5,))]
+    shapes += [((4, 7), k, m) for k, m in ((64, 256), (256, 64), (512, 128))]
+    found = []
+    for steps, k, m in shapes:
+        goal = OpenGoal(steps, chosen.goal.question)
+        params = chosen.plan.params._replace(k=k, m=m)
+        best = make_plan(goal, "", params, chosen.reports)
+        found.append(PlannedSearch("census", chosen.reports, chosen.epsilon, goal, best))
+    return tuple(found)
+
+
+@cache
+def share_found(population: str, searches: tuple[FoundNames, ...], power: float) -> float:
+    """Return the share that is found with a probability, by probit regression on shares."""
+    people = LISTS[population]()
+    times = [sum(x in each.found for each in searches) for x in people.values]
+    found = np.array(times) / len(searches)
+    scale = float(np.sort(people.shares)[-max(1, round(float(found.sum())))])
+    x = people.shares / scale
+
+    def loss(line: FloatArray) -> float:
+        z = line[0] + line[1] * x
+        likelihood = found * special.log_ndtr(z) + (1 - found) * special.log_ndtr(-z)
+        return -float(likelihood.sum())
+
+    fit = optimize.minimize(loss, np.array([-3.0, 3.0]), method="Nelder-Mead")
+    return float((special.ndtri(power) - fit.x[0]) / fit.x[1] * scale)
+
+
+def _measured(case: PlannedSearch, searches: tuple[FoundNames, ...]) -> float:
+    return share_found(case.population, searches, _POWER)
+
+
+def _mean(count: Callable[[FoundNames], int]) -> Callable[[object, Sequence[FoundNames]], str]:
+    return lambda _case, searches: f"{np.mean([count(each) for each in searches]):.1f}"
+
+
+def _shape(case: PlannedSearch, _searches: object) -> str:
+    steps = ", ".join(map(str, case.goal.steps))
+    return f"{steps}; {case.plan.params.k}, {case.plan.params.m}"
+
+
+_EXPLAINED = """Find strings without a list, with {}, and see how rare they may be.
+
+    \\b
+    predicted     share that the plan says is found with probability 0.9
+    measured      share that is, by probit regression of "found" on the share
+    ratio         measured over predicted
+    right, false  strings found in a run that somebody holds, and that nobody holds
+    """
+_COLUMNS = {
+    "population": lambda case, _: case.population,
+    "epsilon": lambda case, _: f"{case.epsilon:g}",
+    "reports": lambda case, _: case.reports,
+    "steps; k, m": _shape,
+    "predicted": lambda case, _: f"{case.plan.limit:.3%}",
+    "measured": lambda case, searches: f"{_measured(case, searches):.3%}",
+    "ratio": lambda case, searches: f"{_measured(case, searches) / case.plan.limit:.2f}",
+    "right": _mean(lambda each: len(each.found) - each.n_false),
+    "false": _mean(lambda each: each.n_false),
+}
+STUDY = Study(
+    "Open strings: the plan's share, and the one that is found",
+    _EXPLAINED.format("the planner's parameters"),
+    cases,
+    _COLUMNS,
+    runs=3,
+)
+CHOICES = Study(
+    "First names of a million reports at epsilon 4, with other choices than the planner's",
+    _EXPLAINED.format("other choices than the planner's"),
+    other_choices,
+    _COLUMNS,
+    runs=3,
+)

@@ -1,0 +1,159 @@
+"""The jobs: reports counted, whole reports decoded, and a long list screened, by each engine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from evaluation.studies.cases import StringsCase, zipf
+from evaluation.ways.way import Done, Job
+from factories import make_metric, make_params
+from hubbub.decoder.candidates.files import read_list
+from hubbub.decoder.engines import ENGINES, open_engine
+from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.screening.decoding import screen
+from hubbub.inference.anomalies import AnomalyDetector
+from hubbub.inference.candidates import hashed
+from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.likelihood.choice import Choice, Method
+from hubbub.protocol.counts import CohortCounts
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records, record_width
+from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
+from hubbub.storage.files.parquet import write_records
+
+COUNTED = make_metric(params=make_params(k=128, m=64))
+DECODED = make_metric(params=make_params(k=64, h=2, m=32))
+STRINGS = tuple(f"https://example.com/{i}" for i in range(40))
+IN_MEMORY = "in memory"
+_BLOCK = 2**19
+"""Reports that are written at once."""
+_PRESENT = 100
+_SCREENED = StringsCase.made_up(
+    "screening", make_params(k=128, h=2, m=64), 300_000, zipf(_PRESENT), absent=_PRESENT
+)
+_LIST = "candidates.txt"
+_NUMBERS = ("share", "std_error", "p_value", "q_value", "low", "high", "constrained_share")
+
+Begin = Callable[[], None]
+
+
+def random_records(rng: np.random.Generator, reports: int, at_once: int) -> Iterator[Records]:
+    """Yield random reports of `COUNTED`, so many at a time."""
+    width = record_width(COUNTED.params.k)
+    for start in range(0, reports, at_once):
+        rows = rng.integers(0, 256, (min(at_once, reports - start), width), dtype=np.uint8)
+        rows[:, 0], rows[:, 1] = rows[:, 0] % COUNTED.params.m, 0
+        yield Records(width, rows.tobytes())
+
+
+def counts_digest(counts: CohortCounts) -> str:
+    """Return a digest of all counts."""
+    return hashlib.sha256(counts.reports.tobytes() + counts.bits.tobytes()).hexdigest()
+
+
+def _write_days(folder: Path, metric: Metric, days: Iterable[Iterator[Records]]) -> None:
+    """Write days of reports, as an export has them."""
+    for day, blocks in enumerate(days, start=1):
+        path = f"metric=homepage/version=1/day=2026-11-{day:02d}/part-0.parquet"
+        write_records(folder / path, record_width(metric.params.k), blocks)
+
+
+def _write_random(folder: Path, reports: int) -> None:
+    rng = np.random.default_rng(1)
+    _write_days(folder, COUNTED, (random_records(rng, reports // 10, _BLOCK) for _ in range(10)))
+
+
+def _count(way: str, folder: Path, begin: Begin) -> Done:
+    with open_engine(way) as engine:
+        begin()
+        detector = AnomalyDetector(COUNTED)
+        loading = load_reports(f"parquet:{folder}", COUNTED, engine=engine, detector=detector)
+        counts = asyncio.run(loading).counts
+    return Done(counts.total, counts_digest(counts))
+
+
+def _write_simulated(folder: Path, reports: int) -> None:
+    rng = np.random.Generator(np.random.SFC64(1))
+    clients = SimulatedClients(STRINGS, DECODED.params, rng)
+    shares, width = zipf(len(STRINGS)), record_width(DECODED.params.k)
+
+    def blocks(left: int) -> Iterator[Records]:
+        while left:
+            values = rng.choice(len(STRINGS), min(left, _BLOCK), p=shares)
+            left -= len(values)
+            yield Records(width, as_records(*clients.report(values)))
+
+    _write_days(folder, DECODED, (blocks(reports // 4) for _ in range(4)))
+
+
+def _decode(way: str, folder: Path, begin: Begin) -> Done:
+    """Decode whole reports by the likelihood; the work has them read once more."""
+    candidates = hashed(STRINGS, DECODED.params)
+    choice = Choice(Method.LIKELIHOOD, DECODED.params, len(candidates))
+    with open_engine(way) as engine:
+        where, spool = f"parquet:{folder}", choice.spool_for
+        reports = asyncio.run(load_reports(where, DECODED, engine=engine, spool_for=spool))
+        counted = decode(reports.counts, DECODED.params, candidates)
+        begin()
+        decoding = choice.complete(counted, reports.whole, candidates, lambda _done, _gap: None)
+    numbers = [np.ascontiguousarray(getattr(decoding, name)).tobytes() for name in _NUMBERS]
+    return Done(decoding.summary.detected, hashlib.sha256(b"".join(numbers)).hexdigest())
+
+
+def _write_list(folder: Path, candidates: int) -> None:
+    """Write a list that holds the strings of the reports, evenly."""
+    present = _SCREENED.collect(1).candidates
+    step, at_once = candidates // len(present), 100_000
+    names = dict(zip(range(0, candidates, step), present, strict=False))
+    with (folder / _LIST).open("w") as file:
+        for start in range(0, candidates, at_once):
+            rows = range(start, min(start + at_once, candidates))
+            file.write("".join(names.get(i, f"https://example.com/{i}") + "\n" for i in rows))
+
+
+def _screen(way: str, folder: Path, begin: Begin) -> Done:
+    counts, params, path = _SCREENED.collect(1).counts, _SCREENED.params, str(folder / _LIST)
+    if way == IN_MEMORY:
+        begin()
+        decoding = decode(counts, params, read_list(path).hashed(params))
+    else:
+        with open_engine(way) as engine:
+            begin()
+            decoding = screen(counts, params, path, engine).decoding
+    return Done(decoding.summary.detected, _detected_digest(decoding))
+
+
+def _detected_digest(decoding: Decoding) -> str:
+    """Return a digest of the detected rows, to printed precision: sums differ in their order."""
+    rows = np.flatnonzero(decoding.detected).tolist()
+    table = [
+        " ".join(
+            [
+                decoding.candidates[row],
+                *(f"{getattr(decoding, name)[row]:.9g}" for name in _NUMBERS),
+            ]
+        )
+        for row in rows
+    ]
+    return hashlib.sha256("\n".join(table).encode()).hexdigest()
+
+
+JOBS = {
+    "count": Job(
+        "Reports of ten days counted (k = 128, m = 64)",
+        *("reports", "reports", 20_000_000, tuple(ENGINES), _write_random, _count),
+    ),
+    "decode": Job(
+        "Whole reports of 40 strings decoded by the likelihood (k = 64, h = 2, m = 32)",
+        *("reports", "detected", 8_000_000, tuple(ENGINES), _write_simulated, _decode),
+    ),
+    "screen": Job(
+        "A list screened for the strings of 300,000 reports (k = 128, h = 2, m = 64)",
+        *("candidates", "detected", 10_000_000, (IN_MEMORY, *ENGINES), _write_list, _screen),
+    ),
+}
