@@ -25,8 +25,9 @@ from hubbub.release.ledger import Ledger
 from hubbub.release.mechanisms import aggregation, counts, histograms, selection, stability
 from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
-from hubbub.release.result import Account, Question, ReleaseResult
+from hubbub.release.result import Balance, Query, release_estimates
 from hubbub.release.tables import Role, UserRows
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.text import visible
 
 _Data = TypeVar("_Data")
@@ -164,7 +165,7 @@ class Dataset:
 
     def count(
         self, column: str | None = None, *, epsilon: _Number, delta: _Number = 0
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release the number of rows, or of those in which a column isn't null.
 
         Discrete Laplace noise, or Gaussian with a delta (`hubbub.release.mechanisms.counts.count`).
@@ -182,13 +183,13 @@ class Dataset:
             rows_per_user=self.declaration.rows_per_user, epsilon=cost.epsilon, delta=cost.delta
         )
         subject = "the number of rows" + (f" with {column}" if column else "")
-        question = Question("count", column or "", subject)
+        query = Query("count", column or "", subject)
         if column is None:
-            return self._release(question, mechanism, {}, _all_rows, len)
+            return self._release(query, mechanism, {}, _all_rows, len)
         roles, countable, keys = _keys_of(column)
-        return self._release(question, mechanism, roles, countable, lambda rows: len(keys(rows)))
+        return self._release(query, mechanism, roles, countable, lambda rows: len(keys(rows)))
 
-    def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
+    def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> Estimates:
         """Release a column's sum, each value clipped to the declared bounds.
 
         `hubbub.release.mechanisms.counts.bounded_sum`; raises as `count`.
@@ -200,10 +201,10 @@ class Dataset:
             epsilon=cost.epsilon,
             delta=cost.delta,
         )
-        question = Question("sum", column, f"the sum of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("sum", column, f"the sum of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
-    def mean(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
+    def mean(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> Estimates:
         """Release a column's mean, each value clipped to the declared bounds.
 
         `hubbub.release.mechanisms.counts.bounded_mean`; raises as `count`.
@@ -215,8 +216,8 @@ class Dataset:
             epsilon=cost.epsilon,
             delta=cost.delta,
         )
-        question = Question("mean", column, f"the mean of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("mean", column, f"the mean of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
     def histogram(
         self,
@@ -228,7 +229,7 @@ class Dataset:
         edges: Sequence[float] | None = None,
         other: str | None = None,
         total: bool = False,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release the number of rows of each key.
 
         Keys are the public `bins`, or those that were declared; without any, the keys that enough
@@ -237,8 +238,8 @@ class Dataset:
         Parameters
         ----------
         edges : sequence of float, optional
-            Of a column of numbers: ends of the buckets that are counted instead of keys. The first
-            and the last bucket are open, so that all numbers are in one.
+            Ends of the buckets that are counted instead of keys, of a column with declared bounds.
+            The first and the last bucket are open, so that all numbers are in one.
         other : str, optional
             Counts all rows with other keys than the public ones, which are left out without it.
         total : bool
@@ -254,6 +255,12 @@ class Dataset:
         self.declaration.require("histogram", column)
         if edges is not None and (bins is not None or other is not None):
             raise QueryError("edges: must be left out where there are bins or others")
+        if edges is not None and column not in self.declaration.bounds:
+            # By the declaration and not by the cells, so that no person's cell decides it.
+            raise QueryError(
+                f"edges: {visible(column)} isn't declared to be numbers; its range is declared "
+                f"when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
+            )
         keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
         if other is not None:
             (other,) = unique("other", [other])
@@ -278,10 +285,10 @@ class Dataset:
             found = rows.keys(column)
             return found if other is None else [k if k in public else other for k in found]
 
-        question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
+        query = Query("histogram", column, f"rows by {column}", keyed=True, total=total)
         counted = None if total or other is not None else keys
         roles, countable, _ = _keys_of(column, counted) if edges is None else _numbers_of(column)
-        return self._release(question, mechanism, roles, countable, keys_of)
+        return self._release(query, mechanism, roles, countable, keys_of)
 
     def quantile(
         self,
@@ -290,7 +297,7 @@ class Dataset:
         *,
         epsilon: _Number,
         options: int = OPTIONS,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release a column's quantile by the exponential mechanism; "1/2" is the median.
 
         `hubbub.release.mechanisms.selection.quantile`; raises as `count`. Of quantiles it is the
@@ -314,12 +321,12 @@ class Dataset:
             epsilon=price,
         )
         name = "median" if share == Fraction(1, 2) else f"quantile of {float(share):g}"
-        question = Question("quantile", column, f"the {name} of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("quantile", column, f"the {name} of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
     def median_by_test(
         self, column: str, width: float, *, epsilon: _Number, delta: _Number
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release a column's median by propose-test-release, if one user moves it little.
 
         `hubbub.release.mechanisms.stability.median_by_test`; raises as `count`.
@@ -337,8 +344,8 @@ class Dataset:
             epsilon=cost.epsilon,
             delta=cost.delta,
         )
-        question = Question("quantile", column, f"the median of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("quantile", column, f"the median of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
     def mode(
         self,
@@ -347,7 +354,7 @@ class Dataset:
         epsilon: _Number,
         delta: _Number = 0,
         options: Sequence[str] | None = None,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release about the most common key, without its number.
 
         Of public keys (`options`, or those that were declared) by report noisy max
@@ -358,7 +365,7 @@ class Dataset:
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self.declaration.require("mode", column)
         keys = self._bins(column, options)
-        question = Question("mode", column, f"the most common {column}")
+        query = Query("mode", column, f"the most common {column}")
         if keys is None:
             mechanism = stability.stable_mode(
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
@@ -367,7 +374,7 @@ class Dataset:
             raise QueryError(f"delta = {float(cost.delta):g}: must be 0 where keys are public")
         else:
             mechanism = selection.most_common(keys, 1, rows_per_user=most, epsilon=cost.epsilon)
-        return self._release(question, mechanism, *_keys_of(column, keys))
+        return self._release(query, mechanism, *_keys_of(column, keys))
 
     def topk(
         self,
@@ -376,7 +383,7 @@ class Dataset:
         *,
         epsilon: _Number,
         options: Sequence[str] | None = None,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release about the most common of public keys, the commonest first.
 
         `hubbub.release.mechanisms.selection.most_common`; raises as `count`.
@@ -397,8 +404,8 @@ class Dataset:
         mechanism = selection.most_common(
             keys, best, rows_per_user=self.declaration.rows_per_user, epsilon=price
         )
-        question = Question("topk", column, f"the {best:,} most common of {column}")
-        return self._release(question, mechanism, *_keys_of(column, keys))
+        query = Query("topk", column, f"the {best:,} most common of {column}")
+        return self._release(query, mechanism, *_keys_of(column, keys))
 
     def aggregate(
         self,
@@ -415,7 +422,7 @@ class Dataset:
         seconds: float = 60.0,
         processes: int | None = None,
         progress: Callable[[int, int], None] = lambda _done, _total: None,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release what any function says of the data, by subsample-and-aggregate.
 
         Users are parted into blocks, the function estimates something of each block in a process of
@@ -479,12 +486,12 @@ class Dataset:
                 progress=progress,
             )
 
-        question = Question("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
-        return self._release(question, mechanism, roles, _all_rows, estimates)
+        query = Query("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
+        return self._release(query, mechanism, roles, _all_rows, estimates)
 
     def candidates(
         self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release the keys that enough users have, as candidates for `hubbub-decoder decode`.
 
         Parameters
@@ -505,12 +512,12 @@ class Dataset:
         subject, of_users = f"rows by {column}", "all"
         if counted:
             subject, of_users = f"rows by {column} in half of the users", "half"
-        question = Question("candidates", column, subject, True, counted, of_users)
+        query = Query("candidates", column, subject, True, counted, of_users)
         if not counted:
             mechanism = histograms.thresholded_histogram(
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
             )
-            return self._release(question, mechanism, *_keys_of(column))
+            return self._release(query, mechanism, *_keys_of(column))
         roles, countable, _ = _keys_of(column)
 
         def halves(rows: UserRows) -> tuple[Sequence[str], Sequence[str]]:
@@ -520,17 +527,17 @@ class Dataset:
         both = histograms.found_and_counted(
             rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
         )
-        return self._release(question, both, roles, countable, halves)
+        return self._release(query, both, roles, countable, halves)
 
     def _release(
         self,
-        question: Question,
+        query: Query,
         mechanism: Mechanism[_Data],
         roles: Mapping[str, Role],
         countable: Callable[[UserRows], UserRows],
         data_of: Callable[[UserRows], _Data],
-    ) -> ReleaseResult:
-        """Pay for a question, then answer it.
+    ) -> Estimates:
+        """Pay for a query, then answer it.
 
         Parameters
         ----------
@@ -539,14 +546,14 @@ class Dataset:
         data_of : callable
             What the mechanism gets of those that were drawn.
         """
-        self.ledger.refuse_beyond(question.text, mechanism.cost)
+        self.ledger.refuse_beyond(query.text, mechanism.cost)
         rows = countable(self._rows(roles))
         most = self.declaration.rows_per_user
         data = data_of(tables.limited(rows, most, self.ledger.secret))
-        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
+        self.ledger.spend(query.text, mechanism.name, mechanism.cost, self.ledger.digest)
         released = mechanism(data)
-        account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
-        return ReleaseResult.of(question, mechanism, released, account, most)
+        balance = Balance.of(self.ledger)
+        return release_estimates(query, mechanism, released, balance, most)
 
     def _rows(self, roles: Mapping[str, Role]) -> UserRows:
         """Return the rows of the data, if they are as they were declared."""
