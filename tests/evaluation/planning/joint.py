@@ -14,8 +14,8 @@ from rich import box
 from rich.table import Table
 
 from evaluation.planning.joint_trials import JointSetting, JointTrial, run_trial
+from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.search import Plan
 from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.reporting.progress import progress_bar
 

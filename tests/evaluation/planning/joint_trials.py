@@ -21,9 +21,10 @@ from hubbub.inference.categories.shares import (
 from hubbub.inference.joint.independence import assess_independence
 from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.inference.joint.table import FieldLabels
-from hubbub.planning.joint import TableGoal
+from hubbub.planning.goals import Plan
+from hubbub.planning.joint import TableGoal, table_goal
 from hubbub.planning.noise import Budget
-from hubbub.planning.search import Plan, plan
+from hubbub.planning.search import plan
 from hubbub.planning.tables import (
     TEST_LEVEL,
     TableErrors,
@@ -49,7 +50,7 @@ class JointSetting:
     @property
     def goal(self) -> TableGoal:
         """The goal with the planner's usual error rates."""
-        return TableGoal(self.sizes)
+        return table_goal(self.sizes)
 
     @property
     def plan(self) -> Plan:
@@ -150,7 +151,7 @@ def _is_found(setting: JointSetting, plan: Plan, rng: np.random.Generator) -> bo
     table *= (1 - plan.limit) / table.sum()
     table.flat[-1] = plan.limit
     estimates = _estimate(setting, plan, table, rng)
-    return bool(estimates.log_p_value[-1] <= np.log(setting.goal.question.level))
+    return bool(estimates.log_p_value[-1] <= np.log(setting.goal.test.level))
 
 
 def _is_rejected(setting: JointSetting, plan: Plan, rng: np.random.Generator) -> bool:

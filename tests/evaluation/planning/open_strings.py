@@ -17,9 +17,10 @@ from rich import box
 from rich.table import Table
 
 from evaluation.planning.open_trials import OpenRuns, run_search
+from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import OpenGoal, choose_steps, open_question
-from hubbub.planning.search import Plan, make_plan, plan
+from hubbub.planning.open_strings import OpenGoal, choose_steps, open_test
+from hubbub.planning.search import make_plan, plan
 from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.reporting.progress import progress_bar
 
@@ -40,7 +41,7 @@ class OpenSetting(NamedTuple):
     def goal(self) -> OpenGoal:
         """Strings of the population's length."""
         steps = choose_steps(_DOMAINS if self.population == "domains" else _NAMES)
-        return OpenGoal(steps, open_question(power=_POWER))
+        return OpenGoal(open_test(power=_POWER), steps)
 
     @property
     def plan(self) -> Plan:
@@ -106,7 +107,7 @@ def _choices() -> Iterator[tuple[OpenSetting, OpenGoal, Plan]]:
     shapes += [((4, 7), k, m) for k, m in ((64, 256), (256, 64), (512, 128))]
     for steps, k, m in shapes:
         params = chosen.params._replace(k=k, m=m)
-        goal = OpenGoal(steps, setting.goal.question)
+        goal = OpenGoal(setting.goal.test, steps)
         yield setting, goal, make_plan(goal, "", params, setting.reports)
 
 

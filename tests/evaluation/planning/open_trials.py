@@ -17,8 +17,8 @@ from hubbub.decoder import CohortCounts
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import hash_words, positions_in
 from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.planning.goals import Plan
 from hubbub.planning.open_strings import OpenGoal
-from hubbub.planning.search import Plan
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -82,7 +82,7 @@ def run_search(population: str, goal: OpenGoal, plan: Plan, seed: int) -> Search
     people = LISTS[population]()
     rng = np.random.default_rng([seed, round(plan.reports)])
     metric_type = OpenStringType(goal.steps, plan.params.m)
-    params = plan.params._replace(m=goal.n_steps * plan.params.m)
+    params = plan.params._replace(m=goal.groups * plan.params.m)
     counts = count_open_reports(people, metric_type, params, round(plan.reports), rng)
     decoding = decode_open_strings(counts, params, metric_type).decoding
     rows = np.flatnonzero(decoding.detected).tolist()

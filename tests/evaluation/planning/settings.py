@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluation.planning.trials import Setting
-from hubbub.planning.limits import Method, Question
+from hubbub.planning.limits import DetectionTest, Method
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.planning.strings import PAPER as PAPER_PLAN
@@ -47,7 +47,7 @@ LIKELIHOOD = tuple(
 def contest() -> tuple[Setting, Setting]:
     """Return the paper's default and the plan for its two epsilons, at a million reports."""
     budget = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)
-    found = plan(StringsGoal(Question(1e5)), budget, n_reports=1e6)
+    found = plan(StringsGoal(DetectionTest(1e5)), budget, n_reports=1e6)
     paper = found.rival(PAPER_PLAN)
     assert paper is not None
     return (

@@ -18,7 +18,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import bit_positions, hashed
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
-from hubbub.planning.limits import Method, Question, detection_limit
+from hubbub.planning.limits import DetectionTest, Method, detection_limit
 from hubbub.protocol.params import RapporParams
 
 _MOST_PLANTED = 10
@@ -44,9 +44,9 @@ class Setting:
     method: Method = Method.REGRESSION
 
     @property
-    def question(self) -> Question:
+    def question(self) -> DetectionTest:
         """The question, with the concentration of the strings that are really unlisted."""
-        question = Question(self.candidates, method=self.method, concentration=0.0)
+        question = DetectionTest(self.candidates, method=self.method, concentration=0.0)
         for _ in range(5):  # what the unlisted hold depends on what is planted
             limit = detection_limit(self.params, self.reports, question)
             rest = 1 - _planted(limit) * limit

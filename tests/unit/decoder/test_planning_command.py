@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.planning.joint import TableGoal
-from hubbub.planning.limits import Method, Question, detection_limit
+from hubbub.planning.goals import Goal
+from hubbub.planning.joint import table_goal
+from hubbub.planning.limits import DetectionTest, Method, detection_limit
 from hubbub.planning.linking import link_information, right_links
-from hubbub.planning.open_strings import OpenGoal, open_question
-from hubbub.planning.result import DescribedGoal
+from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -240,10 +240,10 @@ def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(
 ) -> None:
     """k, h and m may be left out where each cell has a bit, as in metrics.toml."""
     params, one_by_one = PARAMS[goal], planned(goal, *NUMBERS[goal])
-    planning: dict[str, DescribedGoal] = {
-        "strings": StringsGoal(Question(1e5)),
-        "open": OpenGoal((4, 7), open_question()),
-        "table": TableGoal((6, 4)),
+    planning: dict[str, Goal] = {
+        "strings": StringsGoal(DetectionTest(1e5)),
+        "open": OpenGoal(open_test(), (4, 7)),
+        "table": table_goal((6, 4)),
     }
     assert f" {planning[goal].limit(params, 1e6):.3%} " in one_by_one.stdout
     assert "One report spends an epsilon of" in one_by_one.stdout
@@ -264,13 +264,13 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path: Pa
     given, best, *_ = json.loads(path.read_text(encoding="utf-8"))["rows"]
     params = PARAMS["strings"]
     assert [given[key] for key in "khmfpq"] == list(params)
-    assert given["detectable_share"] == detection_limit(params, 1e6, Question(1e5))
+    assert given["detectable_share"] == detection_limit(params, 1e6, DetectionTest(1e5))
     assert best["epsilon_report"] <= given["epsilon_report"] == params.epsilon_report
     assert best["epsilon_permanent"] <= given["epsilon_permanent"]
     times = given["detectable_share"] / best["detectable_share"]
     assert times > 1.5
     assert f"a share {times:.2f} times as small" in result.stdout
-    likelihood = detection_limit(params, 1e6, Question(1e5, method=Method.LIKELIHOOD))
+    likelihood = detection_limit(params, 1e6, DetectionTest(1e5, method=Method.LIKELIHOOD))
     assert f"With method likelihood the limit is {likelihood:.3%}." in result.stdout
     assert entry(result.stdout).params.h == 1
     texts = Page(picture.read_text(encoding="utf-8").partition("?>")[2]).texts["text"]
