@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 
@@ -420,3 +421,26 @@ def test_help_explains_every_option(goal: str) -> None:
                    "--k", "--m", "--f", "--p", "--q", *own):  # fmt: skip
         assert option in text
     assert math.prod(name in plan("--help").stdout for name in GOALS)
+
+
+def documented_commands() -> list[str]:
+    """Return the `plan` and `privacy` commands of the docs, lines that go on being joined."""
+    docs = Path(__file__).parents[3] / "docs"
+    pages = [(docs / name).read_text(encoding="utf-8") for name in ("planning.md", "privacy.md")]
+    lines = "\n".join(pages).replace("\\\n", " ").splitlines()
+    starts = ("    hubbub-decoder plan ", "    hubbub-decoder privacy ")
+    return [" ".join(line.split()) for line in lines if line.startswith(starts)]
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_commands_run(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the registry of the docs; more than ten are there, so none is overlooked."""
+    registry = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
+    (tmp_path / "metrics.toml").write_bytes(registry.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    _, *words = shlex.split(line, comments=True)
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert len(documented_commands()) > 10
