@@ -170,6 +170,15 @@ class Dataset:
 
         Discrete Laplace noise, or Gaussian with a delta (`hubbub.release.mechanisms.counts.count`).
 
+        Parameters
+        ----------
+        column : str, optional
+            Whose empty cells don't count; by default all rows do.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
+
         Raises
         ------
         QueryError, BudgetError, DataError
@@ -193,6 +202,15 @@ class Dataset:
         """Release a column's sum, each value clipped to the declared bounds.
 
         `hubbub.release.mechanisms.counts.bounded_sum`; raises as `count`.
+
+        Parameters
+        ----------
+        column : str
+            Which column, one of those that were declared with bounds.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("sum", column)
         mechanism = counts.bounded_sum(
@@ -208,6 +226,15 @@ class Dataset:
         """Release a column's mean, each value clipped to the declared bounds.
 
         `hubbub.release.mechanisms.counts.bounded_mean`; raises as `count`.
+
+        Parameters
+        ----------
+        column : str
+            Which column, one of those that were declared with bounds.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("mean", column)
         mechanism = counts.bounded_mean(
@@ -237,6 +264,14 @@ class Dataset:
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; must be above 0 if there are no public keys.
+        bins : sequence of str, optional
+            Public keys; by default those that were declared, if any were.
         edges : sequence of float, optional
             Ends of the buckets that are counted instead of keys, of a column with declared bounds.
             The first and the last bucket are open, so that all numbers are in one.
@@ -305,8 +340,12 @@ class Dataset:
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared with bounds.
         level : number or str
             Share of values below, in (0, 1): "1/2", "1/3", 0.95.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
         options : int
             Values to choose from, evenly spaced from bound to bound: of whole numbers from 0 to 120
             take 121.
@@ -333,8 +372,14 @@ class Dataset:
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared with bounds.
         width : float
             A proposed bound on what one user moves it by, chosen without a look at the data.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("quantile", column)
         mechanism = stability.median_by_test(
@@ -361,6 +406,17 @@ class Dataset:
         (`hubbub.release.mechanisms.selection.most_common`). Without any, for which delta must be
         above 0, the most common key of all if it leads by far
         (`hubbub.release.mechanisms.stability.stable_mode`). Raises as `count`.
+
+        Parameters
+        ----------
+        column : str
+            Which column, one of those that were declared.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; 0 with public keys, above 0 without.
+        options : sequence of str, optional
+            Public keys; by default those that were declared, if any were.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self.declaration.require("mode", column)
@@ -390,6 +446,12 @@ class Dataset:
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared.
+        best : int
+            How many keys are released.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
         options : sequence of str, optional
             By default the column's declared bins.
         """
@@ -436,6 +498,10 @@ class Dataset:
             declared bounds are float64 (not clipped; nan for null), others text (None for null).
         limits : (float, float)
             Between which the answer lies; public.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; 0 for a median.
         blocks : int
             More of them need less noise, but make each estimate worse.
         method : "median", "mean" or "mode"
@@ -443,6 +509,8 @@ class Dataset:
             common one, if it leads by far.
         columns : sequence of str, optional
             Those that the function gets; by default all.
+        options : int
+            Values between the limits that a median is chosen from.
         default : float, optional
             Estimate of blocks for which the function fails; by default the middle of the limits.
         seconds : float
@@ -496,6 +564,12 @@ class Dataset:
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0.
         counted : bool
             Whether the keys are also counted, with the number of users, as `--blend` needs it: half
             of the users find the keys, and the others count them, so that no key is counted by
