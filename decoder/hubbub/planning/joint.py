@@ -12,19 +12,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.limits import Question
+from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
+from hubbub.planning.limits import DetectionTest
 from hubbub.planning.noise import Budget, rare_rate
-from hubbub.planning.search import (
-    Candidates,
-    Comparison,
-    Curve,
-    Plan,
-    fitted_curve,
-    least_noise_rate,
-)
+from hubbub.planning.search import fitted_curve, least_noise_rate
 from hubbub.planning.strings import StringsGoal
 from hubbub.planning.tables import (
     MOST_REPORTS,
@@ -45,6 +39,7 @@ from hubbub.protocol.metric_types.joint import (
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.estimates import Finding
 from hubbub.reporting.result import Types
 
 GIVEN_SHARE = 0.1
@@ -57,56 +52,21 @@ _WIDTH = 100  # of a line of the entry, as of all our files
 
 
 @dataclass(frozen=True, slots=True)
-class TableGoal:
-    """The rarest cell of a table of two or three fields that reports show.
+class TableGoal(Goal):
+    """The rarest cell of a table of two or three fields that reports show (`table_goal`).
 
     Attributes
     ----------
     sizes : tuple of int
         How many values each field has.
-    alpha : float
-        Chance of even one false cell among the detected (Bonferroni).
-    detection_power : float
-        Probability with which a cell of the limit's share is to be detected.
-
-    Raises
-    ------
-    PlanError
-        If a number is out of range.
     """
 
     sizes: tuple[int, ...]
-    alpha: float = 0.05
-    detection_power: float = 0.9
-
-    def __post_init__(self) -> None:
-        """Refuse what isn't a table."""
-        shown = "x".join(map(str, self.sizes))
-        if not FEWEST_FIELDS <= len(self.sizes) <= MOST_FIELDS:
-            raise PlanError(
-                f"cells = {shown}: must be {FEWEST_FIELDS} or {MOST_FIELDS} numbers of values, "
-                "as 100x20"
-            )
-        if not all(_FEWEST_VALUES <= size <= _MOST_VALUES for size in self.sizes):
-            raise PlanError(
-                f"cells = {shown}: each field must have {_FEWEST_VALUES} to {_MOST_VALUES:,} values"
-            )
-        _ = self.question  # checks alpha and power
 
     @property
     def cells(self) -> int:
         """How many cells there are."""
         return math.prod(self.sizes)
-
-    @property
-    def question(self) -> Question:
-        """The same, asked of hashed cells, of which Zipf's law holds."""
-        return Question(self.cells, self.alpha, self.detection_power)
-
-    @property
-    def of_hashed(self) -> StringsGoal:
-        """The goal of hashed cells."""
-        return StringsGoal(self.question)
 
     def is_hashed(self, params: RapporParams) -> bool:
         """Return whether cells are hashed with some parameters.
@@ -130,37 +90,38 @@ class TableGoal:
     def limit(self, params: RapporParams, n_reports: float) -> float:
         """Return the smallest share of a cell that N reports show."""
         if self.is_hashed(params):
-            return self.of_hashed.limit(params, n_reports)
-        return bit_limit(params, n_reports, self.question)
+            return super(TableGoal, self).limit(params, n_reports)
+        return bit_limit(params, n_reports, self.test)
 
     def error(self, params: RapporParams, n_reports: float) -> float:
         """Return the standard error of an empty cell's share."""
         if self.is_hashed(params):
-            return self.of_hashed.error(params, n_reports)
+            return super(TableGoal, self).error(params, n_reports)
         return TableErrors(params, self.cells).of_cell() / math.sqrt(n_reports)
 
     def power(self, params: RapporParams, n_reports: float, share: float) -> float:
         """Return the probability with which N reports show a cell of a share."""
         if self.is_hashed(params):
-            return self.of_hashed.power(params, n_reports, share)
-        return bit_power(params, n_reports, share, self.question)
+            return super(TableGoal, self).power(params, n_reports, share)
+        return bit_power(params, n_reports, share, self.test)
 
     def reports_needed(self, params: RapporParams, share: float) -> float:
         """Return about how many reports detect a cell of a share."""
         if self.is_hashed(params):
-            return self.of_hashed.reports_needed(params, share)
-        return bit_reports_needed(params, share, self.question)
+            return super(TableGoal, self).reports_needed(params, share)
+        return bit_reports_needed(params, share, self.test)
 
-    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:
-        """Return the errors of sums over cells; nan where cells are hashed.
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
+        """Return the errors of sums over cells (nan if these are hashed), and whether they are.
 
         The error of an average value of the last field among those with a value of the first that
         `GIVEN_SHARE` have; the expected total variation of the typical table; and the share of
         clients with a partner value that the test of independence finds (`tables.partner_table`).
         """
         names = (*_MARGINS, "conditional_std_error", "total_variation", "partner_share")
-        figures = dict.fromkeys(names, math.nan)
-        if self.is_hashed(params):
+        figures: dict[str, Any] = dict.fromkeys(names, math.nan)
+        figures["hashed"] = self.is_hashed(params)
+        if figures["hashed"]:
             return figures
         errors, scale = TableErrors(params, self.cells), 1 / math.sqrt(n_reports)
         first, last = self.sizes[0], self.sizes[-1]
@@ -169,31 +130,23 @@ class TableGoal:
         conditional = errors.of_conditional(first, last, GIVEN_SHARE, 1 / last)
         figures["conditional_std_error"] = scale * conditional
         figures["total_variation"] = expected_total_variation(params, n_reports, self.sizes)
-        figures["partner_share"] = association_limit(
-            params, n_reports, self.sizes, self.detection_power
-        )
+        figures["partner_share"] = association_limit(params, n_reports, self.sizes, self.test.power)
         return figures
 
     def margins(self, plan: Plan) -> tuple[float, ...]:
         """Return the errors of a rare value's share of each field."""
         return tuple(plan.figures[name] for name in _MARGINS[: len(self.sizes)])
 
-    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:
+    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
         """Return a bit per cell with the least noise if there are so many; else one hash."""
         if n_reports > MOST_REPORTS:
             raise PlanError(
                 f"reports = {n_reports:g}: must be at most {MOST_REPORTS:g} for a table"
             )
         if self.cells > most_bits:
-            return [self.of_hashed.hashed(1, n_reports, most_bits)]
+            return [StringsGoal(self.test).hashed(1, n_reports, most_bits)]
         k = -(-self.cells // 8) * 8
-        return [Candidates(1, (k,), lambda _: (1,), (k, 1), least_noise_rate(1, budget))]
-
-    def rivals(
-        self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int  # noqa: ARG002
-    ) -> tuple[Plan, ...]:  # fmt: skip
-        """Return none: there is one number of hashes."""
-        return ()
+        return [SearchSpace(1, (k,), lambda _: (1,), (k, 1), least_noise_rate(1, budget))]
 
     def curves(self, found: Comparison) -> Mapping[str, Curve]:
         """Return a cell's limit and error."""
@@ -209,10 +162,6 @@ class TableGoal:
         errors = (*_MARGINS, "conditional_std_error", "total_variation", "partner_share")
         return {**dict.fromkeys(errors, float), "hashed": bool}
 
-    def row(self, plan: Plan) -> Mapping[str, object]:
-        """Return whether cells are hashed."""
-        return {"hashed": self.is_hashed(plan.params)}
-
     def shown(self, plan: Plan) -> Mapping[str, str]:
         """Return the total variation."""
         variation = plan.figures["total_variation"]
@@ -223,8 +172,8 @@ class TableGoal:
         split = split_epsilons(self.sizes, found.budget, found.best.reports)
         return {
             "cells": list(self.sizes),
-            "alpha": self.alpha,
-            "power": self.detection_power,
+            "alpha": self.test.alpha,
+            "power": self.test.power,
             "given_share": GIVEN_SHARE,
             "test_level": TEST_LEVEL,
             "margin_std_errors_apart": list(split.margins),
@@ -235,62 +184,68 @@ class TableGoal:
         """Return what the table is about."""
         return f"Smallest cell of {' x '.join(map(str, self.sizes))} that {reports} reports show"
 
-    def about_limit(self, plan: Plan) -> Iterator[str]:
-        """Yield which cell is detected, among how many."""
+    def about_limit(self, plan: Plan) -> Finding:
+        """Return which cell is detected, among how many."""
         cell = f"A cell that {plan.limit:.3%} are in" if plan.limit < math.inf else "No cell"
-        yield (
+        return limit_finding(
+            plan,
             f"{cell} is detected among {self.cells:,} cells with probability "
-            f"{self.detection_power:g} (alpha {self.alpha:g}, Bonferroni)."
+            f"{self.test.power:g} (alpha {self.test.alpha:g}, Bonferroni).",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[str]:
+    def remarks(self, found: Comparison) -> Iterator[Finding]:
         """Yield what is seen of margins and their association, and what parts would do."""
         plan = found.subject
         if self.is_hashed(plan.params):
-            yield (
+            text = (
                 f"{self.cells:,} cells are hashed into {plan.params.k:,} bits: margins add up "
                 "the errors of as many cells as they have."
             )
+            yield Finding("hashed", "", text, True)
         else:
             yield from self._about_sums(
                 plan, split_epsilons(self.sizes, found.budget, plan.reports)
             )
         size = plan.params.k // 8
-        yield f"A report has {size:,} bytes." if size > 1 else "A report has 1 byte."
+        text = f"A report has {size:,} bytes." if size > 1 else "A report has 1 byte."
+        yield Finding("report_bytes", "", text, size)
 
-    def _about_sums(self, plan: Plan, split: Split) -> Iterator[str]:
+    def _about_sums(self, plan: Plan, split: Split) -> Iterator[Finding]:
         """Yield the errors of sums over cells, and the comparison with parts of the epsilons."""
         fields, figures = len(self.sizes), plan.figures
         part = {2: "half", 3: "a third of"}[fields]
-        yield (
+        text = (
             f"Standard errors: of a rare cell {percents(plan.std_error)}; of a rare value of "
-            f"each field {percents(*self.margins(plan))};"
-        )
-        yield (
+            f"each field {percents(*self.margins(plan))}; "
             "of an average value of the last field among those with a value of the first that "
             f"{GIVEN_SHARE:.0%} have {percents(figures['conditional_std_error'])}."
         )
-        yield (
+        yield Finding("std_error", "", text, plan.std_error)
+        text = (
             "If fields are independent, each by Zipf's law, the nearest possible table is off by "
             f"{figures['total_variation']:.3f} (total variation) on average."
         )
+        yield Finding("total_variation", "", text, figures["total_variation"])
         if fields == 2:
             partners = figures["partner_share"]
-            found = (
-                f"shows with probability {self.detection_power:g} that a value's partner goes with "
+            shows = (
+                f"shows with probability {self.test.power:g} that a value's partner goes with "
                 f"it for {partners:.1%} of the clients."
                 if math.isfinite(partners)
                 else "shows nothing."
             )
-            yield f"The test of independence (level {TEST_LEVEL:g}) {found}"
-        yield (
+            text = f"The test of independence (level {TEST_LEVEL:g}) {shows}"
+            yield Finding("partner_share", "", text, partners)
+        text = (
             f"As {fields} metrics apart, with {part} the epsilons each, rare values would have "
             f"errors of {percents(*split.margins)}, and no table."
         )
-        yield (
+        yield Finding("margin_std_errors_apart", "", text, list(split.margins))
+        text = (
             f"Side by side in one report, with {part} the epsilons each, cells would vary "
             f"{split.cell_ratio:.1f} times as much as they do at best."
         )
+        yield Finding("cell_variance_side_by_side", "", text, split.cell_ratio)
 
     def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
         """Return the parameters, and the number of cells unless they are hashed."""
@@ -330,6 +285,36 @@ def split_epsilons(sizes: tuple[int, ...], budget: Budget, n_reports: float) -> 
     return Split(tuple(margins), apart ** len(sizes) / together)
 
 
+def table_goal(sizes: tuple[int, ...], alpha: float = 0.05, power: float = 0.9) -> TableGoal:
+    """Return the goal of a table, whose cells are tested as strings of which Zipf's law holds.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        How many values each field has.
+    alpha : float
+        Chance of even one false cell among the detected (Bonferroni).
+    power : float
+        Probability with which a cell of the limit's share is to be detected.
+
+    Raises
+    ------
+    PlanError
+        If a number is out of range.
+    """
+    shown = "x".join(map(str, sizes))
+    if not FEWEST_FIELDS <= len(sizes) <= MOST_FIELDS:
+        raise PlanError(
+            f"cells = {shown}: must be {FEWEST_FIELDS} or {MOST_FIELDS} numbers of values, "
+            "as 100x20"
+        )
+    if not all(_FEWEST_VALUES <= size <= _MOST_VALUES for size in sizes):
+        raise PlanError(
+            f"cells = {shown}: each field must have {_FEWEST_VALUES} to {_MOST_VALUES:,} values"
+        )
+    return TableGoal(DetectionTest(math.prod(sizes), alpha, power), sizes)
+
+
 def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> TableGoal:
     """Return the goal of a joint metric's table.
 
@@ -338,7 +323,7 @@ def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> Table
     metric : Metric
         Of type `joint`.
     alpha, power : float
-        As `TableGoal` has them.
+        As `table_goal` has them.
 
     Raises
     ------
@@ -355,7 +340,7 @@ def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> Table
             f"{what}: has a field of strings, so there are as many cells as tuples that are looked "
             "for; plan it as strings"
         )
-    return TableGoal(known, alpha, power)
+    return table_goal(known, alpha, power)
 
 
 def _least_variance(budget: Budget) -> float:

@@ -170,8 +170,8 @@ class Method(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """The question that a plan answers.
+class DetectionTest:
+    """The test that a plan answers.
 
     Attributes
     ----------
@@ -246,8 +246,8 @@ class Errors:
     skewness: float
 
 
-def detection_limit(params: RapporParams, n_reports: float, question: Question) -> float:
-    """Return the smallest share that N reports show with the question's power.
+def detection_limit(params: RapporParams, n_reports: float, test: DetectionTest) -> float:
+    """Return the smallest share that N reports show with the test's power.
 
     Infinite if no share up to 1 is shown.
 
@@ -257,7 +257,7 @@ def detection_limit(params: RapporParams, n_reports: float, question: Question) 
         The metric's parameters.
     n_reports : float
         N, over all cohorts.
-    question : Question
+    test : DetectionTest
         Among how many candidates, and with which power.
 
     Raises
@@ -266,10 +266,10 @@ def detection_limit(params: RapporParams, n_reports: float, question: Question) 
         If n_reports isn't positive.
     """
     _require("n_reports", n_reports, 0, math.inf, open_ended=True)
-    z, z_power = -float(special.ndtri(question.level)), float(special.ndtri(question.power))
+    z, z_power = -float(special.ndtri(test.level)), float(special.ndtri(test.power))
     share = 0.0
     for _ in range(_STEPS):  # ascends to the least fixed point: both errors grow with the share
-        errors = string_errors(params, n_reports, share, question)
+        errors = string_errors(params, n_reports, share, test)
         needed = corrected(z, errors.skewness) * errors.absent + z_power * errors.present
         if needed > 1:
             return math.inf
@@ -280,18 +280,18 @@ def detection_limit(params: RapporParams, n_reports: float, question: Question) 
 
 
 def detection_power(
-    params: RapporParams, n_reports: float, share: float, question: Question
+    params: RapporParams, n_reports: float, share: float, test: DetectionTest
 ) -> float:
     """Return the probability that a string of a given share is found."""
-    errors = string_errors(params, n_reports, share, question)
-    z = corrected(-float(special.ndtri(question.level)), errors.skewness)
+    errors = string_errors(params, n_reports, share, test)
+    z = corrected(-float(special.ndtri(test.level)), errors.skewness)
     return float(special.ndtr((share - z * errors.absent) / errors.present))
 
 
-def reports_needed(params: RapporParams, share: float, question: Question) -> float:
+def reports_needed(params: RapporParams, share: float, test: DetectionTest) -> float:
     """Return the number of reports at which `share` is the detection limit; infinite if none."""
     _require("share", share, 0, 1, open_ended=True)
-    return reports_reaching(lambda n: detection_limit(params, n, question), share)
+    return reports_reaching(lambda n: detection_limit(params, n, test), share)
 
 
 def reports_reaching(value: Callable[[float], float], wanted: float) -> float:
@@ -318,7 +318,7 @@ def reports_reaching(value: Callable[[float], float], wanted: float) -> float:
 
 
 def string_errors(
-    params: RapporParams, n_reports: float, share: float, question: Question
+    params: RapporParams, n_reports: float, share: float, test: DetectionTest
 ) -> Errors:
     """Return the errors of a string of a given share, by either method.
 
@@ -328,10 +328,10 @@ def string_errors(
     by which strings the reports drew, by those that nobody listed, and by the string's own raised
     bits.
     """
-    if question.method is Method.LIKELIHOOD:
+    if test.method is Method.LIKELIHOOD:
         information = Information.of_string(params.k, params.h, *_star_rates(params))
         absent = information.at(0.0)
-        excess_variance = question.scatter(share) * information.overlap / (params.m * absent**2)
+        excess_variance = test.scatter(share) * information.overlap / (params.m * absent**2)
         return Errors(
             absent=math.sqrt(1 / (n_reports * absent) + excess_variance),
             present=math.sqrt(1 / (n_reports * information.at(share)) + excess_variance),
@@ -340,7 +340,7 @@ def string_errors(
     k, h = params.k, params.h
     b, filters = bit_rate(k, h), filter_variance(k, h)
     per_cohort = n_reports / params.m
-    unlisted = filters * question.scatter(share) * per_cohort
+    unlisted = filters * test.scatter(share) * per_cohort
     raised = filters * share**2 * per_cohort
     drawn = (1 - share) * (filters + h * share * (1 - b) ** 2)
     of_absent = (1 - 1 / k) * coin_variance(params, b) + filters + unlisted + raised

@@ -11,23 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hubbub.inference.errors import PlanError
 from hubbub.inference.open_strings.search import LONGEST_END, ROOM_A_STEP
+from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
 from hubbub.planning.limits import (
-    Question,
+    DetectionTest,
     detection_limit,
-    detection_power,
     fewest_cohorts,
-    reports_needed,
-    string_errors,
 )
 from hubbub.planning.noise import Budget
-from hubbub.planning.search import Candidates, Comparison, Curve, Plan, fitted_curve
+from hubbub.planning.search import fitted_curve
 from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
+from hubbub.reporting.estimates import Finding
 from hubbub.reporting.result import Types
 
 EFFECTIVE_CANDIDATES = 3_000.0
@@ -48,50 +48,32 @@ _FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
 
 
 @dataclass(frozen=True, slots=True)
-class OpenGoal:
-    """The rarest string that reports show without a list.
+class OpenGoal(Goal):
+    """The rarest string that reports show without a list (`test` is `open_test`).
 
     Attributes
     ----------
     steps : tuple of int
         Lengths of the prefixes, in bytes; after them comes the whole string.
-    question : Question
-        What the last step's test answers (`open_question`).
     """
 
     steps: tuple[int, ...]
-    question: Question
 
     @property
-    def n_steps(self) -> int:
+    def groups(self) -> int:
         """G, the last step included."""
         return len(self.steps) + 1
 
-    def limit(self, params: RapporParams, n_reports: float) -> float:
-        """Return the smallest share that N reports of all steps together show."""
-        return detection_limit(params, n_reports / self.n_steps, self.question)
-
-    def error(self, params: RapporParams, n_reports: float) -> float:
-        """Return the standard error of an absent string's share at the last step."""
-        return string_errors(params, n_reports / self.n_steps, 0.0, self.question).absent
-
-    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
-        """Return the probability with which N reports show a share."""
-        return detection_power(params, n_reports / self.n_steps, share, self.question)
-
-    def reports_needed(self, params: RapporParams, share: float) -> float:
-        """Return at how many reports of all steps together a share is the limit."""
-        return self.n_steps * reports_needed(params, share, self.question)
-
     def if_listed(self, params: RapporParams, n_reports: float) -> float:
         """Return the limit if a hundred thousand strings were listed and reported whole."""
-        return detection_limit(params, n_reports, replace(self.question, candidates=_STRINGS))
+        return detection_limit(params, n_reports, replace(self.test, candidates=_STRINGS))
 
-    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:
-        """Return the share that a list would show."""
-        return {"share_if_listed": self.if_listed(params, n_reports)}
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
+        """Return the steps, and the share that a list would show."""
+        steps = " ".join(map(str, self.steps))
+        return {"steps": steps, "share_if_listed": self.if_listed(params, n_reports)}
 
-    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:
+    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
         """Return powers of two of bits, and cohorts that tell prefixes apart.
 
         Only where many prefixes can be told apart does the search find anything.
@@ -100,18 +82,12 @@ class OpenGoal:
             raise PlanError(
                 f"max-bits = {most_bits}: must be at least {_FEWEST_BITS} for open strings"
             )
-        cohorts = _cohorts_that_tell(n_reports / self.n_steps)
+        cohorts = _cohorts_that_tell(n_reports / self.groups)
         bits = [2**power for power in range(6, int(math.log2(most_bits)) + 1)]
         many = max((m for m in cohorts if m <= _MANY_COHORTS), default=min(cohorts))
         first = (bits[0], many)
         rate = _rate(budget)
-        return [Candidates(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
-
-    def rivals(
-        self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int  # noqa: ARG002
-    ) -> tuple[Plan, ...]:  # fmt: skip
-        """Return none: there is one number of hashes."""
-        return ()
+        return [SearchSpace(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
 
     def curves(self, found: Comparison) -> Mapping[str, Curve]:
         """Return the limit without a list and with one."""
@@ -125,10 +101,6 @@ class OpenGoal:
         """The steps, and what a list would show."""
         return {"steps": str, "share_if_listed": float}
 
-    def row(self, plan: Plan) -> Mapping[str, object]:  # noqa: ARG002
-        """Return the steps."""
-        return {"steps": " ".join(map(str, self.steps))}
-
     def shown(self, plan: Plan) -> Mapping[str, str]:
         """Return what a list would show."""
         return {"if listed": share_text(plan.figures["share_if_listed"])}
@@ -136,10 +108,10 @@ class OpenGoal:
     def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
         """Return error rate, power, and what else sets bits."""
         return {
-            "effective_candidates": self.question.candidates,
-            "alpha": self.question.alpha,
-            "power": self.question.power,
-            "concentration": self.question.concentration,
+            "effective_candidates": self.test.candidates,
+            "alpha": self.test.alpha,
+            "power": self.test.power,
+            "concentration": self.test.concentration,
         }
 
     def title(self, reports: str) -> str:
@@ -147,42 +119,44 @@ class OpenGoal:
         steps = ", ".join(map(str, self.steps))
         return f"Smallest share that {reports} reports show unlisted; steps {steps}, m of each step"
 
-    def about_limit(self, plan: Plan) -> Iterator[str]:
-        """Yield which share is found, and which would be if the string were listed."""
-        question = self.question
+    def about_limit(self, plan: Plan) -> Finding:
+        """Return which share is found, and which would be if the string were listed."""
+        test = self.test
         if plan.limit == math.inf:
-            yield f"No share is found with probability {question.power:g}."
-            return
+            return limit_finding(plan, f"No share is found with probability {test.power:g}.")
         listed = share_text(plan.figures["share_if_listed"])
-        yield (
-            f"A string held by {plan.limit:.3%} is found with probability {question.power:g}, "
-            "if it looks like others that are held,"
-        )
-        yield (
-            f"though nobody listed it (alpha {question.alpha:g}); {listed} if 100,000 strings were "
-            "listed and all clients reported theirs whole."
+        return limit_finding(
+            plan,
+            f"A string held by {plan.limit:.3%} is found with probability {test.power:g}, "
+            "if it looks like others that are held, "
+            f"though nobody listed it (alpha {test.alpha:g}); {listed} if 100,000 strings were "
+            "listed and all clients reported theirs whole.",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[str]:
+    def remarks(self, found: Comparison) -> Iterator[Finding]:
         """Yield what a report shows of its client, and what can't be found."""
-        m, in_step = found.subject.params.m, found.subject.reports / self.n_steps
-        cohorts = self.n_steps * m
-        yield (
-            f"Each of {self.n_steps} steps has {in_step:,.0f} reports, {in_step / m:,.0f} in each "
+        m, in_step = found.subject.params.m, found.subject.reports / self.groups
+        cohorts = self.groups * m
+        text = (
+            f"Each of {self.groups} steps has {in_step:,.0f} reports, {in_step / m:,.0f} in each "
             "cohort. A client answers one step."
         )
-        yield (
+        yield Finding("reports_per_step", "", text, in_step)
+        text = (
             f"Its cohort is one of {cohorts:,}, {math.log2(cohorts):.1f} bits of a pseudonym that "
             "each of its reports shows: no more than needed."
         )
-        yield (
-            f"Strings of more than {self.steps[-1] + LONGEST_END} bytes can't be found; ends "
-            f"beyond {self.steps[-1]} bytes are guessed, so rare or odd ones are missed."
+        yield Finding("pseudonym_bits", "", text, math.log2(cohorts))
+        longest = self.steps[-1] + LONGEST_END
+        text = (
+            f"Strings of more than {longest} bytes can't be found; ends beyond {self.steps[-1]} "
+            "bytes are guessed, so rare or odd ones are missed."
         )
+        yield Finding("longest_string", "", text, longest)
 
     def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
         """Return the parameters with the cohorts of all steps, of hashed bits."""
-        return params._replace(m=self.n_steps * params.m), None
+        return params._replace(m=self.groups * params.m), None
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of an open string metric."""
@@ -190,22 +164,22 @@ class OpenGoal:
         return entry_text(params, name, "open-string", ("k", "m"), before=[steps])
 
 
-def open_question(
+def open_test(
     alpha: float = 0.05, power: float = 0.9, concentration: float | None = None
-) -> Question:
-    """Return the question that the last step's test answers.
+) -> DetectionTest:
+    """Return the test that the last step's test answers.
 
     Parameters
     ----------
     alpha, power, concentration
-        As `Question` has them.
+        As `DetectionTest` has them.
 
     Raises
     ------
     PlanError
         If a number is out of range.
     """
-    return Question(
+    return DetectionTest(
         EFFECTIVE_CANDIDATES, alpha, power, concentration=concentration, strings=_STRINGS
     )
 

@@ -1,27 +1,18 @@
-"""Privacy figures as a result: tables with their theorems, and a row a figure."""
+"""Privacy figures as estimates: one row for each figure, and tables with their theorems."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from hubbub.planning.privacy import Figure, Situation
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.result import (
-    Block,
-    Columns,
-    Heading,
-    Line,
-    Result,
-    Table,
-    Types,
-    columns_of,
-)
+from hubbub.reporting.estimates import Column, Estimates, Finding, Level, as_lines
+from hubbub.reporting.result import Block, Heading, Line, Table
 
 _EVERYBODY = 1e10  # more than there are people
-_TYPES: dict[str, type] = {"metric": str, "figure": str, "value": float, "theorem": str}
-_REGISTRY = ""
 _REPORTS = {
     "epsilon_report": "a report",
     "epsilon_permanent": "permanent",
@@ -57,111 +48,134 @@ _SENSES = {
     "epsilon_registry": "histories that change at the same times",
     "epsilon_registry_any_history": "any history",
 }
+_Figures = Mapping[str, Figure]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PrivacyResult(Result):
-    """All figures of a registry."""
+def privacy_estimates(
+    registry: Registry,
+    situation: Situation,
+    metrics: Mapping[str, Sequence[Figure]],
+    together: Sequence[Figure],
+) -> Estimates:
+    """Return all figures of a registry, with what they rest on.
 
-    registry: Registry
-    situation: Situation
-    metrics: Mapping[str, tuple[Figure, ...]]
-    together: tuple[Figure, ...]
+    Columns are "metric" (empty for the registry's figures, which come last), "figure", "value" and
+    "theorem". A value is infinite if nothing bounds it, and nan if the figure doesn't apply.
 
-    @property
-    def types(self) -> Types:
-        """The columns; of values inf says that nothing bounds them, nan that they don't apply."""
-        return _TYPES
+    Parameters
+    ----------
+    registry : Registry
+        What may be reported.
+    situation : Situation
+        How much a client reports, and who else does.
+    metrics : mapping of str to sequence of Figure
+        Each metric's figures (`privacy.metric_figures`).
+    together : sequence of Figure
+        Those of all metrics together (`privacy.registry_figures`).
+    """
+    rows = [(name, each) for name, figures in metrics.items() for each in figures]
+    rows += [("", each) for each in together]
+    findings = tuple(_findings(registry, situation, _by_key(together)))
+    return Estimates(
+        columns={
+            "metric": Column(str, [name for name, _ in rows]),
+            "figure": Column(str, [each.key for _, each in rows]),
+            "value": Column(float, [each.value for _, each in rows]),
+            "theorem": Column(str, [each.theorem for _, each in rows]),
+        },
+        keys=("metric", "figure"),
+        findings=findings,
+        metadata={
+            "application": registry.application,
+            "situation": asdict(situation),
+            "metrics": {name: _as_json(figures) for name, figures in metrics.items()},
+            "registry": _as_json(together),
+        },
+        view=_view(registry, situation, metrics, findings),
+    )
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield a row a figure, those of the registry last, without a metric's name."""
-        rows = [
-            dict(zip(_TYPES, (name, figure.key, figure.value, figure.theorem), strict=True))
-            for name, figures in [*self.metrics.items(), (_REGISTRY, self.together)]
-            for figure in figures
-        ]
-        yield columns_of(_TYPES, rows)
 
-    def document(self) -> Mapping[str, object]:
-        """Return the figures by metric and key; null stands for a bound that doesn't exist."""
-        return {
-            "application": self.registry.application,
-            "situation": asdict(self.situation),
-            "metrics": {name: _object(figures) for name, figures in self.metrics.items()},
-            "registry": _object(self.together),
-        }
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the tables, then what each column rests on."""
-        situation = self.situation
-        over_time = _LIFE | (_HOUSEHOLD if situation.household > 1 else {})
-        days = f"What {situation.days:,} days reveal to whoever links a client's reports (epsilon)"
-        linked, linking = (
-            "How well a client's shuffled reports are linked by their content",
-            _LINKING,
+def _view(
+    registry: Registry,
+    situation: Situation,
+    metrics: Mapping[str, Sequence[Figure]],
+    findings: Sequence[Finding],
+) -> tuple[Block, ...]:
+    """Return the tables, the sentences, and what each column of a table rests on."""
+    by_metric = {registry[name]: _by_key(figures) for name, figures in metrics.items()}
+    tables = _tables(situation)
+    blocks: list[Block] = []
+    for title, headings in tables.items():
+        rows = tuple(
+            (metric.name, _memory(metric), *(_number(figures[key]) for key in headings))
+            for metric, figures in by_metric.items()
         )
-        if situation.reports is not None:
-            linked, linking = (
-                f"{linked}; right: among {situation.reports:,} clients",
-                linking | _LINKED,
-            )
-        tables = [
-            ("What a client reveals (epsilon)", _REPORTS),
-            (days, over_time),
-            (linked, linking),
-        ]
-        if situation.reports is not None:
-            size = f"{situation.reports:,} reports (epsilon at delta {situation.delta:g})"
-            tables.append((f"After shuffling {size}", _SHUFFLED))
-        for title, headings in tables:
-            rows = []
-            for name, figures in self.metrics.items():
-                metric = self.registry[name]
-                memory: str = "one-time" if metric.one_time else metric.memory
-                if memory == "period":
-                    memory = "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
-                by_key = {figure.key: figure for figure in figures}
-                rows.append((name, memory, *(_number(by_key[key]) for key in headings)))
-            columns = [_filled(heading, situation) for heading in headings.values()]
-            heads = (Heading("metric", "left"), Heading("memory", "left"), *map(Heading, columns))
-            yield Table(title, heads, tuple(rows))
-            yield Line("")
-        for text in _together(self):
-            yield Line(text, wraps=False)
-        yield Line("")
-        everything = [figure for figures in self.metrics.values() for figure in figures]
-        for _, headings in tables:
-            for key, heading in headings.items():
-                # Metrics of different types may differ.
-                theorems = dict.fromkeys(each.theorem for each in everything if each.key == key)
-                yield Line(f"{_filled(heading, situation)}: {' / '.join(theorems)}", wraps=False)
+        columns = [_filled(heading, situation) for heading in headings.values()]
+        heads = (Heading("metric", "left"), Heading("memory", "left"), *map(Heading, columns))
+        blocks += [Table(title, heads, rows), Line("")]
+    blocks += [*as_lines(findings), Line("")]
+    for headings in tables.values():
+        for key, heading in headings.items():
+            # Metrics of different types may differ.
+            theorems = dict.fromkeys(each[key].theorem for each in by_metric.values())
+            text = f"{_filled(heading, situation)}: {' / '.join(theorems)}"
+            blocks.append(Line(text, wraps=False))
+    return tuple(blocks)
 
 
-def _together(result: PrivacyResult) -> Iterator[str]:
+def _tables(situation: Situation) -> Mapping[str, Mapping[str, str]]:
+    """Return which figures each table shows, under which headings, by the tables' titles."""
+    days = f"What {situation.days:,} days reveal to whoever links a client's reports (epsilon)"
+    tables = {
+        "What a client reveals (epsilon)": _REPORTS,
+        days: _LIFE | (_HOUSEHOLD if situation.household > 1 else {}),
+    }
+    linked = "How well a client's shuffled reports are linked by their content"
+    if situation.reports is None:
+        return {**tables, linked: _LINKING}
+    shuffled = f"{situation.reports:,} reports (epsilon at delta {situation.delta:g})"
+    return {
+        **tables,
+        f"{linked}; right: among {situation.reports:,} clients": _LINKING | _LINKED,
+        f"After shuffling {shuffled}": _SHUFFLED,
+    }
+
+
+def _memory(metric: Metric) -> str:
+    if metric.one_time:
+        return "one-time"
+    if metric.memory != "period":
+        return metric.memory
+    return "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
+
+
+def _findings(registry: Registry, situation: Situation, figures: _Figures) -> Iterator[Finding]:
     """Yield a sentence for each sense of a registry's total, and for the lifetime's division."""
-    situation = result.situation
-    figures = {figure.key: figure for figure in result.together}
-    who, part = "A client", ""
+    subject, part = "A client", ""
     if situation.household > 1:
-        who, part = f"A household of {situation.household:,}", "_household"
+        subject, part = f"A household of {situation.household:,}", "_household"
     for key, sense in _SENSES.items():
         figure = figures[key.replace("registry", f"registry{part}")]
-        yield (
-            f"{who}, over all metrics and {situation.days:,} days, {sense}: epsilon "
+        text = (
+            f"{subject}, over all metrics and {situation.days:,} days, {sense}: epsilon "
             f"{_number(figure)} ({figure.theorem})."
         )
-    lifetime = result.registry.lifetime_epsilon
-    if lifetime is not None:
-        reserve, changes = figures["lifetime_reserve"], figures["lifetime_changes"]
-        yield (
-            f"Of lifetime_epsilon = {lifetime:g}, what times alone decide needs {_number(reserve)} "
-            f"({reserve.theorem}); {_number(changes)} is left for values that change."
+        yield Finding(figure.key, "", text, figure.value)
+    lifetime = registry.lifetime_epsilon
+    if lifetime is None:
+        return
+    reserve, changes = figures["lifetime_reserve"], figures["lifetime_changes"]
+    text = (
+        f"Of lifetime_epsilon = {lifetime:g}, what times alone decide needs {_number(reserve)} "
+        f"({reserve.theorem}); {_number(changes)} is left for values that change."
+    )
+    yield Finding("lifetime_reserve", "", text, reserve.value)
+    if reserve.value > lifetime:
+        text = (
+            "That is more than lifetime_epsilon: clients report no second value of any metric, "
+            "and fall silent when it is used up."
         )
-        if reserve.value > lifetime:
-            yield (
-                "That is more than lifetime_epsilon: clients report no second value of any metric, "
-                "and fall silent when it is used up."
-            )
+        yield Finding("lifetime_exceeded", "", text, reserve.value - lifetime, Level.WARNING)
 
 
 def _filled(heading: str, situation: Situation) -> str:
@@ -181,5 +195,9 @@ def _number(figure: Figure) -> str:
     return f"{figure.value:,.0f}" if figure.key.startswith("reports") else f"{figure.value:.4g}"
 
 
-def _object(figures: tuple[Figure, ...]) -> dict[str, object]:
+def _by_key(figures: Sequence[Figure]) -> _Figures:
+    return {figure.key: figure for figure in figures}
+
+
+def _as_json(figures: Sequence[Figure]) -> dict[str, object]:
     return {f.key: {"value": f.value, "theorem": f.theorem} for f in figures}

@@ -13,20 +13,18 @@ import functools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 from scipy import optimize
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.limits import Question, reports_reaching
+from hubbub.planning.goals import NEAR_BEST, Comparison, Curve, Goal, Plan, SearchSpace
+from hubbub.planning.limits import reports_reaching
 from hubbub.planning.noise import (
     Budget,
     common_rates,
-    count_variance,
     exact_params,
-    oue_variance,
     params_within,
 )
 from hubbub.protocol.params import RapporParams
@@ -34,10 +32,6 @@ from hubbub.protocol.params import RapporParams
 USUAL_BITS = 1024
 """Most bits of a report of strings, 128 bytes. Measured with 100,000 candidates: four times as many
 lower the limit by 0.3% at the paper's epsilons, 1% at (inf, 4) and 7% at (inf, 6)."""
-
-NEAR_BEST = 1.01
-"""A limit within 1% of the best counts as the best: the theory itself is off by 4% to 7% where
-docs/planning.md finds it worst."""
 
 _RATE_STEP = 4e-3  # of q*'s range: the limit is flat at its least, and moves by under a thousandth
 _FIRST_REPORTS = 1e6  # where the search for a number of reports starts; any number would do
@@ -47,186 +41,7 @@ _CURVE_POINTS = 25  # four per octave of epsilon and six per decade of reports: 
 _CURVE_EPSILONS, _CURVE_REPORTS = 4, 100  # how far curves go to either side of the plan
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Parameters with h hashes among which the search looks.
-
-    Attributes
-    ----------
-    h : int
-        Hashes.
-    bits : sequence of int
-        Ascending numbers of bits. On a range the limit falls, so it is bisected.
-    cohorts : callable
-        Ascending numbers of cohorts for a number of bits.
-    first : tuple of int
-        k and m with which the noise is sought first.
-    rate : float or None
-        q*, if theory knows the best; None: it is searched for.
-    refits : bool
-        Whether q* is sought anew for each k and m that is tried, rather than for the first and the
-        last: better where bits are few to choose among, too long where they are many.
-    near_bits : float
-        How many times the best limit that of fewer bits may be.
-    """
-
-    h: int
-    bits: Sequence[int]
-    cohorts: Callable[[int], Sequence[int]]
-    first: tuple[int, int]
-    rate: float | None = None
-    refits: bool = False
-    near_bits: float = NEAR_BEST
-
-
-class PlanningGoal(Protocol):
-    """What is to be found: which share parameters show, and which parameters come into question."""
-
-    @property
-    def question(self) -> Question:
-        """How many candidates are tested at which level, and with which power they are found."""
-
-    def limit(self, params: RapporParams, n_reports: float) -> float:
-        """Return the smallest share that N reports show with the power; infinite if none."""
-
-    def error(self, params: RapporParams, n_reports: float) -> float:
-        """Return the standard error of the share of a value that nobody has."""
-
-    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
-        """Return the probability with which N reports show a share."""
-
-    def reports_needed(self, params: RapporParams, share: float) -> float:
-        """Return at how many reports a share is the limit; infinite if at none."""
-
-    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:
-        """Return what else the parameters achieve, under the names of columns."""
-
-    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:
-        """Return among which parameters to search, one entry per number of hashes.
-
-        Raises
-        ------
-        PlanError
-            If the goal needs more bits, or fewer reports.
-        """
-
-    def rivals(self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int) -> Plans:
-        """Return the plans to be shown beside the best.
-
-        Parameters
-        ----------
-        best : Plan
-            The best that was found.
-        others : sequence of Plan
-            The best of each number of hashes.
-        budget : Budget
-            What may be spent.
-        most_bits : int
-            Largest k.
-        """
-
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
-        """Return what is to be drawn against epsilon and N, the limit first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Parameters, and what they achieve.
-
-    Attributes
-    ----------
-    name : str
-        What the table calls it.
-    params : RapporParams
-        Of one report; of open strings, of one step.
-    reports : float
-        N.
-    limit : float
-        Share that N reports show with the goal's power; infinite if none.
-    std_error : float
-        Of the share of a value that nobody has.
-    figures : mapping of str to float
-        What else the goal states of them (`PlanningGoal.figures`).
-    """
-
-    name: str
-    params: RapporParams
-    reports: float
-    limit: float
-    std_error: float
-    figures: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def oue_ratio(self) -> float:
-        """How much more an absent value's estimate varies than the best one-hot noise's.
-
-        Both at the report's epsilon; without collisions (Wang et al. 2017).
-        """
-        return count_variance(self.params) / oue_variance(self.params.epsilon_report)
-
-
-Plans = tuple[Plan, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What a search found.
-
-    Attributes
-    ----------
-    budget : Budget
-        What may be spent; with given parameters, what they spend.
-    best : Plan
-        What was chosen.
-    rivals : tuple of Plan
-        What it is compared with, under the names that the table shows.
-    given : Plan or None
-        Parameters that were to be evaluated.
-    """
-
-    budget: Budget
-    best: Plan
-    rivals: Plans = ()
-    given: Plan | None = None
-
-    @property
-    def subject(self) -> Plan:
-        """The plan that it is about: the given one, or the best."""
-        return self.given or self.best
-
-    @property
-    def plans(self) -> Plans:
-        """All plans, in the order of the table."""
-        return tuple(plan for plan in (self.given, self.best, *self.rivals) if plan)
-
-    def rival(self, name: str) -> Plan | None:
-        """Return the rival of a name, if there is one."""
-        return next((plan for plan in self.rivals if plan.name == name), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One number against epsilon and against N.
-
-    Attributes
-    ----------
-    label : str
-        What a picture calls it.
-    value : callable
-        The number, of parameters and N.
-    params : RapporParams
-        Those of the plan, with which N varies.
-    within : callable
-        Those with which a budget is spent; a `PlanError` leaves a gap.
-    """
-
-    label: str
-    value: Callable[[RapporParams, float], float]
-    params: RapporParams
-    within: Callable[[Budget], RapporParams]
-
-
-def make_plan(goal: PlanningGoal, name: str, params: RapporParams, n_reports: float) -> Plan:
+def make_plan(goal: Goal, name: str, params: RapporParams, n_reports: float) -> Plan:
     """Return parameters with what they achieve (raises PlanError if they are no answer)."""
     return Plan(
         name,
@@ -239,7 +54,7 @@ def make_plan(goal: PlanningGoal, name: str, params: RapporParams, n_reports: fl
 
 
 def plan(
-    goal: PlanningGoal,
+    goal: Goal,
     budget: Budget,
     *,
     n_reports: float | None = None,
@@ -251,7 +66,7 @@ def plan(
 
     Parameters
     ----------
-    goal : PlanningGoal
+    goal : Goal
         What is to be found.
     budget : Budget
         The two epsilons.
@@ -282,11 +97,11 @@ def plan(
             "collect more, or allow larger epsilons"
         )
     best = replace(best, name="best")
-    return Comparison(budget, best, goal.rivals(best, plans, budget, most_bits))
+    return Comparison(budget, best, goal.rivals(best, tuple(plans), budget, most_bits))
 
 
 def evaluate(
-    goal: PlanningGoal,
+    goal: Goal,
     params: RapporParams,
     *,
     n_reports: float | None = None,
@@ -298,7 +113,7 @@ def evaluate(
 
     Parameters
     ----------
-    goal : PlanningGoal
+    goal : Goal
         What is to be found.
     params : RapporParams
         The given parameters.
@@ -323,7 +138,7 @@ def evaluate(
 
 
 def reports_for(
-    goal: PlanningGoal, params: RapporParams, share: float | None, std_error: float | None
+    goal: Goal, params: RapporParams, share: float | None, std_error: float | None
 ) -> float:
     """Return how many reports show a share, or else have a standard error; infinite if none."""
     if share is not None:
@@ -334,7 +149,7 @@ def reports_for(
 
 
 def _fewest_reports(
-    goal: PlanningGoal,
+    goal: Goal,
     budget: Budget,
     share: float | None,
     std_error: float | None,
@@ -351,9 +166,9 @@ def _fewest_reports(
         if abs(needed / n_reports - 1) < _SETTLED:
             break
         n_reports = needed
-        for choice in goal.candidates(budget, n_reports, most_bits):
-            if choice.h == params.h:
-                params = best_params(goal, choice, budget, n_reports)
+        for space in goal.spaces(budget, n_reports, most_bits):
+            if space.h == params.h:
+                params = best_params(goal, space, budget, n_reports)
                 break
     return math.ceil(needed)
 
@@ -364,13 +179,13 @@ def _out_of_reach(share: float | None, std_error: float | None, how: str) -> Pla
 
 
 def _best_of_each(
-    goal: PlanningGoal, budget: Budget, n_reports: float, most_bits: int
+    goal: Goal, budget: Budget, n_reports: float, most_bits: int
 ) -> list[RapporParams]:
     """Return the best of each h; if there is none for any, raise the last h's PlanError."""
     found, refusal = [], None
-    for choice in goal.candidates(budget, n_reports, most_bits):
+    for space in goal.spaces(budget, n_reports, most_bits):
         try:
-            found.append(best_params(goal, choice, budget, n_reports))
+            found.append(best_params(goal, space, budget, n_reports))
         except PlanError as error:
             refusal = error
     if not found:
@@ -379,9 +194,7 @@ def _best_of_each(
     return found
 
 
-def best_params(
-    goal: PlanningGoal, choice: Candidates, budget: Budget, n_reports: float
-) -> RapporParams:
+def best_params(goal: Goal, space: SearchSpace, budget: Budget, n_reports: float) -> RapporParams:
     """Find q*, then k, then m, then q* again for those.
 
     Raises
@@ -391,22 +204,22 @@ def best_params(
     """
 
     def limit(k: int, m: int, q_star: float) -> float:
-        return goal.limit(exact_params(k, choice.h, m, budget, q_star), n_reports)
+        return goal.limit(exact_params(k, space.h, m, budget, q_star), n_reports)
 
     def rate(k: int, m: int) -> float:
-        if choice.rate is not None:
-            return choice.rate
-        return best_rate(choice.h, budget, functools.partial(limit, k, m))
+        if space.rate is not None:
+            return space.rate
+        return best_rate(space.h, budget, functools.partial(limit, k, m))
 
-    k, m = choice.first
-    first = math.nan if choice.refits else rate(k, m)
+    k, m = space.first
+    first = math.nan if space.refits else rate(k, m)
 
     def tried(k: int, m: int) -> float:
-        return limit(k, m, rate(k, m) if choice.refits else first)
+        return limit(k, m, rate(k, m) if space.refits else first)
 
-    k = fewest_near_best(choice.bits, lambda bits: tried(bits, m), choice.near_bits)
-    m = fewest_near_best(choice.cohorts(k), lambda cohorts: tried(k, cohorts))
-    return params_within(k, choice.h, m, budget, rate(k, m))
+    k = fewest_near_best(space.bits, lambda bits: tried(bits, m), space.near_bits)
+    m = fewest_near_best(space.cohorts(k), lambda cohorts: tried(k, cohorts))
+    return params_within(k, space.h, m, budget, rate(k, m))
 
 
 def fewest_near_best(
@@ -421,7 +234,7 @@ def fewest_near_best(
     if isinstance(choices, range):
         wanted = near * limit_of(choices[-1])
         return choices[bisect_left(choices[:-1], True, key=lambda each: limit_of(each) <= wanted)]
-    limits = [limit_of(choice) for choice in choices]
+    limits = [limit_of(each) for each in choices]
     return next(c for c, x in zip(choices, limits, strict=True) if x <= near * min(limits))
 
 

@@ -9,31 +9,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hubbub.inference.errors import PlanError
+from hubbub.planning.goals import (
+    Comparison,
+    Curve,
+    Goal,
+    Plan,
+    SearchSpace,
+    limit_finding,
+)
 from hubbub.planning.limits import (
     Method,
-    Question,
     bit_rate,
     coin_variance,
     detection_limit,
-    detection_power,
     fewest_cohorts,
-    reports_needed,
-    string_errors,
 )
 from hubbub.planning.noise import Budget, paper_within, permanent_noise
-from hubbub.planning.search import (
-    Candidates,
-    Comparison,
-    Curve,
-    Plan,
-    fitted_curve,
-    make_plan,
-)
+from hubbub.planning.search import fitted_curve, make_plan
 from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.result import Types
+from hubbub.reporting.estimates import Finding, Level
 
 PAPER, SIMPLE = "the paper's default", "simple numbers"
 """Names of two rivals."""
@@ -49,45 +46,17 @@ _MOST_ROUND = 12  # of h: variance orders them nearly as the limit does, which t
 
 
 @dataclass(frozen=True, slots=True)
-class StringsGoal:
-    """The rarest string of a list that reports show.
+class StringsGoal(Goal):
+    """The rarest string of a list that reports show."""
 
-    Attributes
-    ----------
-    question : Question
-        How many candidates there are, and what detecting one means.
-    """
-
-    question: Question
-
-    def limit(self, params: RapporParams, n_reports: float) -> float:
-        """Return the smallest share that N reports show."""
-        return detection_limit(params, n_reports, self.question)
-
-    def error(self, params: RapporParams, n_reports: float) -> float:
-        """Return the standard error of an absent string's share."""
-        return string_errors(params, n_reports, 0.0, self.question).absent
-
-    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
-        """Return the probability with which N reports show a share."""
-        return detection_power(params, n_reports, share, self.question)
-
-    def reports_needed(self, params: RapporParams, share: float) -> float:
-        """Return at how many reports a share is the limit."""
-        return reports_needed(params, share, self.question)
-
-    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, float]:  # noqa: ARG002
-        """Return nothing more."""
-        return {}
-
-    def candidates(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[Candidates]:  # noqa: ARG002
+    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:  # noqa: ARG002
         """Return all multiples of 8 bits and some numbers of cohorts, for 1 to 8 hashes."""
         return [self.hashed(h, n_reports, most_bits) for h in _HASHES]
 
-    def hashed(self, h: int, n_reports: float, most_bits: int) -> Candidates:
-        """Return the candidates with h hashes."""
+    def hashed(self, h: int, n_reports: float, most_bits: int) -> SearchSpace:
+        """Return the search space of h hashes."""
         k = min(_FIRST_BITS, most_bits)
-        return Candidates(
+        return SearchSpace(
             h,
             range(8, most_bits + 1, 8),
             lambda bits: sorted({self._cohorts(m, bits, h, n_reports) for m in _COHORTS}),
@@ -97,7 +66,7 @@ class StringsGoal:
     def _cohorts(self, wanted: int, k: int, h: int, n_reports: float) -> int:
         """Return the nearest m with which tests work and each cohort has enough reports."""
         most = min(int(n_reports / _REPORTS_PER_COHORT), _MOST_COHORTS)
-        fewest = fewest_cohorts(k, h, self.question.level)
+        fewest = fewest_cohorts(k, h, self.test.level)
         return min(max(fewest, min(wanted, most)), _MOST_COHORTS)
 
     def rivals(
@@ -143,73 +112,62 @@ class StringsGoal:
             curves["paper"] = Curve("the RAPPOR paper's default", self.limit, paper.params, within)
         return curves
 
-    @property
-    def columns(self) -> Types:
-        """No columns of its own."""
-        return {}
-
-    def row(self, plan: Plan) -> Mapping[str, object]:  # noqa: ARG002
-        """Return nothing more."""
-        return {}
-
-    def shown(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002
-        """Return nothing more."""
-        return {}
-
     def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
         """Return candidates, error rate, power, method, and what else sets bits."""
-        question = self.question
+        test = self.test
         return {
-            "candidates": question.candidates,
-            "alpha": question.alpha,
-            "power": question.power,
-            "method": question.method.value,
-            "concentration": question.concentration,
+            "candidates": test.candidates,
+            "alpha": test.alpha,
+            "power": test.power,
+            "method": test.method.value,
+            "concentration": test.concentration,
         }
 
     def title(self, reports: str) -> str:
         """Return what the table is about."""
         return f"Smallest share that {reports} reports show"
 
-    def about_limit(self, plan: Plan) -> Iterator[str]:
-        """Yield which share is detected, among how many strings."""
-        question = self.question
+    def about_limit(self, plan: Plan) -> Finding:
+        """Return which share is detected, among how many strings."""
+        test = self.test
         string = f"A string held by {plan.limit:.3%} is" if plan.limit < math.inf else "No share is"
-        yield (
-            f"{string} detected among {question.candidates:,.0f} candidates with probability "
-            f"{question.power:g} (alpha {question.alpha:g}, Bonferroni; method "
-            f"{question.method.value})."
+        return limit_finding(
+            plan,
+            f"{string} detected among {test.candidates:,.0f} candidates with probability "
+            f"{test.power:g} (alpha {test.alpha:g}, Bonferroni; method {test.method.value}).",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[str]:
+    def remarks(self, found: Comparison) -> Iterator[Finding]:
         """Yield the other method's limit, or the paper's default; what a list costs, and sizes."""
         subject, paper = found.subject, found.rival(PAPER)
-        params, question = subject.params, self.question
+        params, test = subject.params, self.test
         if found.given:
-            other = {Method.REGRESSION: Method.LIKELIHOOD}.get(question.method, Method.REGRESSION)
-            limit = detection_limit(params, subject.reports, replace(question, method=other))
-            yield f"With method {other.value} the limit is {share_text(limit)}."
-            fewest = fewest_cohorts(params.k, params.h, question.level)
+            other = {Method.REGRESSION: Method.LIKELIHOOD}.get(test.method, Method.REGRESSION)
+            limit = detection_limit(params, subject.reports, replace(test, method=other))
+            text = f"With method {other.value} the limit is {share_text(limit)}."
+            yield Finding("other_method", "", text, limit)
+            fewest = fewest_cohorts(params.k, params.h, test.level)
             if params.m < fewest:
-                yield (
+                text = (
                     f"m = {params.m}: below {fewest} cohorts no test at this level works as the "
                     "theory takes it to; less is found than stated here."
                 )
+                yield Finding("few_cohorts", "", text, fewest, Level.WARNING)
         elif paper:
-            yield (
+            ratio = paper.limit / subject.limit
+            text = (
                 "The RAPPOR paper's default at the same epsilons needs a share "
-                f"{paper.limit / subject.limit:.2f} times as large."
+                f"{ratio:.2f} times as large."
             )
-        yield (
+            yield Finding("paper_ratio", "", text, ratio)
+        text = (
             f"An estimate varies {subject.oue_ratio:.2f} times as much as with optimal unary "
             "encoding (Wang et al. 2017), which knows the list of strings before it asks."
         )
+        yield Finding("oue_ratio", "", text, subject.oue_ratio)
         in_each = subject.reports / params.m
-        yield f"A report has {params.k // 8} bytes; {in_each:,.0f} are in each cohort."
-
-    def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
-        """Return the parameters, of hashed bits."""
-        return params, None
+        text = f"A report has {params.k // 8} bytes; {in_each:,.0f} are in each cohort."
+        yield Finding("report_bytes", "", text, params.k // 8)
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of a string metric."""

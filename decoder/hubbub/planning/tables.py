@@ -15,7 +15,7 @@ from scipy import optimize, special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import nearest_distribution, noise_variance
-from hubbub.planning.limits import Question, coin_variance
+from hubbub.planning.limits import DetectionTest, coin_variance
 from hubbub.protocol.metric_types.joint import FEWEST_FIELDS
 from hubbub.protocol.params import RapporParams
 
@@ -27,7 +27,7 @@ MOST_REPORTS = 1e15
 
 _TABLES_OF_CELLS, _FEWEST_TABLES = 40_000, 16  # measured: their mean varies by 0.4%
 _MOST_DRAWS, _DRAWN_CELLS = 2_000, 4_000_000  # measured: the limit varies by 1.6%; 32 MB
-_SEED = 20  # any: the same question has the same answer
+_SEED = 20  # any: the same test has the same answer
 _CLOSE = 1e-4  # of a logarithm: what is printed has four digits
 
 
@@ -85,40 +85,40 @@ class TableErrors:
         return cells * empty + share * (coin_variance(self.params, 1.0) - empty)
 
 
-def bit_limit(params: RapporParams, n_reports: float, question: Question) -> float:
+def bit_limit(params: RapporParams, n_reports: float, test: DetectionTest) -> float:
     """Return the smallest share of a cell with a bit of its own that is detected with the power.
 
     Infinite if none is. A bit of a cell that nobody is in is 1 in Binomial(N, p*) reports, and of a
     share pi in Binomial(N, p* + pi (q* - p*)): both tails are exact.
     """
     p, q = _rates(params)
-    threshold = _threshold(n_reports, p, question.level)
+    threshold = _threshold(n_reports, p, test.level)
     if threshold > n_reports:
         return math.inf
-    rate = float(special.betaincinv(threshold, n_reports - threshold + 1, question.power))
+    rate = float(special.betaincinv(threshold, n_reports - threshold + 1, test.power))
     share = (rate - p) / (q - p)
     return share if share <= 1 else math.inf
 
 
-def bit_power(params: RapporParams, n_reports: float, share: float, question: Question) -> float:
+def bit_power(params: RapporParams, n_reports: float, share: float, test: DetectionTest) -> float:
     """Return the probability that a cell of a share with a bit of its own is detected."""
     p, q = _rates(params)
-    threshold = _threshold(n_reports, p, question.level)
+    threshold = _threshold(n_reports, p, test.level)
     rate = p + share * (q - p)
     return float(special.betainc(threshold, max(n_reports - threshold, 0) + 1, rate))
 
 
-def bit_reports_needed(params: RapporParams, share: float, question: Question) -> float:
+def bit_reports_needed(params: RapporParams, share: float, test: DetectionTest) -> float:
     """Return about how many reports detect a cell of a share; infinite if no number does.
 
     The limit falls in small jumps, so an interval is halved until it is `_CLOSE` wide.
     """
     low, high = 0.0, math.log(MOST_REPORTS)
-    if bit_limit(params, math.exp(high), question) > share:
+    if bit_limit(params, math.exp(high), test) > share:
         return math.inf
     while high - low > _CLOSE:
         middle = (low + high) / 2
-        found = bit_limit(params, math.exp(middle), question) <= share
+        found = bit_limit(params, math.exp(middle), test) <= share
         low, high = (low, middle) if found else (middle, high)
     return math.exp(high)
 

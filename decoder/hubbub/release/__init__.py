@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         ReleaseError,
     )
     from hubbub.release.ledger import Ledger
-    from hubbub.release.result import ReleaseResult
 
 _HOMES = {
     "BudgetError": "errors",
@@ -25,7 +24,6 @@ _HOMES = {
     "LedgerError": "errors",
     "QueryError": "errors",
     "ReleaseError": "errors",
-    "ReleaseResult": "result",
 }
 
 __all__ = [
@@ -36,7 +34,6 @@ __all__ = [
     "LedgerError",
     "QueryError",
     "ReleaseError",
-    "ReleaseResult",
 ]
 
 

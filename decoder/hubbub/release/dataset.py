@@ -25,8 +25,9 @@ from hubbub.release.ledger import Ledger
 from hubbub.release.mechanisms import aggregation, counts, histograms, selection, stability
 from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
-from hubbub.release.result import Account, Question, ReleaseResult
+from hubbub.release.result import Balance, Query, release_estimates
 from hubbub.release.tables import Role, UserRows
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.text import visible
 
 _Data = TypeVar("_Data")
@@ -164,10 +165,19 @@ class Dataset:
 
     def count(
         self, column: str | None = None, *, epsilon: _Number, delta: _Number = 0
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release the number of rows, or of those in which a column isn't null.
 
         Discrete Laplace noise, or Gaussian with a delta (`hubbub.release.mechanisms.counts.count`).
+
+        Parameters
+        ----------
+        column : str, optional
+            Whose empty cells don't count; by default all rows do.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
 
         Raises
         ------
@@ -182,16 +192,25 @@ class Dataset:
             rows_per_user=self.declaration.rows_per_user, epsilon=cost.epsilon, delta=cost.delta
         )
         subject = "the number of rows" + (f" with {column}" if column else "")
-        question = Question("count", column or "", subject)
+        query = Query("count", column or "", subject)
         if column is None:
-            return self._release(question, mechanism, {}, _all_rows, len)
+            return self._release(query, mechanism, {}, _all_rows, len)
         roles, countable, keys = _keys_of(column)
-        return self._release(question, mechanism, roles, countable, lambda rows: len(keys(rows)))
+        return self._release(query, mechanism, roles, countable, lambda rows: len(keys(rows)))
 
-    def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
+    def sum(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> Estimates:
         """Release a column's sum, each value clipped to the declared bounds.
 
         `hubbub.release.mechanisms.counts.bounded_sum`; raises as `count`.
+
+        Parameters
+        ----------
+        column : str
+            Which column, one of those that were declared with bounds.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("sum", column)
         mechanism = counts.bounded_sum(
@@ -200,13 +219,22 @@ class Dataset:
             epsilon=cost.epsilon,
             delta=cost.delta,
         )
-        question = Question("sum", column, f"the sum of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("sum", column, f"the sum of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
-    def mean(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> ReleaseResult:
+    def mean(self, column: str, *, epsilon: _Number, delta: _Number = 0) -> Estimates:
         """Release a column's mean, each value clipped to the declared bounds.
 
         `hubbub.release.mechanisms.counts.bounded_mean`; raises as `count`.
+
+        Parameters
+        ----------
+        column : str
+            Which column, one of those that were declared with bounds.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("mean", column)
         mechanism = counts.bounded_mean(
@@ -215,8 +243,8 @@ class Dataset:
             epsilon=cost.epsilon,
             delta=cost.delta,
         )
-        question = Question("mean", column, f"the mean of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("mean", column, f"the mean of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
     def histogram(
         self,
@@ -228,7 +256,7 @@ class Dataset:
         edges: Sequence[float] | None = None,
         other: str | None = None,
         total: bool = False,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release the number of rows of each key.
 
         Keys are the public `bins`, or those that were declared; without any, the keys that enough
@@ -236,9 +264,17 @@ class Dataset:
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; must be above 0 if there are no public keys.
+        bins : sequence of str, optional
+            Public keys; by default those that were declared, if any were.
         edges : sequence of float, optional
-            Of a column of numbers: ends of the buckets that are counted instead of keys. The first
-            and the last bucket are open, so that all numbers are in one.
+            Ends of the buckets that are counted instead of keys, of a column with declared bounds.
+            The first and the last bucket are open, so that all numbers are in one.
         other : str, optional
             Counts all rows with other keys than the public ones, which are left out without it.
         total : bool
@@ -254,6 +290,12 @@ class Dataset:
         self.declaration.require("histogram", column)
         if edges is not None and (bins is not None or other is not None):
             raise QueryError("edges: must be left out where there are bins or others")
+        if edges is not None and column not in self.declaration.bounds:
+            # By the declaration and not by the cells, so that no person's cell decides it.
+            raise QueryError(
+                f"edges: {visible(column)} isn't declared to be numbers; its range is declared "
+                f"when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
+            )
         keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
         if other is not None:
             (other,) = unique("other", [other])
@@ -278,10 +320,10 @@ class Dataset:
             found = rows.keys(column)
             return found if other is None else [k if k in public else other for k in found]
 
-        question = Question("histogram", column, f"rows by {column}", keyed=True, total=total)
+        query = Query("histogram", column, f"rows by {column}", keyed=True, total=total)
         counted = None if total or other is not None else keys
         roles, countable, _ = _keys_of(column, counted) if edges is None else _numbers_of(column)
-        return self._release(question, mechanism, roles, countable, keys_of)
+        return self._release(query, mechanism, roles, countable, keys_of)
 
     def quantile(
         self,
@@ -290,7 +332,7 @@ class Dataset:
         *,
         epsilon: _Number,
         options: int = OPTIONS,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release a column's quantile by the exponential mechanism; "1/2" is the median.
 
         `hubbub.release.mechanisms.selection.quantile`; raises as `count`. Of quantiles it is the
@@ -298,8 +340,12 @@ class Dataset:
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared with bounds.
         level : number or str
             Share of values below, in (0, 1): "1/2", "1/3", 0.95.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
         options : int
             Values to choose from, evenly spaced from bound to bound: of whole numbers from 0 to 120
             take 121.
@@ -314,20 +360,26 @@ class Dataset:
             epsilon=price,
         )
         name = "median" if share == Fraction(1, 2) else f"quantile of {float(share):g}"
-        question = Question("quantile", column, f"the {name} of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("quantile", column, f"the {name} of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
     def median_by_test(
         self, column: str, width: float, *, epsilon: _Number, delta: _Number
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release a column's median by propose-test-release, if one user moves it little.
 
         `hubbub.release.mechanisms.stability.median_by_test`; raises as `count`.
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared with bounds.
         width : float
             A proposed bound on what one user moves it by, chosen without a look at the data.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("quantile", column)
         mechanism = stability.median_by_test(
@@ -337,8 +389,8 @@ class Dataset:
             epsilon=cost.epsilon,
             delta=cost.delta,
         )
-        question = Question("quantile", column, f"the median of {column}")
-        return self._release(question, mechanism, *_numbers_of(column))
+        query = Query("quantile", column, f"the median of {column}")
+        return self._release(query, mechanism, *_numbers_of(column))
 
     def mode(
         self,
@@ -347,18 +399,29 @@ class Dataset:
         epsilon: _Number,
         delta: _Number = 0,
         options: Sequence[str] | None = None,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release about the most common key, without its number.
 
         Of public keys (`options`, or those that were declared) by report noisy max
         (`hubbub.release.mechanisms.selection.most_common`). Without any, for which delta must be
         above 0, the most common key of all if it leads by far
         (`hubbub.release.mechanisms.stability.stable_mode`). Raises as `count`.
+
+        Parameters
+        ----------
+        column : str
+            Which column, one of those that were declared.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; 0 with public keys, above 0 without.
+        options : sequence of str, optional
+            Public keys; by default those that were declared, if any were.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self.declaration.require("mode", column)
         keys = self._bins(column, options)
-        question = Question("mode", column, f"the most common {column}")
+        query = Query("mode", column, f"the most common {column}")
         if keys is None:
             mechanism = stability.stable_mode(
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
@@ -367,7 +430,7 @@ class Dataset:
             raise QueryError(f"delta = {float(cost.delta):g}: must be 0 where keys are public")
         else:
             mechanism = selection.most_common(keys, 1, rows_per_user=most, epsilon=cost.epsilon)
-        return self._release(question, mechanism, *_keys_of(column, keys))
+        return self._release(query, mechanism, *_keys_of(column, keys))
 
     def topk(
         self,
@@ -376,13 +439,19 @@ class Dataset:
         *,
         epsilon: _Number,
         options: Sequence[str] | None = None,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release about the most common of public keys, the commonest first.
 
         `hubbub.release.mechanisms.selection.most_common`; raises as `count`.
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared.
+        best : int
+            How many keys are released.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
         options : sequence of str, optional
             By default the column's declared bins.
         """
@@ -397,8 +466,8 @@ class Dataset:
         mechanism = selection.most_common(
             keys, best, rows_per_user=self.declaration.rows_per_user, epsilon=price
         )
-        question = Question("topk", column, f"the {best:,} most common of {column}")
-        return self._release(question, mechanism, *_keys_of(column, keys))
+        query = Query("topk", column, f"the {best:,} most common of {column}")
+        return self._release(query, mechanism, *_keys_of(column, keys))
 
     def aggregate(
         self,
@@ -415,7 +484,7 @@ class Dataset:
         seconds: float = 60.0,
         processes: int | None = None,
         progress: Callable[[int, int], None] = lambda _done, _total: None,
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release what any function says of the data, by subsample-and-aggregate.
 
         Users are parted into blocks, the function estimates something of each block in a process of
@@ -429,6 +498,10 @@ class Dataset:
             declared bounds are float64 (not clipped; nan for null), others text (None for null).
         limits : (float, float)
             Between which the answer lies; public.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; 0 for a median.
         blocks : int
             More of them need less noise, but make each estimate worse.
         method : "median", "mean" or "mode"
@@ -436,6 +509,8 @@ class Dataset:
             common one, if it leads by far.
         columns : sequence of str, optional
             Those that the function gets; by default all.
+        options : int
+            Values between the limits that a median is chosen from.
         default : float, optional
             Estimate of blocks for which the function fails; by default the middle of the limits.
         seconds : float
@@ -479,16 +554,22 @@ class Dataset:
                 progress=progress,
             )
 
-        question = Question("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
-        return self._release(question, mechanism, roles, _all_rows, estimates)
+        query = Query("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
+        return self._release(query, mechanism, roles, _all_rows, estimates)
 
     def candidates(
         self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False
-    ) -> ReleaseResult:
+    ) -> Estimates:
         """Release the keys that enough users have, as candidates for `hubbub-decoder decode`.
 
         Parameters
         ----------
+        column : str
+            Which column, one of those that were declared.
+        epsilon : number or str
+            What the release may cost of the ledger's epsilon, exactly.
+        delta : number or str
+            What it may cost of the ledger's delta; above 0.
         counted : bool
             Whether the keys are also counted, with the number of users, as `--blend` needs it: half
             of the users find the keys, and the others count them, so that no key is counted by
@@ -505,12 +586,12 @@ class Dataset:
         subject, of_users = f"rows by {column}", "all"
         if counted:
             subject, of_users = f"rows by {column} in half of the users", "half"
-        question = Question("candidates", column, subject, True, counted, of_users)
+        query = Query("candidates", column, subject, True, counted, of_users)
         if not counted:
             mechanism = histograms.thresholded_histogram(
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
             )
-            return self._release(question, mechanism, *_keys_of(column))
+            return self._release(query, mechanism, *_keys_of(column))
         roles, countable, _ = _keys_of(column)
 
         def halves(rows: UserRows) -> tuple[Sequence[str], Sequence[str]]:
@@ -520,17 +601,17 @@ class Dataset:
         both = histograms.found_and_counted(
             rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
         )
-        return self._release(question, both, roles, countable, halves)
+        return self._release(query, both, roles, countable, halves)
 
     def _release(
         self,
-        question: Question,
+        query: Query,
         mechanism: Mechanism[_Data],
         roles: Mapping[str, Role],
         countable: Callable[[UserRows], UserRows],
         data_of: Callable[[UserRows], _Data],
-    ) -> ReleaseResult:
-        """Pay for a question, then answer it.
+    ) -> Estimates:
+        """Pay for a query, then answer it.
 
         Parameters
         ----------
@@ -539,14 +620,14 @@ class Dataset:
         data_of : callable
             What the mechanism gets of those that were drawn.
         """
-        self.ledger.refuse_beyond(question.text, mechanism.cost)
+        self.ledger.refuse_beyond(query.text, mechanism.cost)
         rows = countable(self._rows(roles))
         most = self.declaration.rows_per_user
         data = data_of(tables.limited(rows, most, self.ledger.secret))
-        self.ledger.spend(question.text, mechanism.name, mechanism.cost, self.ledger.digest)
+        self.ledger.spend(query.text, mechanism.name, mechanism.cost, self.ledger.digest)
         released = mechanism(data)
-        account = Account(self.ledger.composition, self.ledger.budget, self.ledger.spent())
-        return ReleaseResult.of(question, mechanism, released, account, most)
+        balance = Balance.of(self.ledger)
+        return release_estimates(query, mechanism, released, balance, most)
 
     def _rows(self, roles: Mapping[str, Role]) -> UserRows:
         """Return the rows of the data, if they are as they were declared."""

@@ -1,14 +1,14 @@
-"""What was released, and what was spent, as results.
+"""What was released, and what was spent, as estimates.
 
 Rows are what may be published. Invariant: nothing here but rows depends on data, so all of it may
-be; a ledger's result holds a digest of the data, and is the curator's alone.
+be published; a ledger's estimates hold a digest of the data, and are the curator's alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -17,44 +17,44 @@ from hubbub.release.ledger import Ledger, Spend, shown
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
 from hubbub.reporting.charts import Chart, Interval, IntervalChart, Labels
-from hubbub.reporting.result import (
-    ROWS,
-    Block,
-    Columns,
-    Heading,
-    Line,
-    Report,
-    Result,
-    Section,
-    Table,
-    Types,
-    columns_of,
-    headings,
+from hubbub.reporting.estimates import (
+    Column,
+    Estimates,
+    Finding,
+    Level,
+    as_facts,
+    as_lines,
+    columns_from,
 )
+from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table, Types, headings
 from hubbub.reporting.text import visible
 
-_DRAWN = 30
-_LISTED = 1_000
+_ROWS_IN_TERMINAL = 40  # about a screen
+_ROWS_IN_CHART = 30  # as many as have legible labels on a page
+_ROWS_IN_REPORT = 1_000  # more belong into a file of data
+_LARGEST_EXPONENT = 700.0  # e^709 is the largest double
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """What was asked.
 
     Attributes
     ----------
-    query, column : str
-        The command, and the column ("" for whole rows).
+    command : str
+        The command's name.
+    column : str
+        The column that was asked about; empty for whole rows.
     subject : str
         What a sentence about the answer begins with.
     keyed : bool
-        Whether there is a number a key.
-    of_users : str
-        "half" if half of the users were counted, because the others chose the keys.
+        Whether there is one number for each key.
     total : bool
         Whether the first row is the number of all rows.
+    of_users : str
+        "half" if half of the users were counted, because the others chose the keys.
     """
 
-    query: str
+    command: str
     column: str
     subject: str
     keyed: bool = False
@@ -64,15 +64,30 @@ class Question(NamedTuple):
     @property
     def text(self) -> str:
         """How the ledger names it."""
-        return f"{self.query}: {self.subject}"
+        return f"{self.command}: {self.subject}"
 
 
-class Account(NamedTuple):
-    """A ledger after a release."""
+class Balance(NamedTuple):
+    """A ledger's budget, and what is spent of it.
+
+    Attributes
+    ----------
+    composition : Composition
+        How costs add up.
+    budget : Cost
+        What may be spent in all.
+    spent : Cost
+        What was spent so far.
+    """
 
     composition: Composition
     budget: Cost
     spent: Cost
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Balance:
+        """Return a ledger's balance as it is now."""
+        return cls(ledger.composition, ledger.budget, ledger.spent())
 
     @property
     def remaining(self) -> Cost:
@@ -82,213 +97,198 @@ class Account(NamedTuple):
         return Cost(epsilon, delta)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ReleaseResult(Result):
-    """A release.
+def release_estimates(
+    query: Query,
+    mechanism: Mechanism[Any],
+    rows: Sequence[Row],
+    balance: Balance,
+    rows_per_user: int,
+) -> Estimates:
+    """Return what a mechanism released, with its cost and its promise.
 
-    Attributes
+    Columns are "key", "value", "radius", "epsilon", "delta" and "mechanism", both costs being those
+    of all rows together. `metadata["summary"]` has what else programs need, such as the total.
+
+    Parameters
     ----------
-    question : Question
-    mechanism, theorem : str
-    cost : Cost
-        Of all rows together.
-    rows : tuple of Row
-    total : Row or None
-        The number of all rows, if it was released.
-    account : Account
+    query : Query
+        What was asked.
+    mechanism : Mechanism
+        What released the rows.
+    rows : sequence of Row
+        What it released; the first one is the total if the query has one.
+    balance : Balance
+        The ledger's, after the release.
     rows_per_user : int
-        Most rows of a user, which is the unit of privacy.
-    limit : int
-        Most rows that a terminal shows.
+        Most rows of one user that count; the user is the unit of privacy.
     """
+    total, rows = (rows[0], rows[1:]) if query.total else (None, rows)
+    columns = _columns(rows, mechanism)
+    unit = _unit(rows_per_user)
+    answer, promise = _answer(query, rows, total), _promise(mechanism.cost)
+    findings = (
+        Finding("answer", "", answer),
+        Finding("promise", "", promise, float(mechanism.cost.epsilon)),
+        *_facts(mechanism, unit, balance, total),
+    )
+    summary: dict[str, object] = {
+        "query": query.command,
+        "column": query.column,
+        "subject": query.subject,
+        "mechanism": mechanism.name,
+        "theorem": mechanism.theorem,
+        "epsilon": float(mechanism.cost.epsilon),
+        "delta": float(mechanism.cost.delta),
+        "unit": unit,
+        "rows_per_user": rows_per_user,
+        "of_users": query.of_users,
+        "confidence": CONFIDENCE,
+        "noise_variance": rows[0].variance if rows else None,
+        "total": None if total is None else total.value,
+        "total_radius": None if total is None else total.radius,
+        "total_variance": None if total is None else total.variance,
+        "composition": balance.composition.value,
+        "budget_epsilon": float(balance.budget.epsilon),
+        "budget_delta": float(balance.budget.delta),
+        "remaining_epsilon": float(balance.remaining.epsilon),
+        "remaining_delta": float(balance.remaining.delta),
+        "answer": answer,
+        "promise": promise,
+        "version": version("hubbub"),
+    }
+    charts = (_chart(query, rows),) if query.keyed else ()
+    released = Estimates(
+        columns=columns,
+        keys=("key",),
+        findings=findings,
+        metadata={"summary": summary},
+        charts=charts,
+    )
+    tables = (_table(released, _ROWS_IN_REPORT),) if rows else ()
+    sections = (
+        Section("What was released", charts=charts, tables=tables),
+        Section("Privacy", (promise,), as_facts(findings)),
+    )
+    page = Report(f"Released: {query.subject}", answer, sections)
+    return replace(released, view=_view(released, _ROWS_IN_TERMINAL), page=page)
 
-    question: Question
-    mechanism: str
-    theorem: str
-    cost: Cost
-    rows: tuple[Row, ...]
-    total: Row | None
-    account: Account
-    rows_per_user: int
-    limit: int = 40
 
-    @classmethod
-    def of(
-        cls,
-        question: Question,
-        mechanism: Mechanism[Any],
-        rows: tuple[Row, ...],
-        account: Account,
-        rows_per_user: int,
-    ) -> ReleaseResult:
-        """Return what a mechanism released as a result."""
-        total, rows = (rows[0], rows[1:]) if question.total else (None, rows)
-        facts = mechanism.name, mechanism.theorem, mechanism.cost
-        return cls(question, *facts, rows, total, account, rows_per_user)
+def unabridged(released: Estimates) -> Estimates:
+    """Return a release of which a terminal shows all rows."""
+    return replace(released, view=_view(released, len(released)))
 
-    @property
-    def types(self) -> Types:
-        """The columns; names have no radius."""
-        named = any(isinstance(row.value, str) for row in self.rows)
-        value: type = str if named else float
-        return {
-            "key": str,
-            "value": value,
-            "radius": float,
-            "epsilon": float,
-            "delta": float,
-            "mechanism": str,
-        }
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield the rows; epsilon and delta are of all of them together."""
-        cost = {"epsilon": float(self.cost.epsilon), "delta": float(self.cost.delta)}
-        rows = [
-            {"key": row.key, "value": row.value, "radius": row.radius, **cost}
-            | {"mechanism": self.mechanism}
-            for row in self.rows
-        ]
-        yield columns_of(self.types, rows)
+def _columns(rows: Sequence[Row], mechanism: Mechanism[Any]) -> dict[str, Column]:
+    named = any(isinstance(row.value, str) for row in rows)
+    n_rows, cost = len(rows), mechanism.cost
+    return {
+        "key": Column(str, [row.key for row in rows]),
+        "value": Column(str if named else float, [row.value for row in rows]),
+        "radius": Column(float, [row.radius for row in rows]),
+        "epsilon": Column(float, [float(cost.epsilon)] * n_rows),
+        "delta": Column(float, [float(cost.delta)] * n_rows),
+        "mechanism": Column(str, [mechanism.name] * n_rows),
+    }
 
-    @property
-    def unit(self) -> str:
-        """What adding or removing is hidden."""
-        if self.rows_per_user == 1:
-            return "a person, of whom one row counts"
-        return f"a person, of whom at most {self.rows_per_user:,} rows count"
 
-    @property
-    def answer(self) -> str:
-        """What was found, in a sentence."""
-        subject = self.question.subject[0].upper() + self.question.subject[1:]
-        if not self.rows and self.question.keyed:
-            return f"{subject}: no key has enough people to be released."
-        if not self.rows:
-            return f"{subject} isn't released: a few people might change it."
-        first = self.rows[0]
-        if isinstance(first.value, str):
-            names = ", ".join(visible(f"{row.value}") for row in self.rows)
-            return f"{subject}: {names}."
-        if self.question.keyed:
-            of_all = ""
-            if self.total is not None:
-                of_all = f" of about {_number(float(self.total.value))} rows"
-            numbers = "1 number" if len(self.rows) == 1 else f"{len(self.rows):,} numbers"
-            least = min(self.rows, key=lambda row: row.radius)
-            each = ", each" if least.radius == max(row.radius for row in self.rows) else ", most"
-            return f"{subject}: {numbers}{of_all}{_give_or_take(least, each)}."
-        if math.isnan(first.value):
-            return f"{subject} isn't known: too few rows for so small an epsilon."
-        return f"{subject} is about {_number(first.value)}{_give_or_take(first)}."
+def _unit(rows_per_user: int) -> str:
+    """Return what it is whose addition or removal is hidden."""
+    if rows_per_user == 1:
+        return "a person, of whom one row counts"
+    return f"a person, of whom at most {rows_per_user:,} rows count"
 
-    @property
-    def promise(self) -> str:
-        """What was promised to people, in a sentence."""
-        times = math.exp(min(float(self.cost.epsilon), 700.0))
-        ratio = f"{times:,.3g}" if times < 1e4 else f"{times:.1e}"
-        but = f", but with probability {float(self.cost.delta):g}" if self.cost.delta else ""
-        return (
-            f"Such a result is at most {ratio} times as likely with any one person's data as "
-            f"without them, and the other way round{but} (differential privacy, "
-            f"{shown(self.cost)})."
+
+def _answer(query: Query, rows: Sequence[Row], total: Row | None) -> str:
+    """Return what was found, in a sentence."""
+    subject = query.subject[0].upper() + query.subject[1:]
+    if not rows and query.keyed:
+        return f"{subject}: no key has enough people to be released."
+    if not rows:
+        return f"{subject} isn't released: a few people might change it."
+    first = rows[0]
+    if isinstance(first.value, str):
+        names = ", ".join(visible(f"{row.value}") for row in rows)
+        return f"{subject}: {names}."
+    if query.keyed:
+        of_all = "" if total is None else f" of about {_number(float(total.value))} rows"
+        numbers = "1 number" if len(rows) == 1 else f"{len(rows):,} numbers"
+        least = min(rows, key=lambda row: row.radius)
+        each = ", each" if least.radius == max(row.radius for row in rows) else ", most"
+        return f"{subject}: {numbers}{of_all}{_give_or_take(least, each)}."
+    if math.isnan(first.value):
+        return f"{subject} isn't known: too few rows for so small an epsilon."
+    return f"{subject} is about {_number(first.value)}{_give_or_take(first)}."
+
+
+def _promise(cost: Cost) -> str:
+    """Return what was promised to people, in a sentence."""
+    times = math.exp(min(float(cost.epsilon), _LARGEST_EXPONENT))
+    ratio = f"{times:,.3g}" if times < 1e4 else f"{times:.1e}"
+    but = f", but with probability {float(cost.delta):g}" if cost.delta else ""
+    return (
+        f"Such a result is at most {ratio} times as likely with any one person's data as without "
+        f"them, and the other way round{but} (differential privacy, {shown(cost)})."
+    )
+
+
+def _facts(
+    mechanism: Mechanism[Any], unit: str, balance: Balance, total: Row | None
+) -> Iterator[Finding]:
+    """Yield the total if it was released, and what it was released by and for."""
+    if total is not None:
+        number = f"{_number(float(total.value))}{_give_or_take(total)}"
+        yield Finding("total", "rows with a key", number, total.value)
+    cost, remaining = mechanism.cost, balance.remaining
+    remains = (
+        f"{shown(remaining)} of {shown(balance.budget)} ({balance.composition.value} composition)"
+    )
+    yield Finding("mechanism", "mechanism", mechanism.name)
+    yield Finding("theorem", "theorem", mechanism.theorem)
+    yield Finding("cost", "cost", shown(cost), float(cost.epsilon))
+    yield Finding("unit", "unit of privacy", unit)
+    yield Finding("remaining", "remains", remains, float(remaining.epsilon))
+
+
+def _view(released: Estimates, most: int) -> tuple[Block, ...]:
+    table = (_table(released, most), Line("")) if len(released) else ()
+    sentences = as_lines(released.findings, wraps=True)
+    return (*table, *sentences, Line(""), as_facts(released.findings))
+
+
+def _table(released: Estimates, most: int) -> Table:
+    """Return the first rows of a release for people; a number without a key has its subject."""
+    summary: Any = released.metadata["summary"]
+    columns = (released[name] for name in ("key", "value", "radius"))
+    rows = tuple(
+        (
+            visible(key or summary["subject"]),
+            visible(value) if isinstance(value, str) else _number(float(value)),
+            "" if math.isnan(radius) else f"± {_number(radius)}",
         )
-
-    def document(self) -> Mapping[str, object]:
-        """Return "summary" and "rows"."""
-        question, account, total = self.question, self.account, self.total
-        summary: dict[str, object] = {
-            "query": question.query,
-            "column": question.column,
-            "subject": question.subject,
-            "mechanism": self.mechanism,
-            "theorem": self.theorem,
-            "epsilon": float(self.cost.epsilon),
-            "delta": float(self.cost.delta),
-            "unit": self.unit,
-            "rows_per_user": self.rows_per_user,
-            "of_users": question.of_users,
-            "confidence": CONFIDENCE,
-            "noise_variance": self.rows[0].variance if self.rows else None,
-            "total": None if total is None else total.value,
-            "total_radius": None if total is None else total.radius,
-            "total_variance": None if total is None else total.variance,
-            "composition": account.composition.value,
-            "budget_epsilon": float(account.budget.epsilon),
-            "budget_delta": float(account.budget.delta),
-            "remaining_epsilon": float(account.remaining.epsilon),
-            "remaining_delta": float(account.remaining.delta),
-            "answer": self.answer,
-            "promise": self.promise,
-            "version": version("hubbub"),
-        }
-        return {"summary": summary, "rows": ROWS}
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the rows, the sentences and the account."""
-        if self.rows:
-            yield self._table(self.limit)
-            yield Line("")
-        yield Line(self.answer)
-        yield Line(self.promise)
-        yield Line("")
-        yield self._facts()
-
-    def report(self) -> Report:
-        """Return what was released, by what, and what is left."""
-        tables = (self._table(_LISTED),) if self.rows else ()
-        sections = (
-            Section("What was released", charts=self.picture(), tables=tables),
-            Section("Privacy", (self.promise,), self._facts()),
-        )
-        return Report(f"Released: {self.question.subject}", self.answer, sections)
-
-    def picture(self) -> tuple[Chart, ...]:
-        """Return the largest numbers by key, with their radii."""
-        if not self.question.keyed:
-            return ()
-        shown_rows = sorted(self.rows, key=lambda row: -float(row.value))[:_DRAWN]
-        intervals = [
-            Interval(visible(row.key), value, value - row.radius, value + row.radius)
-            for row in shown_rows
-            for value in [float(row.value)]
-        ]
-        described = (
-            f"The {len(intervals)} largest of {len(self.rows):,} released numbers; bars are where "
-            f"{CONFIDENCE:.0%} of releases would have the number without noise."
-        )
-        labels = Labels("released", self.question.subject.capitalize(), described, "rows")
-        return (IntervalChart(labels, intervals, unit="", first="key"),)
-
-    def _table(self, most: int) -> Table:
-        rows = [
-            (
-                visible(row.key) if row.key or self.question.keyed else self.question.subject,
-                visible(row.value) if isinstance(row.value, str) else _number(float(row.value)),
-                "" if math.isnan(row.radius) else f"± {_number(row.radius)}",
-            )
-            for row in self.rows[:most]
-        ]
-        heads = headings("key", "value", f"{CONFIDENCE:.0%} radius")
-        left_out = f"{len(self.rows) - most:,}" if len(self.rows) > most else ""
-        return Table("Released", heads, tuple(rows), left_out)
-
-    def _facts(self) -> dict[str, str]:
-        account = self.account
-        facts = {
-            "mechanism": self.mechanism,
-            "theorem": self.theorem,
-            "cost": shown(self.cost),
-            "unit of privacy": self.unit,
-            "remains": f"{shown(account.remaining)} of {shown(account.budget)} "
-            f"({account.composition.value} composition)",
-        }
-        if self.total is not None:
-            total = f"{_number(float(self.total.value))}{_give_or_take(self.total)}"
-            facts = {"rows with a key": total} | facts
-        return facts
+        for key, value, radius in zip(*columns, strict=True)
+    )
+    heads = headings("key", "value", f"{CONFIDENCE:.0%} radius")
+    left_out = f"{len(rows) - most:,}" if len(rows) > most else ""
+    return Table("Released", heads, rows[:most], left_out)
 
 
-_SPENDS: dict[str, type] = {
+def _chart(query: Query, rows: Sequence[Row]) -> Chart:
+    """Draw the largest numbers with their radii."""
+    largest = sorted(rows, key=lambda row: -float(row.value))[:_ROWS_IN_CHART]
+    intervals = [
+        Interval(visible(row.key), value, value - row.radius, value + row.radius)
+        for row in largest
+        for value in [float(row.value)]
+    ]
+    described = (
+        f"The {len(intervals)} largest of {len(rows):,} released numbers; bars are where "
+        f"{CONFIDENCE:.0%} of releases would have the number without noise."
+    )
+    labels = Labels("released", query.subject.capitalize(), described, "rows")
+    return IntervalChart(labels, intervals, unit="", first="key")
+
+
+_SPENDS: Types = {
     "number": int,
     "time": str,
     "query": str,
@@ -299,103 +299,89 @@ _SPENDS: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LedgerResult(Result):
-    """What was spent of a budget.
+def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
+    """Return one row for each spend of a ledger, what is left, and what it means for a group.
 
-    Attributes
+    `metadata["summary"]` has the budget and what was spent as exact fractions.
+
+    Parameters
     ----------
+    ledger : Ledger
+        An open one.
     people : int
-        So many together, whose protection is told.
-    adopted : tuple of str
-        When copies were adopted.
+        Size of a group, such as a household, for which the releases' joint epsilon is stated.
     """
+    balance, spends = Balance.of(ledger), tuple(ledger.spends())
+    adopted = tuple(ledger.adopted())
+    of_group = group(balance.spent, people)
+    findings = tuple(_ledger_findings(balance, adopted, people, of_group))
+    summary = {
+        "composition": balance.composition.value,
+        "theorem": balance.composition.theorem,
+        "budget_epsilon": str(balance.budget.epsilon),
+        "budget_delta": str(balance.budget.delta),
+        "spent_epsilon": str(balance.spent.epsilon),
+        "spent_delta": str(balance.spent.delta),
+        "adopted": list(adopted),
+        "people": people,
+        "group_epsilon": float(of_group.epsilon),
+        "group_delta": float(of_group.delta),
+    }
+    sentences = as_lines(findings, wraps=True)
+    return Estimates(
+        columns=columns_from(_SPENDS, [_spend_row(each) for each in spends]),
+        keys=("number",),
+        findings=findings,
+        metadata={"summary": summary},
+        view=(
+            *((_spends_table(spends), Line("")) if spends else ()),
+            as_facts(findings),
+            *((Line(""), *sentences) if sentences else ()),
+        ),
+    )
 
-    path: str
-    account: Account
-    spends: tuple[Spend, ...]
-    people: int = 1
-    adopted: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, ledger: Ledger, people: int = 1) -> LedgerResult:
-        """Return a ledger as a result."""
-        account = Account(ledger.composition, ledger.budget, ledger.spent())
-        adopted = tuple(ledger.adopted())
-        return cls(str(ledger.path), account, tuple(ledger.spends()), people, adopted)
+def _spend_row(spend: Spend) -> Mapping[str, object]:
+    return {
+        "number": spend.number,
+        "time": spend.at,
+        "query": spend.query,
+        "mechanism": spend.mechanism,
+        "epsilon": float(spend.cost.epsilon),
+        "delta": float(spend.cost.delta),
+        "digest": spend.digest,
+    }
 
-    @property
-    def types(self) -> Types:
-        """The columns."""
-        return _SPENDS
 
-    def parts(self) -> Iterator[Columns]:
-        """Yield a row a spend."""
-        rows = [
-            dict(
-                zip(
-                    _SPENDS,
-                    (
-                        each.number,
-                        each.at,
-                        each.query,
-                        each.mechanism,
-                        float(each.cost.epsilon),
-                        float(each.cost.delta),
-                        each.digest,
-                    ),
-                    strict=True,
-                )
-            )
-            for each in self.spends
-        ]
-        yield columns_of(_SPENDS, rows)
+def _spends_table(spends: Sequence[Spend]) -> Table:
+    rows = tuple(
+        (f"{each.number}", each.at, each.query, each.mechanism, shown(each.cost)) for each in spends
+    )
+    texts = (Heading(name, "left") for name in ("time", "query", "mechanism", "cost"))
+    return Table("Spent", (Heading("number"), *texts), rows)
 
-    def document(self) -> Mapping[str, object]:
-        """Return "summary" and "rows"; fractions are texts, and exact."""
-        account = self.account
-        of_all = group(account.spent, self.people)
-        summary = {
-            "composition": account.composition.value,
-            "theorem": account.composition.theorem,
-            "budget_epsilon": str(account.budget.epsilon),
-            "budget_delta": str(account.budget.delta),
-            "spent_epsilon": str(account.spent.epsilon),
-            "spent_delta": str(account.spent.delta),
-            "adopted": list(self.adopted),
-            "people": self.people,
-            "group_epsilon": float(of_all.epsilon),
-            "group_delta": float(of_all.delta),
-        }
-        return {"summary": summary, "rows": ROWS}
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the spends, their total and what it means for several people."""
-        rows = tuple(
-            (f"{each.number}", each.at, each.query, each.mechanism, shown(each.cost))
-            for each in self.spends
+def _ledger_findings(
+    balance: Balance, adopted: Sequence[str], people: int, of_group: Cost
+) -> Iterator[Finding]:
+    """Yield the balance, whether this is an adopted copy, and a group's epsilon if it is one."""
+    budget, spent, remaining = balance.budget, balance.spent, balance.remaining
+    yield Finding("budget", "budget", shown(budget), float(budget.epsilon))
+    yield Finding("spent", "spent", shown(spent), float(spent.epsilon))
+    yield Finding("remaining", "remains", shown(remaining), float(remaining.epsilon))
+    yield Finding("composition", "composition", balance.composition.theorem)
+    if adopted:
+        times = ", ".join(adopted)
+        yield Finding("adopted", "adopted as a copy", times, list(adopted), Level.WARNING)
+    if people > 1:
+        yield Finding(
+            "group",
+            "",
+            f"Of {people:,} people together (a household, say) the releases reveal at most "
+            f"{shown(of_group)}: {people:,} epsilon, and delta (e^({people:,} epsilon) - 1) / "
+            "(e^epsilon - 1) (group privacy; Vadhan 2017, lemma 2.2).",
+            float(of_group.epsilon),
         )
-        left = (Heading(name, "left") for name in ("time", "query", "mechanism", "cost"))
-        if rows:
-            yield Table("Spent", (Heading("number"), *left), rows)
-            yield Line("")
-        account = self.account
-        yield {
-            "budget": shown(account.budget),
-            "spent": shown(account.spent),
-            "remains": shown(account.remaining),
-            "composition": account.composition.theorem,
-            **({"adopted as a copy": ", ".join(self.adopted)} if self.adopted else {}),
-        }
-        if self.people > 1:
-            of_all = group(account.spent, self.people)
-            yield Line("")
-            yield Line(
-                f"Of {self.people:,} people together (a household, say) the releases reveal at "
-                f"most {shown(of_all)}: {self.people:,} epsilon, and delta "
-                f"(e^({self.people:,} epsilon) - 1) / (e^epsilon - 1) (group privacy; Vadhan 2017, "
-                "lemma 2.2)."
-            )
 
 
 def _number(value: float) -> str:

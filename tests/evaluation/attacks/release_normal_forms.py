@@ -15,7 +15,7 @@ from evaluation.attacks.outcome import Outcome
 from hubbub.decoder.central import read_release
 from hubbub.inference.errors import InputError
 from hubbub.release.dataset import Dataset
-from hubbub.release.result import ReleaseResult
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.writers import write_files
 
 NAME = "José"
@@ -36,9 +36,9 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
             data, ledger=Path(folder) / "l.db", user_column="user", epsilon=1600, delta="0.1"
         ) as people:
             found = people.histogram("name", epsilon=400, delta="1e-6")
-            yield Outcome("keys that one name is sold as", len(found.rows), 1)
+            yield Outcome("keys that one name is sold as", len(found), 1)
             listed = people.histogram("name", epsilon=400, bins=FORMS[1:], total=True)
-            missed = 2 * EACH - float(listed.rows[0].value)
+            missed = 2 * EACH - float(listed["value"][0])
             yield Outcome("people missed by a key in another form than theirs", missed, 0)
             paid = people.candidates("name", epsilon=400, delta="1e-6", counted=True)
             yield Outcome("releases refused by --blend, names found", refused(paid, release), 0)
@@ -47,7 +47,7 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
     _ = quick  # it takes a second
 
 
-def refused(result: ReleaseResult, path: Path) -> int:
+def refused(result: Estimates, path: Path) -> int:
     """Return 1 if what was paid for can't be blended."""
     write_files(result, [str(path)])
     try:

@@ -15,10 +15,10 @@ from pyarrow import parquet
 
 from evaluation.attacks.outcome import Outcome
 from hubbub.release.dataset import Dataset
-from hubbub.release.result import ReleaseResult
+from hubbub.reporting.estimates import Estimates
 
 PEOPLE, ROWS, EPSILON = 1_000, 10, 400
-QUERIES: dict[str, Callable[[Dataset], ReleaseResult]] = {
+QUERIES: dict[str, Callable[[Dataset], Estimates]] = {
     "count": lambda people: people.count("city", epsilon=EPSILON),
     "histogram": lambda people: people.histogram("city", epsilon=EPSILON, delta="1e-6"),
     "histogram of a public key": lambda people: people.histogram(
@@ -50,6 +50,6 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
             delta="0.1",
         ) as people:
             for name, query in QUERIES.items():
-                found = max(float(row.value) for row in query(people).rows)
+                found = max(map(float, query(people)["value"]))
                 yield Outcome(f"of 1,000 people missed, {name}", round(PEOPLE - found), 0)
     _ = quick  # it takes a second

@@ -11,8 +11,8 @@ from scipy import stats
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import (
+    DetectionTest,
     Method,
-    Question,
     corrected,
     detection_limit,
     detection_power,
@@ -44,7 +44,7 @@ def noises() -> st.SearchStrategy[RapporParams]:
 @settings(deadline=None, max_examples=25)
 @given(noises(), REPORTS, METHODS)
 def test_more_reports_show_smaller_shares(params: RapporParams, n: float, method: Method) -> None:
-    question = Question(1e4, method=method)
+    question = DetectionTest(1e4, method=method)
     here, there = (detection_limit(params, reports, question) for reports in (n, 2 * n))
     assert there < here or here == math.inf
 
@@ -55,7 +55,9 @@ def test_more_candidates_and_stricter_tests_need_larger_shares(
     params: RapporParams, n: float, method: Method
 ) -> None:
     limits = [
-        detection_limit(params, n, Question(candidates, alpha, method=method, concentration=1e-3))
+        detection_limit(
+            params, n, DetectionTest(candidates, alpha, method=method, concentration=1e-3)
+        )
         for candidates, alpha in ((1e3, 0.1), (1e3, 0.05), (1e6, 0.05))
     ]
     assert limits[0] <= limits[1] <= limits[2]
@@ -66,7 +68,7 @@ def test_more_candidates_and_stricter_tests_need_larger_shares(
 def test_a_string_at_the_limit_is_found_with_the_power_asked_for(
     params: RapporParams, n: float, method: Method, power: float
 ) -> None:
-    question = Question(1e4, power=power, method=method)
+    question = DetectionTest(1e4, power=power, method=method)
     limit = detection_limit(params, n, question)
     if limit < math.inf:
         assert detection_power(params, n, limit, question) == pytest.approx(power, abs=1e-4)
@@ -77,25 +79,25 @@ def test_a_string_at_the_limit_is_found_with_the_power_asked_for(
 def test_reports_needed_for_the_limit_are_the_reports(
     params: RapporParams, n: float, method: Method
 ) -> None:
-    question = Question(1e4, method=method)
+    question = DetectionTest(1e4, method=method)
     limit = detection_limit(params, n, question)
     if limit < 1:
         assert reports_needed(params, limit, question) == pytest.approx(n, rel=1e-3)
 
 
 def test_no_share_is_found_where_the_errors_are_too_large() -> None:
-    assert detection_limit(PAPER, 100, Question(1e6)) == math.inf
+    assert detection_limit(PAPER, 100, DetectionTest(1e6)) == math.inf
 
 
 def test_a_share_that_unlisted_strings_hide_can_never_be_found() -> None:
     """With one cohort, strings of a tenth look like one of a hundredth, however many report."""
     one_cohort = RapporParams(32, 1, 1, 0.25, 0.25, 0.75)
-    assert reports_needed(one_cohort, 0.01, Question(1e3, concentration=0.1)) == math.inf
+    assert reports_needed(one_cohort, 0.01, DetectionTest(1e3, concentration=0.1)) == math.inf
 
 
 def test_without_collisions_and_scatter_the_error_is_the_papers() -> None:
     wide = RapporParams(1024, 2, 64, 0.5, 0.5, 0.75)
-    errors = string_errors(wide, 1e6, 0.0, Question(1e3, concentration=0.0))
+    errors = string_errors(wide, 1e6, 0.0, DetectionTest(1e3, concentration=0.0))
     assert errors.absent == pytest.approx(math.sqrt(count_variance(wide) / 1e6), rel=5e-3)
 
 
@@ -128,10 +130,10 @@ def test_cohorts_leave_room_for_the_smallest_p_value(k: int, h: int, power: floa
 )
 def test_questions_without_an_answer_are_refused(change: dict[str, float], reason: str) -> None:
     with pytest.raises(PlanError, match=reason):
-        Question(**{"candidates": 10.0, **change})  # type: ignore[arg-type]
+        DetectionTest(**{"candidates": 10.0, **change})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("reports", [0.0, -1.0, math.nan, math.inf])
 def test_a_number_of_reports_that_is_none_is_refused(reports: float) -> None:
     with pytest.raises(PlanError, match="n_reports"):
-        detection_limit(PAPER, reports, Question(10))
+        detection_limit(PAPER, reports, DetectionTest(10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.planning.joint import TableGoal
-from hubbub.planning.limits import Method, Question, detection_limit
+from hubbub.planning.goals import Goal
+from hubbub.planning.joint import table_goal
+from hubbub.planning.limits import DetectionTest, Method, detection_limit
 from hubbub.planning.linking import link_information, right_links
-from hubbub.planning.open_strings import OpenGoal, open_question
-from hubbub.planning.result import DescribedGoal
+from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -240,10 +241,10 @@ def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(
 ) -> None:
     """k, h and m may be left out where each cell has a bit, as in metrics.toml."""
     params, one_by_one = PARAMS[goal], planned(goal, *NUMBERS[goal])
-    planning: dict[str, DescribedGoal] = {
-        "strings": StringsGoal(Question(1e5)),
-        "open": OpenGoal((4, 7), open_question()),
-        "table": TableGoal((6, 4)),
+    planning: dict[str, Goal] = {
+        "strings": StringsGoal(DetectionTest(1e5)),
+        "open": OpenGoal(open_test(), (4, 7)),
+        "table": table_goal((6, 4)),
     }
     assert f" {planning[goal].limit(params, 1e6):.3%} " in one_by_one.stdout
     assert "One report spends an epsilon of" in one_by_one.stdout
@@ -264,13 +265,13 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path: Pa
     given, best, *_ = json.loads(path.read_text(encoding="utf-8"))["rows"]
     params = PARAMS["strings"]
     assert [given[key] for key in "khmfpq"] == list(params)
-    assert given["detectable_share"] == detection_limit(params, 1e6, Question(1e5))
+    assert given["detectable_share"] == detection_limit(params, 1e6, DetectionTest(1e5))
     assert best["epsilon_report"] <= given["epsilon_report"] == params.epsilon_report
     assert best["epsilon_permanent"] <= given["epsilon_permanent"]
     times = given["detectable_share"] / best["detectable_share"]
     assert times > 1.5
     assert f"a share {times:.2f} times as small" in result.stdout
-    likelihood = detection_limit(params, 1e6, Question(1e5, method=Method.LIKELIHOOD))
+    likelihood = detection_limit(params, 1e6, DetectionTest(1e5, method=Method.LIKELIHOOD))
     assert f"With method likelihood the limit is {likelihood:.3%}." in result.stdout
     assert entry(result.stdout).params.h == 1
     texts = Page(picture.read_text(encoding="utf-8").partition("?>")[2]).texts["text"]
@@ -420,3 +421,26 @@ def test_help_explains_every_option(goal: str) -> None:
                    "--k", "--m", "--f", "--p", "--q", *own):  # fmt: skip
         assert option in text
     assert math.prod(name in plan("--help").stdout for name in GOALS)
+
+
+def documented_commands() -> list[str]:
+    """Return the `plan` and `privacy` commands of the docs, lines that go on being joined."""
+    docs = Path(__file__).parents[3] / "docs"
+    pages = [(docs / name).read_text(encoding="utf-8") for name in ("planning.md", "privacy.md")]
+    lines = "\n".join(pages).replace("\\\n", " ").splitlines()
+    starts = ("    hubbub-decoder plan ", "    hubbub-decoder privacy ")
+    return [" ".join(line.split()) for line in lines if line.startswith(starts)]
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_commands_run(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the registry of the docs; more than ten are there, so none is overlooked."""
+    registry = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
+    (tmp_path / "metrics.toml").write_bytes(registry.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    _, *words = shlex.split(line, comments=True)
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert len(documented_commands()) > 10

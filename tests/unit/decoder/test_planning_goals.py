@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.joint import TableGoal
-from hubbub.planning.limits import Method, Question
+from hubbub.planning.goals import Comparison, Goal
+from hubbub.planning.joint import table_goal
+from hubbub.planning.limits import DetectionTest, Method
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import OpenGoal, open_question
-from hubbub.planning.result import DescribedGoal
+from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.search import (
-    Comparison,
     against_epsilon,
     against_reports,
     evaluate,
@@ -27,12 +26,12 @@ from hubbub.planning.strings import StringsGoal
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)
 BUDGETS = [ONE_TIME, LIFELONG, Budget(math.inf, 0.5), Budget(2.0, 2.0)]
-GOALS: dict[str, DescribedGoal] = {
-    "listed": StringsGoal(Question(1e4)),
-    "by likelihood": StringsGoal(Question(1e4, method=Method.LIKELIHOOD)),
-    "open": OpenGoal((4, 7), open_question()),
-    "bit per cell": TableGoal((6, 4)),
-    "hashed cells": TableGoal((100, 100)),
+GOALS: dict[str, Goal] = {
+    "listed": StringsGoal(DetectionTest(1e4)),
+    "by likelihood": StringsGoal(DetectionTest(1e4, method=Method.LIKELIHOOD)),
+    "open": OpenGoal(open_test(), (4, 7)),
+    "bit per cell": table_goal((6, 4)),
+    "hashed cells": table_goal((100, 100)),
 }
 goals = pytest.mark.parametrize("name", GOALS)
 budgets = pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -88,7 +87,7 @@ def test_limit_power_and_reports_are_one_law(name: str, budget: Budget) -> None:
     """The limit is found with the power, and is the limit of the reports that it needs."""
     goal, best = GOALS[name], planned(name, budget).best
     found = goal.power(best.params, 1e6, best.limit)
-    assert found == pytest.approx(goal.question.power, abs=1e-4)
+    assert found == pytest.approx(goal.test.power, abs=1e-4)
     assert goal.power(best.params, 1e6, best.limit / 2) < found
     needed = goal.reports_needed(best.params, best.limit)
     assert needed == pytest.approx(1e6, rel=0.05)  # a bit's limit falls in jumps
@@ -164,9 +163,9 @@ def test_what_no_parameters_answer_is_refused(name: str) -> None:
 
 
 @goals
-def test_figures_and_rows_are_the_goals_columns(name: str) -> None:
+def test_figures_are_the_goals_columns(name: str) -> None:
     goal, best = GOALS[name], planned(name).best
-    assert set(goal.columns) == set(best.figures) | set(goal.row(best))
+    assert set(goal.columns) == set(best.figures)
 
 
 def test_a_goals_own_parameters_are_found_to_need_no_better() -> None:

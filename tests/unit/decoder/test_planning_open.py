@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
+from hubbub.planning.goals import Plan
 from hubbub.planning.limits import detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import OpenGoal, choose_steps, open_question
-from hubbub.planning.search import Plan, make_plan, plan
+from hubbub.planning.open_strings import OpenGoal, choose_steps, open_test
+from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.params import RapporParams
 
 ONE_TIME = Budget(math.inf, 4.0)
-GOAL = OpenGoal((4, 7), open_question())
+GOAL = OpenGoal(open_test(), (4, 7))
 
 
 def planned(budget: Budget = ONE_TIME, n_reports: float = 1e6) -> Plan:
@@ -51,9 +52,9 @@ def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(
 ) -> None:
     """So more steps show less in theory, exactly as fewer reports do."""
     params = RapporParams(256, 1, 64, 0.0, 1 / (math.exp(epsilon) + 1), 0.5)
-    goal, n = OpenGoal(tuple(range(2, 2 + prefixes)), open_question()), 10**log_reports
+    goal, n = OpenGoal(open_test(), tuple(range(2, 2 + prefixes))), 10**log_reports
     made = make_plan(goal, "", params, n)
-    assert made.limit == detection_limit(params, n / (prefixes + 1), goal.question)
+    assert made.limit == detection_limit(params, n / (prefixes + 1), goal.test)
     listed = made.figures["share_if_listed"]
     if log_reports < 6.5:  # beyond, what limits both is how many strings share their bits
         assert made.limit > listed or listed == math.inf

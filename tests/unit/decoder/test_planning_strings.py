@@ -10,36 +10,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.limits import Method, Question, detection_limit, fewest_cohorts
+from hubbub.planning.goals import Comparison
+from hubbub.planning.limits import DetectionTest, Method, detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
-from hubbub.planning.search import Comparison, against_epsilon, against_reports, plan
+from hubbub.planning.search import against_epsilon, against_reports, plan
 from hubbub.planning.strings import PAPER, SIMPLE, StringsGoal
 from hubbub.protocol.params import RapporParams
 
 PAPERS = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 PAPERS_BUDGET = Budget(PAPERS.epsilon_permanent, PAPERS.epsilon_report)
-QUESTION = Question(1e5)
+QUESTION = DetectionTest(1e5)
 GOAL = StringsGoal(QUESTION)
 
 
 @cache
 def found(method: Method = Method.REGRESSION) -> Comparison:
     """Return the search at the paper's two epsilons."""
-    return plan(StringsGoal(Question(1e5, method=method)), PAPERS_BUDGET, n_reports=1e6)
+    return plan(StringsGoal(DetectionTest(1e5, method=method)), PAPERS_BUDGET, n_reports=1e6)
 
 
 @pytest.mark.parametrize("method", list(Method))
 def test_the_papers_default_needs_one_and_a_half_times_the_share(method: Method) -> None:
     """At its own two epsilons, a million reports and 100,000 candidates, whatever its cohorts."""
     for m in (8, 16, 64, 1024):
-        limit = detection_limit(PAPERS._replace(m=m), 1e6, Question(1e5, method=method))
+        limit = detection_limit(PAPERS._replace(m=m), 1e6, DetectionTest(1e5, method=method))
         assert limit >= 1.5 * found(method).best.limit
 
 
 @settings(deadline=None, max_examples=5)
 @given(st.floats(0.3, 12), st.floats(0.05, 0.99), st.floats(4.5, 8))
 def test_every_plan_is_within_the_budget(permanent: float, part: float, power: float) -> None:
-    budget, question = Budget(permanent, part * permanent), Question(1e3)
+    budget, question = Budget(permanent, part * permanent), DetectionTest(1e3)
     reports = 10.0**power / min(budget.report, 1) ** 2  # as many as show something
     for each in plan(StringsGoal(question), budget, n_reports=reports).plans:
         assert each.params.epsilon_permanent <= budget.permanent
@@ -89,7 +90,7 @@ def test_small_epsilons_and_unlisted_strings_can_hide_every_share() -> None:
     with pytest.raises(PlanError, match="reports = 1,000,000: too few to show any share"):
         plan(GOAL, Budget(1e-4, 1e-5), n_reports=1e6)
     with pytest.raises(PlanError, match="no number of reports reaches it"):
-        plan(StringsGoal(Question(1e5, concentration=1.0)), PAPERS_BUDGET, share=1e-9)
+        plan(StringsGoal(DetectionTest(1e5, concentration=1.0)), PAPERS_BUDGET, share=1e-9)
 
 
 def test_the_papers_curve_lies_above() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,10 @@ from pyarrow import parquet
 
 from hubbub.release import BudgetError, DataError, Dataset, LedgerError, QueryError
 from hubbub.release.errors import ReleaseError
+from hubbub.release.mechanisms import counts
 from hubbub.release.mechanisms.mechanism import Row
+from hubbub.release.result import Balance, Query, release_estimates, unabridged
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.writers import write_files
 
 SURE = 400
@@ -54,17 +56,30 @@ def spent(dataset: Dataset) -> Fraction:
     return dataset.ledger.spent().epsilon
 
 
+def pairs(found: Estimates) -> list[tuple[str, float]]:
+    return list(zip(found["key"], found["value"], strict=True))
+
+
+def total_of(found: Estimates) -> float:
+    summary: Any = found.metadata["summary"]
+    return float(summary["total"])
+
+
+def answer_of(found: Estimates) -> str:
+    return next(each.text for each in found.findings if each.code == "answer")
+
+
 def test_answers_are_those_of_the_rows(dataset: Dataset) -> None:
-    assert [row.value for row in dataset.count(epsilon=SURE).rows] == [3_000]
-    assert [row.value for row in dataset.count("note", epsilon=SURE).rows] == [0]
-    (mean,) = dataset.mean("age", epsilon=SURE).rows
-    (total,) = dataset.sum("age", epsilon=SURE).rows
-    assert float(mean.value) == pytest.approx(44.5, abs=0.01)
-    assert float(total.value) == pytest.approx(44.5 * 3_000, abs=20)
-    (median,) = dataset.quantile("age", epsilon=SURE).rows
-    assert 43.9 < float(median.value) < 45.1
-    best = dataset.topk("city", 2, epsilon=SURE, options=["Oslo", "Rome", "Paris"]).rows
-    assert [row.value for row in best] == ["Rome", "Oslo"]
+    assert dataset.count(epsilon=SURE)["value"] == [3_000]
+    assert dataset.count("note", epsilon=SURE)["value"] == [0]
+    (mean,) = dataset.mean("age", epsilon=SURE)["value"]
+    (total,) = dataset.sum("age", epsilon=SURE)["value"]
+    assert mean == pytest.approx(44.5, abs=0.01)
+    assert total == pytest.approx(44.5 * 3_000, abs=20)
+    (median,) = dataset.quantile("age", epsilon=SURE)["value"]
+    assert 43.9 < median < 45.1
+    best = dataset.topk("city", 2, epsilon=SURE, options=["Oslo", "Rome", "Paris"])
+    assert best["value"] == ["Rome", "Oslo"]
 
 
 def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path: Path) -> None:
@@ -72,35 +87,32 @@ def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path: Path)
     path = tmp_path / "people.parquet"
     parquet.write_table(pa.table({"user": range(30), "age": [30] * 10 + [40] * 20}), path)
     with make(path, epsilon=2 * SURE) as dataset:
-        assert dataset.quantile("age", epsilon=SURE, options=121).rows[0].value == 40
-        assert dataset.quantile("age", "1/4", epsilon=SURE, options=121).rows[0].value == 30
+        assert dataset.quantile("age", epsilon=SURE, options=121)["value"][0] == 40
+        assert dataset.quantile("age", "1/4", epsilon=SURE, options=121)["value"][0] == 30
 
 
 def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Dataset) -> None:
     public = dataset.histogram("city", epsilon=SURE, bins=["Paris", "Rome"], total=True)
-    assert [(row.key, row.value) for row in public.rows] == [("Paris", 0), ("Rome", 2_000)]
-    assert public.total is not None
-    assert public.total.value == 3_000
+    assert pairs(public) == [("Paris", 0), ("Rome", 2_000)]
+    assert total_of(public) == 3_000
     found = dataset.histogram("city", epsilon=1, delta="1e-9")
-    assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
+    assert found["key"] == ["Bern", "Oslo", "Rome"]
 
 
 def test_buckets_and_others_cover_what_there_is(dataset: Dataset) -> None:
-    ages = dataset.histogram("age", epsilon=SURE, edges=[20, 40, 60]).rows
+    ages = dataset.histogram("age", epsilon=SURE, edges=[20, 40, 60])
     expected = [("below 20", 0), ("[20, 40)", 1_200), ("[40, 60)", 1_200), ("60 and above", 600)]
-    assert [(row.key, row.value) for row in ages] == expected
-    cities = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="elsewhere").rows
-    assert [(row.key, row.value) for row in cities] == [("Rome", 2_000), ("elsewhere", 1_000)]
+    assert pairs(ages) == expected
+    cities = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="elsewhere")
+    assert pairs(cities) == [("Rome", 2_000), ("elsewhere", 1_000)]
 
 
 def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Dataset) -> None:
     found = dataset.candidates("city", epsilon=SURE, delta="1e-9", counted=True)
-    assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
-    assert found.total is not None
-    numbers = {row.key: float(row.value) for row in found.rows}
-    assert sum(numbers.values()) <= float(found.total.value)
-    assert abs(float(found.total.value) - 1_500) < 6 * math.sqrt(3_000) / 2  # P(alarm) < 1e-8
-    assert found.cost.epsilon == SURE
+    assert found["key"] == ["Bern", "Oslo", "Rome"]
+    assert sum(found["value"]) <= total_of(found)
+    assert abs(total_of(found) - 1_500) < 6 * math.sqrt(3_000) / 2  # P(alarm) < 1e-8
+    assert [each.value for each in found.findings if each.code == "cost"] == [SURE]
 
 
 def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
@@ -187,7 +199,7 @@ def test_data_that_changed_are_refused_until_they_are_as_before(people: Path) ->
             dataset.count(epsilon=1)
         assert spent(dataset) == 0
         people.write_bytes(before)
-        assert dataset.count(epsilon=1).rows
+        assert len(dataset.count(epsilon=1))
 
 
 def test_data_may_move(people: Path) -> None:
@@ -196,7 +208,7 @@ def test_data_may_move(people: Path) -> None:
     with Dataset.open(people.with_name("l.db")) as dataset, pytest.raises(DataError, match="no su"):
         dataset.count(epsilon=1)
     with Dataset.open(people.with_name("l.db"), data=moved) as dataset:
-        assert dataset.count(epsilon=1).rows
+        assert len(dataset.count(epsilon=1))
 
 
 def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
@@ -204,9 +216,9 @@ def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"user": ["a"] * 500 + ["b"], "city": ["Rome"] * 501}), path)
     options: dict[str, Any] = {"bounds": {}, "epsilon": 2 * SURE}
     with make(path, **options) as dataset:
-        assert dataset.count(epsilon=SURE).rows[0].value == 2
+        assert dataset.count(epsilon=SURE)["value"][0] == 2
     with make(path, "three.db", **options, rows_per_user=3) as dataset:
-        assert dataset.count(epsilon=SURE).rows[0].value == 4
+        assert dataset.count(epsilon=SURE)["value"][0] == 4
     with pytest.raises(DataError, match="some user has 500 rows; at most 1 were declared"):
         make(path, "refused.db", **options, excess="refuse")
 
@@ -224,28 +236,26 @@ def test_rows_are_drawn_among_those_that_can_count(tmp_path: Path) -> None:
     }
     parquet.write_table(pa.table(table), path)
     with make(path, epsilon=20 * SURE, delta="0.1") as dataset:
-        assert dataset.count(epsilon=SURE).rows[0].value == 100
-        assert dataset.count("city", epsilon=SURE).rows[0].value == 100
-        assert dataset.count("age", epsilon=SURE).rows[0].value == 100
-        sums = dataset.sum("age", epsilon=SURE).rows[0]
-        assert float(sums.value) == pytest.approx(3_000, abs=20)
-        found = dataset.histogram("city", epsilon=SURE, delta="1e-6").rows
-        assert sum(float(row.value) for row in found) == 100
-        both = dataset.histogram("city", epsilon=SURE, bins=["Rome", "Oslo"]).rows
-        assert [row.value for row in both] == [row.value for row in found][::-1]
-        (rome,) = dataset.histogram("city", epsilon=SURE, bins=["Rome"]).rows
-        assert rome.value == 100  # as the others can't count
-        (rome, rest) = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="rest").rows
-        assert rome.value == both[0].value
-        assert float(rome.value) + float(rest.value) == 100
+        assert dataset.count(epsilon=SURE)["value"][0] == 100
+        assert dataset.count("city", epsilon=SURE)["value"][0] == 100
+        assert dataset.count("age", epsilon=SURE)["value"][0] == 100
+        (summed,) = dataset.sum("age", epsilon=SURE)["value"]
+        assert summed == pytest.approx(3_000, abs=20)
+        found = dataset.histogram("city", epsilon=SURE, delta="1e-6")
+        assert sum(found["value"]) == 100
+        both = dataset.histogram("city", epsilon=SURE, bins=["Rome", "Oslo"])
+        assert both["value"] == found["value"][::-1]
+        (rome,) = dataset.histogram("city", epsilon=SURE, bins=["Rome"])["value"]
+        assert rome == 100  # as the others can't count
+        split = dataset.histogram("city", epsilon=SURE, bins=["Rome"], other="rest")
+        assert split["value"][0] == both["value"][0]
+        assert sum(split["value"]) == 100
         shares = dataset.histogram("city", epsilon=SURE, bins=["Rome"], total=True)
-        assert shares.total is not None
-        assert (shares.rows[0].value, shares.total.value) == (both[0].value, 100)
+        assert (shares["value"][0], total_of(shares)) == (both["value"][0], 100)
         counted = dataset.candidates("city", epsilon=SURE, delta="1e-6", counted=True)
-        assert counted.total is not None
-        assert sum(float(row.value) for row in counted.rows) == counted.total.value
+        assert sum(counted["value"]) == total_of(counted)
     with make(path, "three.db", epsilon=SURE, rows_per_user=3) as dataset:
-        assert dataset.count("city", epsilon=SURE).rows[0].value == 200
+        assert dataset.count("city", epsilon=SURE)["value"][0] == 200
 
 
 def test_a_ledger_is_made_once(people: Path) -> None:
@@ -256,9 +266,9 @@ def test_a_ledger_is_made_once(people: Path) -> None:
 
 def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
     with make(people, epsilon=3 * SURE, bins={"city": ["Rome", "Paris"]}) as dataset:
-        rows = dataset.histogram("city", epsilon=SURE).rows
-        assert [row.key for row in rows] == ["Rome", "Paris"]
-        assert dataset.topk("city", 1, epsilon=SURE).rows[0].value == "Rome"
+        rows = dataset.histogram("city", epsilon=SURE)
+        assert rows["key"] == ["Rome", "Paris"]
+        assert dataset.topk("city", 1, epsilon=SURE)["value"][0] == "Rome"
 
 
 def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -> None:
@@ -269,14 +279,14 @@ def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -
     parquet.write_table(pa.table(table), path)
     declared: dict[str, Any] = {"epsilon": 10 * SURE, "bounds": {}, "bins": {"name": [nfd, "Ann"]}}
     with make(path, **declared) as dataset:
-        rows = dataset.histogram("name", epsilon=SURE).rows
-        assert [(row.key, row.value) for row in rows] == [(nfc, 20), ("Ann", 10)]
-        rows = dataset.histogram("name", epsilon=SURE, bins=[nfd, nfc], other="rest").rows
-        assert [(row.key, row.value) for row in rows] == [(nfc, 20), ("rest", 10)]
-        rows = dataset.histogram("name", epsilon=SURE, bins=["Ann"], other=nfd).rows
-        assert [(row.key, row.value) for row in rows] == [("Ann", 10), (nfc, 20)]
-        assert dataset.mode("name", epsilon=SURE, options=[nfd, "Ann"]).rows[0].value == nfc
-        assert dataset.topk("name", 2, epsilon=SURE).rows[0].value == nfc
+        rows = dataset.histogram("name", epsilon=SURE)
+        assert pairs(rows) == [(nfc, 20), ("Ann", 10)]
+        rows = dataset.histogram("name", epsilon=SURE, bins=[nfd, nfc], other="rest")
+        assert pairs(rows) == [(nfc, 20), ("rest", 10)]
+        rows = dataset.histogram("name", epsilon=SURE, bins=["Ann"], other=nfd)
+        assert pairs(rows) == [("Ann", 10), (nfc, 20)]
+        assert dataset.mode("name", epsilon=SURE, options=[nfd, "Ann"])["value"][0] == nfc
+        assert dataset.topk("name", 2, epsilon=SURE)["value"][0] == nfc
 
 
 def test_only_declared_columns_may_be_asked_for(people: Path) -> None:
@@ -318,19 +328,46 @@ def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
 
 
 def test_sentences_name_what_was_found(dataset: Dataset) -> None:
-    number = dataset.count(epsilon=SURE)
-    assert number.answer.startswith("The number of rows is about 3,000, give or take 0 (95% of")
+    number = answer_of(dataset.count(epsilon=SURE))
+    assert number.startswith("The number of rows is about 3,000, give or take 0 (95% of")
     names = dataset.topk("city", 2, epsilon=SURE, options=["Oslo", "Rome", "Paris"])
-    assert names.answer == "The 2 most common of city: Rome, Oslo."
+    assert answer_of(names) == "The 2 most common of city: Rome, Oslo."
     tiny = dataset.histogram("city", epsilon="0.001", delta="1e-9")
-    assert tiny.answer == "Rows by city: no key has enough people to be released."
+    assert answer_of(tiny) == "Rows by city: no key has enough people to be released."
 
 
 def test_what_noise_covers_is_said_to_be_unknown(dataset: Dataset) -> None:
-    result = dataset.mean("age", epsilon=1)
-    lost = replace(result, rows=(Row("", math.nan),))
-    assert lost.answer == "The mean of age isn't known: too few rows for so small an epsilon."
+    mechanism = counts.count(rows_per_user=1, epsilon=Fraction(1), delta=Fraction(0))
+    query = Query("mean", "age", "the mean of age")
+    balance = Balance.of(dataset.ledger)
+    lost = release_estimates(query, mechanism, (Row("", math.nan),), balance, 1)
+    assert answer_of(lost) == "The mean of age isn't known: too few rows for so small an epsilon."
     assert "not known" in repr(lost)
+
+
+def test_what_is_said_beside_a_release_has_codes(dataset: Dataset) -> None:
+    found = dataset.histogram("city", epsilon="0.5", delta="1e-6", total=True).findings
+    codes = ["answer", "promise", "total", "mechanism", "theorem", "cost", "unit", "remaining"]
+    assert [each.code for each in found] == codes
+    values = {each.code: each.value for each in found}
+    assert (values["promise"], values["cost"]) == (0.5, 0.5)
+    assert values["remaining"] == 100 * SURE - 0.5
+
+
+def test_a_release_that_could_not_be_written_is_shown_whole(dataset: Dataset) -> None:
+    bins = [f"key {i}" for i in range(50)]
+    found = dataset.histogram("city", epsilon=SURE, bins=bins)
+    assert "key 45" not in repr(found)
+    assert "key 45" in repr(unabridged(found))
+
+
+@pytest.mark.parametrize("column", ["city", "note"])
+def test_buckets_of_a_column_without_numbers_are_refused(people: Path, column: str) -> None:
+    """Or all people would be counted nowhere, and epsilon be spent on it."""
+    with make(people, epsilon=SURE) as dataset:
+        with pytest.raises(QueryError, match=f"^edges: {column} isn't declared to be numbers"):
+            dataset.histogram(column, epsilon=1, edges=[0, 10])
+        assert not spent(dataset)
 
 
 def test_nothing_of_a_release_is_an_exception_of_another_kind(people: Path) -> None:

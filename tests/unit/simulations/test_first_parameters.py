@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.planning.limits import Question, detection_limit
+from hubbub.planning.limits import DetectionTest, detection_limit
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.planning.strings import StringsGoal
@@ -43,6 +43,6 @@ def test_smallest_share_is_within_half_a_percent_of_the_plans(
     params: RapporParams, candidates: float, reports: float
 ) -> None:
     budget = Budget(params.epsilon_permanent, params.epsilon_report)
-    best = plan(StringsGoal(Question(candidates)), budget, n_reports=reports).best
-    limit = detection_limit(params, reports, Question(candidates))
+    best = plan(StringsGoal(DetectionTest(candidates)), budget, n_reports=reports).best
+    limit = detection_limit(params, reports, DetectionTest(candidates))
     assert limit <= 1.005 * best.limit, best.params

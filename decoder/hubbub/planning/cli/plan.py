@@ -15,7 +15,7 @@ import click
 from hubbub.reporting.command_line import cli_errors, only_files
 
 if TYPE_CHECKING:
-    from hubbub.planning.result import DescribedGoal
+    from hubbub.planning.goals import Goal
     from hubbub.protocol.metrics import Metric
     from hubbub.protocol.params import RapporParams
 
@@ -241,12 +241,12 @@ def strings(
     the same epsilons, and with the best of every number of hashes.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
-    def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
-        from hubbub.planning.limits import Method, Question  # noqa: PLC0415
+    def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
+        from hubbub.planning.limits import DetectionTest, Method  # noqa: PLC0415
         from hubbub.planning.strings import StringsGoal, string_params  # noqa: PLC0415
 
-        question = Question(candidates, alpha, power, Method(method), concentration)
-        return StringsGoal(question), string_params(metric) if metric else None
+        test = DetectionTest(candidates, alpha, power, Method(method), concentration)
+        return StringsGoal(test), string_params(metric) if metric else None
 
     _run(goal_of, {}, **shared)
 
@@ -284,16 +284,16 @@ def open_strings(
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     _one_of({"--longest": longest, "--steps": steps, "METRIC": shared["metric"]}, least=0)
 
-    def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
+    def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
         from hubbub.planning import open_strings as planning  # noqa: PLC0415
 
-        question = planning.open_question(alpha, power, concentration)
+        test = planning.open_test(alpha, power, concentration)
         if metric:
             of_metric, params = planning.open_params(metric)
-            return planning.OpenGoal(of_metric, question), params
+            return planning.OpenGoal(test, of_metric), params
         chosen = steps or planning.choose_steps(longest or planning.TYPICAL_LENGTH)
         planning.check_cohorts(chosen, shared["m"] or 1)
-        return planning.OpenGoal(chosen, question), None
+        return planning.OpenGoal(test, chosen), None
 
     _run(goal_of, {"h": 1}, **shared)
 
@@ -319,18 +319,18 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     _one_of({"--cells": cells, "METRIC": shared["metric"]})
 
-    def goal_of(metric: Metric | None) -> tuple[DescribedGoal, RapporParams | None]:
-        from hubbub.planning.joint import TableGoal, joint_goal  # noqa: PLC0415
+    def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
+        from hubbub.planning.joint import joint_goal, table_goal  # noqa: PLC0415
 
         if metric:
             return joint_goal(metric, alpha, power), metric.params
-        return TableGoal(cells or (), alpha, power), None
+        return table_goal(cells or (), alpha, power), None
 
     _run(goal_of, {"k": -(-math.prod(cells or ()) // 8) * 8, "h": 1, "m": 1}, **shared)
 
 
 def _run(
-    goal_of: Callable[[Metric | None], tuple[DescribedGoal, RapporParams | None]],
+    goal_of: Callable[[Metric | None], tuple[Goal, RapporParams | None]],
     defaults: Mapping[str, int],
     *,
     metric: str | None,
@@ -372,7 +372,7 @@ def _run(
     way = _way_taken(epsilons, {**given, **extra}, registered, optional=extra)
     from hubbub.planning import search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
     from hubbub.planning.noise import Budget  # noqa: PLC0415
-    from hubbub.planning.result import PlanResult  # noqa: PLC0415
+    from hubbub.planning.result import plan_estimates  # noqa: PLC0415
     from hubbub.protocol.checks import metric_name  # noqa: PLC0415
     from hubbub.protocol.params import RapporParams  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
@@ -395,7 +395,7 @@ def _run(
             chosen = {key: number for key, number in numbers.items() if number is not None}
             params = params or RapporParams(**(dict(defaults) | chosen))
             comparison = search.evaluate(goal, params, **wanted)
-        result = PlanResult(goal, comparison, found.name if found else name, share, error)
+        result = plan_estimates(goal, comparison, found.name if found else name, share, error)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
 
 

@@ -110,7 +110,7 @@ def privacy(
         metric_figures,
         registry_figures,
     )
-    from hubbub.planning.privacy_result import PrivacyResult  # noqa: PLC0415
+    from hubbub.planning.privacy_result import privacy_estimates  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
     from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415
 
@@ -121,5 +121,5 @@ def privacy(
         together = registry_figures(registry, situation, groups)
         budget = LifetimeBudget.of(registry)
         figures = {name: metric_figures(registry[name], situation, budget) for name in registry}
-        result = PrivacyResult(registry, situation, figures, together)
+        result = privacy_estimates(registry, situation, figures, together)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)

@@ -9,7 +9,7 @@ import click
 
 from hubbub.release.cli.options import (
     LEDGER,
-    Budget,
+    ExactNumber,
     Range,
     by_column,
     keys_of,
@@ -49,12 +49,12 @@ from hubbub.reporting.command_line import only_files
     type=click.Choice(["sample", "refuse"]),
     help="What becomes of a user's rows beyond these: some are drawn, or the data are refused.",
 )
-@click.option("--epsilon", required=True, type=Budget(), help="The whole budget, exactly.")
+@click.option("--epsilon", required=True, type=ExactNumber(), help="The whole budget, exactly.")
 @click.option(
     "--delta",
     default="0",
     show_default=True,
-    type=Budget(),
+    type=ExactNumber(),
     help="The whole budget's; far below 1 in the number of users.",
 )
 @click.option(
@@ -151,8 +151,8 @@ def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> Non
     Not for publication: it has a digest of the data, by which guesses of all of it can be tested.
     """
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
-    from hubbub.release.result import LedgerResult  # noqa: PLC0415
+    from hubbub.release.result import ledger_estimates  # noqa: PLC0415
     from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415 - quick --help
 
     with Ledger.open(Path(ledger), adopt=adopt) as opened:
-        write_results(LedgerResult.of(opened, people), files, width=160)
+        write_results(ledger_estimates(opened, people), files, width=160)

@@ -6,7 +6,6 @@ import functools
 import io
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +15,14 @@ import click
 from hubbub.reporting.command_line import cli_errors
 
 if TYPE_CHECKING:
-    from hubbub.release.result import ReleaseResult
+    from hubbub.reporting.estimates import Estimates
 
 Command = Callable[..., None]
 LEDGER = ".ledger.db"
 """At the end of a ledger's name that wasn't chosen, after the data's."""
 
 
-class Budget(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
+class ExactNumber(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
     """An exact number of at least 0: 0.1, 1e-6 or 1/3."""
 
     name = "number"
@@ -92,20 +91,20 @@ data_option = click.option(
     "--data", metavar="PATH", help="Where the data are now, if they were moved."
 )
 epsilon_option = click.option(
-    "--epsilon", required=True, type=Budget(), help="What the query may cost, exactly."
+    "--epsilon", required=True, type=ExactNumber(), help="What the query may cost, exactly."
 )
 delta_option = click.option(
     "--delta",
     default="0",
     show_default=True,
-    type=Budget(),
+    type=ExactNumber(),
     help="What it may cost of the delta; above 0, noise is Gaussian.",
 )
 delta_option_of_keys = click.option(
     "--delta",
     default="0",
     show_default=True,
-    type=Budget(),
+    type=ExactNumber(),
     help="What it may cost of the delta; keys that aren't public need it.",
 )
 newlines_option = click.option(
@@ -149,9 +148,10 @@ def validate_output_formats(files: Sequence[str], *, pictures: bool) -> None:
         raise click.BadParameter(str(error), param_hint="'--output'") from error
 
 
-def show_and_write(result: ReleaseResult, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
+def show_and_write(result: Estimates, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
     """Write what was paid for, and show it; all of it, if a file couldn't be written."""
-    from hubbub.reporting.formats import writers  # noqa: PLC0415 - as above
+    from hubbub.release.result import unabridged  # noqa: PLC0415 - as above
+    from hubbub.reporting.formats import writers  # noqa: PLC0415
     from hubbub.reporting.formats.files import STDOUT  # noqa: PLC0415
 
     fault = write_each(result, files, spreadsheet_safe=spreadsheet_safe)
@@ -162,13 +162,8 @@ def show_and_write(result: ReleaseResult, files: Sequence[str], *, spreadsheet_s
         raise fault
 
 
-def unabridged(result: ReleaseResult) -> ReleaseResult:
-    """Return a release of which a terminal shows all rows."""
-    return replace(result, limit=len(result.rows))
-
-
 def write_each(
-    result: ReleaseResult, files: Sequence[str], *, spreadsheet_safe: bool = False
+    result: Estimates, files: Sequence[str], *, spreadsheet_safe: bool = False
 ) -> OSError | None:
     """Write every file that can be written; return why another one couldn't."""
     from functools import partial  # noqa: PLC0415 - as above

@@ -12,7 +12,7 @@ import click
 
 from hubbub.release.cli.options import (
     LEDGER,
-    Budget,
+    ExactNumber,
     Range,
     data_option,
     delta_option,
@@ -25,7 +25,6 @@ from hubbub.release.cli.options import (
     output_option,
     show_and_write,
     spreadsheet_option,
-    unabridged,
     validate_output_formats,
     with_errors,
     write_each,
@@ -33,13 +32,13 @@ from hubbub.release.cli.options import (
 
 if TYPE_CHECKING:
     from hubbub.release.dataset import Dataset
-    from hubbub.release.result import ReleaseResult
+    from hubbub.reporting.estimates import Estimates
 
 _BINS = "Public keys, or @FILE with one a line.  [default: those that `init` declared]"
 
 
 def _query(
-    ask: Callable[..., ReleaseResult], output: Callable[..., Any] = output_option
+    ask: Callable[..., Estimates], output: Callable[..., Any] = output_option
 ) -> click.Command:
     """Return a query's command: the table is opened, and what `ask` releases is shown and written.
 
@@ -67,7 +66,7 @@ def _query(
     return click.command()(run)
 
 
-def _keyed_query(ask: Callable[..., ReleaseResult]) -> click.Command:
+def _keyed_query(ask: Callable[..., Estimates]) -> click.Command:
     """Return the command of a query whose answer can be drawn."""
     return _query(ask, drawn_output_option)
 
@@ -89,7 +88,7 @@ def count(
     column: str | None,
     epsilon: Fraction,
     delta: Fraction,
-) -> ReleaseResult:
+) -> Estimates:
     """Release the number of rows, or of those in which COLUMN isn't null.
 
     With one row a user it is the number of users.
@@ -105,7 +104,7 @@ def sum(  # noqa: A001 - the command's name
     column: str,
     epsilon: Fraction,
     delta: Fraction,
-) -> ReleaseResult:
+) -> Estimates:
     """Release the sum of COLUMN, whose values are clipped to the declared bounds."""
     return dataset.sum(column, epsilon=epsilon, delta=delta)
 
@@ -118,7 +117,7 @@ def mean(
     column: str,
     epsilon: Fraction,
     delta: Fraction,
-) -> ReleaseResult:
+) -> Estimates:
     """Release the mean of COLUMN, whose values are clipped to the declared bounds."""
     return dataset.mean(column, epsilon=epsilon, delta=delta)
 
@@ -148,7 +147,7 @@ def histogram(
     edges: str | None,
     other: str | None,
     total: bool,
-) -> ReleaseResult:
+) -> Estimates:
     """Release the number of rows of each key of COLUMN.
 
     Without public keys, those are released that enough users have.
@@ -170,7 +169,7 @@ def histogram(
     "--level",
     default="1/2",
     show_default=True,
-    type=Budget(),
+    type=ExactNumber(),
     help="Share of values below it; 1/2 is the median.",
 )
 @click.option(
@@ -198,7 +197,7 @@ def histogram(
     "--delta",
     default="0",
     show_default=True,
-    type=Budget(),
+    type=ExactNumber(),
     help="With ptr: what it may cost of the delta.",
 )
 def quantile(
@@ -210,7 +209,7 @@ def quantile(
     n_options: int,
     method: str,
     width: float | None,
-) -> ReleaseResult:
+) -> Estimates:
     """Release a quantile of COLUMN, within its declared bounds.
 
     By the exponential mechanism. Propose-test-release is for comparison: it needs a delta and a
@@ -237,7 +236,7 @@ def mode(
     epsilon: Fraction,
     delta: Fraction,
     bins: str | None,
-) -> ReleaseResult:
+) -> Estimates:
     """Release about the most common key of COLUMN, without its number.
 
     Of public keys by report noisy max; without any, the most common one if it leads by far.
@@ -260,7 +259,7 @@ def topk(
     k: int,
     epsilon: Fraction,
     bins: str | None,
-) -> ReleaseResult:
+) -> Estimates:
     """Release about the K most common public keys of COLUMN, without their numbers."""
     return dataset.topk(column, k, epsilon=epsilon, options=None if bins is None else keys_of(bins))
 
@@ -304,7 +303,7 @@ def aggregate(
     limits: tuple[float, float],
     columns: str | None,
     **options: Any,
-) -> ReleaseResult:
+) -> Estimates:
     """Release what any function says of the data (subsample-and-aggregate).
 
     \b
@@ -323,8 +322,10 @@ def aggregate(
 @click.command()
 @click.argument("data")
 @click.option("--column", required=True, help="Whose keys are candidates.")
-@click.option("--epsilon", required=True, type=Budget(), help="What the query may cost, exactly.")
-@click.option("--delta", required=True, type=Budget(), help="What it may cost of the delta.")
+@click.option(
+    "--epsilon", required=True, type=ExactNumber(), help="What the query may cost, exactly."
+)
+@click.option("--delta", required=True, type=ExactNumber(), help="What it may cost of the delta.")
 @click.option("--ledger", metavar="FILE", help=f"The ledger of DATA.  [default: DATA{LEDGER}]")
 @click.option(
     "--user-column",
@@ -356,6 +357,7 @@ def candidates(
     otherwise all users find them.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
+    from hubbub.release.result import unabridged  # noqa: PLC0415
     from hubbub.reporting.formats.files import STDOUT  # noqa: PLC0415 - --help stays quick
 
     validate_output_formats(files, pictures=True)
@@ -383,9 +385,9 @@ def candidates(
     fault = write_each(result, files)
     if fault is not None:
         click.echo(repr(unabridged(result)), err=True)
-    lines = [row.key for row in result.rows if not {"\n", "\r"} & set(row.key)]
+    lines = [key for key in result["key"] if not {"\n", "\r"} & set(key)]
     click.echo("".join(f"{line}\n" for line in lines).encode("utf-8"), nl=False)
-    left_out = len(result.rows) - len(lines)
+    left_out = len(result) - len(lines)
     if left_out:
         click.echo(f"note: {left_out:,} keys with line breaks aren't printed", err=True)
     if fault is not None:

@@ -1,0 +1,273 @@
+"""What is to be found: a goal, the parameters that are worth trying for it, and what comes out.
+
+A goal states which share some parameters show, and in which words. Unless a subclass says otherwise
+it is the rarest of random strings whose bits are hashed (`limits`): the subclasses differ in which
+reports they have for it, and in what else they state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hubbub.planning.limits import (
+    DetectionTest,
+    detection_limit,
+    detection_power,
+    reports_needed,
+    string_errors,
+)
+from hubbub.planning.noise import Budget, count_variance, oue_variance
+from hubbub.protocol.params import RapporParams
+from hubbub.reporting.estimates import Finding
+from hubbub.reporting.result import Types
+
+NEAR_BEST = 1.01
+"""A limit within 1% of the best counts as the best: the theory itself is off by 4% to 7% where
+docs/planning.md finds it worst."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """Parameters with h hashes, among which the search looks for the best.
+
+    Attributes
+    ----------
+    h : int
+        Hashes.
+    bits : sequence of int
+        Ascending numbers of bits. On a range the limit falls, so it is bisected.
+    cohorts : callable
+        Ascending numbers of cohorts for a number of bits.
+    first : tuple of int
+        k and m with which the noise is sought first.
+    rate : float or None
+        q*, if theory knows the best; None: it is searched for.
+    refits : bool
+        Whether q* is sought anew for each k and m that is tried, rather than for the first and the
+        last: better where bits are few to choose among, too long where they are many.
+    near_bits : float
+        How many times the best limit that of fewer bits may be.
+    """
+
+    h: int
+    bits: Sequence[int]
+    cohorts: Callable[[int], Sequence[int]]
+    first: tuple[int, int]
+    rate: float | None = None
+    refits: bool = False
+    near_bits: float = NEAR_BEST
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Parameters, and what they achieve.
+
+    Attributes
+    ----------
+    name : str
+        What the table calls it.
+    params : RapporParams
+        Of one report; of open strings, of one step.
+    reports : float
+        N.
+    limit : float
+        Share that N reports show with the goal's power; infinite if none.
+    std_error : float
+        Of the share of a value that nobody has.
+    figures : mapping of str to object
+        What else the goal states of them (`Goal.figures`).
+    """
+
+    name: str
+    params: RapporParams
+    reports: float
+    limit: float
+    std_error: float
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def oue_ratio(self) -> float:
+        """How much more an absent value's estimate varies than the best one-hot noise's.
+
+        Both at the report's epsilon; without collisions (Wang et al. 2017).
+        """
+        return count_variance(self.params) / oue_variance(self.params.epsilon_report)
+
+
+Plans = tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a search found.
+
+    Attributes
+    ----------
+    budget : Budget
+        What may be spent; with given parameters, what they spend.
+    best : Plan
+        What was chosen.
+    rivals : tuple of Plan
+        What it is compared with, under the names that the table shows.
+    given : Plan or None
+        Parameters that were to be evaluated.
+    """
+
+    budget: Budget
+    best: Plan
+    rivals: Plans = ()
+    given: Plan | None = None
+
+    @property
+    def subject(self) -> Plan:
+        """The plan that it is about: the given one, or the best."""
+        return self.given or self.best
+
+    @property
+    def plans(self) -> Plans:
+        """All plans, in the order of the table."""
+        return tuple(plan for plan in (self.given, self.best, *self.rivals) if plan)
+
+    def rival(self, name: str) -> Plan | None:
+        """Return the rival of a name, if there is one."""
+        return next((plan for plan in self.rivals if plan.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One number against epsilon and against N.
+
+    Attributes
+    ----------
+    label : str
+        What a picture calls it.
+    value : callable
+        The number, of parameters and N.
+    params : RapporParams
+        Those of the plan, with which N varies.
+    within : callable
+        Those with which a budget is spent; a `PlanError` leaves a gap.
+    """
+
+    label: str
+    value: Callable[[RapporParams, float], float]
+    params: RapporParams
+    within: Callable[[Budget], RapporParams]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal(ABC):
+    """What is to be found.
+
+    Attributes
+    ----------
+    test : DetectionTest
+        How many candidates are tested at which level, and with which power they are found.
+    """
+
+    test: DetectionTest
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups of equal size the reports are divided, each for the same test."""
+        return 1
+
+    def limit(self, params: RapporParams, n_reports: float) -> float:
+        """Return the smallest share that N reports show with the power; infinite if none."""
+        return detection_limit(params, n_reports / self.groups, self.test)
+
+    def error(self, params: RapporParams, n_reports: float) -> float:
+        """Return the standard error of the share of a value that nobody has."""
+        return string_errors(params, n_reports / self.groups, 0.0, self.test).absent
+
+    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
+        """Return the probability with which N reports show a share."""
+        return detection_power(params, n_reports / self.groups, share, self.test)
+
+    def reports_needed(self, params: RapporParams, share: float) -> float:
+        """Return at how many reports a share is the limit; infinite if at none."""
+        return self.groups * reports_needed(params, share, self.test)
+
+    @property
+    def columns(self) -> Types:
+        """Columns that the goal has besides those of all plans."""
+        return {}
+
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return what else the parameters achieve, by `columns`."""
+        return {}
+
+    @abstractmethod
+    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
+        """Return among which parameters to search, one space for each number of hashes.
+
+        Parameters
+        ----------
+        budget : Budget
+            What may be spent.
+        n_reports : float
+            N.
+        most_bits : int
+            Largest k.
+
+        Raises
+        ------
+        PlanError
+            If the goal needs more bits, or fewer reports.
+        """
+
+    def rivals(self, best: Plan, others: Plans, budget: Budget, most_bits: int) -> Plans:  # noqa: ARG002
+        """Return the plans to be shown beside the best; none if there is one number of hashes.
+
+        Parameters
+        ----------
+        best : Plan
+            The best that was found.
+        others : tuple of Plan
+            The best of each number of hashes.
+        budget : Budget
+            What may be spent.
+        most_bits : int
+            Largest k.
+        """
+        return ()
+
+    @abstractmethod
+    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+        """Return what is to be drawn against epsilon and N, the limit first."""
+
+    def shown(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002
+        """Return what the table for people has of the goal's own, under its headings."""
+        return {}
+
+    @abstractmethod
+    def asked(self, found: Comparison) -> Mapping[str, object]:
+        """Return what was asked, besides epsilons and targets, and what doesn't depend on plans."""
+
+    @abstractmethod
+    def title(self, reports: str) -> str:
+        """Return what the table is about."""
+
+    @abstractmethod
+    def about_limit(self, plan: Plan) -> Finding:
+        """Return what a plan finds."""
+
+    @abstractmethod
+    def remarks(self, found: Comparison) -> Iterator[Finding]:
+        """Yield what else the subject of a comparison means."""
+
+    def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
+        """Return the parameters of a report, and how many bits are categories; None: hashed."""
+        return params, None
+
+    @abstractmethod
+    def entry(self, params: RapporParams, name: str) -> str:
+        """Return the metrics.toml entry."""
+
+
+def limit_finding(plan: Plan, text: str) -> Finding:
+    """Return the sentence about the smallest share that a plan shows."""
+    return Finding("detection_limit", "", text, plan.limit)
