@@ -114,6 +114,8 @@ class AnomalyDetector:
 
     Parameters
     ----------
+    metric : Metric
+        The metric: its parameters, and whether clients report once.
     alarm : float
         Chance of each kind of false alarm.
     """
@@ -138,6 +140,8 @@ class AnomalyDetector:
 
         Parameters
         ----------
+        kept : KeptCounts
+            What was found when the reports were counted.
         keys : uint64 array
             `repeat_keys` of those that are every `sample_step`-th of all.
         """

@@ -81,6 +81,8 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     Parameters
     ----------
     words : uint32 array, shape (n, 2)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Returns
     -------
@@ -107,6 +109,8 @@ def positions_in(words: WordArray, cohorts: IntArray, params: RapporParams) -> I
     ----------
     words : uint32 array, shape (n, 2)
     cohorts : int64 array, shape (n,)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Returns
     -------
@@ -346,6 +350,8 @@ def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParam
     strings : sequence of str, length n
     positions : int16 array, shape (n, m, h)
         From 0, below k.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Raises
     ------
@@ -376,6 +382,8 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
     ----------
     strings : sequence of str, length n
     words : uint32 array, shape (n, 2)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     return Candidates(strings, params, _Hashed(words, params))
 

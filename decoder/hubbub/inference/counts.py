@@ -36,6 +36,8 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
     ----------
     records : bytes
         Concatenated records: the cohort as two little-endian bytes, then k/8 bytes of bits.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Raises
     ------
@@ -118,6 +120,8 @@ def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:
     ----------
     rate : float64 array
         True rates; clipped into [0, 1]. r is the reported rate p* + (q* - p*) rate.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     slope = params.q_star - params.p_star
     reported = params.p_star + slope * np.clip(rate, 0.0, 1.0)

@@ -219,6 +219,8 @@ def decode(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
     params : RapporParams
         With which the reports were made.
     candidates : sequence of str, or Candidates
@@ -226,6 +228,8 @@ def decode(
         given.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     weights : float64 array, shape (n,), optional
         How much was expected of each candidate before these reports were seen, above 0.
     collected : int, optional
@@ -277,6 +281,14 @@ def decoding_of(
 
     Parameters
     ----------
+    found : SearchResult
+        The model, and estimates and tests in it.
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    alpha : float
+        The error rate that is allowed, of the kind that `correction` names.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     of_detected : callable
         Returns the model by which the detected's constrained shares are fitted.
     """

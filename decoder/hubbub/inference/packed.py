@@ -82,6 +82,8 @@ class RawReports(Protocol):
         ----------
         work : callable
             A function of a module; it may be done in another process.
+        shared : object
+            What the work on each part needs besides.
         threads : int
             That work may take of this process.
         """
@@ -162,6 +164,8 @@ class ReportSpool:
 
     Parameters
     ----------
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     in_memory : int
         Bytes of records that are held in memory; more go to a temporary file.
     """

@@ -18,7 +18,7 @@ class DecodingParams(RapporParams):
     Clients and stores of hubbub need k to fill bytes, and h and m within what the protocol allows;
     bit counts need neither. Single reports need `RapporParams`.
 
-    Parameters
+    Attributes
     ----------
     k : int
         Bits, 2 to 4096.

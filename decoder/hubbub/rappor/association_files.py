@@ -149,6 +149,10 @@ def pack_reports(
         From 0, below m.
     bits : sequence of bool arrays, shape (n, bits)
         Of each variable, the lowest bit first.
+    variables : sequence of Variable
+        Each variable's name and type, in the order of `bits`.
+    params : DecodingParams
+        The parameters under which the reports were made.
     """
     parts = [cohorts.astype(">u2").view(np.uint8).reshape(-1, 2)]
     parts += [np.packbits(own, axis=1, bitorder="little") for own in bits]

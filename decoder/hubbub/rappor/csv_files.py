@@ -66,6 +66,8 @@ class Row(NamedTuple):
 
         Parameters
         ----------
+        first : int
+            The first column that is read.
         blank : int, optional
             What an empty cell means; None: it is refused.
         """

@@ -56,6 +56,10 @@ def read_map(
 
     Parameters
     ----------
+    address : Address
+        The file, or an object in a bucket.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     source : str
         The file that the parameters are from, for errors.
 
@@ -107,6 +111,8 @@ def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
     Parameters
     ----------
     positions : int16 array, shape (n, m, h)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     found = np.zeros(params.k, dtype=np.int64)
     for rows in _blocks(len(positions)):

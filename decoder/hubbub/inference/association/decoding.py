@@ -86,10 +86,14 @@ def decode_association(
 
     Parameters
     ----------
+    reports : AssociationReports
+        Reports of two or three variables, made by the same clients.
     candidates : mapping of str to Candidates
         Of each string variable, with positions for the reports' parameters.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Returns
     -------

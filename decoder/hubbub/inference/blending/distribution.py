@@ -58,6 +58,8 @@ class BlendedShares:
         Parameters
         ----------
         share, at : float64 array, shape (r,)
+        above : bool
+            Which of both tails: at and above, or at and below.
         """
         found = np.empty(len(share))
         few = self.users * share <= _FEW
@@ -141,6 +143,8 @@ def intervals(
 
     Parameters
     ----------
+    shares : BlendedShares
+        The distribution of blended estimates, given true shares.
     estimate, std_error : float64 array, shape (r,)
     threshold : float64 array, shape (r,)
         Which a detected string's estimate had to reach; -inf of others.

@@ -65,6 +65,8 @@ def log_p_value(z: float, count: float, gain: float, noise: CountNoise) -> float
     gain : float
         How much a count weighs beside z: std_error n / noise's variance, which makes z + gain count
         the blended share in units of its error if nobody has the string. inf for the count alone.
+    noise : CountNoise
+        The release's noise.
 
     Notes
     -----

@@ -73,6 +73,8 @@ def pool(local: FloatArray, central: FloatArray, variances: Variances) -> Pooled
     local : float64 array, shape (r,)
         nan where `variances.local` is inf.
     central : float64 array, shape (r,)
+    variances : Variances
+        Both groups' variances as functions of the true share.
 
     Notes
     -----

@@ -192,8 +192,14 @@ def decode_categories(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    metric : Metric
+        The metric, whose type lists the values.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Raises
     ------

@@ -117,12 +117,16 @@ def decode_joint(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
     metric : Metric
         Of type joint.
     fields : tuple of FieldLabels
         Names and values of its fields; of string fields, candidates in their normal form.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Raises
     ------

@@ -42,8 +42,12 @@ def tuple_candidates(
 
     Parameters
     ----------
+    metric_type : JointType
+        The metric's type, which says how fields make a tuple.
     fields : tuple of FieldLabels
         Of string fields, the candidates in their normal form; of others all values in order.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     parts: list[Sequence[int | str]] = [
         field.labels if isinstance(own.type, StringType) else range(len(field.labels))
@@ -68,10 +72,20 @@ def decode_tuples(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     candidates : Candidates
         As `tuple_candidates` returns them.
+    fields : tuple of FieldLabels
+        Each field's name and values.
     listed : tuple of bool
         Whether all values of a field are known, so that there are no others.
+    alpha : float
+        The error rate that is allowed, of the kind that `correction` names.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Raises
     ------

@@ -164,6 +164,8 @@ def conditional(pair: JointEstimates, given: int) -> tuple[FloatArray, FloatArra
     ----------
     pair : JointEstimates
         Of two fields.
+    given : int
+        The axis among whose value's clients shares are given: 0 or 1.
 
     Returns
     -------

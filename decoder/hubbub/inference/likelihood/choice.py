@@ -153,6 +153,8 @@ class Choice:
             By least squares.
         reports : RawReports, optional
             None if least squares was chosen.
+        candidates : Candidates
+            The strings that are looked for.
         progress : callable
             Called with passes over the reports so far and the duality gap that is left.
 

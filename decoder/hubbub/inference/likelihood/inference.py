@@ -79,6 +79,8 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
     Parameters
     ----------
+    tables : CellTables
+        Scores and their information, summed over the reports of each cohort.
     reports : float64 array, shape (m,)
         Of each cohort.
 
@@ -124,6 +126,10 @@ def member_scores(
         Of all members, those at 0, too.
     solution : Solution
         Its most likely shares.
+    model : EstimationModel
+        Which members stay in the model, and their information.
+    weighed : Weighed
+        All candidates' scores, as `weigh_scores` returns them.
     phi : float
         Overdispersion.
     probes : Crossings
@@ -244,10 +250,14 @@ def infer(
 
     Parameters
     ----------
+    mixture : Mixture
+        The reports, and the strings of which they may be.
     solution : Solution
         Its most likely shares.
     members : int64 array, shape (a,)
         Which candidates the mixture's members are, in ascending order.
+    candidates : Candidates
+        The strings that are looked for.
 
     Raises
     ------

@@ -184,6 +184,8 @@ def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) ->
 
     Parameters
     ----------
+    mixture : Mixture
+        The reports, and the strings of which they may be.
     solution : Solution
         Its most likely shares.
     members : int64 array, shape (a,)

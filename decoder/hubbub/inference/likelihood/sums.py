@@ -65,6 +65,8 @@ def distinct_positions(positions: PositionArray, params: RapporParams) -> Positi
     ----------
     positions : int16 array, shape (..., h)
         From 0, below k.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Returns
     -------
@@ -83,6 +85,10 @@ def ratio_rows(bits: ByteArray, params: RapporParams, precision: Precision = DOU
     Parameters
     ----------
     bits : uint8 array, shape (n, k / 8)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    precision : Precision
+        float32 or float64: the type of the rows.
 
     Returns
     -------

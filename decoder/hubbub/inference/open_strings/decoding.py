@@ -82,6 +82,8 @@ def decode_open_strings(
         Look only for strings that begin so, with all the room there is.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     room : int, optional
         About how many extensions to look at in a step; 100,000 times the number of steps if not
         given.

@@ -131,10 +131,16 @@ def extend(
 
     Parameters
     ----------
+    prefixes : Prefixes
+        Prefixes of at most `length` bytes.
     shares : float64 array, shape (n,)
         Above 0.
+    length : int
+        How many bytes the extensions have.
     room : int
         About how many extensions to return at most.
+    letters : LetterModel
+        How likely each byte is to follow.
     """
     ladders = _Ladders(letters)
     parents, expected, states = np.arange(len(prefixes)), shares, prefixes.states

@@ -254,11 +254,15 @@ def propose(
         Of all steps.
     params : RapporParams
         Of the metric.
+    metric_type : OpenStringType
+        The metric's type, which names the lengths of prefixes.
     below : str
         Look only for strings that begin so.
     room : int, optional
         About how many extensions to look at in a step; 100,000 times the number of steps if not
         given.
+    progress : Progress
+        Called with how many steps are done, and of how many.
 
     Raises
     ------

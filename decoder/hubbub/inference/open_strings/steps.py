@@ -176,6 +176,10 @@ def step_reports(
         Of all steps.
     params : RapporParams
         Of the metric.
+    metric_type : OpenStringType
+        The metric's type, which names the lengths of prefixes.
+    step : int
+        The step's number, from 0.
 
     Raises
     ------

@@ -128,8 +128,14 @@ def estimate_all(
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    candidates : Candidates
+        The strings to estimate.
     bits : BitEstimates
         To which the model was fitted.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     sums : CandidateSums, optional
         Of this fit, if they are known.
     roughly : bool
@@ -153,6 +159,14 @@ def estimates_of(
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    sums : CandidateSums
+        Each candidate's score and weight, summed over its bits.
     information : float64 array, shape (n,)
         x'Px of those outside the fit.
     mean_information : float, optional
@@ -216,6 +230,14 @@ def total_share(
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    estimates : Estimates
+        Each candidate's share, and how well it is known.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     of : int64 array, shape (d,)
         Candidates whose shares are known, in ascending order.
     """
@@ -298,6 +320,10 @@ def estimated_in(models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: Esti
     models : mapping of int to LeaveOneOutFit
         By candidate, which is a fixed effect in the fit and in its model. Its error changes as the
         regression's own does.
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    estimates : Estimates
+        Each candidate's share, and how well it is known.
     """
     share, std_error = estimates.share.copy(), estimates.std_error.copy()
     for candidate, (model, place) in models.items():
@@ -315,6 +341,12 @@ def correlated_bits(
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     combinations : float64 array, shape (1 + a, b)
         Of W B' c for each column c: how rows move the estimate whose variance is asked for.
 
@@ -421,6 +453,8 @@ def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
     Parameters
     ----------
     scores : float64 array, shape (m * k, b)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     single, pair = unknown_column(params), pair_probability(params)
     by_cohort = scores.reshape(params.m, params.k, -1)
@@ -521,6 +555,8 @@ class PresenceTests:
 
         Parameters
         ----------
+        estimates : Estimates
+            The estimates that `sums` led to.
         sums : CandidateSums, optional
             Of this fit, if they are known.
         """
@@ -558,6 +594,8 @@ class PresenceTests:
 
         Parameters
         ----------
+        estimates : Estimates
+            The estimates of all candidates.
         log_p : float64 array, shape (n,)
         detected : int64 array, shape (d,)
         log_cutoff : float64 array, shape (d,), or float

@@ -141,6 +141,12 @@ def fit_members(
 
     Parameters
     ----------
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    members : ModelTerms
+        Fixed and random effects: their rows, bits and whether they are shrunk.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     prior_variance : float
         sigma^2, the variance of the random effects.
     start : Fit, optional

@@ -267,6 +267,8 @@ def reduced(fit: Fit, places: IntArray) -> Fit:
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
     places : int64 array, shape (r,)
         In `selected`.
     """
@@ -292,6 +294,8 @@ def extended(fit: Fit, rows: IntArray, matrix: SparseMatrix) -> Fit:
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
     rows : int64 array, shape (r,)
         Candidates that are added after the selected; left out if the fit explains their columns.
     matrix : sparse 0/1 float64 array, shape (r, m * k)

@@ -301,6 +301,8 @@ class Search:
 
         Parameters
         ----------
+        fit : Fit
+            The regression of bits on the unknown mass and the members of the model.
         with_rivals : mapping of int to LeaveOneOutFit, optional
             Candidates that are tested in other models than this one.
         """
@@ -406,9 +408,19 @@ def corrected(
 
     Parameters
     ----------
+    estimates : Estimates
+        Each candidate's share, and how well it is known.
     log_p : float64 array, shape (n,)
         Of all candidates, or of all whose p-values are small.
-    n_tests, listed, allowance, log_weights
+    tests : PresenceTests
+        The tests that p-values come from, repeated with rivals where they matter.
+    n_tests, listed
+        As of `SearchResult`.
+    log_alpha : float
+        ln of the error rate that is allowed.
+    correction : Correction
+        Which error rate it is: false discoveries, or the chance of any false detection.
+    allowance, log_weights
         As of `SearchResult`.
     """
     raised = n_tests * allowance
@@ -445,6 +457,8 @@ def select(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: i
         Of the model that holds nothing but the unknown mass.
     candidates : Candidates
         Those that stand out.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
     n_candidates : int
         Among so many.
     """

@@ -42,8 +42,18 @@ def limit_of_detection(
 
     Parameters
     ----------
+    estimates : Estimates
+        Each candidate's share, and how well it is known.
     null : HashNull
         Distribution of an absent candidate's score.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    n_reports : int
+        How many reports were counted.
+    level : float
+        The test's chance of a false alarm.
+    power : float
+        The chance with which that share is to be detected.
     """
     absent = estimates.typical_error
     if np.isnan(absent):
@@ -75,6 +85,8 @@ def thresholds_z(null: HashNull, log_levels: FloatArray | float) -> FloatArray:
 
     Parameters
     ----------
+    null : HashNull
+        The distribution of an absent string's total, as of `threshold_z`.
     log_levels : float64 array, any shape
         ln of the chance that it does.
     """
@@ -91,8 +103,12 @@ def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: flo
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
     bits : BitEstimates
         To which the model was fitted.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     share : float
         Forged reports as a share of all.
 

@@ -64,6 +64,8 @@ class ErrorDistribution:
 
         Parameters
         ----------
+        estimate : float
+            The estimate.
         threshold : float
             Which it had to pass; at least 0.
         """

@@ -60,6 +60,8 @@ def counted_tests(
     Parameters
     ----------
     log_p : float64 array, shape (n,)
+    correction : Correction
+        Which error rate is bounded: false discoveries, or the chance of any false detection.
     n_candidates : int, optional
         Of how many candidates these are the p-values; all others count as absent.
     above_half : float

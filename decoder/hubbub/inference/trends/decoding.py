@@ -122,11 +122,13 @@ def change_points(
 
     Parameters
     ----------
-    shares, variances, common
+    shares, variances
         As for `constancy`.
     level : float
-        For the whole range. A part of n of all d days is tested at level (n - 1)/(d - 1), so that
-        the levels of parts that don't overlap add up to no more than `level`.
+        For the whole range. A part of n of all d days is tested at (n - 1)/(d - 1) of that level,
+        so that the levels of parts that don't overlap add up to no more than `level`.
+    common
+        As for `constancy`.
 
     Returns
     -------
@@ -156,6 +158,8 @@ def exceedance(size: float, times: FloatArray) -> float:
 
     Parameters
     ----------
+    size : float
+        The size that is exceeded.
     times : float64 array, shape (n,)
         In (0, 1), ascending.
 
@@ -338,6 +342,18 @@ def compare_days(
         Of the days that were decoded, at least one.
     shared : float64 array, shape (s,)
         Variance of an error that all days before a change share, and all days after it.
+    pooled : Decoding or CategoryDecoding
+        The decoding of all days together.
+    kind : str
+        What series are named: "string" or "category".
+    followed : tuple of str
+        The names of the series, in the columns' order.
+    alpha : float
+        Level of the series that are said to have changed.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    min_reports : int
+        Days with fewer reports aren't decoded: they are gaps.
     """
     first, last = min(by_day), max(by_day)
     days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
@@ -377,6 +393,10 @@ def decode_days(
 
     Parameters
     ----------
+    by_day : mapping of date to CohortCounts
+        The counts of each day.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     candidates : sequence of str, or Candidates
         As for `decode`.
     alpha : float
@@ -410,9 +430,15 @@ def follow(
 
     Parameters
     ----------
+    by_day : mapping of date to CohortCounts
+        The counts of each day.
     pooled : Decoding
         Of the days with enough reports together, by whatever method; its level and correction are
         kept.
+    candidates : Candidates
+        A list that holds all strings that `pooled` detected.
+    min_reports : int
+        Days with fewer reports aren't decoded: they are gaps.
 
     Raises
     ------
