@@ -33,8 +33,11 @@ from hubbub.protocol.params import RapporParams
 Place = Callable[[int], str]
 """How a message names the string of an index, such as "candidate 3"."""
 
+# A 128-bit digest has four words; hashing uses the first two (docs/protocol, section 2).
 _DIGEST_WORDS = 4
+# Bounds the memory of digests that Python holds at once; speed alone depends on it.
 _HASHED_AT_ONCE = 8_192
+# 2 MB of 64-bit positions stay in a core's cache; speed alone depends on it.
 _CHUNK_NUMBERS = 2**18
 
 

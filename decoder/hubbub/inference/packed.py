@@ -24,9 +24,14 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import COHORT_BYTES, record_width
 
+# There are at most 65,536 different reports of 16 bits in a cohort: worth counting instead of
+# keeping.
 GROUPED_BITS = 16
+# 256 MB: what a small machine can spare; more goes to a temporary file.
 IN_MEMORY = 2**28
+# Codes that wait to be merged: bounds memory at some 64 MB.
 _PENDING = 2**22
+# Records that are read and sorted at once: bounds memory; speed alone depends on it.
 _SORTED_AT_ONCE = 2**18
 
 

@@ -21,6 +21,7 @@ from hubbub.protocol.params import RapporParams
 _SPAN = 16_384
 """Candidates that a core takes at once."""
 
+# Any fixed number: two sets of bits get the same 128 bits by chance with probability 2^-128.
 _FINGERPRINT_SEED = 20140814
 
 

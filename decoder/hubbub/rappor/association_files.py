@@ -28,7 +28,9 @@ from hubbub.inference.params import DecodingParams
 from hubbub.rappor.csv_files import Row, read_cells, read_rows, shown
 
 SCHEMA_HEADER = ("metric", "var", "var_type", "params")
+# Two or three: the cells of more have too few reports each, and google/rappor takes two.
 _VARIABLES = range(2, 4)
+# Rows at once: bounds memory; speed alone depends on it.
 _ROWS = 50_000
 
 

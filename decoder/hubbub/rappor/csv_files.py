@@ -32,7 +32,9 @@ from hubbub.storage.files.rappor_reports import open_unpacked
 
 HEADER = ("k", "h", "m", "p", "q", "f")
 _UNIT = re.compile(r"[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
+# Up to here doubles, in which R writes numbers, hold every integer.
 _LARGEST = 2**53
+# Characters of a cell in a message, which stays one line.
 _SHOWN = 40
 
 

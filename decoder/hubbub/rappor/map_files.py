@@ -24,8 +24,11 @@ from hubbub.protocol.params import RapporParams
 from hubbub.rappor.csv_files import Row, read_rows, shown
 from hubbub.storage.files.locations import Address, Location, resolve
 
+# As for anomalies: a daily check of a hundred maps is wrong once in thirty years.
 ALARM = 1e-6
+# The usual rule: five expected in each class, or the statistic isn't yet chi-square.
 _CHI_SQUARE_NEEDS = 5
+# Rows at once: bounds memory; speed alone depends on it.
 _BLOCK = 8_192
 _NONE = -1
 """Stands for an empty cell."""

@@ -42,8 +42,12 @@ MOST_CELLS = 400
 MOST_SETS = 240
 """Combinations of bits that the strings of a table set in one cohort; as well."""
 
+# At least three rates for each share: fewer leave no rows by which the fit could be doubted.
 _EQUATIONS_A_CELL = 3
+# When cells can't be told apart the table is made again with 30% fewer: a few tries, none of which
+# throws half of a table away that would have been decodable.
 _SMALLER = 0.7
+# Two by three: the least table in which something can go together with something.
 _TOO_FEW = 6
 _BOOLEAN_LABELS = ("false", "true")
 

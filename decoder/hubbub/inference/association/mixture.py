@@ -30,6 +30,8 @@ from hubbub.inference.likelihood.sums import (
     unknown_densities,
 )
 
+# 8 MB of doubles, so that memory doesn't grow with reports; at least 128 rows, so that the work is
+# done by matrices and not by Python. Speed alone depends on both.
 _BLOCK_NUMBERS = 2**20
 _LEAST_ROWS = 128
 

@@ -26,8 +26,11 @@ _MISSED = (1 - CONFIDENCE) / 2
 _FEW = 100  # holders, up to which the binomial distribution is summed up
 _REACH = 30.0  # scales of the noise
 _COARSE = 20  # steps a scale where Bin is normal
+# Up to this scale the noise is summed up over all integers; beyond that its steps are wider.
 _MOST_STEPS = 50.0
+# Rows at once: bounds memory; speed alone depends on it.
 _ROWS = 256
+# An end is then known to 2^-18 of the range in which it is looked for.
 _HALVINGS = 18
 _LEAST = 1e-6  # of a count: deviation below which nothing but whole counts is seen
 

@@ -14,6 +14,8 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray
 
+# The noise's distribution is summed in steps of a fiftieth of its scale: the error is of the order
+# of the step's square.
 _STEPS_A_SCALE = 50
 _FAR_DOWN, _FAR_UP = 40.0, 45.0  # scales beyond which outcomes don't matter
 _CERTAIN = 8.0  # standard errors

@@ -13,6 +13,8 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray
 
+# Fixed-point steps and bisections: far more than either needs to reach `_STANDS`, which is far
+# below any error.
 _ROUNDS = 200
 _STANDS = 1e-12
 

@@ -30,8 +30,13 @@ from hubbub.protocol.params import RapporParams
 LEAST_Z = 6.0
 """Standard errors that the share of a field's value must be above 0 to be in the table."""
 
+# Multiplications that the normal equations of the table may take: some seconds of one core.
 _WORK = 1e10
+# As `search` has it for listed candidates: a third as many unknowns as rows leave noise to be
+# estimated from.
 _ROWS_A_CELL = 3
+# As `regression.estimates` has it: a few rows may scatter little by chance; errors don't shrink
+# with it below a third.
 _LEAST_DISPERSION = 0.1
 
 

@@ -21,7 +21,9 @@ from hubbub.inference.categories.shares import Interval, nearest_distribution, s
 LEAST_Z = 5.0
 """Standard errors that a value's share must be above 0 for shares among its clients."""
 
+# Repetitions of an interval's end, each with the error at the last one.
 _STEPS = 4
+# Keeps quotients finite; no total or variance that is shown is so small.
 _TINY = 1e-9
 
 Draws = Callable[[FloatArray, np.random.Generator, int], FloatArray]

@@ -37,8 +37,11 @@ from hubbub.inference.testing.multiple_testing import (
 from hubbub.inference.testing.totals import selection_bias
 from hubbub.protocol.params import RapporParams
 
+# Weaker candidates add work and hardly information (docs/likelihood.md, Members).
 _LEAST_Z = 1.0
+# Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
+# The unknown starts above 0, so that its gradient counts; the maximum doesn't depend on the start.
 _LEAST_START = 1e-3
 
 Progress = Callable[[int, float], None]

@@ -38,8 +38,11 @@ from hubbub.inference.arrays import (
 from hubbub.inference.packed import Block, PackedReports, RawReports
 from hubbub.protocol.params import RapporParams
 
+# A block's 2 MB of doubles suit a core's cache, within rows that make matrix work worthwhile.
+# Fixed, because blocks are summed in this order: other sizes change last digits.
 BLOCK_NUMBERS = 2**18
 _LEAST_ROWS, _MOST_ROWS = 256, 8192
+# Blocks waiting for each thread: enough that none idles, few enough to bound memory.
 _AHEAD = 4
 _LEAST_MIX = 0.02  # of a mix, when a string is taken out that explains nearly all of it
 _MANY_ROWS = 2**17  # from here on rounding to single precision averages out

@@ -33,20 +33,37 @@ from hubbub.protocol.params import RapporParams
 
 EXACT = 16_384
 """Most candidates whose information is worked out for each."""
+# Of longer lists the information is the mean of a sample, whose error is 1 in 64 of its scatter;
+# 256 are enough where only an order is asked for.
 _SAMPLE, _ROUGH_SAMPLE = 4_096, 256
+# Whoever looks present gets exact information; a false alarm at 3 costs time alone.
 _INTERESTING_Z = 3.0
+# Candidates at once, and doubles at once (4 MB): bound memory; speed alone depends on them.
 _BLOCK = 64
 _NUMBERS_AT_ONCE = 2**19
+# Members below that are taken for absent when overdispersion is measured: 3 keeps 99.7% of the
+# absent, and what is left of the present is small.
 _ABSENT_Z = 3.0
+# Of a candidate's weight: below it, what its rows say is explained by the model but for rounding.
 _UNDETERMINED = 1e-6
+# Errors don't shrink below a third of what sampling explains, however little rows scatter by
+# chance, and a variance keeps a tenth when the drawing of clients is taken off.
 _LEAST = 0.1
+# The condition that shares add up to 1 weighs as 10,000 times the best known row: it is met to 1e-4
+# of a standard error.
 _FIRM = 1e4
+# Keeps a Cholesky factor where information is singular but for rounding.
 _RIDGE = 1e-9
+# For each unknown, SciPy's own default being 3: active sets of shrunken shares change more often.
 _STEPS = 30
+# No row decides alone: 4 standard deviations (docs/statistics.md, Tests).
 _CLIP = 4.0
+# Below it no q-value can matter; above it a member's test is exact.
 _EXACT_FROM_Z = 1.2
+# Secant steps for a threshold, which end where it is known to .01 standard errors.
 _SEARCH_STEPS = 5
 _CLOSE = 0.01
+# Further from its threshold than any selection reaches: the interval is that of the estimate.
 _SURE_Z = 12.0
 
 

@@ -24,7 +24,10 @@ from hubbub.inference.candidates import Design
 from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.protocol.params import RapporParams
 
+# Weights depend weakly on rates, so that few rounds settle them; fewer where they start from those
+# of a similar model.
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
+# Of the largest pivot: what is left of a column below that is rounding.
 _TINY = 1e-9
 
 

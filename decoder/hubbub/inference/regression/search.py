@@ -61,25 +61,36 @@ What remains of the search's feedback on its own noise once rivals are in the mo
 share of false names was .056 instead of .05, over ten crowded cases (docs/statistics.md).
 """
 
+# Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
 _HALF = 0.5
 _FEW = 3  # a third as many candidates as rows or fewer are estimated freely
 _CROWDED = 0.6  # ... and up to this share of rows if many of them are there
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
 _ROOM = 16  # rows for each string that is a fixed effect because it was detected
+# Rounds of the mixed model, and of the search while members may still join; after these they may
+# only leave, so that it ends (docs/statistics.md, The model).
 _ROUNDS = 12
 _FREE_ROUNDS = 6
 SCANS = 3
 """How often a long list is gone over at most."""
+# While it searches, stronger members are tested by approximation: they are detected anyway.
 _EXACT_BELOW_Z = 6.0
+# A prior variance that moves by less changes shrunk shares by less than their errors.
 _STABLE = 0.1
+# The prior variance is looked for from 0 to e^8 times the mean squared error (a spread of 55
+# errors), in steps of .04%; below .1% it is 0.
 _LARGEST_LOG_VARIANCE = 8.0
 _GRID = 20_001
 _NEGLIGIBLE = 1e-3
+# Lasso chooses among the 1,000 strongest candidates above 2 standard deviations: others can't be
+# detected, and only cost time.
 _SCREEN_Z = 2.0
 _MAX_SURVIVORS = 1000
 MAX_NEAR = 4000
 """Candidates among which the model is searched for."""
 _MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
+# Lasso's coordinate descent, five times scikit-learn's default: rows outnumber columns, but
+# overlap.
 _MAX_STEPS = 5000
 
 

@@ -23,6 +23,7 @@ from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
 from hubbub.protocol.params import RapporParams
 
+# A fixed point whose error shrinks by a constant factor each time: far more steps than it needs.
 _STEPS = 100
 FORGED_SHARE = 0.01
 """The share of forged reports in the summaries' line about forgery."""

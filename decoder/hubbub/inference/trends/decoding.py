@@ -39,6 +39,9 @@ from hubbub.protocol.params import RapporParams
 Pooled = TypeVar("Pooled")
 _FAR = 8.0
 """Beyond it the union bound is taken: it is below 1e-14 a day there."""
+# Days so close that the bridge hardly moves between them are taken as one; the nodes are Gauss's,
+# as many as resolve a step. tests/unit/decoder/test_trends.py holds the chance against simulation
+# and the multivariate normal.
 _FINEST_STEP = 0.1
 _NODES_A_STEP = 4.8
 _LEAST_OWN = 1e-3
@@ -134,6 +137,15 @@ def change_points(
     -------
     tuple of Change
         By day.
+
+    Examples
+    --------
+    Shares with a standard error of one percentage point, and a day without any:
+
+    >>> shares = np.array([0.20, 0.21, 0.20, np.nan, 0.30, 0.31, 0.30])
+    >>> for change in change_points(shares, np.full(7, 0.01**2), level=0.05):
+    ...     print(change.day, round(change.before, 3), round(change.after, 3))
+    4 0.203 0.303
     """
     n_days = int(np.count_nonzero(np.isfinite(shares) & (variances > 0)))
     found: list[Change] = []
