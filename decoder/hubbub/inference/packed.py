@@ -41,7 +41,7 @@ _Result = TypeVar("_Result")
 _Shared = TypeVar("_Shared")
 
 
-class Block(NamedTuple):
+class ReportBlock(NamedTuple):
     """Some reports of one cohort.
 
     Attributes
@@ -154,14 +154,14 @@ class PackedReports:
         total = stop - first if copies is None else copies.sum()
         return PackedReports(self.params, starts, self.bits[first:stop], copies, int(total))
 
-    def blocks(self, rows: int) -> Iterator[Block]:
+    def blocks(self, rows: int) -> Iterator[ReportBlock]:
         """Yield all reports, cohort by cohort, at most so many rows at a time."""
         for cohort in range(self.params.m):
             stop = int(self.starts[cohort + 1])
             for first in range(int(self.starts[cohort]), stop, rows):
                 last = min(first + rows, stop)
                 copies = np.ones(last - first) if self.copies is None else self.copies[first:last]
-                yield Block(cohort, np.asarray(self.bits[first:last]), copies)
+                yield ReportBlock(cohort, np.asarray(self.bits[first:last]), copies)
 
 
 class ReportSpool:

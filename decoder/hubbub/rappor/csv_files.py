@@ -38,7 +38,7 @@ _LARGEST = 2**53
 _SHOWN = 40
 
 
-class Row(NamedTuple):
+class CsvRow(NamedTuple):
     """One row of a CSV file.
 
     Attributes
@@ -91,10 +91,10 @@ class Row(NamedTuple):
         return int(number)
 
 
-def read_rows(address: Address) -> Iterator[Row]:
+def read_rows(address: Address) -> Iterator[CsvRow]:
     """Yield the rows of `read_cells`, which can say where they are."""
     path = resolve(address)
-    return (Row(path, line, cells) for line, cells in read_cells(path))
+    return (CsvRow(path, line, cells) for line, cells in read_cells(path))
 
 
 def read_cells(address: Address) -> Iterator[tuple[int, list[str]]]:
@@ -159,7 +159,7 @@ def read_params(path: Address) -> DecodingParams:
         raise InputError(f"{path}: {len(rest)} rows below the header; expected {expected}")
     (row,) = rest
     row.require(len(HEADER), ",".join(HEADER))
-    k, h, m = Row(row.path, row.line, row.cells[:3]).integers(0)
+    k, h, m = CsvRow(row.path, row.line, row.cells[:3]).integers(0)
     chances = {}
     for column, name in enumerate(HEADER[3:], start=4):
         text = row.cells[column - 1].strip()

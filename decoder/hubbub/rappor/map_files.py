@@ -21,7 +21,7 @@ from hubbub.inference.candidates import Candidates, mapped
 from hubbub.inference.errors import InputError
 from hubbub.inference.string_table import pack_strings
 from hubbub.protocol.params import RapporParams
-from hubbub.rappor.csv_files import Row, read_rows, shown
+from hubbub.rappor.csv_files import CsvRow, read_rows, shown
 from hubbub.storage.files.locations import Address, Location, resolve
 
 # As for anomalies: a daily check of a hundred maps is wrong once in thirty years.
@@ -142,7 +142,7 @@ def _within_cohorts(
             index += rows.start
             found = str(table[index, cohort, hash_number])
             column = 2 + cohort * params.h + hash_number
-            Row(path, lines[index], []).refuse(column, found, _range(params, cohort))
+            CsvRow(path, lines[index], []).refuse(column, found, _range(params, cohort))
         positions[rows] = within
     return positions
 
@@ -173,7 +173,7 @@ def _blocks(count: int) -> Iterator[slice]:
         yield slice(start, min(start + _BLOCK, count))
 
 
-def _with_shared_bits(row: Row, given: list[int], params: RapporParams) -> array[int]:
+def _with_shared_bits(row: CsvRow, given: list[int], params: RapporParams) -> array[int]:
     """Complete a row that names bits once that several of its hashes set."""
     complete = array("i")
     for cohort in range(params.m):

@@ -28,7 +28,7 @@ from hubbub.inference.candidates import Candidates
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import decode
 from hubbub.inference.joint.analysis import analyse_table
-from hubbub.inference.joint.decoding import Cells, JointDecoding
+from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
 from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
 from hubbub.inference.params import DecodingParams
 from hubbub.inference.scanning import indistinguishable
@@ -129,7 +129,7 @@ def decode_association(
     log_p = special.log_ndtr(-estimates.unbiased / estimates.std_error)
     log_q = log_q_values(log_p, correction)
     detected = log_q <= np.log(alpha)
-    cells = Cells(
+    cells = CellEstimates(
         share=estimates.unbiased,
         std_error=estimates.std_error,
         low=low,

@@ -26,7 +26,7 @@ from hubbub.inference.categories.ordinal import (
 )
 from hubbub.inference.categories.shares import (
     CategoryEstimates,
-    Interval,
+    ShareInterval,
     estimate_categories,
     noise_variance,
 )
@@ -161,7 +161,7 @@ class CategoryDecoding:
         Each bucket's edges, infinite where it is open; empty if the type has no buckets.
     ranked : bool
         Whether results state how far each category is behind the largest.
-    interval : Interval
+    interval : ShareInterval
         95% intervals of the shares.
     q_value : float64 array, shape (n,)
         Of "nobody is in this category", corrected for the number of categories.
@@ -173,7 +173,7 @@ class CategoryDecoding:
     bounds: tuple[tuple[float, float], ...]
     ranked: bool
     estimates: CategoryEstimates
-    interval: Interval
+    interval: ShareInterval
     q_value: FloatArray
     detected: BoolArray
     ordinal: OrdinalEstimates | None

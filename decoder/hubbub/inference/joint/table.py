@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import Interval, nearest_distribution, share_interval
+from hubbub.inference.categories.shares import ShareInterval, nearest_distribution, share_interval
 
 LEAST_Z = 5.0
 """Standard errors that a value's share must be above 0 for shares among its clients."""
@@ -116,7 +116,7 @@ class JointEstimates:
         """Standard errors of `unbiased`, shape (n,)."""
         return np.sqrt(np.diagonal(self.covariance))
 
-    def intervals(self) -> Interval:
+    def intervals(self) -> ShareInterval:
         """Return 95% intervals of the cells, each of shape (n,)."""
         return share_interval(self.unbiased, self.std_error)
 

@@ -29,7 +29,7 @@ from hubbub.inference.likelihood.sums import (
     fill,
     ratio_rows,
 )
-from hubbub.inference.packed import Block, PackedReports
+from hubbub.inference.packed import PackedReports, ReportBlock
 from hubbub.protocol.params import RapporParams
 
 
@@ -113,7 +113,7 @@ def _tabulate(
     params, precision = components.params, components.precision
     at, by = shares.astype(precision), shift.astype(precision)
 
-    def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+    def work(block: ReportBlock) -> tuple[RealArray, RealArray, RealArray]:
         density = components.densities(block, precision)
         mixed = at @ density
         weights = block.weights.astype(precision)

@@ -35,7 +35,7 @@ from hubbub.inference.arrays import (
     PositionArray,
     RealArray,
 )
-from hubbub.inference.packed import Block, PackedReports, RawReports
+from hubbub.inference.packed import PackedReports, RawReports, ReportBlock
 from hubbub.protocol.params import RapporParams
 
 # A block's 2 MB of doubles suit a core's cache, within rows that make matrix work worthwhile.
@@ -246,7 +246,7 @@ class Components:
     members: PositionArray
     precision: Precision
 
-    def densities(self, block: Block, precision: Precision = DOUBLE) -> RealArray:
+    def densities(self, block: ReportBlock, precision: Precision = DOUBLE) -> RealArray:
         """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
         density = np.empty((1 + len(self.members), len(block.bits)), dtype=precision)
         density[0] = unknown_density(block.bits, self.params)
@@ -256,7 +256,7 @@ class Components:
         return density
 
     def relative(
-        self, block: Block, shares: FloatArray, others: PositionArray
+        self, block: ReportBlock, shares: FloatArray, others: PositionArray
     ) -> tuple[RealArray, RealArray]:
         """Return L / mix of the components and of other strings, shapes (1 + a, n) and (o, n)."""
         members = self.members[:, block.cohort]
@@ -374,7 +374,7 @@ def _evaluate(
     components, shares = asked
     precision = components.precision
 
-    def work(block: Block) -> tuple[float, RealArray, RealArray]:
+    def work(block: ReportBlock) -> tuple[float, RealArray, RealArray]:
         density = components.densities(block)
         mixed = shares @ density
         value = float(block.weights @ np.log(mixed))
@@ -398,7 +398,7 @@ def _overlaps(
     """Return a part's terms of `Mixture.overlaps`, its score being the sum of L / mix."""
     components, shares, others = asked
 
-    def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+    def work(block: ReportBlock) -> tuple[RealArray, RealArray, RealArray]:
         relative, other = components.relative(block, shares, others)
         root = np.sqrt(block.weights).astype(other.dtype)
         relative *= root
@@ -421,7 +421,7 @@ def _crossings(
     """Return `Mixture.crossings` of the cohorts of a part."""
     components, shares, others = asked
 
-    def work(block: Block) -> tuple[RealArray, ...]:
+    def work(block: ReportBlock) -> tuple[RealArray, ...]:
         relative, other = components.relative(block, shares, others)
         once = other * block.weights.astype(other.dtype)
         twice = once * other
@@ -446,7 +446,7 @@ def _moved(
     precision, nobody = components.precision, components.members[:0]
     first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)
 
-    def work(block: Block) -> tuple[RealArray, ...]:
+    def work(block: ReportBlock) -> tuple[RealArray, ...]:
         relative, _ = components.relative(block, shares, nobody)
         ratio, weights = relative[chosen], block.weights.astype(precision)
         once = ratio * weights
@@ -475,7 +475,7 @@ def block_rows(numbers: int) -> int:
 
 
 def in_order(
-    reports: PackedReports, rows: int, work: Callable[[Block], _Result], threads: int
+    reports: PackedReports, rows: int, work: Callable[[ReportBlock], _Result], threads: int
 ) -> Iterator[tuple[int, _Result]]:
     """Yield each block's cohort and result, in the order of the blocks, computed in parallel."""
     waiting: deque[tuple[int, Future[_Result]]] = deque()
@@ -491,7 +491,10 @@ def in_order(
 
 
 def by_cohort(
-    reports: PackedReports, rows: int, work: Callable[[Block], Sequence[RealArray]], threads: int
+    reports: PackedReports,
+    rows: int,
+    work: Callable[[ReportBlock], Sequence[RealArray]],
+    threads: int,
 ) -> CohortSums:
     """Return what blocks add up to, of each cohort that has reports."""
     sums: CohortSums = {}

@@ -68,7 +68,7 @@ _SURE_Z = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Estimates:
+class CandidateEstimates:
     """One share and its standard error a candidate; nan where the data don't determine them.
 
     Attributes
@@ -140,7 +140,7 @@ def estimate_all(
     sums: CandidateSums | None = None,
     *,
     roughly: bool = False,
-) -> Estimates:
+) -> CandidateEstimates:
     """Estimate every candidate as if it alone were added to the fit as a fixed effect.
 
     Parameters
@@ -171,7 +171,7 @@ def estimates_of(
     sums: CandidateSums,
     information: FloatArray,
     mean_information: float | None = None,
-) -> Estimates:
+) -> CandidateEstimates:
     """Estimate candidates whose information is known; otherwise as `estimate_all`.
 
     Parameters
@@ -205,7 +205,7 @@ def estimates_of(
     else:
         dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
     variance *= dispersion
-    return Estimates(
+    return CandidateEstimates(
         share, np.sqrt(without_drawing(variance, drawing(share, bits.collected))), dispersion
     )
 
@@ -238,7 +238,7 @@ def dispersion_outside(fit: Fit, mean_information: float, params: RapporParams) 
 
 
 def total_share(
-    fit: Fit, estimates: Estimates, bits: BitEstimates, params: RapporParams, of: IntArray
+    fit: Fit, estimates: CandidateEstimates, bits: BitEstimates, params: RapporParams, of: IntArray
 ) -> tuple[float, float]:
     """Return the sum of some candidates' shares and its standard error.
 
@@ -249,7 +249,7 @@ def total_share(
     ----------
     fit : Fit
         The regression of bits on the unknown mass and the members of the model.
-    estimates : Estimates
+    estimates : CandidateEstimates
         Each candidate's share, and how well it is known.
     bits : BitEstimates
         The rates of all bits, and their variances.
@@ -329,7 +329,9 @@ def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
     return explained
 
 
-def estimated_in(models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: Estimates) -> Estimates:
+def estimated_in(
+    models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: CandidateEstimates
+) -> CandidateEstimates:
     """Return estimates of which some are those of other models than the fit.
 
     Parameters
@@ -339,7 +341,7 @@ def estimated_in(models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: Esti
         regression's own does.
     fit : Fit
         The regression of bits on the unknown mass and the members of the model.
-    estimates : Estimates
+    estimates : CandidateEstimates
         Each candidate's share, and how well it is known.
     """
     share, std_error = estimates.share.copy(), estimates.std_error.copy()
@@ -564,7 +566,9 @@ class PresenceTests:
         scores = bounded_scores(self.fit.scores, self.fit.weights, self.params)
         return HashNull(scores, self.params.h)
 
-    def log_p_values(self, estimates: Estimates, sums: CandidateSums | None = None) -> FloatArray:
+    def log_p_values(
+        self, estimates: CandidateEstimates, sums: CandidateSums | None = None
+    ) -> FloatArray:
         """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
 
         Members that look absent get the normal distribution's p-value: nothing depends on which of
@@ -572,7 +576,7 @@ class PresenceTests:
 
         Parameters
         ----------
-        estimates : Estimates
+        estimates : CandidateEstimates
             The estimates that `sums` led to.
         sums : CandidateSums, optional
             Of this fit, if they are known.
@@ -599,7 +603,7 @@ class PresenceTests:
 
     def thresholds(
         self,
-        estimates: Estimates,
+        estimates: CandidateEstimates,
         log_p: FloatArray,
         detected: IntArray,
         log_cutoff: FloatArray | float,
@@ -611,7 +615,7 @@ class PresenceTests:
 
         Parameters
         ----------
-        estimates : Estimates
+        estimates : CandidateEstimates
             The estimates of all candidates.
         log_p : float64 array, shape (n,)
         detected : int64 array, shape (d,)

@@ -24,7 +24,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.regression.estimates import (
-    Estimates,
+    CandidateEstimates,
     LeaveOneOutFit,
     PresenceTests,
     bounded_scores,
@@ -122,7 +122,7 @@ class SearchResult:
     """
 
     fit: Fit
-    estimates: Estimates
+    estimates: CandidateEstimates
     log_p: FloatArray
     log_q: FloatArray
     detected: BoolArray
@@ -135,7 +135,7 @@ class SearchResult:
     allowance: float = 1.0
     without_feedback: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
 
-    def reported(self) -> tuple[Estimates, PresenceTests]:
+    def reported(self) -> tuple[CandidateEstimates, PresenceTests]:
         """Return estimates that owe nothing to the search, and the tests that go with them."""
         models = self.without_feedback
         estimates = estimated_in(models, self.fit, self.estimates)
@@ -329,7 +329,7 @@ class Search:
         return self._corrected(estimates, tests.log_p_values(estimates, sums), tests)
 
     def _corrected(
-        self, estimates: Estimates, log_p: FloatArray, tests: PresenceTests
+        self, estimates: CandidateEstimates, log_p: FloatArray, tests: PresenceTests
     ) -> SearchResult:
         # Members' p-values above 1/2 come from the sign of their shares.
         all_members = len(tests.fit.selected) == len(log_p)
@@ -404,7 +404,7 @@ def top_scoring(log_p: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def corrected(
-    estimates: Estimates,
+    estimates: CandidateEstimates,
     log_p: FloatArray,
     tests: PresenceTests,
     n_tests: float,
@@ -419,7 +419,7 @@ def corrected(
 
     Parameters
     ----------
-    estimates : Estimates
+    estimates : CandidateEstimates
         Each candidate's share, and how well it is known.
     log_p : float64 array, shape (n,)
         Of all candidates, or of all whose p-values are small.

@@ -17,7 +17,7 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray, SparseMatrix
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression.estimates import Estimates
+from hubbub.inference.regression.estimates import CandidateEstimates
 from hubbub.inference.regression.model import Fit, unknown_column
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
@@ -30,7 +30,7 @@ FORGED_SHARE = 0.01
 
 
 def limit_of_detection(
-    estimates: Estimates,
+    estimates: CandidateEstimates,
     null: HashNull,
     params: RapporParams,
     n_reports: int,
@@ -43,7 +43,7 @@ def limit_of_detection(
 
     Parameters
     ----------
-    estimates : Estimates
+    estimates : CandidateEstimates
         Each candidate's share, and how well it is known.
     null : HashNull
         Distribution of an absent candidate's score.
