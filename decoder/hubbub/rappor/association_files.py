@@ -103,7 +103,7 @@ def read_schema(path: Path, metric: str | None = None) -> AssociationSchema:
 def read_reports(
     path: Path, variables: Sequence[Variable], params: DecodingParams
 ) -> AssociationReports:
-    """Read reports: a header with the columns cohort and each variable's name, a row a client.
+    """Read reports: a header with the columns cohort and each variable's name, one row per client.
 
     Other columns aren't read: client names stay where they are.
 

@@ -1,7 +1,7 @@
 """The CSV files of github.com/google/rappor: their parameters and their counts.
 
-Their tools sum reports up to a line a cohort: the number of reports, then how many of them have bit
-0 set, bit 1, and so on.
+Their tools sum reports up to one line per cohort: the number of reports, then how many of them have
+bit 0 set, bit 1, and so on.
 
 Invariant: though they write a *report* with its highest bit first, column j of their counts,
 position j of their maps and column j of `CohortCounts` are the same bit, so nothing is reversed
@@ -173,7 +173,7 @@ def read_params(path: Address) -> DecodingParams:
 
 
 def read_counts(path: Address, params: RapporParams) -> CohortCounts:
-    """Read counts: a row a cohort of its number of reports N_c and the k numbers with each bit set.
+    """Read counts: one row per cohort, its number of reports N_c and how many have each bit set.
 
     Raises
     ------

@@ -286,7 +286,7 @@ class AssociationMixture:
 
 
 def unpacked(bits: np.ndarray, width: int) -> BoolArray:
-    """Return packed rows' bits, a row a bit; shape (width, n)."""
+    """Return packed rows' bits, one row per bit; shape (width, n)."""
     columns = np.ascontiguousarray(bits.T)
     return np.unpackbits(columns, axis=0, count=width, bitorder="little").view(np.bool_)
 

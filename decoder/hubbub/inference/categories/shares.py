@@ -65,7 +65,7 @@ class CategoryEstimates:
         Parameters
         ----------
         weights : float64 array, shape (..., n)
-            A row a sum: (1, -1, 0, ...) is a difference of two shares, (1, 1, 0, ...) a
+            One row per sum: (1, -1, 0, ...) is a difference of two shares, (1, 1, 0, ...) a
             cumulative share.
         """
         variance = np.einsum("...i,ij,...j->...", weights, self.covariance, weights, optimize=True)

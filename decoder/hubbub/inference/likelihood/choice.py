@@ -27,7 +27,7 @@ LEAST_GAIN = 0.05
 LONGEST = 5.0
 """Seconds of one core that the likelihood may take at least, on such as it was timed on.
 
-Somebody who asked for nothing doesn't wait longer (docs/likelihood.md); only `auto` depends on it.
+Users who chose no method don't wait longer (docs/likelihood.md); only `auto` depends on it.
 """
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 # As `python -m evaluation.benchmarks.likelihood_cost` measures them (medians of three times).
