@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One more than there are cores: some tests wait.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Packages whose docstrings name every parameter; the others follow as they are done.
+DOCUMENTED := decoder/hubbub/inference decoder/hubbub/rappor
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
@@ -38,11 +40,12 @@ test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-1
 test-pgbouncer: $(READY)  ## a store behind PgBouncer (Debian's package pgbouncer)
 	$(BIN)/pytest tests/pgbouncer
 
-lint: $(READY)  ## style (ruff), types (mypy --strict) and which way imports go (import-linter)
+lint: $(READY)  ## style (ruff), types (mypy --strict), which way imports go (import-linter), parameters (numpydoc)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/numpydoc lint $$(find $(DOCUMENTED) -name '*.py')
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks

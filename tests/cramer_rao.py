@@ -13,7 +13,7 @@ from scipy import linalg
 from hubbub.inference.arrays import FloatArray, PositionArray
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.sums import Mixture
-from hubbub.inference.packed import GROUPED_BITS, Block, PackedReports
+from hubbub.inference.packed import GROUPED_BITS, PackedReports, ReportBlock
 from hubbub.protocol.params import RapporParams
 
 
@@ -52,7 +52,7 @@ def expected_reports(
     no_weight = np.zeros(len(every))
     copies = np.concatenate(
         [
-            unset * (shares @ components.densities(Block(cohort, every, no_weight)))
+            unset * (shares @ components.densities(ReportBlock(cohort, every, no_weight)))
             for cohort in range(params.m)
         ]
     )

@@ -47,6 +47,15 @@ class CohortCounts:
         Reports of each cohort (N_c).
     bits : int64 array, shape (m, k)
         Reports of each cohort that have each bit set (c_ij in Erlingsson et al. 2014, section 4).
+
+    Examples
+    --------
+    Counts of days are added up:
+
+    >>> monday = CohortCounts(np.array([2, 1]), np.array([[1, 2], [0, 1]]))
+    >>> tuesday = CohortCounts(np.array([1, 1]), np.array([[1, 0], [1, 1]]))
+    >>> (monday + tuesday).bits.tolist(), (monday + tuesday).total
+    ([[2, 2], [1, 2]], 5)
     """
 
     reports: _IntArray

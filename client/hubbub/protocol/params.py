@@ -59,6 +59,17 @@ class RapporParams(_Six):
     Notes
     -----
     Erlingsson, Pihur, Korolova: "RAPPOR", CCS 2014, sections 2 and 3.
+
+    Examples
+    --------
+    >>> params = RapporParams(k=128, h=2, m=64, f=0.5, p=0.5, q=0.75)
+    >>> params.p_star, params.q_star
+    (0.5625, 0.6875)
+    >>> round(params.epsilon_report, 3), round(params.epsilon_permanent, 3)
+    (1.074, 4.394)
+    >>> RapporParams(k=128, h=2, m=64, f=0.5, p=0.5, q=0.5)
+    Traceback (most recent call last):
+    hubbub.protocol.errors.ParameterError: p = q = 0.5: must differ, or reports carry no information
     """
 
     __slots__ = ()

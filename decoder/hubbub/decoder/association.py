@@ -18,7 +18,7 @@ from hubbub.inference.joint.decoding import JointDecoding
 from hubbub.inference.params import DecodingParams
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.errors import Option, OptionError
-from hubbub.rappor.association_files import Schema, read_reports, read_schema
+from hubbub.rappor.association_files import AssociationSchema, read_reports, read_schema
 from hubbub.rappor.csv_files import read_params
 from hubbub.rappor.map_files import read_map
 from hubbub.reporting.estimates import Estimates, Finding
@@ -51,7 +51,7 @@ class Decoded(NamedTuple):
     """A table, and what it is of."""
 
     decoding: JointDecoding
-    schema: Schema
+    schema: AssociationSchema
     params: DecodingParams
     params_path: Path
     notes: tuple[str, ...]

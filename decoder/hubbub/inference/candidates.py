@@ -33,8 +33,11 @@ from hubbub.protocol.params import RapporParams
 Place = Callable[[int], str]
 """How a message names the string of an index, such as "candidate 3"."""
 
+# A 128-bit digest has four words; hashing uses the first two (docs/protocol, section 2).
 _DIGEST_WORDS = 4
+# Bounds the memory of digests that Python holds at once; speed alone depends on it.
 _HASHED_AT_ONCE = 8_192
+# 2 MB of 64-bit positions stay in a core's cache; speed alone depends on it.
 _CHUNK_NUMBERS = 2**18
 
 
@@ -81,6 +84,8 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     Parameters
     ----------
     words : uint32 array, shape (n, 2)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Returns
     -------
@@ -107,6 +112,8 @@ def positions_in(words: WordArray, cohorts: IntArray, params: RapporParams) -> I
     ----------
     words : uint32 array, shape (n, 2)
     cohorts : int64 array, shape (n,)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Returns
     -------
@@ -346,6 +353,8 @@ def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParam
     strings : sequence of str, length n
     positions : int16 array, shape (n, m, h)
         From 0, below k.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Raises
     ------
@@ -376,6 +385,8 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
     ----------
     strings : sequence of str, length n
     words : uint32 array, shape (n, 2)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     return Candidates(strings, params, _Hashed(words, params))
 

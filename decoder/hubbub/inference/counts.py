@@ -36,6 +36,8 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
     ----------
     records : bytes
         Concatenated records: the cohort as two little-endian bytes, then k/8 bytes of bits.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Raises
     ------
@@ -88,7 +90,9 @@ def estimate_bits(
     Parameters
     ----------
     counts : CohortCounts
+        Reports and set bits of each cohort.
     params : RapporParams
+        With which the reports were made.
     collected : int, optional
         Of how many reports these are a random part, if they aren't all.
 
@@ -96,6 +100,16 @@ def estimate_bits(
     ------
     UndecodableError
         If there are no reports, or the counts have another shape than the parameters say.
+
+    Examples
+    --------
+    With p = 1/4 and q = 3/4 a bit that half of a thousand reports have is set by half of the
+    clients:
+
+    >>> params = RapporParams(k=8, h=1, m=1, f=0.0, p=0.25, q=0.75)
+    >>> bits = np.array([[250, 300, 400, 500, 600, 700, 750, 260]])
+    >>> estimate_bits(CohortCounts(np.array([1000]), bits), params).rate.round(2).tolist()
+    [[0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 0.02]]
     """
     if counts.bits.shape != (params.m, params.k) or counts.reports.shape != (params.m,):
         raise UndecodableError(
@@ -118,6 +132,8 @@ def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:
     ----------
     rate : float64 array
         True rates; clipped into [0, 1]. r is the reported rate p* + (q* - p*) rate.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     slope = params.q_star - params.p_star
     reported = params.p_star + slope * np.clip(rate, 0.0, 1.0)

@@ -28,6 +28,7 @@ from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.inference.testing.totals import selection_bias
 from hubbub.protocol.params import RapporParams
 
+# By convention a limit of detection is what is found nine times in ten.
 POWER = 0.9
 LEAST_SQUARES, LIKELIHOOD = "least squares", "likelihood"
 
@@ -219,6 +220,8 @@ def decode(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
     params : RapporParams
         With which the reports were made.
     candidates : sequence of str, or Candidates
@@ -226,6 +229,8 @@ def decode(
         given.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     weights : float64 array, shape (n,), optional
         How much was expected of each candidate before these reports were seen, above 0.
     collected : int, optional
@@ -239,6 +244,24 @@ def decode(
         If there are no reports or the counts don't fit the parameters.
     ValueError
         If alpha isn't in (0, 1).
+
+    Examples
+    --------
+    A thousand reports in each of eight cohorts, of two strings; nobody has the third:
+
+    >>> import numpy as np
+    >>> from hubbub.inference.candidates import bit_positions
+    >>> params = RapporParams(k=64, h=2, m=8, f=0.0, p=0.25, q=0.75)
+    >>> names = ["firefox", "safari", "opera"]
+    >>> filters = np.zeros((3, 8, 64))
+    >>> np.put_along_axis(filters, bit_positions(names, params), 1.0, axis=2)
+    >>> rates = 0.25 + 0.5 * np.tensordot([0.6, 0.4, 0.0], filters, axes=1)
+    >>> bits = np.random.default_rng(1).binomial(1000, rates)
+    >>> found = decode(CohortCounts(np.full(8, 1000), bits), params, names)
+    >>> found.detected.tolist()
+    [True, True, False]
+    >>> (found.share.round(2) + 0.0).tolist()
+    [0.6, 0.4, 0.0]
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
@@ -277,6 +300,14 @@ def decoding_of(
 
     Parameters
     ----------
+    found : SearchResult
+        The model, and estimates and tests in it.
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    alpha : float
+        The error rate that is allowed, of the kind that `correction` names.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     of_detected : callable
         Returns the model by which the detected's constrained shares are fitted.
     """

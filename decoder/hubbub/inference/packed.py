@@ -24,9 +24,14 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import COHORT_BYTES, record_width
 
+# There are at most 65,536 different reports of 16 bits in a cohort: worth counting instead of
+# keeping.
 GROUPED_BITS = 16
+# 256 MB: what a small machine can spare; more goes to a temporary file.
 IN_MEMORY = 2**28
+# Codes that wait to be merged: bounds memory at some 64 MB.
 _PENDING = 2**22
+# Records that are read and sorted at once: bounds memory; speed alone depends on it.
 _SORTED_AT_ONCE = 2**18
 
 
@@ -36,7 +41,7 @@ _Result = TypeVar("_Result")
 _Shared = TypeVar("_Shared")
 
 
-class Block(NamedTuple):
+class ReportBlock(NamedTuple):
     """Some reports of one cohort.
 
     Attributes
@@ -82,6 +87,8 @@ class RawReports(Protocol):
         ----------
         work : callable
             A function of a module; it may be done in another process.
+        shared : object
+            What the work on each part needs besides.
         threads : int
             That work may take of this process.
         """
@@ -147,14 +154,14 @@ class PackedReports:
         total = stop - first if copies is None else copies.sum()
         return PackedReports(self.params, starts, self.bits[first:stop], copies, int(total))
 
-    def blocks(self, rows: int) -> Iterator[Block]:
+    def blocks(self, rows: int) -> Iterator[ReportBlock]:
         """Yield all reports, cohort by cohort, at most so many rows at a time."""
         for cohort in range(self.params.m):
             stop = int(self.starts[cohort + 1])
             for first in range(int(self.starts[cohort]), stop, rows):
                 last = min(first + rows, stop)
                 copies = np.ones(last - first) if self.copies is None else self.copies[first:last]
-                yield Block(cohort, np.asarray(self.bits[first:last]), copies)
+                yield ReportBlock(cohort, np.asarray(self.bits[first:last]), copies)
 
 
 class ReportSpool:
@@ -162,6 +169,8 @@ class ReportSpool:
 
     Parameters
     ----------
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     in_memory : int
         Bytes of records that are held in memory; more go to a temporary file.
     """

@@ -30,6 +30,10 @@ def each(
 
     Parameters
     ----------
+    work : callable
+        Takes a piece; what it returns is dropped.
+    pieces : sequence
+        The pieces, each independent of the others.
     threads : int, optional
         As many as there are cores if not given.
     """

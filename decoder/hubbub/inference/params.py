@@ -7,6 +7,7 @@ from typing import Self
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.params import RapporParams
 
+# The protocol's most bits and cohorts, and twice its hashes, which only counts can have.
 MAX_BITS = 4096
 MAX_HASHES = 16
 MAX_COHORTS = 2**16
@@ -18,7 +19,7 @@ class DecodingParams(RapporParams):
     Clients and stores of hubbub need k to fill bytes, and h and m within what the protocol allows;
     bit counts need neither. Single reports need `RapporParams`.
 
-    Parameters
+    Attributes
     ----------
     k : int
         Bits, 2 to 4096.

@@ -55,6 +55,8 @@ def filter_ratios(params: RapporParams, reports: int = 1) -> Ratios:
 
     Parameters
     ----------
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     reports : int
         n, of one permanent response.
     """
@@ -85,6 +87,8 @@ def bit_ratios(params: RapporParams, reports: int = 1) -> Ratios:
 
     Parameters
     ----------
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     reports : int
         n, of one permanent response.
     """

@@ -21,6 +21,7 @@ from hubbub.protocol.params import RapporParams
 _SPAN = 16_384
 """Candidates that a core takes at once."""
 
+# Any fixed number: two sets of bits get the same 128 bits by chance with probability 2^-128.
 _FINGERPRINT_SEED = 20140814
 
 
@@ -34,6 +35,8 @@ def scan(
 
     Parameters
     ----------
+    candidates : Candidates
+        The strings that are looked for.
     hash_tables, bit_tables : sequences of float64 arrays, shape (m, k)
     threads : int, optional
         All cores if not given; the result is the same.
@@ -99,6 +102,8 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> Collisi
 
     Parameters
     ----------
+    candidates : Candidates
+        The strings that are looked for.
     has_reports : bool array, shape (m,)
 
     Notes
@@ -147,6 +152,10 @@ def fingerprints(
     ----------
     words : uint32 array, shape (n, 2)
         Hash words of the strings.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    has_reports : bool array, shape (m,)
+        Which cohorts have reports: bits of the others don't count.
     which : int
         The first (0) or the second (1) number.
 

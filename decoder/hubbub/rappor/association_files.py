@@ -25,15 +25,17 @@ from hubbub.inference.association.reports import (
 )
 from hubbub.inference.errors import InputError
 from hubbub.inference.params import DecodingParams
-from hubbub.rappor.csv_files import Row, read_cells, read_rows, shown
+from hubbub.rappor.csv_files import CsvRow, read_cells, read_rows, shown
 
 SCHEMA_HEADER = ("metric", "var", "var_type", "params")
+# Two or three: the cells of more have too few reports each, and google/rappor takes two.
 _VARIABLES = range(2, 4)
+# Rows at once: bounds memory; speed alone depends on it.
 _ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class AssociationSchema:
     """The variables of one metric.
 
     Attributes
@@ -50,7 +52,7 @@ class Schema:
     params: Path
 
 
-def read_schema(path: Path, metric: str | None = None) -> Schema:
+def read_schema(path: Path, metric: str | None = None) -> AssociationSchema:
     """Read which variables a metric has; the only one, if none is named.
 
     Raises
@@ -61,7 +63,7 @@ def read_schema(path: Path, metric: str | None = None) -> Schema:
     OSError
         If it can't be read.
     """
-    rows = [Row(row.path, row.line, [cell.strip() for cell in row.cells])
+    rows = [CsvRow(row.path, row.line, [cell.strip() for cell in row.cells])
             for row in read_rows(path)]  # fmt: skip
     if not rows:
         raise InputError(f"{path}: empty; expected the header {','.join(SCHEMA_HEADER)}")
@@ -95,13 +97,13 @@ def read_schema(path: Path, metric: str | None = None) -> Schema:
         if not params or Path(params).name != params:
             row.refuse(4, f"params = {shown(params)}", "the name of a file beside this one")
         variables.append(Variable(name, of_type))
-    return Schema(metric, tuple(variables), path.parent / f"{own[0].cells[3]}.csv")
+    return AssociationSchema(metric, tuple(variables), path.parent / f"{own[0].cells[3]}.csv")
 
 
 def read_reports(
     path: Path, variables: Sequence[Variable], params: DecodingParams
 ) -> AssociationReports:
-    """Read reports: a header with the columns cohort and each variable's name, a row a client.
+    """Read reports: a header with the columns cohort and each variable's name, one row per client.
 
     Other columns aren't read: client names stay where they are.
 
@@ -117,7 +119,7 @@ def read_reports(
     names = ("cohort", *(variable.name for variable in variables))
     if first is None:
         raise InputError(f"{path}: empty; expected a header with {', '.join(names)}")
-    header = Row(path, *first)
+    header = CsvRow(path, *first)
     titles = [cell.strip() for cell in header.cells]
     for name in names:
         if titles.count(name) != 1:
@@ -149,6 +151,10 @@ def pack_reports(
         From 0, below m.
     bits : sequence of bool arrays, shape (n, bits)
         Of each variable, the lowest bit first.
+    variables : sequence of Variable
+        Each variable's name and type, in the order of `bits`.
+    params : DecodingParams
+        The parameters under which the reports were made.
     """
     parts = [cohorts.astype(">u2").view(np.uint8).reshape(-1, 2)]
     parts += [np.packbits(own, axis=1, bitorder="little") for own in bits]
@@ -172,7 +178,7 @@ def _packed(
     """Return the cohort in two bytes, highest first, and each variable's bits, lowest first."""
     for line, row in rows:
         if len(row) != n_columns:
-            Row(path, line, row).require(n_columns, "as the header has")
+            CsvRow(path, line, row).require(n_columns, "as the header has")
     parts = [_cohorts(path, rows, columns[0], m)]
     for column, width, variable in zip(columns[1:], widths, variables, strict=True):
         cells = [row[column] for _, row in rows]
@@ -191,7 +197,7 @@ def _cohorts(path: Path, rows: list[_Cells], column: int, m: int) -> ByteArray:
         cohort = known.get(row[column])
         if cohort is None:
             found, expected = shown(row[column]), f"an integer from 0 to {m - 1} (m = {m})"
-            Row(path, line, row).refuse(column + 1, f"cohort = {found}", expected)
+            CsvRow(path, line, row).refuse(column + 1, f"cohort = {found}", expected)
         cohorts[place] = cohort
     return cohorts.view(np.uint8).reshape(-1, 2)
 
@@ -204,7 +210,7 @@ def _refuse_bits(
     for line, row in rows:
         cell = row[column]
         if len(cell) != width or cell.strip("01"):
-            Row(path, line, row).refuse(column + 1, f"{variable.name} = {shown(cell)}", expected)
+            CsvRow(path, line, row).refuse(column + 1, f"{variable.name} = {shown(cell)}", expected)
 
 
 def _grouped(

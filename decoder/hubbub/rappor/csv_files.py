@@ -1,7 +1,7 @@
 """The CSV files of github.com/google/rappor: their parameters and their counts.
 
-Their tools sum reports up to a line a cohort: the number of reports, then how many of them have bit
-0 set, bit 1, and so on.
+Their tools sum reports up to one line per cohort: the number of reports, then how many of them have
+bit 0 set, bit 1, and so on.
 
 Invariant: though they write a *report* with its highest bit first, column j of their counts,
 position j of their maps and column j of `CohortCounts` are the same bit, so nothing is reversed
@@ -32,11 +32,13 @@ from hubbub.storage.files.rappor_reports import open_unpacked
 
 HEADER = ("k", "h", "m", "p", "q", "f")
 _UNIT = re.compile(r"[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
+# Up to here doubles, in which R writes numbers, hold every integer.
 _LARGEST = 2**53
+# Characters of a cell in a message, which stays one line.
 _SHOWN = 40
 
 
-class Row(NamedTuple):
+class CsvRow(NamedTuple):
     """One row of a CSV file.
 
     Attributes
@@ -66,6 +68,8 @@ class Row(NamedTuple):
 
         Parameters
         ----------
+        first : int
+            The first column that is read.
         blank : int, optional
             What an empty cell means; None: it is refused.
         """
@@ -87,10 +91,10 @@ class Row(NamedTuple):
         return int(number)
 
 
-def read_rows(address: Address) -> Iterator[Row]:
+def read_rows(address: Address) -> Iterator[CsvRow]:
     """Yield the rows of `read_cells`, which can say where they are."""
     path = resolve(address)
-    return (Row(path, line, cells) for line, cells in read_cells(path))
+    return (CsvRow(path, line, cells) for line, cells in read_cells(path))
 
 
 def read_cells(address: Address) -> Iterator[tuple[int, list[str]]]:
@@ -155,7 +159,7 @@ def read_params(path: Address) -> DecodingParams:
         raise InputError(f"{path}: {len(rest)} rows below the header; expected {expected}")
     (row,) = rest
     row.require(len(HEADER), ",".join(HEADER))
-    k, h, m = Row(row.path, row.line, row.cells[:3]).integers(0)
+    k, h, m = CsvRow(row.path, row.line, row.cells[:3]).integers(0)
     chances = {}
     for column, name in enumerate(HEADER[3:], start=4):
         text = row.cells[column - 1].strip()
@@ -169,7 +173,7 @@ def read_params(path: Address) -> DecodingParams:
 
 
 def read_counts(path: Address, params: RapporParams) -> CohortCounts:
-    """Read counts: a row a cohort of its number of reports N_c and the k numbers with each bit set.
+    """Read counts: one row per cohort, its number of reports N_c and how many have each bit set.
 
     Raises
     ------

@@ -21,11 +21,14 @@ from hubbub.inference.candidates import Candidates, mapped
 from hubbub.inference.errors import InputError
 from hubbub.inference.string_table import pack_strings
 from hubbub.protocol.params import RapporParams
-from hubbub.rappor.csv_files import Row, read_rows, shown
+from hubbub.rappor.csv_files import CsvRow, read_rows, shown
 from hubbub.storage.files.locations import Address, Location, resolve
 
+# As for anomalies: a daily check of a hundred maps is wrong once in thirty years.
 ALARM = 1e-6
+# The usual rule: five expected in each class, or the statistic isn't yet chi-square.
 _CHI_SQUARE_NEEDS = 5
+# Rows at once: bounds memory; speed alone depends on it.
 _BLOCK = 8_192
 _NONE = -1
 """Stands for an empty cell."""
@@ -56,6 +59,10 @@ def read_map(
 
     Parameters
     ----------
+    address : Address
+        The file, or an object in a bucket.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     source : str
         The file that the parameters are from, for errors.
 
@@ -107,6 +114,8 @@ def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
     Parameters
     ----------
     positions : int16 array, shape (n, m, h)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     found = np.zeros(params.k, dtype=np.int64)
     for rows in _blocks(len(positions)):
@@ -133,7 +142,7 @@ def _within_cohorts(
             index += rows.start
             found = str(table[index, cohort, hash_number])
             column = 2 + cohort * params.h + hash_number
-            Row(path, lines[index], []).refuse(column, found, _range(params, cohort))
+            CsvRow(path, lines[index], []).refuse(column, found, _range(params, cohort))
         positions[rows] = within
     return positions
 
@@ -164,7 +173,7 @@ def _blocks(count: int) -> Iterator[slice]:
         yield slice(start, min(start + _BLOCK, count))
 
 
-def _with_shared_bits(row: Row, given: list[int], params: RapporParams) -> array[int]:
+def _with_shared_bits(row: CsvRow, given: list[int], params: RapporParams) -> array[int]:
     """Complete a row that names bits once that several of its hashes set."""
     complete = array("i")
     for cohort in range(params.m):

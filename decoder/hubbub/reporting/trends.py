@@ -273,7 +273,13 @@ def percent(share: float) -> str:
 
 
 def sparkline(shares: FloatArray) -> str:
-    """Return one character per day, from 0 to the largest share; a dot where nothing is known."""
+    """Return one character per day, from 0 to the largest share; a dot where nothing is known.
+
+    Examples
+    --------
+    >>> sparkline(np.array([0.1, 0.2, np.nan, 0.4]))
+    '▃▅·█'
+    """
     top = float(np.nanmax(shares, initial=0.0)) or 1.0
     heights = np.clip(np.nan_to_num(shares) / top, 0, 1) * (len(_SPARKS) - 1)
     return "".join(

@@ -20,9 +20,10 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import CategoryEstimates, estimate_categories
 from hubbub.inference.joint.independence import assess_independence
 from hubbub.inference.joint.one_hot import one_hot_estimates
-from hubbub.planning.joint import TableGoal
+from hubbub.planning.goals import Plan
+from hubbub.planning.joint import table_goal
 from hubbub.planning.noise import Budget
-from hubbub.planning.search import Plan, plan
+from hubbub.planning.search import plan
 from hubbub.planning.tables import TEST_LEVEL, TableErrors, partner_table, typical_table
 from hubbub.protocol.params import MOST_BITS
 from hubbub.simulations.experiments.joint import JointExperiment
@@ -66,7 +67,7 @@ class PlannedTable:
     @classmethod
     def of(cls, sizes: tuple[int, ...], budget: Budget, reports: int) -> PlannedTable:
         """Let the planner choose, at its usual error rates."""
-        chosen = plan(TableGoal(sizes), budget, n_reports=reports, most_bits=MOST_BITS).best
+        chosen = plan(table_goal(sizes), budget, n_reports=reports, most_bits=MOST_BITS).best
         return cls(sizes, budget, reports, chosen)
 
     @property
@@ -134,7 +135,7 @@ class PlannedTable:
         table *= (1 - limit) / table.sum()
         table.flat[-1] = limit
         estimates = self._estimate(table, rng)[1]
-        level = TableGoal(self.sizes).question.level
+        level = table_goal(self.sizes).test.level
         return bool(estimates.log_p_value[-1] <= np.log(level))
 
     def _is_rejected(self, rng: np.random.Generator) -> bool:

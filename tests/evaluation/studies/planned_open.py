@@ -20,9 +20,10 @@ from evaluation.drawn_counts import draw_counts
 from evaluation.studies.study import Study
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import OpenGoal, choose_steps, open_question
-from hubbub.planning.search import Plan, make_plan, plan
+from hubbub.planning.open_strings import OpenGoal, choose_steps, open_test
+from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import LISTS
 
@@ -65,7 +66,7 @@ class PlannedSearch:
         people, reports = LISTS[self.population](), round(self.plan.reports)
         rng = np.random.default_rng([number, reports])
         metric_type = OpenStringType(self.goal.steps, self.plan.params.m)
-        params = self.plan.params._replace(m=self.goal.n_steps * self.plan.params.m)
+        params = self.plan.params._replace(m=self.goal.groups * self.plan.params.m)
         counts = draw_counts(people.values, people.shares, params, reports, rng, metric_type)
         decoding = decode_open_strings(counts, params, metric_type).decoding
         rows = np.flatnonzero(decoding.detected).tolist()
@@ -76,7 +77,7 @@ class PlannedSearch:
 def _chosen(population: str, reports: int, epsilon: float) -> PlannedSearch:
     """Let the planner choose for strings of the population's length."""
     steps = choose_steps(_DOMAINS if population == "domains" else _NAMES)
-    goal = OpenGoal(steps, open_question(power=_POWER))
+    goal = OpenGoal(open_test(power=_POWER), steps)
     best = plan(goal, Budget(math.inf, epsilon), n_reports=reports).best
     return PlannedSearch(population, reports, epsilon, goal, best)
 
@@ -98,7 +99,7 @@ def other_choices() -> tuple[PlannedSearch, ...]:
     shapes += [((4, 7), k, m) for k, m in ((64, 256), (256, 64), (512, 128))]
     found = []
     for steps, k, m in shapes:
-        goal = OpenGoal(steps, chosen.goal.question)
+        goal = OpenGoal(chosen.goal.test, steps)
         params = chosen.plan.params._replace(k=k, m=m)
         best = make_plan(goal, "", params, chosen.reports)
         found.append(PlannedSearch("census", chosen.reports, chosen.epsilon, goal, best))

@@ -22,7 +22,7 @@ from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, de
 from hubbub.inference.candidates import hashed
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
-from hubbub.planning.limits import Method, Question, detection_limit
+from hubbub.planning.limits import DetectionTest, Method, detection_limit
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.planning.strings import PAPER as PAPER_PLAN
@@ -64,9 +64,9 @@ class PlannedStrings:
         return 1e6 + self.reports * (self.method is Method.LIKELIHOOD) * 100
 
     @property
-    def question(self) -> Question:
+    def question(self) -> DetectionTest:
         """The question, with the concentration of the strings that are really unlisted."""
-        question = Question(self.candidates, method=self.method, concentration=0.0)
+        question = DetectionTest(self.candidates, method=self.method, concentration=0.0)
         for _ in range(5):  # what the unlisted hold depends on what is planted
             limit = detection_limit(self.params, self.reports, question)
             rest = 1 - _planted(limit) * limit
@@ -136,7 +136,7 @@ _WHOLE = (
 def cases() -> tuple[PlannedStrings, ...]:
     """Return the grid, and at last the paper's default and the plan for its two epsilons."""
     budget = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)
-    found = plan(StringsGoal(Question(1e5)), budget, n_reports=1e6)
+    found = plan(StringsGoal(DetectionTest(1e5)), budget, n_reports=1e6)
     paper = found.rival(PAPER_PLAN)
     assert paper is not None
     return (

@@ -14,7 +14,7 @@ from hubbub.inference.candidates import Design, make_design
 from hubbub.inference.counts import BitEstimates, estimate_bits, variance_of_one
 from hubbub.inference.regression import estimates as module
 from hubbub.inference.regression.estimates import (
-    Estimates,
+    CandidateEstimates,
     correlated_bits,
     estimate_all,
     hash_variance,
@@ -182,7 +182,7 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be() -> None:
     reports = np.array([[40000.0], [90000.0]])
     fit, bits, design = exact_fit(np.array([0.3, 0.2, 0.1]), reports)
     of = np.array([0, 2])
-    estimates = Estimates(fit.coefficients[1:], np.zeros(3), 1.0)
+    estimates = CandidateEstimates(fit.coefficients[1:], np.zeros(3), 1.0)
     total, std_error = total_share(fit, estimates, bits, TINY, of)
     expected = exact_variance(fit, design, reports, influence_of(fit, of).sum(axis=1))
     weighted = influence_of(fit, of).sum(axis=1)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from factories import make_params
-from hubbub.inference.regression.estimates import Estimates
+from hubbub.inference.regression.estimates import CandidateEstimates
 from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.regression.sensitivity import limit_of_detection, threshold_z
 from hubbub.inference.testing.hash_null import HashNull
@@ -19,8 +19,8 @@ def null_of_noise(m: int = 64, k: int = 128) -> HashNull:
     return HashNull(np.random.default_rng(3).standard_normal((m, k)), 2)
 
 
-def estimates_of(std_error: float, n: int = 9) -> Estimates:
-    return Estimates(np.zeros(n), np.full(n, std_error), 1.0)
+def estimates_of(std_error: float, n: int = 9) -> CandidateEstimates:
+    return CandidateEstimates(np.zeros(n), np.full(n, std_error), 1.0)
 
 
 @pytest.mark.parametrize("level", [0.05, 1e-3, 1e-6])
@@ -70,7 +70,7 @@ def test_limit_is_found_with_the_power_asked_for() -> None:
 
 
 def test_limit_is_unknown_if_nothing_can_be_told() -> None:
-    nothing = Estimates(np.full(3, np.nan), np.full(3, np.nan), 1.0)
+    nothing = CandidateEstimates(np.full(3, np.nan), np.full(3, np.nan), 1.0)
     assert np.isnan(limit_of_detection(nothing, null_of_noise(), PAPER, 1000, 0.01, 0.9))
 
 

@@ -10,7 +10,7 @@ from factories import make_params
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression.estimates import Estimates, PresenceTests, estimate_all
+from hubbub.inference.regression.estimates import CandidateEstimates, PresenceTests, estimate_all
 from hubbub.inference.regression.model import Fit
 from significance import z_limit
 from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_bits
@@ -28,7 +28,7 @@ def z_of(log_p: FloatArray | float) -> FloatArray:
 
 def model_of(
     bits: BitEstimates, members: int = 12, candidates: Candidates = CANDIDATES
-) -> tuple[Fit, Estimates, FloatArray]:
+) -> tuple[Fit, CandidateEstimates, FloatArray]:
     """Return the model of the first strings, of which the first three are free, and p-values."""
     fit = fit_of(bits, DESIGN, np.arange(members), FIXED[:members], PRIOR_VARIANCE)
     estimates = estimate_all(fit, candidates, bits, PARAMS)

@@ -11,7 +11,7 @@ import pytest
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.joint.analysis import analyse_table
-from hubbub.inference.joint.decoding import Cells, JointDecoding
+from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
 from hubbub.inference.joint.table import JointEstimates
 from hubbub.simulations.experiments.joint import JointExperiment, run_joint
 from hubbub.simulations.experiments.joint_scoring import (
@@ -31,7 +31,7 @@ def decoding_of(estimates: JointEstimates) -> JointDecoding:
     """Return the decoding of a table whose cells' estimates are these."""
     table, interval = analyse_table(estimates), estimates.intervals()
     n = len(estimates.unbiased)
-    cells = Cells(
+    cells = CellEstimates(
         estimates.unbiased, estimates.std_error, interval.low, interval.high, table.refit,
         np.zeros(n), np.zeros(n), np.ones(n, dtype=np.bool_),
     )  # fmt: skip

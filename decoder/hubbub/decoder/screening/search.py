@@ -38,7 +38,7 @@ from hubbub.inference.candidates import Candidates, make_design, unnamed
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.regression.estimates import (
     EXACT,
-    Estimates,
+    CandidateEstimates,
     PresenceTests,
     bounded_scores,
     dispersion_outside,
@@ -272,7 +272,9 @@ class ListSearch:
         return unnamed(self.distinct.words(sets), self.params)
 
 
-def _median_error(test: ListTest, tested: Tested, estimates: Estimates, members: IntArray) -> float:
+def _median_error(
+    test: ListTest, tested: Tested, estimates: CandidateEstimates, members: IntArray
+) -> float:
     """Return the median standard error of all candidates.
 
     Notes

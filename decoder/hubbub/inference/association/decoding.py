@@ -28,7 +28,7 @@ from hubbub.inference.candidates import Candidates
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import decode
 from hubbub.inference.joint.analysis import analyse_table
-from hubbub.inference.joint.decoding import Cells, JointDecoding
+from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
 from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
 from hubbub.inference.params import DecodingParams
 from hubbub.inference.scanning import indistinguishable
@@ -42,8 +42,12 @@ MOST_CELLS = 400
 MOST_SETS = 240
 """Combinations of bits that the strings of a table set in one cohort; as well."""
 
+# At least three rates for each share: fewer leave no rows by which the fit could be doubted.
 _EQUATIONS_A_CELL = 3
+# When cells can't be told apart the table is made again with 30% fewer: a few tries, none of which
+# throws half of a table away that would have been decodable.
 _SMALLER = 0.7
+# Two by three: the least table in which something can go together with something.
 _TOO_FEW = 6
 _BOOLEAN_LABELS = ("false", "true")
 
@@ -86,10 +90,14 @@ def decode_association(
 
     Parameters
     ----------
+    reports : AssociationReports
+        Reports of two or three variables, made by the same clients.
     candidates : mapping of str to Candidates
         Of each string variable, with positions for the reports' parameters.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Returns
     -------
@@ -121,7 +129,7 @@ def decode_association(
     log_p = special.log_ndtr(-estimates.unbiased / estimates.std_error)
     log_q = log_q_values(log_p, correction)
     detected = log_q <= np.log(alpha)
-    cells = Cells(
+    cells = CellEstimates(
         share=estimates.unbiased,
         std_error=estimates.std_error,
         low=low,

@@ -24,12 +24,20 @@ TOLERANCE = 1e-4
 """Twice what the log-likelihood may still gain: estimates are then within 0.01 of a standard error
 of the maximum."""
 
+# Newton's steps converge quadratically near the maximum; as many as this never will.
 _MAX_PASSES = 60
+# Of the line search: the usual part of the expected gain (Nocedal and Wright, section 3.1).
 _SLOPE = 1e-4
+# A step this short gains nothing but rounding.
 _LEAST_STEP = 1e-4
+# Of scaled information, in double precision: well above rounding (1e-16 times some hundred cells),
+# and below what cells that only resemble each other leave.
 _DEPENDENT = 1e-9
+# Random strings by which the scatter of scores is measured: its error is about the root of 2 / (m
+# probes); 32 are enough, and large tables, where each costs more, make do with 8.
 _PROBES = (8, 32)
 _PROBE_CELLS = 256
+# Any fixed number: the same reports give the same estimates.
 _SEED = 20_140_814
 
 

@@ -30,6 +30,8 @@ from hubbub.inference.likelihood.sums import (
     unknown_densities,
 )
 
+# 8 MB of doubles, so that memory doesn't grow with reports; at least 128 rows, so that the work is
+# done by matrices and not by Python. Speed alone depends on both.
 _BLOCK_NUMBERS = 2**20
 _LEAST_ROWS = 128
 
@@ -284,7 +286,7 @@ class AssociationMixture:
 
 
 def unpacked(bits: np.ndarray, width: int) -> BoolArray:
-    """Return packed rows' bits, a row a bit; shape (width, n)."""
+    """Return packed rows' bits, one row per bit; shape (width, n)."""
     columns = np.ascontiguousarray(bits.T)
     return np.unpackbits(columns, axis=0, count=width, bitorder="little").view(np.bool_)
 

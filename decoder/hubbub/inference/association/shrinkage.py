@@ -25,22 +25,39 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
 
+# Priors of a string's share: a part of strings that nobody has, and a gamma distribution of the
+# others, from spikes at 0 (form .3) to shares that are much alike (form 8). The grid is averaged by
+# likelihood, so that it need only be finer than what data can tell.
 _ABSENT = np.arange(0.0, 1.0, 0.1)
 _FORMS = (0.3, 0.5, 1.0, 2.0, 4.0, 8.0)
 _SCALES = 12
+# Points at which a share's density is summed, from a twentieth of a standard error on.
 _SHARES = 80
+# Log-odds of a row's division between two columns: 7 is a part of .1%, and steps of .29 are
+# narrower than the errors by which divisions are known.
 _ODDS = np.linspace(-7.0, 7.0, 49)
+# From divisions that are all or nothing (.3) to one division of all rows (1,000), by factors of
+# three.
 _CONCENTRATIONS = np.array([0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0])
 _UNLISTED = (1.0, 19.0)
 """Exponents of the prior of what no list has: a mean of 9%, and seldom above 25%."""
+# Steps of half a percentage point.
 _UNLISTED_SHARES = 201
+# Quantiles are read from bins 3.5% wide: far below the errors of shares.
 _BINS = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 400)])
+# EM for seven weights, from equal ones.
 _WEIGHINGS = 50
+# The level is then known to 2^-40.
 _BISECTIONS = 40
+# Steps of EM, which start from the shrunk cells and so needn't get far.
 _ASCENT = 1_000
+# Keeps cells above 0, which steps of EM could never leave.
 _FLOOR = 1e-5
+# A cell falls at most to a fiftieth in one step: it can't jump to 0, from where nothing returns.
 _LEAST_STEP = 0.02
+# Half a row in favour of each concentration, as under Jeffreys' prior.
 _HELD = 0.5
+# Keep quotients finite where a variance or a density is 0; no estimate is that sure.
 _LEAST_VARIANCE = 1e-14
 _TINY = 1e-300
 

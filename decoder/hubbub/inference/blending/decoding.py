@@ -28,7 +28,7 @@ from hubbub.inference.testing.multiple_testing import (
 from hubbub.inference.testing.totals import selection_bias
 
 LEVEL = 0.05
-"""Of the test that both groups are of one population."""
+"""Level of the test that both groups are of one population: by convention."""
 _SURE = 10.0  # standard errors beyond its cutoff, where a string's selection doesn't matter
 _COMPARED_FROM = 1.0  # standard errors of the difference that a share must have to be compared
 

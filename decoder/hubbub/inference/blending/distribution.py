@@ -26,8 +26,11 @@ _MISSED = (1 - CONFIDENCE) / 2
 _FEW = 100  # holders, up to which the binomial distribution is summed up
 _REACH = 30.0  # scales of the noise
 _COARSE = 20  # steps a scale where Bin is normal
+# Up to this scale the noise is summed up over all integers; beyond that its steps are wider.
 _MOST_STEPS = 50.0
+# Rows at once: bounds memory; speed alone depends on it.
 _ROWS = 256
+# An end is then known to 2^-18 of the range in which it is looked for.
 _HALVINGS = 18
 _LEAST = 1e-6  # of a count: deviation below which nothing but whole counts is seen
 
@@ -58,6 +61,8 @@ class BlendedShares:
         Parameters
         ----------
         share, at : float64 array, shape (r,)
+        above : bool
+            Which of both tails: at and above, or at and below.
         """
         found = np.empty(len(share))
         few = self.users * share <= _FEW
@@ -141,6 +146,8 @@ def intervals(
 
     Parameters
     ----------
+    shares : BlendedShares
+        The distribution of blended estimates, given true shares.
     estimate, std_error : float64 array, shape (r,)
     threshold : float64 array, shape (r,)
         Which a detected string's estimate had to reach; -inf of others.

@@ -14,6 +14,8 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray
 
+# The noise's distribution is summed in steps of a fiftieth of its scale: the error is of the order
+# of the step's square.
 _STEPS_A_SCALE = 50
 _FAR_DOWN, _FAR_UP = 40.0, 45.0  # scales beyond which outcomes don't matter
 _CERTAIN = 8.0  # standard errors
@@ -65,6 +67,8 @@ def log_p_value(z: float, count: float, gain: float, noise: CountNoise) -> float
     gain : float
         How much a count weighs beside z: std_error n / noise's variance, which makes z + gain count
         the blended share in units of its error if nobody has the string. inf for the count alone.
+    noise : CountNoise
+        The release's noise.
 
     Notes
     -----

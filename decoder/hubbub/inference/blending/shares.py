@@ -13,6 +13,8 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray
 
+# Fixed-point steps and bisections: far more than either needs to reach `_STANDS`, which is far
+# below any error.
 _ROUNDS = 200
 _STANDS = 1e-12
 
@@ -73,6 +75,8 @@ def pool(local: FloatArray, central: FloatArray, variances: Variances) -> Pooled
     local : float64 array, shape (r,)
         nan where `variances.local` is inf.
     central : float64 array, shape (r,)
+    variances : Variances
+        Both groups' variances as functions of the true share.
 
     Notes
     -----

@@ -26,7 +26,7 @@ from hubbub.inference.categories.ordinal import (
 )
 from hubbub.inference.categories.shares import (
     CategoryEstimates,
-    Interval,
+    ShareInterval,
     estimate_categories,
     noise_variance,
 )
@@ -161,7 +161,7 @@ class CategoryDecoding:
         Each bucket's edges, infinite where it is open; empty if the type has no buckets.
     ranked : bool
         Whether results state how far each category is behind the largest.
-    interval : Interval
+    interval : ShareInterval
         95% intervals of the shares.
     q_value : float64 array, shape (n,)
         Of "nobody is in this category", corrected for the number of categories.
@@ -173,7 +173,7 @@ class CategoryDecoding:
     bounds: tuple[tuple[float, float], ...]
     ranked: bool
     estimates: CategoryEstimates
-    interval: Interval
+    interval: ShareInterval
     q_value: FloatArray
     detected: BoolArray
     ordinal: OrdinalEstimates | None
@@ -192,8 +192,14 @@ def decode_categories(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    metric : Metric
+        The metric, whose type lists the values.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Raises
     ------
@@ -205,6 +211,31 @@ def decode_categories(
         If a package's type and its decoder disagree on the number of values.
     ValueError
         If alpha isn't in (0, 1).
+
+    Examples
+    --------
+    Three in ten of 10,000 clients answer yes; with this noise 62.5% of their reports say so, and
+    37.5% of the others' do:
+
+    >>> import numpy as np
+    >>> from hubbub.protocol.registry import Registry
+    >>> metric = Registry.parse('''
+    ...     application = "com.example.browser"
+    ...     [metrics.dark]
+    ...     version = 1
+    ...     type = "boolean"
+    ...     description = "Dark mode"
+    ...     owner = "privacy@example.com"
+    ...     expires = 2027-12-31
+    ...     f = 0.5
+    ...     p = 0.25
+    ...     q = 0.75
+    ... ''')["dark"]
+    >>> bits = np.zeros((1, 8), dtype=np.int64)
+    >>> bits[0, 0] = 3000 * 0.625 + 7000 * 0.375
+    >>> found = decode_categories(CohortCounts(np.array([10_000]), bits), metric)
+    >>> dict(zip(found.categories, found.estimates.share.round(2).tolist()))
+    {'false': 0.7, 'true': 0.3}
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")

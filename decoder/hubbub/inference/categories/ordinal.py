@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.categories.shares import CategoryEstimates, Interval, share_interval
+from hubbub.inference.categories.shares import CategoryEstimates, ShareInterval, share_interval
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
 
 LEVELS = (0.25, 0.5, 0.75, 0.9)
@@ -68,7 +68,7 @@ class OrdinalEstimates:
     ----------
     cumulative : float64 array, shape (n,)
         Share of values below each bucket's upper edge, from the nearest distribution.
-    interval : Interval
+    interval : ShareInterval
         Its 95% intervals, each by itself.
     quantiles : tuple of Quantile
         Of `LEVELS`.
@@ -77,7 +77,7 @@ class OrdinalEstimates:
     """
 
     cumulative: FloatArray
-    interval: Interval
+    interval: ShareInterval
     quantiles: tuple[Quantile, ...]
     inner_mean: InnerMean | None
 
@@ -90,7 +90,7 @@ def estimate_ordinal(estimates: CategoryEstimates, edges: tuple[float, ...]) -> 
     inner = share_interval(below, std_error)
     return OrdinalEstimates(
         cumulative=cumulative,
-        interval=Interval(np.append(inner.low, 1.0), np.append(inner.high, 1.0)),
+        interval=ShareInterval(np.append(inner.low, 1.0), np.append(inner.high, 1.0)),
         quantiles=tuple(_quantile(level, edges, cumulative, below, std_error) for level in LEVELS),
         inner_mean=_inner_mean(estimates, edges),
     )

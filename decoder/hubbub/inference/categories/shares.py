@@ -24,6 +24,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 _FARTHEST = 1e4  # standard errors below 0; from there on the interval no longer shrinks
+# Grid steps, of which each is .04% of its place: interpolated ends are exact to 5 digits.
 _STEPS = 20_001
 
 
@@ -54,7 +55,7 @@ class CategoryEstimates:
         """Standard errors of `unbiased`, shape (n,)."""
         return np.sqrt(np.diagonal(self.covariance))
 
-    def intervals(self) -> Interval:
+    def intervals(self) -> ShareInterval:
         """Return 95% intervals of the shares."""
         return share_interval(self.unbiased, self.std_error)
 
@@ -64,7 +65,7 @@ class CategoryEstimates:
         Parameters
         ----------
         weights : float64 array, shape (..., n)
-            A row a sum: (1, -1, 0, ...) is a difference of two shares, (1, 1, 0, ...) a
+            One row per sum: (1, -1, 0, ...) is a difference of two shares, (1, 1, 0, ...) a
             cumulative share.
         """
         variance = np.einsum("...i,ij,...j->...", weights, self.covariance, weights, optimize=True)
@@ -205,14 +206,14 @@ def _log_tail(ones: IntArray, n_reports: int, chance: float, *, upper: bool) -> 
         return np.asarray(np.log(np.where(upper & (ones == 0), 1.0, tail)))
 
 
-class Interval(NamedTuple):
+class ShareInterval(NamedTuple):
     """Lower and upper ends, each a float64 array of the estimates' shape."""
 
     low: FloatArray
     high: FloatArray
 
 
-def share_interval(estimate: FloatArray, std_error: FloatArray) -> Interval:
+def share_interval(estimate: FloatArray, std_error: FloatArray) -> ShareInterval:
     """Return 95% confidence intervals of shares, which lie between 0 and 1.
 
     Cutting the usual interval off at 0 would leave nothing of some. The construction of Feldman and
@@ -246,7 +247,7 @@ def share_interval(estimate: FloatArray, std_error: FloatArray) -> Interval:
     low = np.where(x > 2 * Z_CONFIDENCE, x - Z_CONFIDENCE, np.interp(x, highest, mu, left=0.0))
     high = np.where(x >= 0, x + Z_CONFIDENCE, np.interp(x, lowest, mu))
     low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
-    return Interval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
+    return ShareInterval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
 
 
 @cache

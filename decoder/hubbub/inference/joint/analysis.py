@@ -9,7 +9,7 @@ import itertools
 from dataclasses import dataclass
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import Interval
+from hubbub.inference.categories.shares import ShareInterval
 from hubbub.inference.joint.independence import (
     Independence,
     Residuals,
@@ -31,7 +31,7 @@ class Margin:
     labels : tuple of str, length n
     share, std_error : float64 array, shape (n,)
         Unbiased.
-    interval : Interval
+    interval : ShareInterval
         95% intervals.
     """
 
@@ -39,7 +39,7 @@ class Margin:
     labels: tuple[str, ...]
     share: FloatArray
     std_error: FloatArray
-    interval: Interval
+    interval: ShareInterval
 
 
 @dataclass(frozen=True, slots=True)

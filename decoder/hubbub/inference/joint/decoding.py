@@ -25,7 +25,7 @@ from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 
 
-class Cells(NamedTuple):
+class CellEstimates(NamedTuple):
     """Estimates and tests of all n cells, the last field's values changing fastest.
 
     Attributes
@@ -92,7 +92,7 @@ class JointDecoding:
     """
 
     fields: tuple[FieldLabels, ...]
-    cells: Cells
+    cells: CellEstimates
     summary: Summed
     table: TableAnalysis | None
     rows: IntArray
@@ -117,12 +117,16 @@ def decode_joint(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
     metric : Metric
         Of type joint.
     fields : tuple of FieldLabels
         Names and values of its fields; of string fields, candidates in their normal form.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Raises
     ------
@@ -142,7 +146,7 @@ def decode_joint(
     one_hot = decode_categories(counts, metric, alpha=alpha, correction=correction)
     estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, metric.params)
     table = analyse_table(estimates)
-    cells = Cells(
+    cells = CellEstimates(
         share=estimates.unbiased,
         std_error=estimates.std_error,
         low=one_hot.interval.low,
@@ -166,7 +170,7 @@ def _of_tuples(
         estimates, rows = found
         table, refit = analyse_table(estimates), refit.copy()
         refit[rows] = table.refit
-    cells = Cells(
+    cells = CellEstimates(
         share=decoding.share,
         std_error=decoding.std_error,
         low=decoding.low,

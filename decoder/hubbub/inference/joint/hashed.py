@@ -30,8 +30,13 @@ from hubbub.protocol.params import RapporParams
 LEAST_Z = 6.0
 """Standard errors that the share of a field's value must be above 0 to be in the table."""
 
+# Multiplications that the normal equations of the table may take: some seconds of one core.
 _WORK = 1e10
+# As `search` has it for listed candidates: a third as many unknowns as rows leave noise to be
+# estimated from.
 _ROWS_A_CELL = 3
+# As `regression.estimates` has it: a few rows may scatter little by chance; errors don't shrink
+# with it below a third.
 _LEAST_DISPERSION = 0.1
 
 
@@ -42,8 +47,12 @@ def tuple_candidates(
 
     Parameters
     ----------
+    metric_type : JointType
+        The metric's type, which says how fields make a tuple.
     fields : tuple of FieldLabels
         Of string fields, the candidates in their normal form; of others all values in order.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     parts: list[Sequence[int | str]] = [
         field.labels if isinstance(own.type, StringType) else range(len(field.labels))
@@ -68,10 +77,20 @@ def decode_tuples(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     candidates : Candidates
         As `tuple_candidates` returns them.
+    fields : tuple of FieldLabels
+        Each field's name and values.
     listed : tuple of bool
         Whether all values of a field are known, so that there are no others.
+    alpha : float
+        The error rate that is allowed, of the kind that `correction` names.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
 
     Raises
     ------

@@ -23,8 +23,12 @@ from hubbub.inference.testing.multiple_testing import Correction, log_q_values
 DRAWS = 499
 """Of the independent table, so that the least p-value is 1 / 500."""
 
+# Any fixed number: the same counts give the same p-value.
 _SEED = 20_140_815
+# A quotient's error is normal if its denominator is known to an eighth; rarer values are put
+# together.
 _WELL_KNOWN_Z = 8.0
+# Keeps variances and totals above rounding; what is compared is far larger.
 _LEAST = 1e-6
 
 

@@ -31,6 +31,10 @@ def one_hot_draws(n_reports: int, params: RapporParams, noise: FloatArray) -> Dr
 
     Parameters
     ----------
+    n_reports : int
+        How many reports were counted.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     noise : float64 array, shape (n,)
         d, by which estimates are made to add up to 1 (`estimate_categories`).
 

@@ -18,10 +18,16 @@ import numpy as np
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.joint.table import JointEstimates
 
+# A cell may be 0, or a twentieth to 20 times what independence expects: steps of 16%, each blurred
+# by a tenth (`_SPREAD`), leave no gaps between them.
 _FACTORS = np.concatenate([[0.0], np.geomspace(0.05, 20.0, 41)])
 _SPREAD = 0.1
+# EM for 42 weights.
 _STEPS = 60
+# Newton's steps for the margins end where these are met to 1e-9, far below any error; the slope is
+# the line search's usual one (Nocedal and Wright, section 3.1).
 _ROUNDS, _CLOSE, _SLOPE = 50, 1e-9, 1e-4
+# Keep the margins' equations solvable where cells have no variance or margins depend on each other.
 _LEAST_SPREAD, _RIDGE = 1e-6, 1e-9
 
 

@@ -16,12 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import Interval, nearest_distribution, share_interval
+from hubbub.inference.categories.shares import ShareInterval, nearest_distribution, share_interval
 
 LEAST_Z = 5.0
 """Standard errors that a value's share must be above 0 for shares among its clients."""
 
+# Repetitions of an interval's end, each with the error at the last one.
 _STEPS = 4
+# Keeps quotients finite; no total or variance that is shown is so small.
 _TINY = 1e-9
 
 Draws = Callable[[FloatArray, np.random.Generator, int], FloatArray]
@@ -114,7 +116,7 @@ class JointEstimates:
         """Standard errors of `unbiased`, shape (n,)."""
         return np.sqrt(np.diagonal(self.covariance))
 
-    def intervals(self) -> Interval:
+    def intervals(self) -> ShareInterval:
         """Return 95% intervals of the cells, each of shape (n,)."""
         return share_interval(self.unbiased, self.std_error)
 
@@ -164,6 +166,8 @@ def conditional(pair: JointEstimates, given: int) -> tuple[FloatArray, FloatArra
     ----------
     pair : JointEstimates
         Of two fields.
+    given : int
+        The axis among whose value's clients shares are given: 0 or 1.
 
     Returns
     -------

@@ -29,7 +29,7 @@ from hubbub.inference.likelihood.sums import (
     fill,
     ratio_rows,
 )
-from hubbub.inference.packed import Block, PackedReports
+from hubbub.inference.packed import PackedReports, ReportBlock
 from hubbub.protocol.params import RapporParams
 
 
@@ -90,6 +90,8 @@ def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTab
 
     Parameters
     ----------
+    mixture : Mixture
+        The reports, and the strings of which they may be.
     shares : float64 array, shape (1 + a,)
         mix_i = sum_s shares_s L_is.
     shift : float64 array, shape (1 + a,)
@@ -111,7 +113,7 @@ def _tabulate(
     params, precision = components.params, components.precision
     at, by = shares.astype(precision), shift.astype(precision)
 
-    def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+    def work(block: ReportBlock) -> tuple[RealArray, RealArray, RealArray]:
         density = components.densities(block, precision)
         mixed = at @ density
         weights = block.weights.astype(precision)
@@ -132,7 +134,11 @@ def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -
 
     Parameters
     ----------
+    cells : Cells
+        The cells, and which of them each string belongs to.
     tables : sequence of float64 arrays, shape (m, cells)
+    candidates : Candidates
+        The strings that are looked for.
 
     Returns
     -------

@@ -20,9 +20,15 @@ from hubbub.inference.packed import GROUPED_BITS, RawReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 
 LEAST_GAIN = 0.05
-"""Least variance, as a share of the likelihood's, that counts must lose."""
+"""Least variance, as a share of the likelihood's, that counts must lose.
+
+5% of variance are 2.5% of a standard error: less isn't worth keeping whole reports in memory.
+"""
 LONGEST = 5.0
-"""Seconds of one core that the likelihood may take at least, on such as it was timed on."""
+"""Seconds of one core that the likelihood may take at least, on such as it was timed on.
+
+Users who chose no method don't wait longer (docs/likelihood.md); only `auto` depends on it.
+"""
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 # As `python -m evaluation.benchmarks.likelihood_cost` measures them (medians of three times).
 _SECONDS_PER_DENSITY = 2.6e-8
@@ -153,6 +159,8 @@ class Choice:
             By least squares.
         reports : RawReports, optional
             None if least squares was chosen.
+        candidates : Candidates
+            The strings that are looked for.
         progress : callable
             Called with passes over the reports so far and the duality gap that is left.
 

@@ -37,8 +37,11 @@ from hubbub.inference.testing.multiple_testing import (
 from hubbub.inference.testing.totals import selection_bias
 from hubbub.protocol.params import RapporParams
 
+# Weaker candidates add work and hardly information (docs/likelihood.md, Members).
 _LEAST_Z = 1.0
+# Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
+# The unknown starts above 0, so that its gradient counts; the maximum doesn't depend on the start.
 _LEAST_START = 1e-3
 
 Progress = Callable[[int, float], None]
@@ -100,14 +103,22 @@ def fit_reports(
 
     Parameters
     ----------
+    reports : RawReports
+        All reports, packed.
     proposals : Decoding
         Of the same reports' counts and the same candidates, of which no two set the same bits.
+    candidates : Candidates
+        The strings that are looked for.
     alpha : float
         Level of the correction's error rate.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     tolerance : float
         Log-likelihood that may be missing at the end.
     threads : int, optional
         All cores if not given; the result is the same.
+    progress : Progress
+        Called after each pass over the reports, with passes so far and the gap that is left.
 
     Raises
     ------
@@ -207,10 +218,18 @@ def decode_reports(
 
     Parameters
     ----------
+    reports : RawReports
+        All reports, packed.
     counted : Decoding
         Of the same reports' counts and candidates; its level and correction are kept.
+    candidates : Candidates
+        Those of `counted`, in their order.
     reason : str
         Why least squares wasn't used, for the summary.
+    threads : int, optional
+        Cores to use; all that there are if left out.
+    progress : Progress
+        Called after each pass over the reports, with passes so far and the gap that is left.
     """
     if len(counted.same_bits.rows):
         distinct = candidates.take(counted.same_bits.others(len(candidates)))

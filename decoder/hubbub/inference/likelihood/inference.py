@@ -33,11 +33,21 @@ from hubbub.inference.likelihood.maximum import (
 from hubbub.inference.likelihood.sums import Crossings, Mixture, Moved, distinct_positions
 from hubbub.inference.testing.hash_null import HashNull
 
+# No cohort decides alone: 4 standard deviations, as for rows of bit counts (docs/likelihood.md,
+# Tests).
 _CLIP = 4.0
+# Random strings whose mean information stands for all outsiders': with the cohorts they are up to
+# 16,384 samples, whose mean is known to about 1%.
 _MOST_PROBES, _PROBE_CELLS = 128, 16_384
+# Of the mean variance: keeps a cohort with hardly any reports from counting as exact.
 _LEAST_VARIANCE = 1e-3
+# Standard errors from which on a member's own score is computed exactly when it is left out, for
+# large shares explain their own reports (docs/likelihood.md, Limits).
 _SURE_Z = 6.0
+# Steps in which a member's estimate is imagined smaller: the threshold between two is interpolated.
 PARTS = np.linspace(0.0, 1.0, 41)
+# Candidates that look present get exact information: as many as 2e10 multiplications allow (some
+# seconds of one core), at least 256; so many at once bound memory.
 _EXACT_WORK = 2e10
 _LEAST_EXACT, _EXACT_AT_ONCE = 256, 512
 _TINY = 1e-6  # of a string's information, as rounding to single precision leaves it
@@ -79,6 +89,8 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
     Parameters
     ----------
+    tables : CellTables
+        Scores and their information, summed over the reports of each cohort.
     reports : float64 array, shape (m,)
         Of each cohort.
 
@@ -124,6 +136,10 @@ def member_scores(
         Of all members, those at 0, too.
     solution : Solution
         Its most likely shares.
+    model : EstimationModel
+        Which members stay in the model, and their information.
+    weighed : Weighed
+        All candidates' scores, as `weigh_scores` returns them.
     phi : float
         Overdispersion.
     probes : Crossings
@@ -244,10 +260,14 @@ def infer(
 
     Parameters
     ----------
+    mixture : Mixture
+        The reports, and the strings of which they may be.
     solution : Solution
         Its most likely shares.
     members : int64 array, shape (a,)
         Which candidates the mixture's members are, in ascending order.
+    candidates : Candidates
+        The strings that are looked for.
 
     Raises
     ------

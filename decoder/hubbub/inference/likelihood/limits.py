@@ -10,6 +10,7 @@ from hubbub.protocol.params import RapporParams
 
 MOST_MEMBERS = 300
 """Most candidates that are in the mixture from the start."""
+# Tables of all tuples of positions stay within 128 MB of doubles (docs/likelihood.md, Tests).
 MAX_TUPLES = 2**16
 MAX_NUMBERS = 2**24
 

@@ -28,11 +28,17 @@ from hubbub.protocol.params import RapporParams
 TOLERANCE = 1e-3
 """Gap at which to stop. A log-likelihood d^2 / 2 short of its maximum is d standard errors off, so
 what is left to gain moves no estimate by more than 0.045 of its standard error."""
+# Steps converge quadratically near the maximum; what hasn't by then is refused.
 _MAX_PASSES = 100
+# Of scaled information: keeps components that explain the same solvable; only the path to the
+# maximum depends on it, whose gap is checked.
 _RIDGE = 1e-7
+# The line search: the usual part of the expected gain (Nocedal and Wright, section 3.1), steps
+# shortened to .3 of themselves, and what rounding of a sum over all reports may hide.
 _SLOPE = 1e-4
 _SHORTEN = 0.3
 _ROUNDING = 1e-13
+# Any fixed number: the same reports give the same estimates.
 _PROBE_SEED = 20140814
 _DEPENDENT = 1e-6  # single precision leaves less
 
@@ -184,6 +190,8 @@ def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) ->
 
     Parameters
     ----------
+    mixture : Mixture
+        The reports, and the strings of which they may be.
     solution : Solution
         Its most likely shares.
     members : int64 array, shape (a,)

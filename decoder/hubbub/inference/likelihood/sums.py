@@ -35,11 +35,14 @@ from hubbub.inference.arrays import (
     PositionArray,
     RealArray,
 )
-from hubbub.inference.packed import Block, PackedReports, RawReports
+from hubbub.inference.packed import PackedReports, RawReports, ReportBlock
 from hubbub.protocol.params import RapporParams
 
+# A block's 2 MB of doubles suit a core's cache, within rows that make matrix work worthwhile.
+# Fixed, because blocks are summed in this order: other sizes change last digits.
 BLOCK_NUMBERS = 2**18
 _LEAST_ROWS, _MOST_ROWS = 256, 8192
+# Blocks waiting for each thread: enough that none idles, few enough to bound memory.
 _AHEAD = 4
 _LEAST_MIX = 0.02  # of a mix, when a string is taken out that explains nearly all of it
 _MANY_ROWS = 2**17  # from here on rounding to single precision averages out
@@ -65,6 +68,8 @@ def distinct_positions(positions: PositionArray, params: RapporParams) -> Positi
     ----------
     positions : int16 array, shape (..., h)
         From 0, below k.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
 
     Returns
     -------
@@ -83,6 +88,10 @@ def ratio_rows(bits: ByteArray, params: RapporParams, precision: Precision = DOU
     Parameters
     ----------
     bits : uint8 array, shape (n, k / 8)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    precision : Precision
+        float32 or float64: the type of the rows.
 
     Returns
     -------
@@ -237,7 +246,7 @@ class Components:
     members: PositionArray
     precision: Precision
 
-    def densities(self, block: Block, precision: Precision = DOUBLE) -> RealArray:
+    def densities(self, block: ReportBlock, precision: Precision = DOUBLE) -> RealArray:
         """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
         density = np.empty((1 + len(self.members), len(block.bits)), dtype=precision)
         density[0] = unknown_density(block.bits, self.params)
@@ -247,7 +256,7 @@ class Components:
         return density
 
     def relative(
-        self, block: Block, shares: FloatArray, others: PositionArray
+        self, block: ReportBlock, shares: FloatArray, others: PositionArray
     ) -> tuple[RealArray, RealArray]:
         """Return L / mix of the components and of other strings, shapes (1 + a, n) and (o, n)."""
         members = self.members[:, block.cohort]
@@ -365,7 +374,7 @@ def _evaluate(
     components, shares = asked
     precision = components.precision
 
-    def work(block: Block) -> tuple[float, RealArray, RealArray]:
+    def work(block: ReportBlock) -> tuple[float, RealArray, RealArray]:
         density = components.densities(block)
         mixed = shares @ density
         value = float(block.weights @ np.log(mixed))
@@ -389,7 +398,7 @@ def _overlaps(
     """Return a part's terms of `Mixture.overlaps`, its score being the sum of L / mix."""
     components, shares, others = asked
 
-    def work(block: Block) -> tuple[RealArray, RealArray, RealArray]:
+    def work(block: ReportBlock) -> tuple[RealArray, RealArray, RealArray]:
         relative, other = components.relative(block, shares, others)
         root = np.sqrt(block.weights).astype(other.dtype)
         relative *= root
@@ -412,7 +421,7 @@ def _crossings(
     """Return `Mixture.crossings` of the cohorts of a part."""
     components, shares, others = asked
 
-    def work(block: Block) -> tuple[RealArray, ...]:
+    def work(block: ReportBlock) -> tuple[RealArray, ...]:
         relative, other = components.relative(block, shares, others)
         once = other * block.weights.astype(other.dtype)
         twice = once * other
@@ -437,7 +446,7 @@ def _moved(
     precision, nobody = components.precision, components.members[:0]
     first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)
 
-    def work(block: Block) -> tuple[RealArray, ...]:
+    def work(block: ReportBlock) -> tuple[RealArray, ...]:
         relative, _ = components.relative(block, shares, nobody)
         ratio, weights = relative[chosen], block.weights.astype(precision)
         once = ratio * weights
@@ -466,7 +475,7 @@ def block_rows(numbers: int) -> int:
 
 
 def in_order(
-    reports: PackedReports, rows: int, work: Callable[[Block], _Result], threads: int
+    reports: PackedReports, rows: int, work: Callable[[ReportBlock], _Result], threads: int
 ) -> Iterator[tuple[int, _Result]]:
     """Yield each block's cohort and result, in the order of the blocks, computed in parallel."""
     waiting: deque[tuple[int, Future[_Result]]] = deque()
@@ -482,7 +491,10 @@ def in_order(
 
 
 def by_cohort(
-    reports: PackedReports, rows: int, work: Callable[[Block], Sequence[RealArray]], threads: int
+    reports: PackedReports,
+    rows: int,
+    work: Callable[[ReportBlock], Sequence[RealArray]],
+    threads: int,
 ) -> CohortSums:
     """Return what blocks add up to, of each cohort that has reports."""
     sums: CohortSums = {}

@@ -26,7 +26,10 @@ from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 
+# Half of the weight for candidates that are given, half for proposals (docs/open-strings.md):
+# neither list costs the other more than a factor of two in its p-values.
 _GIVEN_PART = 0.5
+# Keeps a quotient finite if nothing was proposed.
 _TINY = 1e-300
 
 
@@ -82,6 +85,8 @@ def decode_open_strings(
         Look only for strings that begin so, with all the room there is.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     room : int, optional
         About how many extensions to look at in a step; 100,000 times the number of steps if not
         given.

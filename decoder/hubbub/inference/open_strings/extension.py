@@ -22,9 +22,13 @@ from hubbub.inference.open_strings.letters import (
     state_after,
 )
 
+# Prefixes by which the least mass is chosen that fills the room; it decides how many are listed,
+# not what is found of them.
 _SAMPLED = 5_000
 _CONTEXTS, _STATES = 258, 256 * STATES
+# A surprise (e^-60) that no room reaches: it stands for impossible symbols.
 _FAR = 60.0
+# In ln of mass: the room is then filled to about 1%.
 _CLOSE = 0.01
 
 
@@ -131,10 +135,16 @@ def extend(
 
     Parameters
     ----------
+    prefixes : Prefixes
+        Prefixes of at most `length` bytes.
     shares : float64 array, shape (n,)
         Above 0.
+    length : int
+        How many bytes the extensions have.
     room : int
         About how many extensions to return at most.
+    letters : LetterModel
+        How likely each byte is to follow.
     """
     ladders = _Ladders(letters)
     parents, expected, states = np.arange(len(prefixes)), shares, prefixes.states

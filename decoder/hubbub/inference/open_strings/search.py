@@ -36,6 +36,10 @@ that need more steps are longer, and more of them begin alike.
 LONGEST_END = 64
 """How many bytes longer than the last prefix a string may be."""
 
+# How much is looked at, and again, as docs/open-strings.md describes it (How strings are found, 1
+# to 5): rooms trade time against rare strings, and only the last step tests. A first step knows no
+# prefixes, so that it gets three times the room; rows that scatter 15% more than sampling explains
+# mean that something is missing, since chance makes it less than a percent or two.
 _MORE_ROOM = 4
 _FIRST_ROOM = 3
 _UNLEARNED = 3
@@ -254,11 +258,15 @@ def propose(
         Of all steps.
     params : RapporParams
         Of the metric.
+    metric_type : OpenStringType
+        The metric's type, which names the lengths of prefixes.
     below : str
         Look only for strings that begin so.
     room : int, optional
         About how many extensions to look at in a step; 100,000 times the number of steps if not
         given.
+    progress : Progress
+        Called with how many steps are done, and of how many.
 
     Raises
     ------

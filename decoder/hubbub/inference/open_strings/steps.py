@@ -24,11 +24,16 @@ from hubbub.inference.testing.multiple_testing import Correction, log_q_values
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 
+# A quarter of the cohorts is looked at first, and the rest for what stands one standard deviation
+# out there: a string that the whole finds at 4 stands out at 2 on average. The 20,000 strongest are
+# looked at in any case.
 _QUARTER = 4
 _LEAST_Z = 1.0
 _ALWAYS_LOOKED_AT = 20_000
+# Each fit explains more, so that more stands out; it ends when less than 5% joins.
 _FITS = 3
 _STILL_GROWING = 1.05
+# A fit takes the time of its members' square times the rows.
 _MOST_MEMBERS = 1_000
 LOG_ALPHA = float(np.log(0.05))
 """ln of the false discovery rate at which a prefix counts as detected in its step."""
@@ -176,6 +181,10 @@ def step_reports(
         Of all steps.
     params : RapporParams
         Of the metric.
+    metric_type : OpenStringType
+        The metric's type, which names the lengths of prefixes.
+    step : int
+        The step's number, from 0.
 
     Raises
     ------

@@ -33,25 +33,42 @@ from hubbub.protocol.params import RapporParams
 
 EXACT = 16_384
 """Most candidates whose information is worked out for each."""
+# Of longer lists the information is the mean of a sample, whose error is 1 in 64 of its scatter;
+# 256 are enough where only an order is asked for.
 _SAMPLE, _ROUGH_SAMPLE = 4_096, 256
+# Whoever looks present gets exact information; a false alarm at 3 costs time alone.
 _INTERESTING_Z = 3.0
+# Candidates at once, and doubles at once (4 MB): bound memory; speed alone depends on them.
 _BLOCK = 64
 _NUMBERS_AT_ONCE = 2**19
+# Members below that are taken for absent when overdispersion is measured: 3 keeps 99.7% of the
+# absent, and what is left of the present is small.
 _ABSENT_Z = 3.0
+# Of a candidate's weight: below it, what its rows say is explained by the model but for rounding.
 _UNDETERMINED = 1e-6
+# Errors don't shrink below a third of what sampling explains, however little rows scatter by
+# chance, and a variance keeps a tenth when the drawing of clients is taken off.
 _LEAST = 0.1
+# The condition that shares add up to 1 weighs as 10,000 times the best known row: it is met to 1e-4
+# of a standard error.
 _FIRM = 1e4
+# Keeps a Cholesky factor where information is singular but for rounding.
 _RIDGE = 1e-9
+# For each unknown, SciPy's own default being 3: active sets of shrunken shares change more often.
 _STEPS = 30
+# No row decides alone: 4 standard deviations (docs/statistics.md, Tests).
 _CLIP = 4.0
+# Below it no q-value can matter; above it a member's test is exact.
 _EXACT_FROM_Z = 1.2
+# Secant steps for a threshold, which end where it is known to .01 standard errors.
 _SEARCH_STEPS = 5
 _CLOSE = 0.01
+# Further from its threshold than any selection reaches: the interval is that of the estimate.
 _SURE_Z = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Estimates:
+class CandidateEstimates:
     """One share and its standard error a candidate; nan where the data don't determine them.
 
     Attributes
@@ -123,13 +140,19 @@ def estimate_all(
     sums: CandidateSums | None = None,
     *,
     roughly: bool = False,
-) -> Estimates:
+) -> CandidateEstimates:
     """Estimate every candidate as if it alone were added to the fit as a fixed effect.
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    candidates : Candidates
+        The strings to estimate.
     bits : BitEstimates
         To which the model was fitted.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     sums : CandidateSums, optional
         Of this fit, if they are known.
     roughly : bool
@@ -148,11 +171,19 @@ def estimates_of(
     sums: CandidateSums,
     information: FloatArray,
     mean_information: float | None = None,
-) -> Estimates:
+) -> CandidateEstimates:
     """Estimate candidates whose information is known; otherwise as `estimate_all`.
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    sums : CandidateSums
+        Each candidate's score and weight, summed over its bits.
     information : float64 array, shape (n,)
         x'Px of those outside the fit.
     mean_information : float, optional
@@ -174,7 +205,7 @@ def estimates_of(
     else:
         dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
     variance *= dispersion
-    return Estimates(
+    return CandidateEstimates(
         share, np.sqrt(without_drawing(variance, drawing(share, bits.collected))), dispersion
     )
 
@@ -207,7 +238,7 @@ def dispersion_outside(fit: Fit, mean_information: float, params: RapporParams) 
 
 
 def total_share(
-    fit: Fit, estimates: Estimates, bits: BitEstimates, params: RapporParams, of: IntArray
+    fit: Fit, estimates: CandidateEstimates, bits: BitEstimates, params: RapporParams, of: IntArray
 ) -> tuple[float, float]:
     """Return the sum of some candidates' shares and its standard error.
 
@@ -216,6 +247,14 @@ def total_share(
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    estimates : CandidateEstimates
+        Each candidate's share, and how well it is known.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     of : int64 array, shape (d,)
         Candidates whose shares are known, in ascending order.
     """
@@ -290,7 +329,9 @@ def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
     return explained
 
 
-def estimated_in(models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: Estimates) -> Estimates:
+def estimated_in(
+    models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: CandidateEstimates
+) -> CandidateEstimates:
     """Return estimates of which some are those of other models than the fit.
 
     Parameters
@@ -298,6 +339,10 @@ def estimated_in(models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: Esti
     models : mapping of int to LeaveOneOutFit
         By candidate, which is a fixed effect in the fit and in its model. Its error changes as the
         regression's own does.
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    estimates : CandidateEstimates
+        Each candidate's share, and how well it is known.
     """
     share, std_error = estimates.share.copy(), estimates.std_error.copy()
     for candidate, (model, place) in models.items():
@@ -315,6 +360,12 @@ def correlated_bits(
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     combinations : float64 array, shape (1 + a, b)
         Of W B' c for each column c: how rows move the estimate whose variance is asked for.
 
@@ -421,6 +472,8 @@ def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
     Parameters
     ----------
     scores : float64 array, shape (m * k, b)
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     """
     single, pair = unknown_column(params), pair_probability(params)
     by_cohort = scores.reshape(params.m, params.k, -1)
@@ -513,7 +566,9 @@ class PresenceTests:
         scores = bounded_scores(self.fit.scores, self.fit.weights, self.params)
         return HashNull(scores, self.params.h)
 
-    def log_p_values(self, estimates: Estimates, sums: CandidateSums | None = None) -> FloatArray:
+    def log_p_values(
+        self, estimates: CandidateEstimates, sums: CandidateSums | None = None
+    ) -> FloatArray:
         """Return ln p of every candidate, one-sided; 0 where the data don't determine it.
 
         Members that look absent get the normal distribution's p-value: nothing depends on which of
@@ -521,6 +576,8 @@ class PresenceTests:
 
         Parameters
         ----------
+        estimates : CandidateEstimates
+            The estimates that `sums` led to.
         sums : CandidateSums, optional
             Of this fit, if they are known.
         """
@@ -546,7 +603,7 @@ class PresenceTests:
 
     def thresholds(
         self,
-        estimates: Estimates,
+        estimates: CandidateEstimates,
         log_p: FloatArray,
         detected: IntArray,
         log_cutoff: FloatArray | float,
@@ -558,6 +615,8 @@ class PresenceTests:
 
         Parameters
         ----------
+        estimates : CandidateEstimates
+            The estimates of all candidates.
         log_p : float64 array, shape (n,)
         detected : int64 array, shape (d,)
         log_cutoff : float64 array, shape (d,), or float

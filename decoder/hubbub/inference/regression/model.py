@@ -24,7 +24,10 @@ from hubbub.inference.candidates import Design
 from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.protocol.params import RapporParams
 
+# Weights depend weakly on rates, so that few rounds settle them; fewer where they start from those
+# of a similar model.
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
+# Of the largest pivot: what is left of a column below that is rounding.
 _TINY = 1e-9
 
 
@@ -141,6 +144,12 @@ def fit_members(
 
     Parameters
     ----------
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    members : ModelTerms
+        Fixed and random effects: their rows, bits and whether they are shrunk.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     prior_variance : float
         sigma^2, the variance of the random effects.
     start : Fit, optional

@@ -29,10 +29,16 @@ from hubbub.inference.regression.sensitivity import thresholds_z
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
 
+# A p-value below the cutoff by a factor of 10,000: rivals were seen to raise p-values by up to
+# seven times (docs/statistics.md, Rivals).
 _BEYOND_DOUBT = float(np.log(1e-4))
+# Of a column's information: less is rounding, and the column is dependent.
 _OWN_INFORMATION = 1e-6
+# Leaving one out may lose another one, and so on; each round is one such link.
 _ROUNDS = 4
+# Keeps a quotient finite where the cutoff is at p = 1/2.
 _LEAST_Z = 1e-3
+# 256 MB of models for reuse; speed alone depends on it.
 _BYTES_KEPT = 2**28
 
 
@@ -267,6 +273,8 @@ def reduced(fit: Fit, places: IntArray) -> Fit:
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
     places : int64 array, shape (r,)
         In `selected`.
     """
@@ -292,6 +300,8 @@ def extended(fit: Fit, rows: IntArray, matrix: SparseMatrix) -> Fit:
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
     rows : int64 array, shape (r,)
         Candidates that are added after the selected; left out if the fit explains their columns.
     matrix : sparse 0/1 float64 array, shape (r, m * k)

@@ -24,7 +24,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.regression.estimates import (
-    Estimates,
+    CandidateEstimates,
     LeaveOneOutFit,
     PresenceTests,
     bounded_scores,
@@ -61,25 +61,36 @@ What remains of the search's feedback on its own noise once rivals are in the mo
 share of false names was .056 instead of .05, over ten crowded cases (docs/statistics.md).
 """
 
+# Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
 _HALF = 0.5
 _FEW = 3  # a third as many candidates as rows or fewer are estimated freely
 _CROWDED = 0.6  # ... and up to this share of rows if many of them are there
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
 _ROOM = 16  # rows for each string that is a fixed effect because it was detected
+# Rounds of the mixed model, and of the search while members may still join; after these they may
+# only leave, so that it ends (docs/statistics.md, The model).
 _ROUNDS = 12
 _FREE_ROUNDS = 6
 SCANS = 3
 """How often a long list is gone over at most."""
+# While it searches, stronger members are tested by approximation: they are detected anyway.
 _EXACT_BELOW_Z = 6.0
+# A prior variance that moves by less changes shrunk shares by less than their errors.
 _STABLE = 0.1
+# The prior variance is looked for from 0 to e^8 times the mean squared error (a spread of 55
+# errors), in steps of .04%; below .1% it is 0.
 _LARGEST_LOG_VARIANCE = 8.0
 _GRID = 20_001
 _NEGLIGIBLE = 1e-3
+# Lasso chooses among the 1,000 strongest candidates above 2 standard deviations: others can't be
+# detected, and only cost time.
 _SCREEN_Z = 2.0
 _MAX_SURVIVORS = 1000
 MAX_NEAR = 4000
 """Candidates among which the model is searched for."""
 _MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
+# Lasso's coordinate descent, five times scikit-learn's default: rows outnumber columns, but
+# overlap.
 _MAX_STEPS = 5000
 
 
@@ -111,7 +122,7 @@ class SearchResult:
     """
 
     fit: Fit
-    estimates: Estimates
+    estimates: CandidateEstimates
     log_p: FloatArray
     log_q: FloatArray
     detected: BoolArray
@@ -124,7 +135,7 @@ class SearchResult:
     allowance: float = 1.0
     without_feedback: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
 
-    def reported(self) -> tuple[Estimates, PresenceTests]:
+    def reported(self) -> tuple[CandidateEstimates, PresenceTests]:
         """Return estimates that owe nothing to the search, and the tests that go with them."""
         models = self.without_feedback
         estimates = estimated_in(models, self.fit, self.estimates)
@@ -301,6 +312,8 @@ class Search:
 
         Parameters
         ----------
+        fit : Fit
+            The regression of bits on the unknown mass and the members of the model.
         with_rivals : mapping of int to LeaveOneOutFit, optional
             Candidates that are tested in other models than this one.
         """
@@ -316,7 +329,7 @@ class Search:
         return self._corrected(estimates, tests.log_p_values(estimates, sums), tests)
 
     def _corrected(
-        self, estimates: Estimates, log_p: FloatArray, tests: PresenceTests
+        self, estimates: CandidateEstimates, log_p: FloatArray, tests: PresenceTests
     ) -> SearchResult:
         # Members' p-values above 1/2 come from the sign of their shares.
         all_members = len(tests.fit.selected) == len(log_p)
@@ -391,7 +404,7 @@ def top_scoring(log_p: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def corrected(
-    estimates: Estimates,
+    estimates: CandidateEstimates,
     log_p: FloatArray,
     tests: PresenceTests,
     n_tests: float,
@@ -406,9 +419,19 @@ def corrected(
 
     Parameters
     ----------
+    estimates : CandidateEstimates
+        Each candidate's share, and how well it is known.
     log_p : float64 array, shape (n,)
         Of all candidates, or of all whose p-values are small.
-    n_tests, listed, allowance, log_weights
+    tests : PresenceTests
+        The tests that p-values come from, repeated with rivals where they matter.
+    n_tests, listed
+        As of `SearchResult`.
+    log_alpha : float
+        ln of the error rate that is allowed.
+    correction : Correction
+        Which error rate it is: false discoveries, or the chance of any false detection.
+    allowance, log_weights
         As of `SearchResult`.
     """
     raised = n_tests * allowance
@@ -445,6 +468,8 @@ def select(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: i
         Of the model that holds nothing but the unknown mass.
     candidates : Candidates
         Those that stand out.
+    bits : BitEstimates
+        The rates of all bits, and their variances.
     n_candidates : int
         Among so many.
     """

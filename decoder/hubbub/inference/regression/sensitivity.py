@@ -17,19 +17,20 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray, SparseMatrix
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression.estimates import Estimates
+from hubbub.inference.regression.estimates import CandidateEstimates
 from hubbub.inference.regression.model import Fit, unknown_column
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
 from hubbub.protocol.params import RapporParams
 
+# A fixed point whose error shrinks by a constant factor each time: far more steps than it needs.
 _STEPS = 100
 FORGED_SHARE = 0.01
 """The share of forged reports in the summaries' line about forgery."""
 
 
 def limit_of_detection(
-    estimates: Estimates,
+    estimates: CandidateEstimates,
     null: HashNull,
     params: RapporParams,
     n_reports: int,
@@ -42,8 +43,18 @@ def limit_of_detection(
 
     Parameters
     ----------
+    estimates : CandidateEstimates
+        Each candidate's share, and how well it is known.
     null : HashNull
         Distribution of an absent candidate's score.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    n_reports : int
+        How many reports were counted.
+    level : float
+        The test's chance of a false alarm.
+    power : float
+        The chance with which that share is to be detected.
     """
     absent = estimates.typical_error
     if np.isnan(absent):
@@ -75,6 +86,8 @@ def thresholds_z(null: HashNull, log_levels: FloatArray | float) -> FloatArray:
 
     Parameters
     ----------
+    null : HashNull
+        The distribution of an absent string's total, as of `threshold_z`.
     log_levels : float64 array, any shape
         ln of the chance that it does.
     """
@@ -91,8 +104,12 @@ def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: flo
 
     Parameters
     ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
     bits : BitEstimates
         To which the model was fitted.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     share : float
         Forged reports as a share of all.
 

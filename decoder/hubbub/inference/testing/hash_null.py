@@ -17,11 +17,22 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray, PositionArray
 
+# A million outcomes are few enough to enumerate; with more the saddlepoint approximation is good.
 _ENUMERABLE = 2**20
+# Scores of one cohort are put into at most so many classes of values: each is moved by less than a
+# thousandth of their range, and the mean stays.
 _MOST_CLASSES = 1024
+# The saddlepoint formula is 0 / 0 at the mean; within .001 deviations the table of all totals is
+# interpolated.
 _NEAR_MEAN = 1e-3
+# Grid of saddlepoints, in standard deviations: 40 is ln p of about -800, beyond what any list asks
+# for; low totals are never significant, so that half is enough. Points are denser where p matters,
+# and interpolated.
 _FARTHEST = 40.0
+# P(p > 1/2) is drawn: 8,192 draws know it to .6%. The seed is any fixed number.
 _DRAWN, _DRAWING_SEED = 8_192, 19640821
+# Newton's steps, halving where these leave the bracket; the saddlepoint is then known to 1e-7
+# deviations.
 _NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-7
 _GRID_BELOW, _GRID_ABOVE, _GRID_END = 100, 320, 40
 

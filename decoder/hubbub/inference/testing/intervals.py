@@ -17,12 +17,20 @@ from scipy import special
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.testing.hash_null import HashNull
 
+# By convention.
 CONFIDENCE = 0.95
 Z_CONFIDENCE = float(special.ndtri((1 + CONFIDENCE) / 2))
+# The grid of errors, in standard errors: ends are interpolated between cells of .04. It goes
+# further to the right, where errors are heavier if strong unlisted strings may collide with a
+# candidate.
 _STEP = 0.04
 _LOWEST, _HIGHEST = -14.0, 24.0
 _THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one grid
+# Above a threshold: shares of which such an estimate would be a 14-sigma accident, and estimates
+# that no such share gives.
 _SHARES_BEYOND, _ESTIMATES_BEYOND = 14.0, 20.0
+# Further above its threshold an estimate isn't touched by the selection: the interval is the usual
+# one.
 _FAR = 8.0
 _LEAST_STEP = 1e-9  # the distribution ends where its grid stands still
 
@@ -64,6 +72,8 @@ class ErrorDistribution:
 
         Parameters
         ----------
+        estimate : float
+            The estimate.
         threshold : float
             Which it had to pass; at least 0.
         """

@@ -16,9 +16,11 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
 
+# Storey's lambda: above it nearly all p-values are of absent candidates.
 _HALF = 0.5
 LOG_HALF = float(np.log(_HALF))
 """ln of the largest p-value that can count as a detection."""
+# p = 1 would be z = -infinity; that is 6 standard deviations below 0.
 _LARGEST_LOG_P = -1e-9
 
 
@@ -60,6 +62,8 @@ def counted_tests(
     Parameters
     ----------
     log_p : float64 array, shape (n,)
+    correction : Correction
+        Which error rate is bounded: false discoveries, or the chance of any false detection.
     n_candidates : int, optional
         Of how many candidates these are the p-values; all others count as absent.
     above_half : float
@@ -97,6 +101,14 @@ def log_q_values(
         Benjamini and Hochberg 1995, or Bonferroni.
     n_tests : float, optional
         By how many tests to correct (`counted_tests`): n if not given.
+
+    Examples
+    --------
+    >>> log_p = np.log([0.001, 0.02, 0.5])
+    >>> np.exp(log_q_values(log_p, Correction.BONFERRONI)).round(3).tolist()
+    [0.003, 0.06, 1.0]
+    >>> np.exp(log_q_values(log_p, Correction.BH)).round(3).tolist()
+    [0.003, 0.03, 0.5]
     """
     order = np.argsort(log_p, kind="stable")
     stepped = log_p[order]

@@ -19,7 +19,10 @@ from scipy import special
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.testing.multiple_testing import z_scores
 
+# Candidates within half a standard error of their cutoff show how dense they are there: narrower
+# has too few of them, wider isn't there.
 _HALF_WIDTH = 0.5
+# The correction is known to about 40%: its error is added to the total's.
 _RELATIVE_ERROR = 0.4
 
 

@@ -36,6 +36,10 @@ def decode_category_days(
 
     Parameters
     ----------
+    by_day : mapping of date to CohortCounts
+        The counts of each day.
+    metric : Metric
+        The metric, whose type lists the values.
     alpha : float
         Level of the detections, and again of the categories that are said to have changed.
     correction : Correction

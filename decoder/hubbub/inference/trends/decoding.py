@@ -39,6 +39,9 @@ from hubbub.protocol.params import RapporParams
 Pooled = TypeVar("Pooled")
 _FAR = 8.0
 """Beyond it the union bound is taken: it is below 1e-14 a day there."""
+# Days so close that the bridge hardly moves between them are taken as one; the nodes are Gauss's,
+# as many as resolve a step. tests/unit/decoder/test_trends.py holds the chance against simulation
+# and the multivariate normal.
 _FINEST_STEP = 0.1
 _NODES_A_STEP = 4.8
 _LEAST_OWN = 1e-3
@@ -122,16 +125,27 @@ def change_points(
 
     Parameters
     ----------
-    shares, variances, common
+    shares, variances
         As for `constancy`.
     level : float
-        For the whole range. A part of n of all d days is tested at level (n - 1)/(d - 1), so that
-        the levels of parts that don't overlap add up to no more than `level`.
+        For the whole range. A part of n of all d days is tested at (n - 1)/(d - 1) of that level,
+        so that the levels of parts that don't overlap add up to no more than `level`.
+    common
+        As for `constancy`.
 
     Returns
     -------
     tuple of Change
         By day.
+
+    Examples
+    --------
+    Shares with a standard error of one percentage point, and a day without any:
+
+    >>> shares = np.array([0.20, 0.21, 0.20, np.nan, 0.30, 0.31, 0.30])
+    >>> for change in change_points(shares, np.full(7, 0.01**2), level=0.05):
+    ...     print(change.day, round(change.before, 3), round(change.after, 3))
+    4 0.203 0.303
     """
     n_days = int(np.count_nonzero(np.isfinite(shares) & (variances > 0)))
     found: list[Change] = []
@@ -156,6 +170,8 @@ def exceedance(size: float, times: FloatArray) -> float:
 
     Parameters
     ----------
+    size : float
+        The size that is exceeded.
     times : float64 array, shape (n,)
         In (0, 1), ascending.
 
@@ -338,6 +354,18 @@ def compare_days(
         Of the days that were decoded, at least one.
     shared : float64 array, shape (s,)
         Variance of an error that all days before a change share, and all days after it.
+    pooled : Decoding or CategoryDecoding
+        The decoding of all days together.
+    kind : str
+        What series are named: "string" or "category".
+    followed : tuple of str
+        The names of the series, in the columns' order.
+    alpha : float
+        Level of the series that are said to have changed.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    min_reports : int
+        Days with fewer reports aren't decoded: they are gaps.
     """
     first, last = min(by_day), max(by_day)
     days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
@@ -377,6 +405,10 @@ def decode_days(
 
     Parameters
     ----------
+    by_day : mapping of date to CohortCounts
+        The counts of each day.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
     candidates : sequence of str, or Candidates
         As for `decode`.
     alpha : float
@@ -410,9 +442,15 @@ def follow(
 
     Parameters
     ----------
+    by_day : mapping of date to CohortCounts
+        The counts of each day.
     pooled : Decoding
         Of the days with enough reports together, by whatever method; its level and correction are
         kept.
+    candidates : Candidates
+        A list that holds all strings that `pooled` detected.
+    min_reports : int
+        Days with fewer reports aren't decoded: they are gaps.
 
     Raises
     ------

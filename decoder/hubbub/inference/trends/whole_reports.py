@@ -54,6 +54,8 @@ def decode_whole_days(
         Reports of the days with enough of them, at least one.
     pooled : Decoding
         Of those days together, by the likelihood; its level and correction are kept.
+    candidates : Candidates
+        Those of `pooled`, in their order.
     min_reports : int
         How many were enough.
     threads : int, optional
