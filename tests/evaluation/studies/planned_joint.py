@@ -84,7 +84,7 @@ class PlannedTable:
     @property
     def partner_share(self) -> float:
         """The share of partners that the test should find; infinite where it can't."""
-        return self.plan.figures["partner_share"]
+        return float(self.plan.figures["partner_share"])
 
     def run(self, number: int) -> PlannedErrors:
         """Collect a typical table once, one with a cell at the limit, and one with partners."""
