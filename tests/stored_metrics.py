@@ -19,7 +19,7 @@ from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
-from hubbub.reporting.result import Result
+from hubbub.reporting.estimates import Estimates
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise
@@ -132,7 +132,7 @@ class Stored:
         asyncio.run(export())
         return f"parquet:{self.folder}/out"
 
-    def decode(self, store: str | None = None, /, **options: Any) -> Result:
+    def decode(self, store: str | None = None, /, **options: Any) -> Estimates:
         given: dict[str, Any] = {
             "metrics": self.registry,
             "store": store or self.url,
@@ -141,7 +141,7 @@ class Stored:
         return decode_metric(self.metric.name, **(given | options))
 
 
-def numbers_of(result: Result) -> object:
+def numbers_of(result: Estimates) -> object:
     """Return all of a result but where it comes from, and what single reports alone would show."""
     document = json.loads(json_of(result))
     document.pop("provenance")

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from nbclient import NotebookClient
 
-from hubbub.decoder import Result, decode_metric
+from hubbub.decoder import Estimates, decode_metric
 from hubbub.decoder.cli.group import main
 from hubbub.inference.errors import CandidateError, UndecodableError
 from hubbub.protocol.errors import OptionError
@@ -151,7 +151,7 @@ def test_files_of_other_programs_are_decoded_too(tmp_path: Path) -> None:
 
 
 def test_decoding_works_where_a_loop_is_running(folder: Path) -> None:
-    async def cell() -> Result:
+    async def cell() -> Estimates:
         return decode_metric("theme", metrics=folder / "metrics.toml",
                              store=f"sqlite:///{folder}/hubbub.db")  # fmt: skip
 

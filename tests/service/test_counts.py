@@ -28,7 +28,7 @@ from hubbub.decoder import decode_metric
 from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records
-from hubbub.reporting.result import Result
+from hubbub.reporting.estimates import Estimates
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.storage import (
@@ -119,7 +119,7 @@ def metrics(tmp_path: Path) -> Path:
 def test_collector_counts_what_is_old_and_everything_is_decoded_as_before(
     metrics: Path, any_store_url: str, tmp_path: Path
 ) -> None:
-    def decode(**options: Any) -> Result:
+    def decode(**options: Any) -> Estimates:
         candidates = [*VALUES, "absent"]
         return decode_metric(
             "homepage", metrics=metrics, store=any_store_url, candidates=candidates, **options

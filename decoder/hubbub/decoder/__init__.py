@@ -13,16 +13,15 @@ if TYPE_CHECKING:
     from hubbub.inference.testing.multiple_testing import Correction
     from hubbub.inference.trends.categories import decode_category_days
     from hubbub.inference.trends.decoding import Trends, decode_days
-    from hubbub.reporting.result import Result
-    from hubbub.reporting.strings import strings_estimates
+    from hubbub.reporting.estimates import Estimates, Finding
 
 _HOMES = {
     "CategoryDecoding": "hubbub.inference.categories.decoding",
     "CohortCounts": "hubbub.inference.counts",
     "Correction": "hubbub.inference.testing.multiple_testing",
     "Decoding": "hubbub.inference.decoding",
-    "Result": "hubbub.reporting.result",
-    "strings_estimates": "hubbub.reporting.strings",
+    "Estimates": "hubbub.reporting.estimates",
+    "Finding": "hubbub.reporting.estimates",
     "Summary": "hubbub.inference.decoding",
     "Trends": "hubbub.inference.trends.decoding",
     "count_records": "hubbub.inference.counts",
@@ -39,7 +38,8 @@ __all__ = [
     "CohortCounts",
     "Correction",
     "Decoding",
-    "Result",
+    "Estimates",
+    "Finding",
     "Summary",
     "Trends",
     "count_records",
@@ -49,7 +49,6 @@ __all__ = [
     "decode_days",
     "decode_metric",
     "empty_counts",
-    "strings_estimates",
 ]
 
 

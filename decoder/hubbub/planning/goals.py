@@ -21,8 +21,8 @@ from hubbub.planning.limits import (
 )
 from hubbub.planning.noise import Budget, count_variance, oue_variance
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.blocks import Types
 from hubbub.reporting.estimates import Finding
-from hubbub.reporting.result import Types
 
 NEAR_BEST = 1.01
 """A limit within 1% of the best counts as the best: the theory itself is off by 4% to 7% where

@@ -39,8 +39,8 @@ from hubbub.protocol.metric_types.joint import (
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.blocks import Types
 from hubbub.reporting.estimates import Finding
-from hubbub.reporting.result import Types
 
 GIVEN_SHARE = 0.1
 """Share of the clients among whom conditional shares are stated: a value that is common, but not

@@ -27,8 +27,8 @@ from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
+from hubbub.reporting.blocks import Types
 from hubbub.reporting.estimates import Finding
-from hubbub.reporting.result import Types
 
 EFFECTIVE_CANDIDATES = 3_000.0
 """A list on which every string had the same weight would be so long; docs/planning.md measures."""

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from hubbub.planning.privacy import Figure, Situation
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.blocks import Block, Heading, Line, Table
 from hubbub.reporting.estimates import Column, Estimates, Finding, Level, as_lines
-from hubbub.reporting.result import Block, Heading, Line, Table
 
 _EVERYBODY = 1e10  # more than there are people
 _REPORTS = {

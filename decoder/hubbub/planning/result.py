@@ -17,9 +17,9 @@ from hubbub.planning.linking import link_information, right_links
 from hubbub.planning.search import against_epsilon, against_reports, reports_for
 from hubbub.planning.wording import is_one_time, percents, reports_text, share_text
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.blocks import Block, Line, Table, Types, headings
 from hubbub.reporting.charts import Labels, Series, XYChart
 from hubbub.reporting.estimates import Estimates, Finding, Level, as_lines, columns_from
-from hubbub.reporting.result import Block, Line, Table, Types, headings
 
 _SAME = 1e-3  # relative: numbers that print alike, so that a sentence about one is enough
 _COLUMNS: Types = {

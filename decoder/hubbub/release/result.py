@@ -16,6 +16,7 @@ from hubbub.release.accounting import Composition, group
 from hubbub.release.ledger import Ledger, Spend, shown
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
+from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, Types, headings
 from hubbub.reporting.charts import Chart, Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Column,
@@ -26,7 +27,6 @@ from hubbub.reporting.estimates import (
     as_lines,
     columns_from,
 )
-from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table, Types, headings
 from hubbub.reporting.text import visible
 
 _ROWS_IN_TERMINAL = 40  # about a screen

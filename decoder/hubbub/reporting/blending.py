@@ -13,10 +13,10 @@ import numpy as np
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.blending.decoding import LEVEL, Blending, BlendSummary
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.reporting.blocks import Section
 from hubbub.reporting.charts import Labels, Series, XYChart
 from hubbub.reporting.estimates import Estimates, Finding, Level, as_facts
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Section
 from hubbub.reporting.strings import Additions, label, string_findings, strings_estimates
 from hubbub.reporting.text import visible
 

@@ -14,6 +14,7 @@ from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates
 from hubbub.inference.categories.ordinal import OrdinalEstimates
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.protocol.metric_types.ordinals import bucket_label
+from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, headings
 from hubbub.reporting.charts import IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
     Column,
@@ -25,7 +26,6 @@ from hubbub.reporting.estimates import (
     warnings_in,
 )
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table, headings
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,

@@ -11,24 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from hubbub.inference.arrays import IntArray
-from hubbub.reporting.charts import Chart
-from hubbub.reporting.result import (
+from hubbub.reporting.blocks import (
     ROWS,
     Block,
     Columns,
     Heading,
     Line,
     Report,
-    Result,
     Table,
     Types,
     Values,
 )
+from hubbub.reporting.charts import Chart
 
 CHUNK: Final = 16_384
 """Rows that are in memory at once while a format writes them: some megabytes of text."""
@@ -128,8 +129,25 @@ class Column(NamedTuple):
         return self._replace(values=[listed[row] for row in rows.tolist()])
 
 
+class Drawing(Protocol):
+    """Charts that a notebook shows (`hubbub.reporting.formats.notebook.Drawing`)."""
+
+    @property
+    def charts(self) -> Sequence[Chart]:
+        """As data; their `header` and `rows` are the numbers."""
+
+    @property
+    def svg(self) -> str:
+        """The drawing as SVG."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the drawing to FILE.svg or FILE.png."""
+
+    def _repr_html_(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Estimates(Result):
+class Estimates:
     """Estimates with their errors, and what is said beside them.
 
     Attributes
@@ -195,6 +213,29 @@ class Estimates(Result):
         """Yield what a terminal shows."""
         yield from self.view
 
+    def __repr__(self) -> str:
+        """Return what a terminal shows."""
+        return str(_format("notebook").as_text(self))
+
+    def _repr_html_(self) -> str:
+        """Return what Jupyter shows."""
+        return str(_format("notebook").as_html(self))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a stream by the Arrow PyCapsule interface.
+
+        So `pyarrow.table`, `polars.DataFrame` and `pandas.DataFrame.from_arrow` take a result.
+        What else the document holds is in the schema's metadata, as in Parquet.
+        """
+        batches = _format("data_files").arrow_batches(self)
+        capsule: object = batches.__arrow_c_stream__(requested_schema)
+        return capsule
+
+    def plot(self) -> Drawing:
+        """Draw the picture, as notebooks show it."""
+        drawing: Drawing = _format("notebook").Drawing(self.picture())
+        return drawing
+
     @property
     def suspicious(self) -> bool:
         """Whether reports don't look honest, which rows alone don't show."""
@@ -213,6 +254,11 @@ class Estimates(Result):
         return self.charts
 
 
+def _format(name: str) -> Any:
+    """Return a format's module: formats know estimates, estimates no formats."""
+    return import_module(f"hubbub.reporting.formats.{name}")
+
+
 def as_facts(findings: Sequence[Finding]) -> Mapping[str, str]:
     """Return findings with labels as labels and texts."""
     return {each.label: each.shown for each in findings if each.label}
@@ -225,7 +271,11 @@ def as_lines(findings: Sequence[Finding], *, wraps: bool = False) -> tuple[Line,
 
 def warnings_in(findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return what must not be overlooked, in words."""
-    return tuple(f"{each.label}: {each.shown}" for each in findings if each.level > Level.FACT)
+    return tuple(
+        f"{each.label}{'' if each.label.endswith('?') else ':'} {each.shown}"
+        for each in findings
+        if each.level > Level.FACT
+    )
 
 
 def columns_from(types: Types, rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:

@@ -20,6 +20,7 @@ from hubbub.inference.joint.decoding import JointDecoding
 from hubbub.inference.joint.independence import Independence
 from hubbub.inference.joint.table import Conditional
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table
 from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
     Column,
@@ -31,7 +32,6 @@ from hubbub.reporting.estimates import (
     warnings_in,
 )
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,

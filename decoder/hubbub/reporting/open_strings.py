@@ -14,10 +14,10 @@ from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import OpenDecoding
 from hubbub.inference.open_strings.search import FoundPrefixes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
+from hubbub.reporting.blocks import Section
 from hubbub.reporting.charts import Labels, Tree, TreeNode
 from hubbub.reporting.estimates import Estimates, Finding
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Section
 from hubbub.reporting.strings import Additions, string_findings, strings_estimates
 from hubbub.reporting.text import visible
 

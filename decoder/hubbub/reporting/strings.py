@@ -19,6 +19,7 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.decoding import Decoding, Diagnostics
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import p_value_counts
+from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, Values
 from hubbub.reporting.charts import (
     Histogram,
     IntervalChart,
@@ -38,7 +39,6 @@ from hubbub.reporting.estimates import (
     warnings_in,
 )
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table, Values
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,

@@ -16,10 +16,10 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.intervals import CONFIDENCE
 from hubbub.inference.trends.decoding import Trends
+from hubbub.reporting.blocks import Heading, Line, Report, Section, Table, Values, headings
 from hubbub.reporting.charts import Labels, TimeSeries
 from hubbub.reporting.estimates import Column, Estimates, Finding, as_facts, warnings_in
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Heading, Line, Report, Section, Table, Values, headings
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     ERROR_RATES,

@@ -6,24 +6,22 @@ Strings that clients may have sent are shown as `hubbub.reporting.text` makes th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import asdict
+from typing import Any
 
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
 from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.reporting.blocks import Report, Section, Table, headings
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Finding, Level, as_facts
 from hubbub.reporting.provenance import Provenance
-from hubbub.reporting.result import Report, Result, Section, Table, headings
 from hubbub.reporting.text import visible
 
 ERROR_RATES = {
     Correction.BH: "false discovery rate",
     Correction.BONFERRONI: "chance of any false detection",
 }
-SUSPICIOUS = "SUSPICIOUS: "
 UNCERTAIN = "there, but how common is uncertain"
 """Said of what is detected though its interval reaches 0."""
 SHARE_COLUMNS = (
@@ -31,53 +29,6 @@ SHARE_COLUMNS = (
     *("proportion", "prop_std_error", "prop_low", "prop_high"),
 )
 """Columns of every decoding: an estimate, its error and its interval, as a count and as a share."""
-
-_Decoding = TypeVar("_Decoding")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class DecodedResult(Result, Generic[_Decoding]):
-    """A result of reports that were decoded.
-
-    Attributes
-    ----------
-    decoding
-        The estimates.
-    anomalies : AnomalyReport, optional
-        What looks odd in the single reports; None if there were only counts.
-    detected_only : bool
-        Whether rows of what wasn't detected are left out.
-    limit : int
-        Most rows that a terminal shows.
-    """
-
-    decoding: _Decoding
-    anomalies: AnomalyReport | None = None
-    provenance: Provenance | None = None
-    detected_only: bool = False
-    limit: int = 40
-
-    @property
-    def suspicious(self) -> bool:
-        """Whether single reports look forged."""
-        return bool(self.anomalies and self.anomalies.suspicious)
-
-    def picture(self) -> tuple[Chart, ...]:
-        """Return the charts of the report's first section that has any."""
-        return next((each.charts for each in self.report().sections if each.charts), ())
-
-    def document_head(self, summary: Any) -> dict[str, object]:
-        """Return "summary", "scrutiny" and "provenance" (null where there is none)."""
-        return {
-            "summary": asdict(summary),
-            "scrutiny": self.anomalies and self.anomalies.as_json(),
-            "provenance": self.provenance and self.provenance.as_json(),
-        }
-
-    @property
-    def of_metric(self) -> str:
-        """How a report's title names the metric, if it is known."""
-        return f" of {visible(self.provenance.metric)}" if self.provenance else ""
 
 
 def title_of(provenance: Provenance | None) -> str:
@@ -105,11 +56,6 @@ def first_charts(page: Report) -> tuple[Chart, ...]:
 def certainty(low: float, n_reports: int) -> str:
     """Return what an interval's lower end, a share, says of what is detected."""
     return "yes" if low * n_reports >= 0.5 else UNCERTAIN
-
-
-def warnings_of(facts: Mapping[str, str]) -> list[str]:
-    """Return what must not be overlooked."""
-    return [f"{label}: {text}" for label, text in facts.items() if SUSPICIOUS in text]
 
 
 def epsilon_findings(epsilon_report: float, epsilon_permanent: float) -> tuple[Finding, ...]:

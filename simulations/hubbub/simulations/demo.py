@@ -22,10 +22,10 @@ from hubbub.decoder.pipeline import decode_metric
 from hubbub.inference.arrays import FloatArray
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.blocks import Block, Heading, Line, Table, headings
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.reporting.result import Block, Heading, Line, Table, headings
 from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import certainty

@@ -8,36 +8,36 @@ from typing import BinaryIO
 
 from rich.console import Console
 
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.data_files import write_csv, write_json, write_parquet
 from hubbub.reporting.formats.html_page import write_html
 from hubbub.reporting.formats.terminal import show
-from hubbub.reporting.result import Result
 
 
-def csv_of(result: Result) -> str:
+def csv_of(result: Estimates) -> str:
     return _written(write_csv, result).decode()
 
 
-def json_of(result: Result) -> str:
+def json_of(result: Estimates) -> str:
     return _written(write_json, result).decode()
 
 
-def html_of(result: Result) -> str:
+def html_of(result: Estimates) -> str:
     return _written(write_html, result).decode()
 
 
-def parquet_of(result: Result) -> bytes:
+def parquet_of(result: Estimates) -> bytes:
     return _written(write_parquet, result)
 
 
-def shown(result: Result, width: int = 200) -> str:
+def shown(result: Estimates, width: int = 200) -> str:
     """Return what a terminal of that width, without colours, would show."""
     text = io.StringIO()
     show(result.blocks(), Console(width=width, file=text, color_system=None))
     return text.getvalue()
 
 
-def _written(write: Callable[[Result, BinaryIO], None], result: Result) -> bytes:
+def _written(write: Callable[[Estimates, BinaryIO], None], result: Estimates) -> bytes:
     file = io.BytesIO()
     write(result, file)
     return file.getvalue()

@@ -17,7 +17,6 @@ from evaluation.studies.categories import LOOSE, enum, ordinal
 from hubbub.decoder import decode_categories
 from hubbub.reporting.categories import categories_estimates
 from hubbub.reporting.estimates import CHUNK, Estimates
-from hubbub.reporting.result import Result
 from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_self_contained
@@ -38,7 +37,7 @@ def categories() -> Estimates:
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
-def test_three_libraries_read_the_same_rows_and_columns(result: Result) -> None:
+def test_three_libraries_read_the_same_rows_and_columns(result: Estimates) -> None:
     arrow = pa.table(result)
     assert arrow.column_names == list(result.types)
     text = csv_of(result)
@@ -108,7 +107,7 @@ def test_text_is_what_a_terminal_shows() -> None:
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
-def test_plot_is_an_image_that_says_what_it_shows(result: Result, tmp_path: Path) -> None:
+def test_plot_is_an_image_that_says_what_it_shows(result: Estimates, tmp_path: Path) -> None:
     drawing = result.plot()
     (chart,) = drawing.charts
     assert chart.labels.title == "Estimated shares"

@@ -1,4 +1,4 @@
-"""Result files are whole or not there, and what can't be written is told before the work."""
+"""Estimates files are whole or not there, and what can't be written is told before the work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from factories import registry_toml
 from hubbub.decoder.cli.group import main
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.writers import DECODED, validate_output_formats, write_results
-from hubbub.reporting.result import Result
 from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding
 from unit.decoder.stores import filled_store, plausible_records
@@ -41,7 +41,7 @@ def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_new_format_is_one_function_for_results_of_different_kinds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write_tabs(result: Result, file: BinaryIO) -> None:
+    def write_tabs(result: Estimates, file: BinaryIO) -> None:
         rows = [row for part in result.parts() for row in zip(*part.values(), strict=True)]
         lines = ["\t".join(map(str, row)) for row in (result.types, *rows)]
         file.write("\n".join(lines).encode())

@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hubbub.reporting.result import ROWS, Columns, Result, Types, Values
+from hubbub.reporting.blocks import ROWS, Columns, Types, Values
+from hubbub.reporting.estimates import Estimates
 from hubbub.storage.files.parquet import require_pyarrow
 
 _QUOTED = re.compile(r'[",\r\n]')
@@ -35,7 +36,7 @@ _ROWS_A_GROUP = 131_072
 _ARROW = {str: "string", float: "float64", bool: "bool_", int: "int64"}
 
 
-def write_csv(result: Result, file: BinaryIO, *, spreadsheet_safe: bool = False) -> None:
+def write_csv(result: Estimates, file: BinaryIO, *, spreadsheet_safe: bool = False) -> None:
     """Write a result's rows.
 
     Parameters
@@ -86,7 +87,7 @@ def _csv_cell_or_blank(form: str, value: Any) -> str:
     return "" if isinstance(value, float) and math.isnan(value) else form % value
 
 
-def write_json(result: Result, file: BinaryIO) -> None:
+def write_json(result: Estimates, file: BinaryIO) -> None:
     """Write a result's document with its rows."""
     separator = "{\n"
     for name, value in result.document().items():
@@ -104,7 +105,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def _rows(result: Result) -> Iterator[str]:
+def _rows(result: Estimates) -> Iterator[str]:
     types = result.types
     row = "  {\n" + ",\n".join(f"   {_encode(name)}: %s" for name in types) + "\n  }"
     separator = "[\n"
@@ -132,7 +133,7 @@ def _finite(value: object) -> object:
     return value
 
 
-def arrow_batches(result: Result) -> Any:
+def arrow_batches(result: Estimates) -> Any:
     """Return a pyarrow.RecordBatchReader of a result's rows, with the rest as metadata.
 
     Raises
@@ -162,7 +163,7 @@ def arrow_batches(result: Result) -> Any:
     return arrow.RecordBatchReader.from_batches(schema, map(batch, result.parts()))
 
 
-def write_parquet(result: Result, file: BinaryIO) -> None:
+def write_parquet(result: Estimates, file: BinaryIO) -> None:
     """Write a result's rows, and the rest of its document.
 
     Raises

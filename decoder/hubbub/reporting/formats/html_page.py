@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.drawings import draw
-from hubbub.reporting.result import Result
 from hubbub.reporting.text import shortened
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _COLUMNS = 60
 """Of a string that names a row or a chart; those of a longer one are in its `title`."""
 
 
-def write_html(result: Result, file: BinaryIO) -> None:
+def write_html(result: Estimates, file: BinaryIO) -> None:
     """Write a result's report as one page."""
     report = result.report()
     page = environment().get_template("page.html")

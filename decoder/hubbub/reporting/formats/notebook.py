@@ -15,17 +15,18 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from hubbub.reporting.blocks import Block, Line, Table
 from hubbub.reporting.charts import Chart
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.html_page import environment
 from hubbub.reporting.formats.picture import svg_of, write_picture
 from hubbub.reporting.formats.terminal import plain_console, show
-from hubbub.reporting.result import Block, Line, Result, Table
 
 _TEXT_WIDTH = 120
 _REST = "tables made of the result hold them all"
 
 
-def as_html(result: Result) -> str:
+def as_html(result: Estimates) -> str:
     """Return a result's tables and facts."""
     return (
         environment()
@@ -44,7 +45,7 @@ def _parts(blocks: Iterable[Block]) -> Iterable[tuple[str, Block]]:
             yield "line", block
 
 
-def as_text(result: Result) -> str:
+def as_text(result: Estimates) -> str:
     """Return what a terminal would show."""
     file = io.StringIO()
     show(result.blocks(), plain_console(_TEXT_WIDTH, file), _REST)

@@ -18,10 +18,10 @@ from xml.etree import ElementTree as ET
 
 from hubbub.inference.errors import PlanError
 from hubbub.reporting.charts import Chart
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.drawings import draw
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.svg import WIDTH, number
-from hubbub.reporting.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,12 +32,12 @@ _PIXELS_PER_INCH, _POINTS_PER_INCH = 100.0, 72.0
 _PAPER = "svg { background: var(--paper); }\n"
 
 
-def write_svg(result: Result, file: BinaryIO) -> None:
+def write_svg(result: Estimates, file: BinaryIO) -> None:
     """Draw a result's picture as SVG."""
     _write_svg(result.picture(), file)
 
 
-def write_png(result: Result, file: BinaryIO) -> None:
+def write_png(result: Estimates, file: BinaryIO) -> None:
     """Draw a result's picture as PNG.
 
     Raises

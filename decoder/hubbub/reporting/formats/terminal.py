@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from hubbub.reporting.result import Block, Line, Table
+from hubbub.reporting.blocks import Block, Line, Table
 from hubbub.reporting.text import shortened
 
 _LEAST = 16

@@ -15,18 +15,18 @@ from typing import BinaryIO
 
 import click
 
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.data_files import write_csv, write_json, write_parquet
 from hubbub.reporting.formats.files import STDOUT, atomic_write, check_output_paths
 from hubbub.reporting.formats.terminal import show, stdout_console
-from hubbub.reporting.result import Result
 
-Writer = Callable[[Result, BinaryIO], None]
+Writer = Callable[[Estimates, BinaryIO], None]
 
 
 def _drawn(module: str, function: str) -> Writer:
     """Return a writer whose module, and all that draws, is imported when something is drawn."""
 
-    def write(result: Result, file: BinaryIO) -> None:
+    def write(result: Estimates, file: BinaryIO) -> None:
         getattr(import_module(f"hubbub.reporting.formats.{module}"), function)(result, file)
 
     return write
@@ -79,7 +79,7 @@ def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> 
 
 
 def write_results(
-    result: Result, outputs: Sequence[str], *, width: int = 120, spreadsheet_safe: bool = False
+    result: Estimates, outputs: Sequence[str], *, width: int = 120, spreadsheet_safe: bool = False
 ) -> None:
     """Write every file, then CSV or what a terminal shows to standard output.
 
@@ -112,7 +112,7 @@ def write_results(
         )
 
 
-def write_files(result: Result, outputs: Sequence[str], csv: Writer = write_csv) -> None:
+def write_files(result: Estimates, outputs: Sequence[str], csv: Writer = write_csv) -> None:
     """Write every file, and nothing to standard output; otherwise as `write_results`."""
     writers = DECODED | PICTURES | {".csv": csv}
     for path in outputs:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from hubbub.reporting.blocks import ROWS, Line, Report, Section, Table, headings
 from hubbub.reporting.charts import Labels, Series, XYChart
-from hubbub.reporting.result import ROWS, Line, Report, Section, Table, headings
 from hubbub.simulations.experiments.blend import BlendExperiment, BlendOutcome, BlendTrial
 from hubbub.simulations.experiments.result import (
     SimulationResult,

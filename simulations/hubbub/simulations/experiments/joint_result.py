@@ -9,8 +9,8 @@ from dataclasses import asdict
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray
+from hubbub.reporting.blocks import Line, Report, Section, Table, headings
 from hubbub.reporting.charts import HeatMap, Labels, XYChart
-from hubbub.reporting.result import Line, Report, Section, Table, headings
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.joint import JointExperiment, JointOutcome
 from hubbub.simulations.experiments.joint_scoring import COMMON, Coverage, JointScore

@@ -19,13 +19,13 @@ import numpy as np
 
 from hubbub.inference.arrays import IntArray
 from hubbub.protocol.params import RapporParams
+from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, headings
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Estimates, columns_from
 from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html_page import write_html
 from hubbub.reporting.formats.picture import write_picture
-from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table, headings
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.charts import bands_chart, estimates_chart, p_values_chart

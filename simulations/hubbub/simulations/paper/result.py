@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from hubbub.reporting.result import Block, Heading, Line, Report, Section, Table
+from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table
 from hubbub.simulations.experiments.result import SimulationResult, cell, simulation_result
 from hubbub.simulations.paper.experiments import Finding
 from hubbub.simulations.paper.headline import Headline
