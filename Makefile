@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 # One more than there are cores: some tests wait.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Programs that compile all they import take twice as long to start, and tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
