@@ -296,9 +296,14 @@ def _make_tables(connection: sa.Connection) -> None:
     Without Alembic, because to import that takes longer than all else that a new file needs.
     """
     metadata.create_all(connection, checkfirst=False)
-    columns = f"version_num VARCHAR(32) NOT NULL, CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY"
-    connection.exec_driver_sql(f"CREATE TABLE {VERSION_TABLE} ({columns} (version_num))")
-    connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES ('{_LATEST}')")  # noqa: S608
+    version = sa.Table(
+        VERSION_TABLE,
+        sa.MetaData(),
+        sa.Column("version_num", sa.String(32), nullable=False),
+        sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+    )
+    version.create(connection)
+    connection.execute(sa.insert(version).values(version_num=_LATEST))
 
 
 def _run_migrations(connection: sa.Connection, before: Schema, target: str) -> None:

@@ -231,7 +231,7 @@ def _definitions(file: Path) -> set[tuple[str, str]]:
     """Return the statement that made each table and index of a file, by its name."""
     with contextlib.closing(sqlite3.connect(file)) as connection:
         found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-        return {(name, "".join(sql.split())) for name, sql in found}
+        return set(found)
 
 
 async def _version(url: str) -> str:
