@@ -24,10 +24,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
 	$(BIN)/hubbub-simulate demo --output out/demo
 
-test: $(READY)  ## all tests but the long ones, in random order (6 minutes on two idle cores)
+test: $(READY)  ## all tests but the long ones, in random order
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long'
 
-test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service (3 minutes)
+test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
 
 test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
