@@ -8,8 +8,10 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Packages whose docstrings name every parameter; the others follow as they are done.
 DOCUMENTED := decoder/hubbub/inference decoder/hubbub/rappor
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Programs that compile all they import take twice as long to start, and tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo test test-long test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -24,8 +26,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
 	$(BIN)/hubbub-simulate demo --output out/demo
 
-test: $(READY)  ## all tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+test: $(READY)  ## all tests but the long ones, in random order
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long'
+
+test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
 
 test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
 	$(BIN)/pytest tests/browser

@@ -79,12 +79,15 @@ class Export:
         return asyncio.run(load_reports(self._store, METRIC)).counts
 
     def count(self, engine: Engine, before_answer: Callable[[], None]) -> CohortCounts:
-        """Count with an engine; call a function while a task waits for an answer."""
-        asked = threading.Lock()
+        """Count with an engine; call a function while all tasks wait for an answer."""
+        waiting, asked = threading.Lock(), threading.Event()
 
-        def pass_on(_method: str, path: str) -> None:
-            if "/part-" in path and asked.acquire(blocking=False):
-                before_answer()
+        def pass_on(method: str, path: str) -> None:
+            if method == "GET" and "/part-" in path:
+                with waiting:
+                    if not asked.is_set():
+                        asked.set()
+                        before_answer()
 
         def plan_and_listen(*given: object) -> list[Task]:
             tasks = plan_tasks(*given)  # type: ignore[arg-type]
@@ -99,7 +102,7 @@ class Export:
                 ).counts
         finally:
             self._proxy.trouble = lambda _method, _path: None
-        assert asked.locked()
+        assert asked.is_set()
         return found
 
 

@@ -47,6 +47,7 @@ def test_run_gives_the_same_result_through_a_real_collector_as_in_memory(tmp_pat
     assert memory["score"]["true_positives"] > 2
 
 
+@pytest.mark.long
 def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path: Path) -> None:
     """Five days of 10,000 clients with permanent responses; two of the names are listed."""
     values = tmp_path / "values.txt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
@@ -13,14 +14,17 @@ OVERTAKEN, DONE = "overtaken", "done"
 _OVERTAKEN = "another export wrote this day at the same time"
 
 
-def export_again_and_again(store: str, address: str, rounds: int) -> Counter[str]:
-    """Export a store so often; return how often that went well, or what was wrong."""
+def export_again_and_again(store: str, address: str, rounds: int, enough: Path) -> Counter[str]:
+    """Export a store so often at least, until it went well once and a file is there.
+
+    Returns how often it went well, or what was wrong.
+    """
 
     async def export() -> Counter[str]:
         outcomes = Counter[str]()
         async with open_store(store, create=False) as opened:
             plan = await plan_export(opened)
-            for _ in range(rounds):
+            while outcomes.total() < rounds or not outcomes[DONE] or not enough.exists():
                 try:
                     async for _written in export_partitions(opened, address, plan):
                         pass

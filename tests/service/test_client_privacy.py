@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -402,10 +403,10 @@ def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again
     tmp_path: Path,
 ) -> None:
     gate = Gate()
-    with scripted_server(gate) as server:
-        telemetry = Telemetry(make_registry(), server.url, tmp_path, read_timeout=1.0)
+    with scripted_server(gate) as server, ThreadPoolExecutor(1) as pool:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, read_timeout=5.0)
         telemetry.record("homepage", "x")
-        assert not telemetry.flush(0.2)
+        pool.submit(telemetry.flush, 20)
         wait_until(lambda: len(server.received) == 1)
         telemetry.set_consent(False)
         telemetry.close()

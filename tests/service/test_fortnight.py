@@ -7,6 +7,7 @@ import pytest
 from evaluation.loadtest.fortnight import Weeks, faults_of, run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_disk_ids_reports_and_memory_level_off_over_weeks(store: str) -> None:
     weeks = Weeks(store, 26, 0.7, 60.0, deduplication=2, report=3, retention=5)

@@ -7,6 +7,7 @@ import pytest
 from evaluation.loadtest.growth import main
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_stores_of_two_sizes_are_compared(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--ids", "3000", "--few", "300", "--days", "3", "--turns", "1", "--seconds", "0.5"]

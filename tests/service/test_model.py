@@ -299,6 +299,7 @@ def test_collector_on_sqlite_behaves_as_its_model() -> None:
     _play(CollectorModel, EXAMPLES, _STEPS)
 
 
+@pytest.mark.long
 def test_two_workers_on_postgresql_behave_as_their_model(
     postgresql_server: PostgresqlServer,
 ) -> None:

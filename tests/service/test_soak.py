@@ -7,6 +7,7 @@ import pytest
 from evaluation.loadtest.soak import main
 
 
+@pytest.mark.long
 def test_soak_of_some_seconds_finds_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--minutes", "0.03", "--connections", "16"]) == 0
     printed = capsys.readouterr().out

@@ -14,6 +14,20 @@ from hubbub.client import Metric
 from hubbub.simulations.experiments.processes import running_collector
 from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
 
+_IMPORTED_LATE = {
+    "aiohttp",
+    "alembic",
+    "asyncpg",
+    "jinja2",
+    "prometheus_client",
+    "pyarrow",
+    "pydantic_settings",
+    "rich",
+    "scipy",
+    "sqlalchemy.dialects.postgresql",
+}
+"""The libraries that made most of a start's CPU time, before they were imported by need."""
+
 
 @pytest.mark.parametrize("command", ["hubbub-collector", "hubbub-decoder", "hubbub-simulate"])
 def test_help_works(command: str) -> None:
@@ -35,6 +49,18 @@ def test_version_is_told() -> None:
     done = _run(sys.executable, "-m", "hubbub.collector", "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert "hubbub-collector, version " in done.stdout
+
+
+def test_collector_listens_before_it_imports_what_few_need(
+    metrics_file: Path, database: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A new store in a file, no admin listener, no variables: the start that is most frequent."""
+    program = ("-X", "importtime", "-m", "hubbub.collector")
+    with running_collector(metrics_file, database, program=program):
+        lines = capfd.readouterr().err.splitlines()
+    imported = {line.split("|")[-1].strip() for line in lines if line.startswith("import time:")}
+    assert {"hubbub.collector.serving.server", "sqlalchemy.dialects.sqlite"} <= imported
+    assert not imported & _IMPORTED_LATE
 
 
 def test_ipv6_address_is_announced_as_a_url(metrics_file: Path, database: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +23,10 @@ ROUNDS = 6
 def test_readers_get_the_one_day_or_the_other_or_an_error(
     operator: Operator, tmp_path: Path
 ) -> None:
-    """And the next export mends what the two may have left."""
+    """And the next export mends what the two may have left.
+
+    Both go on until each export went well once, and a reader has found a day.
+    """
     other = f"sqlite:///{tmp_path}/other.db"
     stores, address = [operator.store, other], operator.address
     operator.store = other
@@ -30,22 +34,22 @@ def test_readers_get_the_one_day_or_the_other_or_an_error(
     reports = [asyncio.run(_stored(store)) for store in stores]
     counts = [asyncio.run(load_reports(store, METRIC)).counts for store in stores]
     operator.export_here()
-    seen = Counter[str]()
+    enough = tmp_path / "a reader has found a day"
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, context) as pool:
-        exports = [pool.submit(export_again_and_again, it, address, ROUNDS) for it in stores]
+        exports = [
+            pool.submit(export_again_and_again, it, address, ROUNDS, enough) for it in stores
+        ]
         while not all(export.done() for export in exports):
-            try:
-                assert asyncio.run(records_of(ParquetReader(address))) in reports
-                found = asyncio.run(load_reports(f"parquet:{address}", METRIC)).counts
-                assert any(_equal(found, expected) for expected in counts)
-                seen["read"] += 1
-            except StoreError as error:
-                seen[type(error).__name__] += 1
+            with contextlib.suppress(StoreError):
+                found = asyncio.run(records_of(ParquetReader(address)))
+                counted = asyncio.run(load_reports(f"parquet:{address}", METRIC)).counts
+                enough.touch()
+                assert found in reports
+                assert any(_equal(counted, expected) for expected in counts)
         outcomes = sum((export.result() for export in exports), Counter[str]())
-    assert outcomes.total() == 2 * ROUNDS
-    assert outcomes[DONE]
-    assert seen["read"]
+    assert outcomes.total() >= 2 * ROUNDS
+    assert outcomes[DONE] >= 2
     operator.export_here()
     assert operator.exported() == reports[1]
 

@@ -46,6 +46,7 @@ CASES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_intervals_cover_the_truth(case: AssociationCase) -> None:
     """Coverage is within .02 of .95, and mean squared z-scores within .1 of 1.

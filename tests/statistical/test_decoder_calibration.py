@@ -158,6 +158,7 @@ def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:
     return np.asarray((decoding.low <= truth) & (truth <= decoding.high), dtype=np.float64)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
 def test_intervals_of_detected_strings_hold_the_truth_as_often(case: StringsCase) -> None:
     """All intervals of detected strings in 60 runs, pooled: between 92% and 98% hold the truth.
@@ -177,6 +178,7 @@ def test_intervals_of_detected_strings_hold_the_truth_as_often(case: StringsCase
     assert 0.92 - slack < coverage < 0.98 + slack
 
 
+@pytest.mark.long
 def test_crowded_filters_with_all_strings_listed_have_honest_intervals() -> None:
     """k = 8, 32 cohorts, 100 strings of 256 rows, 10 million reports, 12 runs.
 
@@ -230,6 +232,7 @@ def detections_at(case: StringsCase, multiple: float, n: int) -> int:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_detection_limit_is_a_share_found_nine_times_in_ten(case: StringsCase) -> None:
     """Strings of the limit's share: 250, in 50 runs.
@@ -241,12 +244,14 @@ def test_detection_limit_is_a_share_found_nine_times_in_ten(case: StringsCase) -
     assert fewest <= detections_at(case, 1, 50) <= most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_twice_the_detection_limit_is_found_nearly_always(case: StringsCase) -> None:
     """Of 75 strings one may be missed: a miss lies 5 sd off, so two are rarer than 1e-8."""
     assert detections_at(case, 2, 15) >= 74
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ALL_STRONG, ids=by_name)
 def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case: StringsCase) -> None:
     """Listed strings lie far above the detection limit: none is detected for coming out high.
@@ -268,6 +273,7 @@ def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case: St
     assert low < (errors**2).sum() < high
 
 
+@pytest.mark.long
 def test_demonstration_finds_twenty_names_or_more_and_no_false_one() -> None:
     """The demo's parameters and population: 91,910 candidates, 500,000 reports, 8 runs.
 

@@ -309,7 +309,7 @@ def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) ->
     ("fields", "noise", "share"),
     [
         (SMALL, NOISES["dyadic"], 0.6),
-        (SMALL, NOISES["awkward"], 1.2),
+        pytest.param(SMALL, NOISES["awkward"], 1.2, marks=pytest.mark.long),
         (BOOLEAN, NOISES["awkward"], 0.6),
         (SMALL, Noise(0.5, 0.0, 1.0), 0.6),
     ],

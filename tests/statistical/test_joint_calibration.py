@@ -61,6 +61,7 @@ def p_value_of_independence(case: DrawnTable, number: int) -> float:
     return assess_independence(table, draws=199).p_value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("partners", "least", "most"),
     [(0, 0.0, 0.07), (10, 0.4, 1.0), (30, 0.98, 1.0)],

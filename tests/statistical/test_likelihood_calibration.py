@@ -70,6 +70,7 @@ def test_95_percent_intervals_hold_the_truth(case: StringsCase) -> None:
     assert 0.915 < np.mean(coverage) < 0.985
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
 def test_absent_names_are_hardly_ever_detected(case: StringsCase) -> None:
     """20 runs: at most as many with a detection as binomial(20, 0.05) exceeds once in 1e6.
@@ -85,6 +86,7 @@ def test_absent_names_are_hardly_ever_detected(case: StringsCase) -> None:
     assert (log_p <= np.log(0.01)).sum() <= stats.binom.isf(ALARM, len(log_p), 0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("params", [CROWDED, LOOSE], ids=["usual", "loose"])
 def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
     """Six strings, all listed: RMSE over 30 runs is within 5% of the Cramer-Rao bound, or below.

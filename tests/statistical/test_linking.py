@@ -32,6 +32,7 @@ def room(share: float, links: int) -> float:
     return ACCURACY + 5 * math.sqrt(2 * share * (1 - share) / links)
 
 
+@pytest.mark.long
 def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together() -> None:
     """Why nobody may rely on shuffling: nearly all seven-day histories of a thousand clients."""
     outcomes = list(linking.attack(quick=True))
@@ -50,6 +51,7 @@ def test_the_prediction_is_neither_too_low_nor_too_high(
     assert measured == pytest.approx(predicted, abs=room(predicted, case.clients))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["one value", "two values", "Zipf's law"])
 def test_to_know_all_values_and_their_shares_helps_little(
     shape: str, rng: np.random.Generator

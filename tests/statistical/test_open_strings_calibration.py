@@ -6,6 +6,7 @@ Seeded, so what passes once always does; the chances say how likely another seed
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from hubbub.inference.open_strings.decoding import decode_open_strings
@@ -29,6 +30,7 @@ def words(n: int, rng: np.random.Generator) -> list[str]:
     return list(found)
 
 
+@pytest.mark.long
 def test_intervals_of_found_strings_hold() -> None:
     """The share of all clients, of some 20 strings detected in each of 15 runs.
 

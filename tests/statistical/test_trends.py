@@ -76,6 +76,7 @@ def test_whole_reports_tell_days_apart_better_and_no_less_reliably() -> None:
 STEADY = [each for each in (*CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS) if not each.step]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", STEADY, ids=lambda scenario: scenario.name)
 def test_steady_categories_are_rarely_marked_and_intervals_hold_them(
     scenario: CategoryTrends,
@@ -101,6 +102,7 @@ def test_large_steps_of_categories_are_found_on_their_day() -> None:
             assert np.nanmean(figures.about_the_day) > 0.8
 
 
+@pytest.mark.long
 def test_noise_of_clients_that_come_back_is_taken_for_what_days_share() -> None:
     """Their permanent noise makes pooled bits scatter, which is excess variance; seeded."""
     new, returning = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import sqlite3
@@ -21,7 +22,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from factories import make_metric
-from hubbub.storage import Declared, open_store
+from hubbub.storage import Declared, open_store, schema
 from hubbub.storage.errors import StoreError
 from hubbub.storage.schema import (
     REVISIONS,
@@ -186,23 +187,37 @@ async def test_migration_does_not_keep_collectors_waiting_for_a_backup(
         assert await store.count(HOMEPAGE) == 6
 
 
+@in_event_loop
+async def test_new_file_has_the_tables_that_migrations_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, migrated = (f"sqlite:///{tmp_path / name}.db" for name in ("new", "migrated"))
+    async with open_store(new, create=True):
+        assert await _version(new) == REVISIONS[-1]
+    monkeypatch.setattr(schema, "_LATEST", "none, so that all migrations are made")
+    async with open_store(migrated, create=True):
+        assert await _version(migrated) == REVISIONS[-1]
+    assert _definitions(tmp_path / "new.db") == _definitions(tmp_path / "migrated.db")
+
+
 def test_alembic_is_imported_only_to_migrate(sqlite_url: str) -> None:
     program = f"""
 import asyncio, sys
-from hubbub.storage import open_store
+from hubbub.storage import open_store, schema
 
 async def run():
     async with open_store({sqlite_url!r}, create=True) as store:
         await store.ping()
 
+schema._LATEST = sys.argv[1]
 asyncio.run(run())
 print("alembic" in sys.modules)
 """
     said = [
         subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+            [sys.executable, "-c", program, latest], capture_output=True, text=True, check=True
         ).stdout.strip()
-        for _ in range(2)
+        for latest in ("none", REVISIONS[-1])
     ]
     assert said == ["True", "False"]
 
@@ -210,6 +225,13 @@ print("alembic" in sys.modules)
 async def execute(url: str, statement: str, **values: object) -> None:
     async with _connection(url) as connection:
         await connection.execute(sa.text(statement), values)
+
+
+def _definitions(file: Path) -> set[tuple[str, str]]:
+    """Return the statement that made each table and index of a file, by its name."""
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        return set(found)
 
 
 async def _version(url: str) -> str:

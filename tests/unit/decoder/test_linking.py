@@ -61,6 +61,7 @@ def test_a_permanent_response_is_known_better_than_by_one_report(params: RapporP
     assert 0 <= two <= many * (1 + 1e-9)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=10)
 @given(PARAMS, st.booleans())
 def test_fewer_links_are_right_in_a_larger_crowd(params: RapporParams, known: bool) -> None:

@@ -6,6 +6,7 @@ import gzip
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -211,8 +212,9 @@ def test_a_file_that_is_exchanged_while_it_is_read_is_refused(
 _TINY = RapporParams(k=8, h=2, m=2, f=0.5, p=0.25, q=0.75)
 
 
-@pytest.fixture(scope="module")
+@contextmanager
 def small_pieces() -> Iterator[None]:
+    """Let some bytes be much; slow for what isn't tiny, so no fixture that others see."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distinct_module, "_MOST_IN_RANGE", 4)
         patch.setattr(distinct_module, "_AT_ONCE", 3)
@@ -221,7 +223,6 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("small_pieces")
 @given(
     st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20), min_size=1, max_size=5),
     st.sampled_from([[True, True], [True, False], [False, False]]),
@@ -231,7 +232,11 @@ def test_what_is_equal_is_found_however_the_list_is_cut(
 ) -> None:
     """28 or 784 sets of bits, or one: of a list of dozens many are the same."""
     cohorts = Cohorts(_TINY, np.array(has_reports))
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as work:
+    with (
+        small_pieces(),
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as work,
+    ):
         for number, strings in enumerate(files):
             Path(folder, f"{number}.txt").write_bytes(as_lines([f"s{i}" for i in strings]))
         paths = sorted(map(str, Path(folder).iterdir()))

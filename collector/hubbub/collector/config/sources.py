@@ -14,11 +14,10 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from hubbub.collector.config.settings import ConfigError, ContradictionError, Settings
 from hubbub.storage.errors import mask
@@ -116,7 +115,7 @@ def load(
         file = Path(named)
     sources = (
         SettingsSource({n: value for n, value in flags.items() if value is not None}, "flag"),
-        SettingsSource(_Environment()(), "environment"),
+        SettingsSource(_environment(), "environment"),
         SettingsSource(_read(file) if file else {}, str(file)),
     )
     merged: dict[str, Any] = {}
@@ -137,23 +136,14 @@ def load(
     return Configuration(settings, sources)
 
 
-class _Environment(EnvSettingsSource):
-    """The variables HUBBUB_COLLECTOR_...; an empty one counts as unset."""
+def _environment() -> Mapping[str, Any]:
+    """Return the values of the variables HUBBUB_COLLECTOR_...; an empty one counts as unset."""
+    if not any(name.upper().startswith(_PREFIX) for name in os.environ):
+        return {}
+    # Only now, because most collectors are configured by a file, and it takes its time.
+    from hubbub.collector.config.environment import Environment  # noqa: PLC0415
 
-    def __init__(self) -> None:
-        super().__init__(
-            cast("type[BaseSettings]", Settings),  # of which it needs the fields
-            env_prefix=_PREFIX,
-            env_nested_delimiter=_NESTING,
-            env_ignore_empty=True,
-        )
-
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Return a table or list from JSON; what isn't JSON is left to the checks of the field."""
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError:
-            return value
+    return Environment(_PREFIX, _NESTING)()
 
 
 # Not pydantic-settings' TomlConfigSettingsSource, which takes a missing file for an empty one and

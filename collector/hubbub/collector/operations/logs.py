@@ -10,15 +10,14 @@ libraries are cut to their first words, and known secrets are masked.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import math
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import TextIO
-
-import structlog
-from structlog.typing import EventDict, WrappedLogger
+from collections.abc import MutableMapping
+from itertools import islice
+from typing import Any, TextIO
 
 from hubbub.storage.errors import mask
 
@@ -27,25 +26,27 @@ _OURS = "hubbub"
 _LONGEST_TEXT = 2000
 _MOST_KEYS = 20
 _MOST_FRAMES = 20
+_OF_LOGGING = ("exc_info", "stack_info", "stacklevel")
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """Return a logger whose calls take an event and keys: `log.info("started", workers=2)`.
+class EventLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose calls take an event and keys: `log.info("started", workers=2)`."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Put the keys into the record, where `_JsonFormatter` finds them."""
+        options = {name: kwargs.pop(name) for name in _OF_LOGGING if name in kwargs}
+        return msg, {**options, "extra": {"keys": dict(kwargs)}}
+
+
+def get_logger(name: str) -> EventLogger:
+    """Return a logger of events and keys.
 
     Parameters
     ----------
     name : str
         Such as "hubbub.storage"; or `LIFECYCLE`, for what no request causes.
     """
-    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    return logger
+    return EventLogger(logging.getLogger(name))
 
 
 def configure(
@@ -64,18 +65,7 @@ def configure(
         Instead of standard error.
     """
     handler = _Handler(stream or sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_cut_foreign_messages],
-            processors=[
-                structlog.stdlib.add_log_level,
-                *([_add_time] if log_times else []),
-                _strip_exception_texts,
-                _plain,
-                structlog.processors.JSONRenderer(ensure_ascii=True),
-            ],
-        )
-    )
+    handler.setFormatter(_JsonFormatter(log_times=log_times))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -93,46 +83,39 @@ class _Handler(logging.StreamHandler[TextIO]):
         """Drop the line: the default handler would print it unmasked."""
 
 
-def _cut_foreign_messages(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Cut the messages of other libraries, which may quote what they were working on."""
-    library = event["_record"].name
-    if not library.startswith(_OURS):
-        message = str(event["event"]).partition("\n")[0]
-        if library.startswith("aiohttp"):  # quotes addresses and bytes from its first words on
-            message = "trouble in the HTTP library"
-        elif library == "asyncio":  # quotes the arguments of callbacks
-            message = message.partition("(")[0]
-        event["event"], event["logger"] = message, library
-    return event
+class _JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON, bounded and masked; "event" and "level" come first."""
+
+    def __init__(self, *, log_times: bool) -> None:
+        super().__init__()
+        self._log_times = log_times
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, object] = {"event": _message(record), "level": record.levelname.lower()}
+        keys: dict[str, object] = dict(getattr(record, "keys", {}))
+        if not record.name.startswith(_OURS):
+            keys["logger"] = record.name
+        if self._log_times and record.name == LIFECYCLE:
+            keys["time"] = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        if record.exc_info and record.exc_info[0] is not None:
+            keys["exception"] = record.exc_info[0].__name__
+            frames = traceback.extract_tb(record.exc_info[2])[-_MOST_FRAMES:]
+            keys["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+        line |= dict(islice(keys.items(), _MOST_KEYS))
+        return json.dumps({_bounded(name): _bounded_value(value) for name, value in line.items()})
 
 
-def _add_time(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    if event["_record"].name == LIFECYCLE:
-        event["time"] = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-    return event
-
-
-def _strip_exception_texts(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace an exception by its class and its frames, without its text."""
-    given = event.pop("exc_info", None) or event["_record"].exc_info
-    event.pop("stack_info", None)
-    if given is True:
-        given = sys.exc_info()
-    if isinstance(given, BaseException):
-        given = (type(given), given, given.__traceback__)
-    if isinstance(given, tuple) and given[0] is not None:
-        event["exception"] = given[0].__name__
-        frames = traceback.extract_tb(given[2])[-_MOST_FRAMES:]
-        event["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-    return event
-
-
-def _plain(_logger: WrappedLogger, _method: str, event: EventDict) -> Mapping[str, object]:
-    """Keep what JSON can hold, bounded and masked; "event" and "level" first."""
-    line: dict[str, object] = {"event": event.pop("event", ""), "level": event.pop("level")}
-    given = {name: value for name, value in event.items() if not name.startswith("_")}
-    line |= dict(list(given.items())[:_MOST_KEYS])
-    return {_bounded(name): _bounded_value(value) for name, value in line.items()}
+def _message(record: logging.LogRecord) -> str:
+    """Return a record's message; of other libraries, which may quote what they work on, a part."""
+    message = record.getMessage()
+    if record.name.startswith(_OURS):
+        return message
+    if record.name.startswith("aiohttp"):  # quotes addresses and bytes from its first words on
+        return "trouble in the HTTP library"
+    message = message.partition("\n")[0]
+    # asyncio quotes the arguments of callbacks.
+    return message.partition("(")[0] if record.name == "asyncio" else message
 
 
 def _bounded_value(value: object) -> object:

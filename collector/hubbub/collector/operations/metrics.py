@@ -19,13 +19,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-
 from hubbub.collector.operations.counters import CounterName, Counters, ProcessCounters
 
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -305,22 +298,6 @@ class _Peak(NamedTuple):
 
 
 _NO_PEAK = _Peak(-1, 0.0, 0.0)
-
-
-def metric_families(values: MetricValues) -> Iterator[Metric]:
-    """Yield numbers in the form of prometheus_client, those of all families."""
-    for name, family in FAMILIES.items():
-        if family.type is _HISTOGRAM:
-            exposed = HistogramMetricFamily(family.exposed, family.help)
-            histogram = values.histogram(name)
-            exposed.add_metric([], list(histogram.cumulative()), histogram.total)
-            yield exposed
-            continue
-        make = CounterMetricFamily if family.type is _COUNTER else GaugeMetricFamily
-        simple = make(family.exposed, family.help, labels=family.labels)
-        for labels, number in values.by(name):
-            simple.add_metric(list(labels), number)
-        yield simple
 
 
 class Metrics:

@@ -16,7 +16,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from hubbub.collector.operations.counters import CounterName
@@ -25,7 +30,6 @@ from hubbub.collector.operations.metrics import (
     FamilyType,
     Metrics,
     MetricValues,
-    metric_families,
 )
 
 HUNDRED = 100
@@ -130,7 +134,7 @@ class Publisher:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the same in the form of prometheus_client."""
-        yield from metric_families(self.values())
+        yield from _metric_families(self.values())
         yield from self._processes
 
 
@@ -138,3 +142,19 @@ def _is_counted(name: CounterName) -> bool:
     """Return whether a number is counted from the first step on."""
     is_sum = FAMILIES[name.family].type in {FamilyType.COUNTER, FamilyType.HISTOGRAM}
     return is_sum and name.family not in _SINCE_START
+
+
+def _metric_families(values: MetricValues) -> Iterator[Metric]:
+    """Yield numbers in the form of prometheus_client, those of all families."""
+    for name, family in FAMILIES.items():
+        if family.type is FamilyType.HISTOGRAM:
+            exposed = HistogramMetricFamily(family.exposed, family.help)
+            histogram = values.histogram(name)
+            exposed.add_metric([], list(histogram.cumulative()), histogram.total)
+            yield exposed
+            continue
+        make = CounterMetricFamily if family.type is FamilyType.COUNTER else GaugeMetricFamily
+        simple = make(family.exposed, family.help, labels=family.labels)
+        for labels, number in values.by(name):
+            simple.add_metric(list(labels), number)
+        yield simple

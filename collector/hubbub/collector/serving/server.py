@@ -9,19 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import cast
 
-from aiohttp import web
-
-from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.replaying import replay
-from hubbub.collector.operations.admin import make_admin_app
-from hubbub.collector.operations.admin_connections import AdminConnections, quiet_logger
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.listening import listening, reserved_port
+from hubbub.collector.serving.listening import reserved_port
 from hubbub.collector.serving.service import (
     Addresses,
     Ports,
@@ -37,9 +31,6 @@ from hubbub.storage.upkeep import QuarantineCare, Upkeep, running_upkeep
 
 Announce = Callable[[str], None]
 
-_CLOSE_SECONDS = 1.0
-_ADMIN_CONNECTIONS = 64
-_ADMIN_BACKLOG = 128
 _lifecycle = get_logger(LIFECYCLE)
 
 
@@ -177,37 +168,11 @@ async def _operations(
         if settings.admin_port is None:
             yield None
             return
-        app = make_admin_app(
-            lambda: AdminGate(files.current.settings.admin_tokens),
-            lambda: files.current,
-            store,
-            metrics,
+        from hubbub.collector.serving.admin_listener import running_admin_listener  # noqa: PLC0415
+
+        yield await stack.enter_async_context(
+            running_admin_listener(settings.admin_port, files, store, metrics)
         )
-        runner = web.AppRunner(
-            app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
-        )
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        # The application's requests and answers, on connections that are bounded as public ones.
-        server = cast("web.Server", runner.server)
-        connections = AdminConnections(
-            server.request_handler,
-            request_factory=server.request_factory,
-            most=_ADMIN_CONNECTIONS,
-            idle_seconds=settings.header_seconds,
-            send_seconds=settings.body_seconds,
-            turned_away=lambda: metrics.shed("admin_connections"),
-        )
-        listener = await stack.enter_async_context(
-            listening(
-                connections,
-                settings.admin_host,
-                settings.admin_port,
-                kind="admin-",
-                backlog=_ADMIN_BACKLOG,
-            )
-        )
-        yield listener.address
 
 
 def _announce(announce: Announce, addresses: Addresses, admin: str | None) -> None:
