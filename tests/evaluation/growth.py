@@ -45,9 +45,9 @@ from hubbub.decoder.formats.terminal import stdout_console
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.ids import IdTable, id_section, id_table
-from hubbub.storage.postgresql import SECTIONS_OF_A_SIZE
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.id_tables import IdTable, id_section, id_table
+from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.postgresql.batch_ids import SECTIONS_OF_A_SIZE
 from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES, _REPORTS = 16, 18, 10
@@ -152,7 +152,7 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
             *await _into_stores(few, many, turns, today),
             await _once("forgetting a day", few, many, lambda it: _forget(it.store, days, today)),
         ]
-    table = Table(title=f"{few.store.dialect}, {days} days in force", title_justify="left")
+    table = Table(title=f"{few.store.database.dialect}, {days} days in force", title_justify="left")
     for heading in ("", f"{few.ids:,} ids", f"{many.ids:,} ids", "ratio"):
         table.add_column(heading, justify="right" if heading else "left")
     for row in rows:
@@ -174,7 +174,7 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
     load = _fill_sections if url.startswith("postgresql") else _insert
     begun = time.perf_counter()
     async with open_store(url, create=True) as store:
-        empty = await store.size_bytes()
+        empty = await store.database.size_bytes()
         some: list[bytes] = []
         filter_seconds = 0.0
         for age in reversed(range(days)):
@@ -182,7 +182,7 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             # Its first batch makes the day's table.
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
             filter_begun = time.perf_counter()
-            if await store.filter_ids(day):
+            if await store.ids.filter_closed(day):
                 filter_seconds = time.perf_counter() - filter_begun
             some += await load(store, url, day, ids // days)
         await _settle(url)
@@ -191,9 +191,9 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
             if any(known):
                 sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
-            await store.load_filters()
+            await store.ids.filters.load()
         load_seconds = await _load_filters(url)
-        size = await store.size_bytes()
+        size = await store.database.size_bytes()
         bytes_an_id = (size - empty) / ids
         yield Filled(ids, url, store, seconds, filter_seconds, load_seconds, bytes_an_id)
 
@@ -202,7 +202,7 @@ async def _load_filters(url: str) -> float:
     """Load all filters as a collector does that has just started; return the seconds."""
     async with open_store(url, create=True) as store:
         begun = time.perf_counter()
-        await store.load_filters()
+        await store.ids.filters.load()
         return time.perf_counter() - begun
 
 
@@ -227,7 +227,7 @@ async def _fill_sections(store: Store, url: str, day: dt.date, ids: int) -> list
         section = await _last_section(url, day)
         number = min(ids, _SECTION_IDS << section // SECTIONS_OF_A_SIZE)
         some += await _fill_section(url, id_section(day, section), number)
-        await store.filter_ids(day)
+        await store.ids.filter_closed(day)
         ids -= number
     return some
 
@@ -396,7 +396,7 @@ async def _ingest(store: Store, today: dt.date) -> float:
 
 async def _maintain(store: Store, today: dt.date) -> float:
     """Run the upkeep, as it is run all day; return its seconds."""
-    upkeep = Upkeep(store, 1000, None, seconds=0)
+    upkeep = Maintenance(store, 1000, None, seconds=0)
     begun = time.perf_counter()
     done = await upkeep.run_once(today)
     seconds = time.perf_counter() - begun
@@ -408,7 +408,7 @@ async def _maintain(store: Store, today: dt.date) -> float:
 async def _forget(store: Store, days: int, today: dt.date) -> float:
     """Forget the day that is now the oldest; return the seconds."""
     begun = time.perf_counter()
-    if await store.forget_ids(today - dt.timedelta(days=days - 2)) != 1:
+    if await store.ids.forget(today - dt.timedelta(days=days - 2)) != 1:
         sys.exit("not one day was forgotten")
     return time.perf_counter() - begun
 

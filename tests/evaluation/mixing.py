@@ -63,19 +63,21 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
     async with open_store(url, create=True) as store, open_store(url, create=True) as other:
         for start in range(0, reports, _OF_SEGMENT):
             await _append(store, min(_OF_SEGMENT, reports - start), width, _OVER)
-        await store.reclaim_space()
+        await store.database.reclaim_space()
         await store.prepare_day(_TODAY)
-        size = await store.size_bytes()
+        size = await store.database.size_bytes()
         alone, _ = await _store_and_read(other, width, asyncio.create_task(asyncio.sleep(seconds)))
         memory = _peak_memory()
         begun = time.perf_counter()
         mixing = asyncio.create_task(_mix(store))
         meanwhile, most = await _store_and_read(other, width, mixing)
         taken = time.perf_counter() - begun
-        await store.reclaim_space()
-        print(f"{reports:,} reports of {width} bytes in {store.dialect}, mixed in {taken:.1f} s")
+        await store.database.reclaim_space()
+        print(
+            f"{reports:,} reports of {width} bytes in {store.database.dialect}, mixed in {taken:.1f} s"
+        )
         print(f"memory: {(_peak_memory() - memory) / 2**20:.0f} MiB more at most")
-        after = await store.size_bytes()
+        after = await store.database.size_bytes()
         print(
             f"store: {size / 1e6:.0f} MB, at most {most / size:.2f}, then {after / size:.2f} times"
         )
@@ -88,7 +90,7 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
 
 
 async def _mix(store: Store) -> None:
-    while await store.mix(_TODAY):
+    while await store.reshuffle(_TODAY):
         pass
 
 
@@ -102,7 +104,7 @@ async def _store_and_read(
         await _append(store, _OF_BATCH, width, _TODAY)
         waits.append(time.perf_counter() - begun)
         if len(waits) % 50 == 0:
-            most = max(most, await store.size_bytes())
+            most = max(most, await store.database.size_bytes())
         await asyncio.sleep(_PAUSE_SECONDS)
     await until
     return waits, most

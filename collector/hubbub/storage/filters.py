@@ -83,8 +83,14 @@ class LoadedFilters:
         elif time.monotonic() > self._retry_at:
             self._loading = asyncio.create_task(self._load(), name="filters of batch ids")
 
-    async def load(self, most_bytes: float) -> None:
-        """Load all filters for which there is room in so many bytes."""
+    async def load(self, most_bytes: float = math.inf) -> None:
+        """Load filters now, and not soon after the first transaction that could use them.
+
+        Parameters
+        ----------
+        most_bytes : float
+            Memory that they may take, now and later. Days whose filters don't fit are searched.
+        """
         self._most_bytes, self._complete = most_bytes, None
         self._seen = await self._catalogue()
         self._make_room()

@@ -170,7 +170,7 @@ class Maintenance:
         await run.step("pool", self._store.quarantine.merge(today))
         if self._quarantine.replay:
             await run.step("replay", self._quarantine.replay())
-        await run.step("prepare", self._prepare(today + dt.timedelta(days=1)))
+        await run.step("prepare", self._store.prepare_day(today + dt.timedelta(days=1)))
         await run.step("check", self._check_clock(today, trust_clock=trust_clock))
         if "check" not in run.faults:
             counted = await run.step("count", self._count_reports(today))
@@ -194,11 +194,6 @@ class Maintenance:
         if is_clock_right:
             await run.step("filter", self._store.ids.filter_closed(today))
         return MaintenanceResult(mixed=mixed or 0, faults=run.faults)
-
-    async def _prepare(self, day: dt.date) -> None:
-        """Make room for the ids and reports of a day, so that its first batch doesn't have to."""
-        await self._store.ids.prepare(day)
-        await self._store.segments.prepare(day)
 
     async def _count_reports(self, today: dt.date) -> int:
         """Count and forget single reports that are too old, once a day as well."""

@@ -327,6 +327,11 @@ class Store(Reader):
         """Return how many days before `today` have reports that aren't mixed yet."""
         return await unmixed_days(self.segments, today)
 
+    async def prepare_day(self, day: dt.date) -> None:
+        """Make room for the ids and reports of a day, so that its first batch doesn't have to."""
+        await self.ids.prepare(day)
+        await self.segments.prepare(day)
+
     async def drop_reports(self, before: dt.date) -> int:
         """Delete the reports from before a day, and counts of them; return how many there were."""
         deleted = await self.segments.delete(_segments.c.day < before)

@@ -59,7 +59,7 @@ MIGRATIONS = 0x68756262
 _QUARANTINE = 0x68756271
 """Held by whoever changes the quarantine: "hubq"."""
 
-_TASKS = {"filter": 0x68756266, "reshuffle": 0x6875626D}
+TASKS = {"filter": 0x68756266, "reshuffle": 0x6875626D}
 """Held by the one who makes a filter of ids ("hubf"), or reshuffles days ("hubm")."""
 
 TRY_TO_LOCK = sa.select(
@@ -150,7 +150,7 @@ class PostgresqlDatabase(Database):
     async def alone(self, task: str) -> AsyncIterator[Callable[[], bool]]:
         """Hold a lock in a transaction of its own, which the server ends unless it hears of it."""
         async with self.patient() as engine, engine.begin() as connection:
-            if not await connection.scalar(TRY_TO_LOCK, {"lock": _TASKS[task]}):
+            if not await connection.scalar(TRY_TO_LOCK, {"lock": TASKS[task]}):
                 yield lambda: False
                 return
             ended = asyncio.Event()
