@@ -74,7 +74,8 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
         taken = time.perf_counter() - begun
         await store.database.reclaim_space()
         print(
-            f"{reports:,} reports of {width} bytes in {store.database.dialect}, mixed in {taken:.1f} s"
+            f"{reports:,} reports of {width} bytes in {store.database.dialect}, "
+            f"mixed in {taken:.1f} s"
         )
         print(f"memory: {(_peak_memory() - memory) / 2**20:.0f} MiB more at most")
         after = await store.database.size_bytes()

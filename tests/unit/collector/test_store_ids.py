@@ -12,7 +12,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from databases import PostgresqlServer
@@ -153,10 +152,10 @@ async def test_day_is_begun_again_after_whoever_began_it_died(
     batch = make_new_batch()
     cut: list[str] = []
 
-    def cut_off(connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
-        if "INSERT INTO batch_ids" in statement and not cut:
+    async def cut_off(connection: asyncpg.Connection, statement: str, _values: Any) -> None:
+        if STORES_IDS in statement and not cut:
             cut.append(statement)
-            process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            process = await connection.fetchval("SELECT pg_backend_pid()")
             postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
 
     async with (
@@ -164,12 +163,8 @@ async def test_day_is_begun_again_after_whoever_began_it_died(
         open_store(postgresql_url, create=True) as other,
     ):
         await one.append([make_new_batch()], _DAY)
-        sa.event.listen(sa.Engine, "before_cursor_execute", cut_off)
-        try:
-            with pytest.raises(StoreError):
-                await one.append([batch], _TOMORROW)
-        finally:
-            sa.event.remove(sa.Engine, "before_cursor_execute", cut_off)
+        with listening_to_appends(before=cut_off), pytest.raises(StoreError):
+            await one.append([batch], _TOMORROW)
         assert cut
         assert postgresql.execute(_PARTITIONS, url=postgresql_url) == "batch_ids_20260314"
         assert await other.append([batch], _TOMORROW) == [True]

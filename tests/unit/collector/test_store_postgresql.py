@@ -88,7 +88,7 @@ async def test_transactions_see_what_was_committed_while_they_waited(
         finally:
             sa.event.remove(sa.Engine, "after_cursor_execute", look)
     assert set(seen) == {("repeatable read", "0"), ("read committed", "10s")}
-    assert appending == [["read committed", "10s"]]
+    assert appending == [["read committed", "10s"]] * 2
 
 
 @in_event_loop

@@ -101,7 +101,14 @@ class PostgresqlDatabase(Database):
         super().__init__(reading, _engine(url, writes=True) if writes else reading)
         # What a plan depends on is in the statements, so that to plan them each time is in vain.
         settings = {**_settings(writes=True), "plan_cache_mode": "force_generic_plan"}
-        connect = partial(_connect, url, settings, _STATEMENT_SECONDS, prepare=MAKE_ARRIVED)
+        connect = partial(
+            _connect,
+            url,
+            settings,
+            _STATEMENT_SECONDS,
+            prepare=MAKE_ARRIVED,
+            kept=_APPENDS_KEPT,
+        )
         self._appending = AppendingConnections(connect, _CONNECTIONS, _STATEMENT_SECONDS)
         self._url = url
 
@@ -294,19 +301,32 @@ def _settings(
 
 
 async def _connect(
-    url: str, settings: dict[str, str], seconds: int, prepare: str = "", **_options: Any
+    url: str,
+    settings: dict[str, str],
+    seconds: int,
+    *,
+    prepare: str = "",
+    kept: int = 0,
+    **_options: Any,
 ) -> asyncpg.Connection:
-    """Open a connection whose statements may take so long; 0: as they like.
+    """Open a connection.
 
     Parameters
     ----------
+    url : str
+    settings : dict of str to str
+        Of its session.
+    seconds : int
+        How long its statements may take; 0: as long as they like.
     prepare : str
         A statement that is run before others.
+    kept : int
+        How many statements asyncpg keeps prepared, besides those of SQLAlchemy.
     """
     connection = await _connect_plainly(
         url,
         command_timeout=seconds + _GRACE_SECONDS if seconds else None,
-        statement_cache_size=_APPENDS_KEPT,
+        statement_cache_size=kept,
         connection_class=ReceivingConnection,
     )
     try:
