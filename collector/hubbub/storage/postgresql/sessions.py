@@ -50,6 +50,9 @@ A dozen a day name the day's tables and are never needed again. By default they 
 most of a year, in the memory of both sides.
 """
 
+_TAKES_KEPT = 8
+"""The same for ids that are taken in other transactions; with 0 SQLAlchemy would keep none either."""
+
 _APPENDS_KEPT = 64
 """Statements that are kept prepared by a connection for appending: there is one for each filter."""
 
@@ -306,7 +309,7 @@ async def _connect(
     seconds: int,
     *,
     prepare: str = "",
-    kept: int = 0,
+    kept: int = _TAKES_KEPT,
     **_options: Any,
 ) -> asyncpg.Connection:
     """Open a connection.
