@@ -44,7 +44,7 @@ from hubbub.storage.errors import ReportFileError, StoreError
 from hubbub.storage.files.exporting import export_partitions, plan_export
 from hubbub.storage.files.importing import find_sources
 from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.partitions import ParquetReader
+from hubbub.storage.files.reader import ParquetReader
 from hubbub.storage.maintenance import Maintenance
 from hubbub.storage.sealed import (
     CHANGED,

@@ -24,7 +24,8 @@ from hubbub.storage import MetricVersion, StoredCounts, StoredRecords, open_stor
 from hubbub.storage.errors import ReportFileError, StoreError
 from hubbub.storage.files.exporting import BulkShuffle, plan_export
 from hubbub.storage.files.parquet import count_rows, read_records, write_records
-from hubbub.storage.files.partitions import ParquetReader, Partition
+from hubbub.storage.files.partitions import Partition
+from hubbub.storage.files.reader import ParquetReader
 from significance import ALARM, z_limit
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, contents, each, export_all, exported, fill, make_reports

@@ -51,7 +51,7 @@ most of a year, in the memory of both sides.
 """
 
 _TAKES_KEPT = 8
-"""The same for ids that are taken in other transactions; with 0 SQLAlchemy would keep none either."""
+"""The same where ids are taken otherwise; with 0 SQLAlchemy would keep none either."""
 
 _APPENDS_KEPT = 64
 """Statements that are kept prepared by a connection for appending: there is one for each filter."""
