@@ -25,7 +25,7 @@ from hubbub.storage import MetricVersion, open_store
 from hubbub.storage.errors import MissingFileError
 from hubbub.storage.files import locations
 from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.partitions import ParquetReader
+from hubbub.storage.files.reader import ParquetReader
 from service.s3_server import BUCKET, Proxy, proxy_before, s3_server
 from unit.collector.exchanges import export_all, fill
 

@@ -118,7 +118,7 @@ class Stored:
     def count_before(self, day: dt.date) -> None:
         async def count() -> None:
             async with open_store(self.url, create=True) as store:
-                await store.count_reports(day)
+                await store.counts.count_reports(day)
 
         asyncio.run(count())
 

@@ -68,7 +68,7 @@ async def fill(url: str, kept: KeptCounts) -> None:
         await store.declare([METRIC])
         for number in range(DAYS):
             day = FIRST + dt.timedelta(days=number)
-            await store.add_counts(secrets.token_bytes(16), KEY, day, kept, FIRST)
+            await store.counts.add(secrets.token_bytes(16), KEY, day, kept, FIRST)
 
 
 async def count_some(url: str, rng: np.random.Generator) -> float:
@@ -82,7 +82,7 @@ async def count_some(url: str, rng: np.random.Generator) -> float:
             records = {KEY: Records(width, rows.tobytes())}
             await store.append([NewBatch(secrets.token_bytes(16), records)], FIRST)
         start = time.perf_counter()
-        counted = await store.count_reports(FIRST + dt.timedelta(days=1))
+        counted = await store.counts.count_reports(FIRST + dt.timedelta(days=1))
         return counted / (time.perf_counter() - start)
 
 

@@ -76,7 +76,7 @@ def test_sessions_have_their_settings_whatever_pgbouncer_drops(
         with pooled(postgresql_url, "session", ignore_startup_parameters=dropped) as pool:
             async with (
                 open_store(pool.url, create=create) as store,
-                store._database.read() as session,
+                store.database.read() as session,
             ):
                 names = ["default_transaction_isolation", "default_transaction_read_only"]
                 names += ["statement_timeout"]

@@ -278,7 +278,7 @@ def stored_in(url: str, metric: Metric | None = None) -> list[bytes]:
     async def read() -> list[bytes]:
         async with open_store(url, create=False) as store:
             key = MetricVersion(metric.name, metric.version)
-            pieces = [piece async for piece in store.segments(key)]
+            pieces = [piece async for piece in store.records(key)]
         return [piece[i : i + width] for piece in pieces for i in range(0, len(piece), width)]
 
     return asyncio.run(read())

@@ -136,7 +136,7 @@ def stored_records(database: Path, metric: Metric | None = None) -> list[bytes]:
     key, width = _key(metric), 2 + (metric or make_metric()).params.k // 8
 
     async def read(store: Store) -> list[bytes]:
-        joined = b"".join([segment async for segment in store.segments(key)])
+        joined = b"".join([segment async for segment in store.records(key)])
         return [joined[i : i + width] for i in range(0, len(joined), width)]
 
     return _read(database, read)

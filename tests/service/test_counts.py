@@ -56,7 +56,7 @@ segments._REPORTS_AT_ONCE = 20
 
 async def count():
     async with open_store(sys.argv[1], create=True) as store:
-        await store.count_reports(dt.date.fromisoformat(sys.argv[2]))
+        await store.counts.count_reports(dt.date.fromisoformat(sys.argv[2]))
 
 asyncio.run(count())
 """

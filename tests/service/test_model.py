@@ -40,7 +40,7 @@ from hubbub.client import Batch, batch_to_json
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from hubbub.storage import MetricVersion, NewBatch, Store, StoredCounts, open_store
+from hubbub.storage import MetricVersion, NewBatch, QuarantineDay, Store, StoredCounts, open_store
 from service.faults import is_alive, kill, processes_of, status_of
 from service.loads import stored_in
 from service.posting import make_batch, post, wait_until
@@ -127,7 +127,7 @@ class CollectorModel(RuleBasedStateMachine):
             self._apart.clear()
         self._write_registry()
         self._start()
-        wait_until(lambda: not self._query(Store.quarantined))
+        wait_until(lambda: not self._query(_quarantined))
 
     @rule(sizes=st.lists(st.integers(1, 5), min_size=2, max_size=8), copies=st.integers(1, 3))
     def upload_several_at_once(self, sizes: list[int], copies: int) -> None:
@@ -190,7 +190,7 @@ class CollectorModel(RuleBasedStateMachine):
                 )
                 for is_new in (True, False):
                     assert await store.append([new], _OLD, today) == [is_new]
-                    counted = await store.count_reports(_OLD + dt.timedelta(days=1))
+                    counted = await store.counts.count_reports(_OLD + dt.timedelta(days=1))
                     assert counted == (len(batch.reports) if is_new else 0)
                 for name, of_metric in records.items():
                     params = _METRICS[name].params
@@ -206,7 +206,7 @@ class CollectorModel(RuleBasedStateMachine):
         before = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=days)
 
         async def forget(store: Store) -> int:
-            return await store.forget_ids(before)
+            return await store.ids.forget(before)
 
         forgotten = self._query(forget)
         if days > 0:
@@ -258,7 +258,7 @@ class CollectorModel(RuleBasedStateMachine):
         assert self._query(_counts_in) == {
             name: pack_counts(kept) for name, kept in self._counted.items()
         }
-        kept = Counter({it.key.metric: it.reports for it in self._query(Store.quarantined)})
+        kept = Counter({it.key.metric: it.reports for it in self._query(_quarantined)})
         assert kept == Counter(name for name, _ in self._apart.elements())
         assert status_of(self._collector, "/livez") == 200
 
@@ -338,6 +338,10 @@ def _records_of(batch: Batch) -> dict[str, Records]:
         record = report.cohort.to_bytes(2, "little") + report.bits
         data[report.metric] = data.get(report.metric, b"") + record
     return {name: Records(record_width(_METRICS[name].params.k), it) for name, it in data.items()}
+
+
+async def _quarantined(store: Store) -> list[QuarantineDay]:
+    return await store.quarantine.days()
 
 
 async def _counts_in(store: Store) -> dict[str, bytes]:

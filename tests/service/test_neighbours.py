@@ -22,7 +22,7 @@ from hubbub.client import Batch
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.maintenance import Maintenance
 from service.posting import post
 
 _KEY = MetricVersion("homepage", 1)
@@ -46,7 +46,7 @@ async def _append(url: str, batches: Sequence[Sequence[bytes]], day: dt.date = _
     """Store each batch by itself, as in a quiet hour, with upkeep in between."""
     async with open_store(url, create=True) as store:
         await store.declare([make_metric()])
-        upkeep = Upkeep(store, 14, None, 1e9)
+        upkeep = Maintenance(store, 14, None, 1e9)
         for number, batch in enumerate(batches):
             records = Records(_WIDTH, b"".join(bytes(2) + bits for bits in batch))
             await store.append([NewBatch(secrets.token_bytes(16), {_KEY: records})], day)
@@ -57,7 +57,7 @@ async def _append(url: str, batches: Sequence[Sequence[bytes]], day: dt.date = _
 async def _end_day(url: str, day: dt.date = _TOMORROW) -> int:
     """Do the first upkeep of the day after; return how many reports it mixed."""
     async with open_store(url, create=True) as store:
-        done = await Upkeep(store, 14, None, 1e9).run_once(day)
+        done = await Maintenance(store, 14, None, 1e9).run_once(day)
         assert done.faults == {}
         return done.mixed
 
@@ -155,9 +155,9 @@ def test_large_segments_do_not_stay_in_the_order_in_which_they_came(any_store_ur
                 records = number.to_bytes(2, "little") + bytes(_BITS)
                 pool = Records(_WIDTH, records * 16_384)
                 await store.append([NewBatch(secrets.token_bytes(16), {_KEY: pool})], _TODAY)
-            done = await Upkeep(store, 14, None, 1e9).run_once(_TOMORROW)
+            done = await Maintenance(store, 14, None, 1e9).run_once(_TOMORROW)
             assert (done.mixed, done.faults) == (origins * 16_384, {})
-            return [segment async for segment in store.segments(_KEY)]
+            return [segment async for segment in store.records(_KEY)]
 
     segments = asyncio.run(run())
     assert len(segments) == origins

@@ -125,7 +125,7 @@ def _fill(url: str, *kept: tuple[QuarantineKey, dt.date, bytes]) -> None:
             await store.declare([_OLD])
             for key, day, data in kept:
                 batch = NewBatch(secrets.token_bytes(16), {}, {key: Records(key.width, data)})
-                assert await store.append_quarantined([batch], day, 2**24) == [True]
+                assert await store.quarantine.append([batch], day, 2**24) == [True]
 
     asyncio.run(run())
 
@@ -133,7 +133,7 @@ def _fill(url: str, *kept: tuple[QuarantineKey, dt.date, bytes]) -> None:
 def _kept(url: str) -> list[QuarantineDay]:
     async def run() -> list[QuarantineDay]:
         async with open_store(url, create=False) as store:
-            return await store.quarantined()
+            return await store.quarantine.days()
 
     return asyncio.run(run())
 

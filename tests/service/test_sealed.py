@@ -278,8 +278,8 @@ def test_reports_wait_while_no_key_is_in_force(parties: Parties, opened: Opener)
 
 
 SMALL_CHUNKS = """
-from hubbub.storage.files import opening
-opening._CHUNK = 200
+from hubbub.storage import sealed
+sealed._CHUNK = 200
 from hubbub.collector.cli import main
 main()
 """

@@ -23,7 +23,7 @@ from hubbub.storage import open_store
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.locations import resolve
 from hubbub.storage.files.manifests import MANIFEST, Manifest, read_manifest
-from hubbub.storage.files.partitions import ParquetReader
+from hubbub.storage.files.reader import ParquetReader
 from service.operators import DAY, KEY, METRIC, SECONDS, Operator, records_of
 from service.s3_server import Proxy
 from unit.collector.exchanges import export_all, fill

@@ -13,7 +13,7 @@ from hubbub.decoder.reports.loading import load_reports
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
-from hubbub.storage.files.partitions import ParquetReader
+from hubbub.storage.files.reader import ParquetReader
 from service.exporters import DONE, export_again_and_again
 from service.operators import METRIC, Operator, records_of
 

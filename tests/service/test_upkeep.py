@@ -1,4 +1,4 @@
-"""Upkeep beside a collector under load: the commands as they are run by hand or by cron."""
+"""Maintenance beside a collector under load: the commands as they are run by hand or by cron."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hubbub.storage.interfaces import (
+    from hubbub.storage.reports import (
+        SEALED,
         DayCount,
         Declared,
         MetricVersion,
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
         Replayed,
         StoredCounts,
         StoredRecords,
+        sealed_key,
     )
-    from hubbub.storage.sealed import SEALED, sealed_key
-    from hubbub.storage.sql import (
+    from hubbub.storage.store import (
         DATABASES,
         Store,
         backup_store,
@@ -54,22 +55,17 @@ __all__ = [
     "wait_for_schema",
 ]
 
-_MODULES = {
-    "SEALED": "sealed",
-    "sealed_key": "sealed",
-    **dict.fromkeys(
-        ("DATABASES", "Store", "backup_store", "migrate_store", "open_store", "wait_for_schema"),
-        "sql",
-    ),
-}
-"""Where names are that aren't in `interfaces`."""
+_OF_STORE = frozenset(
+    ("DATABASES", "Store", "backup_store", "migrate_store", "open_store", "wait_for_schema")
+)
+"""Names in `store`; the others are in `reports`."""
 
 
 def __getattr__(name: str) -> object:
     """Import a name."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'interfaces')}")
+    module = importlib.import_module(f"{__name__}.{'store' if name in _OF_STORE else 'reports'}")
     found: object = getattr(module, name)
     globals()[name] = found
     return found

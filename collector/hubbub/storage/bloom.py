@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.storage.ids import ID_BYTES, IdTable
+from hubbub.storage.id_tables import ID_BYTES, IdTable
 
 WORD_BYTES = 8
 

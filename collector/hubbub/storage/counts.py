@@ -1,26 +1,46 @@
-"""A day's counts of forgotten reports: added to, read, deleted.
+"""A day's counts of forgotten reports: made of its segments, added to, read, deleted.
 
-There is one row for each metric's version and day whose reports were counted. Counting itself is
-`segments.count_reports`, which takes the segments away in the same transaction. To pack the counts
-of very many cohorts takes seconds, so it is done before, outside of any lock. Invariants: a row is
-replaced only if it is still the one that was read, so that nothing is lost that others add
+There is one row for each metric's version and day whose reports were counted. A chunk of segments
+is counted outside of any lock, and to pack the counts of very many cohorts, which takes seconds, is
+done before, too; then one transaction adds them and deletes exactly these segments. Invariants: a
+row is replaced only if it is still the one that was read, so that nothing is lost that others add
 meanwhile; and whoever locks segments or ids as well has locked those first, so that nobody waits
 for each other.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime as dt
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol.counts import KeptCounts, pack_counts, unpack_counts
+from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts, unpack_counts
 from hubbub.protocol.errors import RecordsError
-from hubbub.storage.errors import CountsError
-from hubbub.storage.interfaces import Database, MetricVersion
+from hubbub.protocol.params import RapporParams
+from hubbub.storage.batch_ids import BatchIds
+from hubbub.storage.database import Database
+from hubbub.storage.errors import CountsError, StoreError
+from hubbub.storage.reports import SEALED, Declared, MetricVersion
 from hubbub.storage.schema import counts as _counts
+from hubbub.storage.schema import parameters as _parameters
+from hubbub.storage.schema import segments as _segments
+from hubbub.storage.segments import (
+    BYTES_OF_REPORT,
+    CHUNKS_BETWEEN_TIDYING,
+    SegmentGroup,
+    Segments,
+    SegmentSize,
+    chunked,
+    delete_segments,
+    lock_segments,
+    stream_selections,
+)
 
 
 class DayRow(NamedTuple):
@@ -42,11 +62,168 @@ class RowChangedError(Exception):
     """Somebody else has added to a row, or deleted it, since it was read: read it again."""
 
 
-async def read_packed(database: Database, row: DayRow) -> bytes:
-    """Return a row's packed counts as they are now; none if there is no such row."""
-    async with database.read() as connection:
-        packed = await connection.scalar(sa.select(_counts.c.counts).where(*row.selected()))
-    return bytes(packed or b"")
+class Counts:
+    """The counts in one database.
+
+    Parameters
+    ----------
+    database : Database
+    ids : BatchIds
+    segments : Segments
+    """
+
+    def __init__(self, database: Database, ids: BatchIds, segments: Segments) -> None:
+        self._database = database
+        self._ids = ids
+        self._segments = segments
+
+    async def add(
+        self, batch_id: bytes, key: MetricVersion, day: dt.date, kept: KeptCounts, received: dt.date
+    ) -> bool:
+        """Add counts of forgotten reports durably; return whether they were new.
+
+        Parameters
+        ----------
+        batch_id : bytes
+            16 bytes; counts whose id is stored already add nothing.
+        key, day : MetricVersion, datetime.date
+            Those of the reports.
+        kept : KeptCounts
+        received : datetime.date
+            The day from which on the id is kept for some time.
+
+        Raises
+        ------
+        StoreError
+            If the database refuses, or what is kept of this day is of other parameters.
+        """
+        row = DayRow(key, day)
+        while True:
+            packed = await self.read_packed(row)
+            values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+            with contextlib.suppress(RowChangedError):
+                async with self._ids.begin(received) as transaction:
+                    if not await self._ids.take(transaction, [batch_id]):
+                        return False
+                    await self._replace(transaction.connection, row, packed, values)
+                return True
+
+    async def count_reports(self, before: dt.date) -> int:
+        """Replace the reports from before a day by their day's counts; return how many there were.
+
+        Readers, mergers and others who count may be at work: each sees every report exactly once,
+        as itself or counted. Sealed records, which can't be counted, stay.
+
+        Raises
+        ------
+        StoreError
+            If reports, or counts that they are to be added to, aren't what their version's
+            parameters say. What is sound was counted.
+        """
+        counted, faults = 0, []
+        countable = sa.and_(_segments.c.day < before, _segments.c.metric != SEALED)
+        for group in await self._segments.groups(countable):
+            try:
+                counted += await self._count_day(group)
+            except CountsError as error:
+                faults.append(str(error))
+            except RecordsError as error:
+                key = group.key
+                faults.append(
+                    f"reports of {key.metric} version {key.version}, {group.day}: {error}"
+                )
+        if faults:
+            raise StoreError("; ".join(sorted(faults)))
+        return counted
+
+    async def delete(self, *which: sa.ColumnElement[bool]) -> int:
+        """Delete the rows that fulfil conditions; return the number of reports behind them."""
+        query = sa.select(_counts.c.reports).where(*which).with_for_update()
+        async with self._database.write() as connection:
+            reports = (await connection.scalars(query)).all()
+            await connection.execute(sa.delete(_counts).where(*which))
+        return sum(reports)
+
+    async def read_packed(self, row: DayRow) -> bytes:
+        """Return a row's packed counts as they are now; none if there is no such row."""
+        async with self._database.read() as connection:
+            packed = await connection.scalar(sa.select(_counts.c.counts).where(*row.selected()))
+        return bytes(packed or b"")
+
+    async def _count_day(self, group: SegmentGroup) -> int:
+        """Count one day's reports, whatever others merge or count meanwhile."""
+        params = await self._params(group.key)
+        counted, complete = 0, False
+        while not complete:
+            complete = True
+            chunks = chunked(await self._segments.sizes(*group.selected))
+            for number, chunk in enumerate(chunks, start=1):
+                reports = await self._count_chunk(DayRow(group.key, group.day), chunk, params)
+                complete = complete and reports is not None
+                counted += reports or 0
+                if number % CHUNKS_BETWEEN_TIDYING == 0:
+                    await self._database.reclaim_space()
+        return counted
+
+    async def _count_chunk(
+        self, row: DayRow, chunk: Sequence[SegmentSize], params: RapporParams
+    ) -> int | None:
+        """Replace segments by their counts; None if any of them is gone."""
+        kept, found = keep_none(params), 0
+        async with self._database.read() as connection:
+            for query in stream_selections(chunk, row.day):
+                # One after the other, so that memory holds one segment.
+                options = {"max_row_buffer": 1}
+                async for row_found in await connection.stream(query, execution_options=options):
+                    kept += await asyncio.to_thread(keep_counts, row_found.records, params)
+                    found += 1
+        if found < len(chunk):
+            return None
+        while True:
+            packed = await self.read_packed(row)
+            values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+            with contextlib.suppress(RowChangedError):
+                async with self._database.write() as connection:
+                    if not await lock_segments(connection, chunk, row.day, skip_locked=False):
+                        return None
+                    await delete_segments(connection, chunk, row.day)
+                    await self._replace(connection, row, packed, values)
+                break
+        self._database.note_written(len(packed) + BYTES_OF_REPORT * kept.total)
+        return kept.total
+
+    async def _replace(
+        self,
+        connection: AsyncConnection,
+        row: DayRow,
+        packed: bytes,
+        values: Mapping[str, object],
+    ) -> None:
+        """Write a row whose counts are still these (raises RowChangedError: don't commit)."""
+        # First inserted: a row that isn't there can't be locked.
+        empty = {**row.values(), "reports": 0, "counts": b""}
+        await connection.execute(self._database.insert_if_absent(_counts), [empty])
+        query = sa.select(_counts.c.counts).where(*row.selected()).with_for_update()
+        if bytes((await connection.execute(query)).scalar_one()) != packed:
+            raise RowChangedError
+        await connection.execute(sa.update(_counts).where(*row.selected()).values(values))
+
+    async def _params(self, key: MetricVersion) -> RapporParams:
+        """Return the parameters with which reports were made.
+
+        Raises
+        ------
+        RecordsError
+            If their version was never declared.
+        """
+        query = sa.select(_parameters.c.parameters).where(
+            _parameters.c.metric == key.metric, _parameters.c.version == key.version
+        )
+        async with self._database.read() as connection:
+            text = await connection.scalar(query)
+        if text is None:
+            raise RecordsError("must be of a declared version: its parameters aren't known")
+        return Declared(*key, json.loads(text)).params
 
 
 def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, object]:
@@ -56,40 +233,13 @@ def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, obj
     return {"reports": kept.total, "counts": pack_counts(kept)}
 
 
-def replace_row(
-    connection: sa.Connection,
-    insert_if_absent: Callable[[sa.Table], sa.Insert],
-    row: DayRow,
-    packed: bytes,
-    values: Mapping[str, object],
-) -> None:
-    """Write a row whose counts are still these.
-
-    Parameters
-    ----------
-    insert_if_absent : callable
-        `Database.insert_if_absent`.
-    packed : bytes
-        What `read_packed` has read.
-
-    Raises
-    ------
-    RowChangedError
-        If they aren't. The transaction must not be committed.
-    """
-    # First inserted: a row that isn't there can't be locked.
-    connection.execute(insert_if_absent(_counts), [{**row.values(), "reports": 0, "counts": b""}])
-    query = sa.select(_counts.c.counts).where(*row.selected()).with_for_update()
-    if bytes(connection.execute(query).scalar_one()) != packed:
-        raise RowChangedError
-    connection.execute(sa.update(_counts).where(*row.selected()).values(values))
-
-
 def read_counts(packed: bytes, row: DayRow, shape: tuple[int, ...] | None = None) -> KeptCounts:
     """Return the counts of a row.
 
     Parameters
     ----------
+    packed : bytes
+    row : DayRow
     shape : tuple of int, optional
         m and k that they must have.
 
@@ -107,12 +257,3 @@ def read_counts(packed: bytes, row: DayRow, shape: tuple[int, ...] | None = None
         m, k = kept.counts.bits.shape
         raise CountsError(f"{where}: m = {m}, k = {k}; expected those of its reports, {shape}")
     return kept
-
-
-async def delete_counts(database: Database, *which: sa.ColumnElement[bool]) -> int:
-    """Delete the rows that fulfil conditions; return the number of reports behind them."""
-    query = sa.select(_counts.c.reports).where(*which).with_for_update()
-    async with database.write() as connection:
-        reports = (await connection.scalars(query)).all()
-        await connection.execute(sa.delete(_counts).where(*which))
-    return sum(reports)

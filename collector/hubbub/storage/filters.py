@@ -1,7 +1,8 @@
-"""Filters of closed days: made and stored by the upkeep, and kept in memory by who stores batches.
+"""Filters of closed days: stored in parts, and kept in memory by a process that stores batches.
 
-A closed day's table takes no more ids. These are put into their own order and read, the filter
-(`bloom`) is stored in parts under its digest, and last a trigger on the table names that digest.
+A closed day's table takes no more ids. Maintenance puts these into their own order and reads them,
+stores the filter (`bloom`) in parts under its digest, and last names that digest by a trigger on
+the table.
 Each transaction reads these names, and looks in a table only for the ids that its filter, if it is
 in memory, doesn't deny. Invariants: a filter is used only of a table that names it in that
 transaction, and so takes no more ids; where none is used, as it isn't loaded yet, is damaged or
@@ -11,24 +12,18 @@ has no room, every id is looked for; and filters take no more memory than they m
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 import math
 import time
+from collections.abc import Awaitable, Callable
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.storage.bloom import WORD_BYTES, FilteredTables, IdFilter
+from hubbub.storage.database import Database
 from hubbub.storage.errors import StoreError
-from hubbub.storage.ids import (
-    ID_BYTES,
-    Catalogue,
-    IdTable,
-    closing_trigger,
-    filter_trigger,
-)
-from hubbub.storage.interfaces import Database
+from hubbub.storage.id_tables import Catalogue
 from hubbub.storage.schema import id_filters
 
 PART_BYTES = 1024**2
@@ -39,71 +34,22 @@ _RETRY_SECONDS = 60.0
 _log = logging.getLogger("hubbub.collector")
 
 
-async def make_filter(database: Database, before: dt.date) -> bool:
-    """Make the filter of the youngest table that has none and takes no more ids.
-
-    Sections of days in use are among these, and the tables of days before one, which are closed
-    and sorted first. Return whether there was one, and nobody else was at it. What is interrupted
-    is done again.
-
-    Raises
-    ------
-    StoreError
-        If the database refuses; or the table was dropped or rewritten, or the filter's parts
-        deleted, meanwhile; or others read what held the ids before they were sorted.
-    """
-    async with database.filtering_alone() as alone:
-        if not alone:
-            return False
-        await _delete_unnamed(database)
-        await database.begin_section()
-        catalogue = await database.id_catalogue()
-        table = _youngest_without(catalogue, before)
-        if table is not None:
-            if table not in catalogue.closed:
-                async with database.write() as connection:
-                    await database.refuse_ids(connection, table, closing_trigger(table))
-            ids = table if table.section is not None else await database.sort_ids(table)
-            await _store(database, table, await _filter_of(database, ids))
-            await _delete_unnamed(database)
-        await database.drop_unsorted_ids()
-        return table is not None
-
-
-async def _filter_of(database: Database, table: IdTable) -> IdFilter:
-    """Return the filter of a closed table's ids."""
-    number, of_other_size = await database.count_ids(table)
-    if of_other_size:
-        raise StoreError(f"{table.name}: {of_other_size} ids don't have {ID_BYTES} bytes")
-    made, read = IdFilter.for_ids(number), 0
-    async for ids in database.read_ids(table):
-        await asyncio.to_thread(made.add, ids)
-        read += len(ids) // ID_BYTES
-    if read != number:
-        raise StoreError(f"{table.name}: {read} ids were read, expected {number}")
-    return made
-
-
-def _youngest_without(catalogue: Catalogue, limit: dt.date) -> IdTable | None:
-    """Return the youngest table without a filter of those that may have one.
-
-    They are days before the limit, and closed sections of others.
-    """
-    days = [it for it in catalogue.tables if it.day < limit]
-    sections = [it for it in catalogue.closed if it.section is not None and it.day >= limit]
-    left = [it for it in (*days, *sections) if it not in catalogue.filters]
-    return max(left, key=lambda it: (it.day, it.section or 0), default=None)
-
-
 class LoadedFilters:
     """The filters that a process has in memory: those of the youngest tables, as far as they fit.
 
     Clients try again soon, so that an id that is known is rarely in an old table. Transactions use
     filters in any thread; loading is done in the event loop, beside them.
+
+    Parameters
+    ----------
+    database : Database
+    catalogue : coroutine function
+        Returns which tables there are, and their filters.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, catalogue: Callable[[], Awaitable[Catalogue]]) -> None:
         self._database = database
+        self._catalogue = catalogue
         self._most_bytes = math.inf
         self._filters: dict[bytes, IdFilter] = {}  # replaced, never changed
         self._sizes: dict[bytes, int] = {}  # in bytes, as far as they are known
@@ -137,10 +83,16 @@ class LoadedFilters:
         elif time.monotonic() > self._retry_at:
             self._loading = asyncio.create_task(self._load(), name="filters of batch ids")
 
-    async def load(self, most_bytes: float) -> None:
-        """Load all filters for which there is room in so many bytes."""
+    async def load(self, most_bytes: float = math.inf) -> None:
+        """Load filters now, and not soon after the first transaction that could use them.
+
+        Parameters
+        ----------
+        most_bytes : float
+            Memory that they may take, now and later. Days whose filters don't fit are searched.
+        """
         self._most_bytes, self._complete = most_bytes, None
-        self._seen = await self._database.id_catalogue()
+        self._seen = await self._catalogue()
         self._make_room()
         self.load_soon()
         if self._loading is not None:
@@ -175,7 +127,7 @@ class LoadedFilters:
             while left := [digest for digest in self._missing() if digest not in tried]:
                 if unknown := [digest for digest in left if digest not in self._sizes]:
                     async with self._database.read() as connection:
-                        self._sizes |= {it: await _size(connection, it) for it in unknown}
+                        self._sizes |= {it: await stored_size(connection, it) for it in unknown}
                     continue  # perhaps they don't fit
                 tried.add(left[0])
                 await self._load_one(left[0])
@@ -195,7 +147,7 @@ class LoadedFilters:
         """Load a filter that fits, once there is room for it."""
         self._make_room()
         found = await _read(self._database, digest)
-        in_force = set((await self._database.id_catalogue()).filters.values())
+        in_force = set((await self._catalogue()).filters.values())
         kept = {it: there for it, there in self._filters.items() if it in in_force}
         self._sizes = {it: size for it, size in self._sizes.items() if it in in_force}
         if found is not None:
@@ -218,8 +170,8 @@ class LoadedFilters:
             )
 
 
-async def _store(database: Database, table: IdTable, made: IdFilter) -> None:
-    """Store a filter part by part; name it once all of them are there."""
+async def store_filter(database: Database, made: IdFilter) -> bytes:
+    """Store a filter part by part, and return its digest."""
     digest, data = await asyncio.to_thread(lambda: made.digest), made.data
     for part, start in enumerate(range(0, len(data), PART_BYTES)):
         words = bytes(data[start : start + PART_BYTES])
@@ -227,16 +179,25 @@ async def _store(database: Database, table: IdTable, made: IdFilter) -> None:
         async with database.write() as connection:
             await connection.execute(database.insert_if_absent(id_filters), [row])
         database.note_written(len(words))
-    async with database.write() as connection:
-        if await _size(connection, digest) != len(data):
-            raise StoreError(f"the filter of {table.name} was deleted while it was made")
-        await database.refuse_ids(connection, table, filter_trigger(table, digest))
+    return digest
+
+
+async def stored_filters(database: Database) -> set[bytes]:
+    """Return the digests of all filters of which there is any part."""
+    async with database.read() as connection:
+        return set((await connection.scalars(sa.select(id_filters.c.digest).distinct())).all())
+
+
+async def stored_size(connection: AsyncConnection, digest: bytes) -> int:
+    """Return how many bytes of a filter there are."""
+    query = sa.select(sa.func.sum(sa.func.length(id_filters.c.words)))
+    return int(await connection.scalar(query.where(id_filters.c.digest == digest)) or 0)
 
 
 async def _read(database: Database, digest: bytes) -> IdFilter | None:
     """Return a filter; None if not all of it is there as it was made."""
     async with database.read() as connection:
-        size = await _size(connection, digest)
+        size = await stored_size(connection, digest)
     if not size or size % WORD_BYTES:
         return None
     data = bytearray(size)
@@ -249,20 +210,3 @@ async def _read(database: Database, digest: bytes) -> IdFilter | None:
         data[start : start + len(words)] = words
     found = IdFilter.of_data(data)
     return found if await asyncio.to_thread(lambda: found.digest) == digest else None
-
-
-async def _size(connection: AsyncConnection, digest: bytes) -> int:
-    query = sa.select(sa.func.sum(sa.func.length(id_filters.c.words)))
-    return int(await connection.scalar(query.where(id_filters.c.digest == digest)) or 0)
-
-
-async def _delete_unnamed(database: Database) -> None:
-    """Delete filters that stand for no table any more, or were never complete."""
-    async with database.read() as connection:
-        stored = set((await connection.scalars(sa.select(id_filters.c.digest).distinct())).all())
-    if stored - set((await database.id_catalogue()).filters.values()):
-        async with database.write() as connection:
-            # Another process may have named one meanwhile, and in SQLite can't any more.
-            named = (await database.id_catalogue()).filters.values()
-            unnamed = id_filters.c.digest.in_(stored - set(named))
-            await connection.execute(sa.delete(id_filters).where(unnamed))

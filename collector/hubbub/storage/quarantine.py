@@ -2,7 +2,7 @@
 
 They are kept as segments are, pooled by metric, version, width and day, shuffled, under random
 keys, but in a table of their own that no reader of reports looks into. Once their version is
-declared, `replay_quarantine` makes segments of them. Invariants: whoever changes the table holds
+declared, `Quarantine.replay` makes segments of them. Invariants: whoever changes the table holds
 its lock from the first look on, so its bounds are kept however many collectors write; each report
 is in quarantine or in a segment, never in both or in neither; and a row holds the reports of all
 batches of a transaction, never a batch as it came.
@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,19 +33,18 @@ from hubbub.protocol.records import (
     shuffled,
     table,
 )
-from hubbub.storage.interfaces import (
-    Database,
+from hubbub.storage.batch_ids import BatchIds, are_new
+from hubbub.storage.database import Database, Row
+from hubbub.storage.reports import (
     Declared,
-    IdWriter,
     MetricVersion,
     NewBatch,
     QuarantineDay,
     QuarantineKey,
     Replayed,
-    Row,
 )
 from hubbub.storage.schema import quarantine as _quarantine
-from hubbub.storage.segments import SMALL, are_new, segment_row, segment_rows
+from hubbub.storage.segments import SMALL, Segments, pool_batches, segment_row
 
 MOST_KEYS = 64
 """Metrics, versions and widths that are kept at a time: whoever sends chooses their names."""
@@ -62,143 +62,183 @@ Screen = Callable[[MetricVersion, Records], NDArray[np.bool_]]
 _GROUP = (_quarantine.c.metric, _quarantine.c.version, _quarantine.c.width, _quarantine.c.day)
 
 
-async def append_quarantined(
-    database: Database, batches: Sequence[NewBatch], day: dt.date, most_bytes: int
-) -> list[bool | None]:
-    """Store batches with all that is to be kept apart, durably and together.
+class Quarantine:
+    """What one database keeps in quarantine.
 
     Parameters
     ----------
     database : Database
-    batches : sequence of NewBatch
-    day : datetime.date
-        The UTC day on which they came.
-    most_bytes : int
-        Bytes that the quarantine may take.
-
-    Returns
-    -------
-    list of bool or None
-        Whether each was new; None: there was no room for what is to be kept apart, so nothing of it
-        was stored, and its id isn't known from now on.
+    ids : BatchIds
+    segments : Segments
     """
-    firsts = {batch.batch_id: batch for batch in reversed(batches)}
 
-    def write(ids: IdWriter, _prepared: None) -> tuple[set[bytes], set[bytes]]:
-        database.lock_quarantine(ids.connection)
-        room = _Room(ids.connection, most_bytes)
-        fitting = {batch_id for batch_id, batch in firsts.items() if room.take(batch)}
-        # In order, so that collectors with the same ids don't deadlock.
-        unseen = ids.insert(sorted(fitting))
-        new = [firsts[batch_id] for batch_id in unseen]
-        for into, rows in (
-            (database.insert_target(day, ids.day), segment_rows(new, day)),
-            (_quarantine, _quarantine_rows(new, day)),
-        ):
-            if rows:
-                database.insert_rows(ids.connection, into, rows)
-        return fitting, unseen
+    def __init__(self, database: Database, ids: BatchIds, segments: Segments) -> None:
+        self._database = database
+        self._ids = ids
+        self._segments = segments
 
-    fitting, unseen = await database.transact(day, lambda: None, write)
-    database.note_written(sum(_size(firsts[batch_id]) for batch_id in unseen))
-    flags = zip(batches, are_new(batches, unseen), strict=True)
-    return [is_new if batch.batch_id in fitting else None for batch, is_new in flags]
+    async def append(
+        self, batches: Sequence[NewBatch], day: dt.date, most_bytes: int
+    ) -> list[bool | None]:
+        """Store batches with all that is to be kept apart, durably and together.
 
+        Parameters
+        ----------
+        batches : sequence of NewBatch
+        day : datetime.date
+            The UTC day on which they came.
+        most_bytes : int
+            Bytes that the quarantine may take.
 
-async def merge_quarantine(database: Database, today: dt.date) -> int:
-    """Pool and shuffle small rows of the same key and day; return how many were replaced.
+        Returns
+        -------
+        list of bool or None
+            Whether each was new; None: there was no room for what is to be kept apart, so nothing
+            of it was stored, and its id wasn't taken.
 
-    A small row that is left alone waits for others of its day, and after that is merged with the
-    next larger one, as segments are.
-    """
-    replaced = 0
-    is_small = _quarantine.c.reports < SMALL
-    several = sa.and_(sa.func.count() > 1, sa.func.count(sa.case((is_small, 1))) > 0)
-    for key, day, of_group in await _groups(database, several):
+        Raises
+        ------
+        StoreError
+            As `Store.append`.
+        """
+        firsts = {batch.batch_id: batch for batch in reversed(batches)}
+        async with self._ids.begin(day) as transaction:
+            connection = transaction.connection
+            await self._database.lock_quarantine(connection)
+            room = await _room(connection, most_bytes)
+            fitting = {batch_id for batch_id, batch in firsts.items() if room.take(batch)}
+            # In order, so that collectors with the same ids don't deadlock.
+            unseen = await self._ids.take(transaction, sorted(fitting)) if fitting else set()
+            new = [firsts[batch_id] for batch_id in unseen]
+            into = self._segments.insert_target(day, transaction.day)
+            rows = await pool_batches(new, day)
+            await self._database.insert_rows(connection, into, rows)
+            await self._database.insert_rows(connection, _quarantine, _quarantine_rows(new, day))
+        self._database.note_written(sum(_size(batch) for batch in new))
+        flags = zip(batches, are_new(batches, unseen), strict=True)
+        return [is_new if batch.batch_id in fitting else None for batch, is_new in flags]
+
+    async def days(self) -> list[QuarantineDay]:
+        """Return what is kept, by key and day, without reading the records."""
+        sums = (sa.func.sum(_quarantine.c.reports), sa.func.count())
+        query = sa.select(*_GROUP, *sums).group_by(*_GROUP)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        return sorted(
+            QuarantineDay(QuarantineKey(*row[:3]), row[3], int(row[4]), int(row[5])) for row in rows
+        )
+
+    async def merge(self, today: dt.date) -> int:
+        """Pool and shuffle small rows of the same key and day; return how many were replaced.
+
+        A small row that is left alone waits for others of its day, and after that is merged with
+        the next larger one, as segments are.
+        """
+        replaced = 0
+        is_small = _quarantine.c.reports < SMALL
+        several = sa.and_(sa.func.count() > 1, sa.func.count(sa.case((is_small, 1))) > 0)
+        for key, day, of_group in await self._groups(several):
+            while True:
+                async with self._locked() as connection:
+                    small = await _choose(connection, *of_group, is_small)
+                    if len(small) == 1 and day < today:
+                        smallest = sa.select(_quarantine.c.quarantine_id, _quarantine.c.reports)
+                        smallest = smallest.where(*of_group).order_by(_quarantine.c.reports)
+                        rows = await connection.execute(smallest.limit(2))
+                        small = [_Size(*row) for row in rows]
+                    if len(small) < 2:
+                        break
+                    # The new one takes the space of the old ones.
+                    records = await _read(connection, key, small)
+                    await _delete(connection, small)
+                    row = await asyncio.to_thread(_quarantine_row, key, day, records)
+                    await self._database.insert_rows(connection, _quarantine, [row])
+                self._database.note_written(2 * len(records.data))
+                replaced += len(small)
+        return replaced
+
+    async def replay(
+        self, expected: Mapping[MetricVersion, RapporParams], screen: Screen
+    ) -> AsyncGenerator[Replayed, None]:
+        """Make segments of the reports that fit their version by now; they keep their day.
+
+        Each report is in quarantine or in a segment, once, whatever fails, and whoever else does
+        the same meanwhile. Yields what was moved, once each transaction that did so is durable.
+        What doesn't fit stays.
+
+        Parameters
+        ----------
+        expected : mapping of MetricVersion to RapporParams
+            Of the versions whose reports are taken.
+        screen : callable
+            Given a version and records of existing cohorts, says which may be counted.
+        """
+        for key, day, of_group in await self._groups(sa.true()):
+            version = MetricVersion(key.metric, key.version)
+            params = expected.get(version)
+            if params is None or key.width != record_width(params.k):
+                continue
+            last = -1  # keys are random, and not negative
+            while True:
+                async with self._locked() as connection:
+                    rows = await _choose(connection, *of_group, _quarantine.c.quarantine_id > last)
+                    if not rows:
+                        break
+                    records = await _read(connection, key, rows)
+                    fits = await asyncio.to_thread(_fits, version, records, params.m, screen)
+                    last = rows[-1].quarantine_id
+                    if not fits.any():
+                        continue
+                    await _delete(connection, rows)
+                    good, rest = _select(records, fits), _select(records, ~fits)
+                    moved = await asyncio.to_thread(segment_row, version, day, [good])
+                    into = await self._segments.merge_target(connection, day)
+                    await self._database.insert_rows(connection, into, [moved])
+                    if rest.reports:
+                        row = await asyncio.to_thread(_quarantine_row, key, day, rest)
+                        await self._database.insert_rows(connection, _quarantine, [row])
+                self._database.note_written(2 * len(records.data))
+                yield Replayed(version, day, good)
+
+    async def delete(self, *which: sa.ColumnElement[bool]) -> int:
+        """Delete the rows that fulfil conditions; return the number of their reports."""
+        deleted = 0
         while True:
-            async with _locked(database) as connection:
-                small = await _choose(connection, *of_group, is_small)
-                if len(small) == 1 and day < today:
-                    smallest = sa.select(_quarantine.c.quarantine_id, _quarantine.c.reports)
-                    smallest = smallest.where(*of_group).order_by(_quarantine.c.reports).limit(2)
-                    small = [_Size(*row) for row in await connection.execute(smallest)]
-                if len(small) < 2:
-                    break
-                records = await _take(connection, key, small)
-                row = await asyncio.to_thread(_quarantine_row, key, day, records)
-                await connection.run_sync(database.insert_rows, _quarantine, [row])
-            database.note_written(2 * len(records.data))
-            replaced += len(small)
-    return replaced
-
-
-async def replay_quarantine(
-    database: Database,
-    expected: Mapping[MetricVersion, RapporParams],
-    screen: Screen,
-) -> AsyncIterator[Replayed]:
-    """Make segments of the reports that fit their version by now; they keep their day.
-
-    Yields what was moved, once each transaction that did so is durable. What doesn't fit stays.
-
-    Parameters
-    ----------
-    database : Database
-    expected : mapping of MetricVersion to RapporParams
-        Of the versions whose reports are taken.
-    screen : callable
-    """
-    for key, day, of_group in await _groups(database, sa.true()):
-        version = MetricVersion(key.metric, key.version)
-        params = expected.get(version)
-        if params is None or key.width != record_width(params.k):
-            continue
-        last = -1  # keys are random, and not negative
-        while True:
-            async with _locked(database) as connection:
-                rows = await _choose(connection, *of_group, _quarantine.c.quarantine_id > last)
-                if not rows:
-                    break
-                records = await _read(connection, key, rows)
-                fits = await asyncio.to_thread(_fits, version, records, params.m, screen)
-                last = rows[-1].quarantine_id
-                if not fits.any():
-                    continue
+            async with self._locked() as connection:
+                rows = await _choose(connection, *which)
                 await _delete(connection, rows)
-                good, rest = _select(records, fits), _select(records, ~fits)
-                moved = await segment_row(version, day, [good])
-                into = await database.table_of_merged(connection, day)
-                await connection.run_sync(database.insert_rows, into, [moved])
-                if rest.reports:
-                    row = await asyncio.to_thread(_quarantine_row, key, day, rest)
-                    await connection.run_sync(database.insert_rows, _quarantine, [row])
-            database.note_written(2 * len(records.data))
-            yield Replayed(version, day, good)
+            if not rows:
+                return deleted
+            reports = sum(row.reports for row in rows)
+            self._database.note_written(_ROW_BYTES * len(rows) + reports)
+            deleted += reports
 
+    async def drop(self, before: dt.date) -> int:
+        """Delete what came before a day; return how many reports there were."""
+        return await self.delete(_quarantine.c.day < before)
 
-async def delete_quarantined(database: Database, *which: sa.ColumnElement[bool]) -> int:
-    """Delete the rows that fulfil conditions; return the number of their reports."""
-    deleted = 0
-    while True:
-        async with _locked(database) as connection:
-            rows = await _choose(connection, *which)
-            await _delete(connection, rows)
-        if not rows:
-            return deleted
-        reports = sum(row.reports for row in rows)
-        database.note_written(_ROW_BYTES * len(rows) + reports)
-        deleted += reports
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction beside which nobody else changes the table."""
+        async with self._database.write() as connection:
+            await self._database.lock_quarantine(connection)
+            yield connection
 
-
-async def read_quarantine(database: Database) -> list[QuarantineDay]:
-    """Return what is kept, by key and day, without reading the records."""
-    sums = (sa.func.sum(_quarantine.c.reports), sa.func.count())
-    query = sa.select(*_GROUP, *sums).group_by(*_GROUP)
-    async with database.read() as connection:
-        rows = (await connection.execute(query)).all()
-    return sorted(
-        QuarantineDay(QuarantineKey(*row[:3]), row[3], int(row[4]), int(row[5])) for row in rows
-    )
+    async def _groups(
+        self, which: sa.ColumnElement[bool]
+    ) -> list[tuple[QuarantineKey, dt.date, list[sa.ColumnElement[bool]]]]:
+        """Return the keys and days that fulfil a condition, and how to select their rows."""
+        query = sa.select(*_GROUP).group_by(*_GROUP).having(which)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query)).all()
+        return [
+            (
+                QuarantineKey(*row[:3]),
+                row.day,
+                [column == value for column, value in zip(_GROUP, row, strict=True)],
+            )
+            for row in rows
+        ]
 
 
 def why_quarantined(key: QuarantineKey, declared: Iterable[Declared]) -> str:
@@ -214,26 +254,37 @@ def why_quarantined(key: QuarantineKey, declared: Iterable[Declared]) -> str:
     return "in a cohort that doesn't exist, improbable, or of a metric not in the registry"
 
 
+@dataclass(slots=True)
 class _Room:
-    """What may still be put into quarantine; the lock is held."""
+    """What may still be put into quarantine; the lock is held.
 
-    def __init__(self, connection: sa.Connection, most_bytes: int) -> None:
-        sums = (sa.func.sum(_quarantine.c.reports), sa.func.count())
-        query = sa.select(*_GROUP[:3], *sums).group_by(*_GROUP[:3])
-        rows = connection.execute(query).all()
-        self._keys = {QuarantineKey(*row[:3]) for row in rows}
-        self._left = most_bytes - sum(
-            int(reports) * width + int(n) * _ROW_BYTES for _, _, width, reports, n in rows
-        )
+    Attributes
+    ----------
+    keys : set of QuarantineKey
+        Those that are there.
+    left : int
+        Bytes.
+    """
+
+    keys: set[QuarantineKey]
+    left: int
 
     def take(self, batch: NewBatch) -> bool:
         """Return whether there is room for a batch, which is then taken."""
-        keys = self._keys | batch.quarantined.keys()
-        if _size(batch) > self._left or len(keys) > MOST_KEYS:
+        keys = self.keys | batch.quarantined.keys()
+        if _size(batch) > self.left or len(keys) > MOST_KEYS:
             return False
-        self._left -= _size(batch)
-        self._keys = keys
+        self.left -= _size(batch)
+        self.keys = keys
         return True
+
+
+async def _room(connection: AsyncConnection, most_bytes: int) -> _Room:
+    sums = (sa.func.sum(_quarantine.c.reports), sa.func.count())
+    query = sa.select(*_GROUP[:3], *sums).group_by(*_GROUP[:3])
+    rows = (await connection.execute(query)).all()
+    used = sum(int(reports) * width + int(n) * _ROW_BYTES for _, _, width, reports, n in rows)
+    return _Room({QuarantineKey(*row[:3]) for row in rows}, most_bytes - used)
 
 
 class _Size(NamedTuple):
@@ -264,31 +315,6 @@ def _quarantine_row(key: QuarantineKey, day: dt.date, records: Records) -> Row:
     }
 
 
-@asynccontextmanager
-async def _locked(database: Database) -> AsyncIterator[AsyncConnection]:
-    """Begin a transaction beside which nobody else changes the table."""
-    async with database.write() as connection:
-        await connection.run_sync(database.lock_quarantine)
-        yield connection
-
-
-async def _groups(
-    database: Database, which: sa.ColumnElement[bool]
-) -> list[tuple[QuarantineKey, dt.date, list[sa.ColumnElement[bool]]]]:
-    """Return the keys and days that fulfil a condition, and how to select their rows."""
-    query = sa.select(*_GROUP).group_by(*_GROUP).having(which)
-    async with database.read() as connection:
-        rows = (await connection.execute(query)).all()
-    return [
-        (
-            QuarantineKey(*row[:3]),
-            row.day,
-            [column == value for column, value in zip(_GROUP, row, strict=True)],
-        )
-        for row in rows
-    ]
-
-
 async def _choose(connection: AsyncConnection, *which: sa.ColumnElement[bool]) -> list[_Size]:
     """Return rows that fulfil conditions in the order of their keys, as many as one may change."""
     query = sa.select(_quarantine.c.quarantine_id, _quarantine.c.reports).where(*which)
@@ -313,13 +339,6 @@ async def _read(connection: AsyncConnection, key: QuarantineKey, rows: Sequence[
 async def _delete(connection: AsyncConnection, rows: Sequence[_Size]) -> None:
     ids = [row.quarantine_id for row in rows]
     await connection.execute(sa.delete(_quarantine).where(_quarantine.c.quarantine_id.in_(ids)))
-
-
-async def _take(connection: AsyncConnection, key: QuarantineKey, rows: Sequence[_Size]) -> Records:
-    """Read rows and delete them: the new one then takes the space of the old ones."""
-    records = await _read(connection, key, rows)
-    await _delete(connection, rows)
-    return records
 
 
 def _fits(version: MetricVersion, records: Records, m: int, screen: Screen) -> NDArray[np.bool_]:

@@ -1,8 +1,8 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
 Segments hold records, the quarantine those that no registry knows yet, counts what is kept of
-records that were forgotten, the tables of batch ids (`ids`) those seen, and nothing refers from one
-to another. `serve` or `hubbub-collector migrate` migrates a database; readers only check it.
+records that were forgotten, the tables of batch ids (`id_tables`) those seen; nothing refers from
+one to another. `serve` or `hubbub-collector migrate` migrates a database; readers only check it.
 Invariants: no column is finer than a day, and no key is a serial number. The migrations run in one
 transaction that other processes wait for, and a database whose version isn't known here is never
 changed. A changed table needs a migration and its number here.
@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from hubbub.storage.database import Database, translate_errors
 from hubbub.storage.errors import StoreError
-from hubbub.storage.interfaces import Database, translate_errors
 
 REVISIONS = ("0001",)
 """The schema's versions, oldest first; each is a migration in migrations/versions."""
@@ -141,7 +141,7 @@ id_filters = sa.Table(
     sa.Column("words", sa.LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""What `bloom` makes of the ids of closed days, in parts; triggers say whose they are (`ids`)."""
+"""What `bloom` makes of ids of closed days, in parts; triggers name them (`id_tables`)."""
 
 upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
 """The day of the last upkeep; several only if collectors wrote them at once."""

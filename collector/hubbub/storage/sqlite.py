@@ -13,11 +13,10 @@ import datetime as dt
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
@@ -27,10 +26,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.storage.backup import copy_database
-from hubbub.storage.bloom import FilteredTables
+from hubbub.storage.batch_ids import BatchIds, IdTransaction, OpenDatabase
+from hubbub.storage.database import Database, pieces, translate_errors
 from hubbub.storage.errors import StoreError
-from hubbub.storage.filters import LoadedFilters
-from hubbub.storage.ids import (
+from hubbub.storage.id_tables import (
     ID_BYTES,
     PREFIX,
     Catalogue,
@@ -40,15 +39,9 @@ from hubbub.storage.ids import (
     id_table,
     parse_names,
 )
-from hubbub.storage.interfaces import (
-    Database,
-    IdWriter,
-    Prepared,
-    Result,
-    SegmentPrefix,
-    translate_errors,
-)
+from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import segments
+from hubbub.storage.segments import SegmentPrefix, Segments, pooled_rows
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
@@ -67,11 +60,19 @@ By default it would be 2 MiB, and nearly every id would have a page read from th
 """
 
 _POLL_SECONDS = 0.001
+"""Between two attempts to take the write lock: a commit keeps it for about as long."""
+
 _RETRY_SECONDS = 0.01
 _PATIENCE_SECONDS = 1.0
+"""How long emptying the log is tried beside writers; the next attempt is seconds away."""
+
 _IDS_A_STATEMENT = 500
 _TABLES_A_STATEMENT = 100
+"""SQLite takes 999 parameters of a statement, and expressions 1,000 deep: one level for a table."""
+
 _IDS_READ = 65_536
+"""1 MiB of ids at a time: a write transaction that copies them takes some tens of milliseconds."""
+
 _NAMES = f"""
     SELECT name FROM sqlite_schema WHERE type IN ('table', 'trigger') AND name GLOB '{PREFIX}*'
 """  # noqa: S608
@@ -79,30 +80,38 @@ _FREE_PAGES = "PRAGMA freelist_count"
 _BYTES_OF_COMMIT = 4 * _PAGE_BYTES
 """Written at each commit besides the data: pages of the tables and of the index."""
 
-_Item = TypeVar("_Item")
-
 
 class SqliteDatabase(Database):
-    """An open SQLite file; use `open_database`."""
+    """An open SQLite file; use `open_database`.
+
+    Attributes
+    ----------
+    path : Path
+    writer : sqlalchemy.Engine
+        One connection for the most frequent transaction, all of which is done in a thread: of
+        single statements each would wait for its turn of a busy event loop.
+    writers_thread : ThreadPoolExecutor
+        That thread.
+    """
 
     bytes_at_once = 4 * 1024**2
+    """An appending transaction waits meanwhile: for a few tens of milliseconds of a disk."""
 
     def __init__(
         self, path: Path, reading: AsyncEngine, writing: AsyncEngine, *, writes: bool
     ) -> None:
         super().__init__(reading, writing)
         self.folder = path.absolute().parent
-        self._path = path
-        self._thread = ThreadPoolExecutor(1, "hubbub-writer")
-        self._engine = sa.create_engine(
+        self.path = path
+        self.writers_thread = ThreadPoolExecutor(1, "hubbub-writer")
+        self.writer = sa.create_engine(
             URL.create("sqlite+pysqlite", database=str(path)),
             connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
             poolclass=sa.StaticPool,
         )
-        sa.event.listen(self._engine, "connect", _prepare_writer if writes else _prepare_reader)
-        sa.event.listen(self._engine, "connect", _keep_pages)
-        sa.event.listen(self._engine, "begin", _begin_writing_now)
-        self._filters = LoadedFilters(self)
+        sa.event.listen(self.writer, "connect", _prepare_writer if writes else _prepare_reader)
+        sa.event.listen(self.writer, "connect", _keep_pages)
+        sa.event.listen(self.writer, "begin", _begin_writing_now)
         self._uncopied = 0
         self._due = asyncio.Event()
         self._is_closing = False
@@ -114,188 +123,17 @@ class SqliteDatabase(Database):
         """Begin a transaction that writes: it is alone anyway."""
         return self.write()
 
-    async def transact(
-        self,
-        day: dt.date,
-        prepare: Callable[[], Prepared],
-        write: Callable[[IdWriter, Prepared], Result],
-        *,
-        is_large: bool = False,  # noqa: ARG002 (all of it is done in a thread)
-    ) -> Result:
-        """Do all of it in the writer's thread, one call after the other."""
-
-        def transact() -> Result:
-            prepared = prepare()
-            with self._engine.begin() as connection:
-                names = connection.exec_driver_sql(_NAMES).scalars()
-                catalogue = parse_names(names)
-                filtered = self._filters.of(catalogue)
-                return write(_IdWriter(connection, day, catalogue, filtered), prepared)
-
-        async with translate_errors():
-            done = asyncio.get_running_loop().run_in_executor(self._thread, transact)
-            try:
-                return await asyncio.shield(done)
-            except asyncio.CancelledError:
-                await asyncio.wait([done])  # what a thread has begun can't be stopped
-                raise
-            finally:
-                self._filters.load_soon()
-
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
 
-    def lock_quarantine(self, connection: sa.Connection) -> None:
+    async def lock_quarantine(self, connection: AsyncConnection) -> None:
         """Do nothing: a transaction that writes is alone."""
 
-    async def has_id(self, batch_id: bytes) -> bool:
-        """Search all tables by one statement, or a few if there are very many."""
-        async with self.read() as connection:
-            tables = parse_names((await connection.exec_driver_sql(_NAMES)).scalars()).tables
-            for searched in _pieces(tables, _TABLES_A_STATEMENT):
-                finding = f"WITH ids (id) AS (VALUES (?)) SELECT {_is_in_any(searched)} FROM ids"  # noqa: S608
-                if (await connection.exec_driver_sql(finding, (batch_id,))).scalar_one():
-                    return True
-        return False
-
-    async def id_catalogue(self) -> Catalogue:
-        """Read the names in the file's schema."""
-        async with self.read() as connection:
-            return parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
-
-    async def prepare_id_table(self, day: dt.date) -> None:
-        """Do nothing: whoever inserts the first id of a day waits for nobody to make its table."""
-
     @asynccontextmanager
-    async def filtering_alone(self) -> AsyncIterator[bool]:
-        """Let all make filters: the workers of a collector leave upkeep to one."""
-        yield True
-
-    async def begin_section(self) -> None:
-        """Do nothing: a day of one machine has few millions of ids."""
-
-    async def refuse_ids(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
-        """Make the trigger; there is no other writer meanwhile."""
-        await connection.exec_driver_sql(
-            f"CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {table.name} "
-            f"BEGIN SELECT RAISE(ABORT, '{table.name} takes no more ids'); END"
-        )
-
-    async def sort_ids(self, table: IdTable) -> IdTable:
-        """Copy them some at a time, then let the copy take the table's place.
-
-        A page of a key has its ids in the order in which they came to it.
-        """
-        copy = _copy_of(table)
-        copying = f"""
-            INSERT INTO {copy} SELECT batch_id FROM {table.name}
-            WHERE batch_id > (SELECT coalesce(max(batch_id), x'') FROM {copy})
-            ORDER BY batch_id LIMIT {_IDS_READ}
-        """  # noqa: S608
-        copied = 1
-        while copied:
-            async with self.write() as connection:
-                await connection.exec_driver_sql(_make_id_table(copy))
-                copied = (await connection.exec_driver_sql(copying)).rowcount
-                if not copied:
-                    await self._drop(connection, table.name)
-                    await connection.exec_driver_sql(f"ALTER TABLE {copy} RENAME TO {table.name}")
-                    await self.refuse_ids(connection, table, closing_trigger(table))
-            self.note_written(copied * ID_BYTES)
-        return table
-
-    async def drop_unsorted_ids(self) -> None:
-        """Do nothing: the copy has taken its place."""
-
-    async def count_ids(self, table: IdTable) -> tuple[int, int]:
-        """Count them."""
-        async with self.read() as connection:
-            row = (await connection.exec_driver_sql(count_statement(table))).one()
-            return row.number, row.of_other_size
-
-    async def read_ids(self, table: IdTable) -> AsyncIterator[bytes]:
-        """Read them in the order of the key, in a row each time, for the reason of `_IdWriter`."""
-        reading = f"""
-            SELECT max(batch_id) AS last, group_concat(hex(batch_id), '') AS ids FROM (
-                SELECT batch_id FROM {table.name} WHERE batch_id > ?
-                ORDER BY batch_id LIMIT {_IDS_READ}
-            )
-        """  # noqa: S608
-        last = b""
-        while True:
-            async with self.read() as connection:
-                row = (await connection.exec_driver_sql(reading, (last,))).one()
-            if row.last is None:
-                return
-            last = row.last
-            yield bytes.fromhex(row.ids)
-
-    async def load_filters(self, most_bytes: float) -> None:
-        """Load them."""
-        await self._filters.load(most_bytes)
-
-    async def drop_id_table(self, table: IdTable, *, if_empty: bool = False) -> None:
-        """Drop a table; its pages are overwritten, in one transaction."""
-        async with self.write() as connection:
-            if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
-                return
-            for name in (table.name, _copy_of(table)):
-                await self._drop(connection, name)
-
-    async def _drop(self, connection: AsyncConnection, table: str) -> None:
-        before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
-        await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-        freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
-        self.note_written(freed * _PAGE_BYTES)
-
-    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
-        """Return the one table there is."""
-        return segments
-
-    async def table_of_merged(self, connection: AsyncConnection, day: dt.date) -> sa.Table:  # noqa: ARG002
-        """Return the one table there is."""
-        return segments
-
-    async def table_of_mixed(self, day: dt.date, today: dt.date) -> sa.Table:  # noqa: ARG002
-        """Return the one table there is: what is deleted in it is overwritten."""
-        return segments
-
-    async def prepare_segments(self, day: dt.date) -> None:
-        """Do nothing: there is one table."""
-
-    async def drop_first_tables(self, today: dt.date) -> None:
-        """Do nothing: there is one table."""
-
-    @asynccontextmanager
-    async def mixing_alone(self) -> AsyncIterator[Callable[[], bool]]:
-        """Let all mix: the workers of a collector leave upkeep to one."""
+    async def alone(self, task: str) -> AsyncIterator[Callable[[], bool]]:  # noqa: ARG002
+        """Let all do it: the workers of a collector leave maintenance to one."""
         yield lambda: True
-
-    async def read_prefixes(self, heads: Sequence[SegmentPrefix]) -> list[bytes]:
-        """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""
-        async with translate_errors():
-            return await asyncio.to_thread(self._read_prefixes, heads)
-
-    def _read_prefixes(self, heads: Sequence[SegmentPrefix]) -> list[bytes]:
-        address = f"{self._path.absolute().as_uri()}?mode=ro"
-        ids = json.dumps([head.segment_id for head in heads])
-        query = (
-            "SELECT segment_id FROM segments WHERE segment_id IN (SELECT value FROM json_each(?))"
-        )
-        records = []
-        with contextlib.closing(
-            sqlite3.connect(address, timeout=BUSY_SECONDS, uri=True)
-        ) as connection:
-            connection.execute("BEGIN")  # so that what is there stays there until it has been read
-            there = {row[0] for row in connection.execute(query, (ids,))}
-            for segment_id, size in heads:
-                if segment_id in there:
-                    with connection.blobopen(
-                        "segments", "records", segment_id, readonly=True
-                    ) as blob:
-                        records.append(blob.read(size))
-        return records
 
     def note_written(self, size: int) -> None:
         """Have the log copied in the background once it is long."""
@@ -311,23 +149,22 @@ class SqliteDatabase(Database):
 
     async def size_bytes(self) -> int:
         """Return the bytes of the database and its log."""
-        files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
+        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
         return sum(path.stat().st_size for path in files if path.exists())
 
     async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
         """Copy the file and its log in a thread."""
-        await asyncio.to_thread(copy_database, self._path, target, progress)
+        await asyncio.to_thread(copy_database, self.path, target, progress)
 
     async def close(self) -> None:
         """Close all connections and leave an empty log."""
-        await self._filters.close()
         if self._copier is not None:
             self._is_closing = True
             self._due.set()
             await self._copier
             await self._checkpoint_between_writes("TRUNCATE", _PATIENCE_SECONDS)
-        await asyncio.to_thread(self._thread.shutdown)
-        self._engine.dispose()
+        await asyncio.to_thread(self.writers_thread.shutdown)
+        self.writer.dispose()
         await super().close()
 
     async def _copy_until_closed(self) -> None:
@@ -349,7 +186,7 @@ class SqliteDatabase(Database):
                 # writes of this process.
                 async with self.writing.connect():
                     loop = asyncio.get_running_loop()
-                    if await loop.run_in_executor(self._thread, self._checkpoint, mode) == 0:
+                    if await loop.run_in_executor(self.writers_thread, self._checkpoint, mode) == 0:
                         return
             if time.monotonic() > deadline:
                 return
@@ -362,7 +199,7 @@ class SqliteDatabase(Database):
         """
         try:
             # Without making a new file, should it have been removed meanwhile.
-            address = f"{self._path.absolute().as_uri()}?mode=rw"
+            address = f"{self.path.absolute().as_uri()}?mode=rw"
             with contextlib.closing(sqlite3.connect(address, timeout=0, uri=True)) as connection:
                 connection.execute("PRAGMA synchronous=FULL")
                 row = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
@@ -372,7 +209,7 @@ class SqliteDatabase(Database):
         return int(pages) if is_busy or mode == "PASSIVE" else 0
 
 
-async def open_database(url: str, *, create: bool) -> SqliteDatabase:
+async def open_database(url: str, *, create: bool) -> OpenDatabase:
     """Open the file at an address such as "sqlite:///hubbub.db".
 
     Raises
@@ -392,67 +229,209 @@ async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     reading = _engine(address, pool_size=4)
     sa.event.listen(reading.sync_engine, "connect", _prepare_reader)
     sa.event.listen(reading.sync_engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
-    if not create:
-        return SqliteDatabase(path, reading, reading, writes=False)
-    writing = _engine(address, pool_size=1)
-    sa.event.listen(writing.sync_engine, "connect", _prepare_writer)
-    sa.event.listen(writing.sync_engine, "begin", _begin_writing)
-    return SqliteDatabase(path, reading, writing, writes=True)
+    writing = reading
+    if create:
+        writing = _engine(address, pool_size=1)
+        sa.event.listen(writing.sync_engine, "connect", _prepare_writer)
+        sa.event.listen(writing.sync_engine, "begin", _begin_writing)
+    database = SqliteDatabase(path, reading, writing, writes=create)
+    held = SqliteSegments(database)
+    return OpenDatabase(database, held, SqliteBatchIds(database, held))
 
 
-class _IdWriter(IdWriter):
-    """Selects the known ids and inserts the others; there is no other writer meanwhile.
+class SqliteSegments(Segments):
+    """Segments in one table: what is deleted in it is overwritten."""
 
+    _database: SqliteDatabase
+
+    async def read_prefixes(self, prefixes: Sequence[SegmentPrefix]) -> list[bytes]:
+        """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""
+        async with translate_errors():
+            return await asyncio.to_thread(_read_prefixes, self._database.path, prefixes)
+
+
+def _read_prefixes(path: Path, prefixes: Sequence[SegmentPrefix]) -> list[bytes]:
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    ids = json.dumps([prefix.segment_id for prefix in prefixes])
+    query = "SELECT segment_id FROM segments WHERE segment_id IN (SELECT value FROM json_each(?))"
+    records = []
+    with contextlib.closing(sqlite3.connect(address, timeout=BUSY_SECONDS, uri=True)) as connection:
+        connection.execute("BEGIN")  # so that what is there stays there until it has been read
+        there = {row[0] for row in connection.execute(query, (ids,))}
+        for segment_id, size in prefixes:
+            if segment_id in there:
+                with connection.blobopen("segments", "records", segment_id, readonly=True) as blob:
+                    records.append(blob.read(size))
+    return records
+
+
+class SqliteBatchIds(BatchIds):
+    """Ids in a table for each day; whoever inserts the first id of one makes it.
+
+    There is one writer at a time, which selects the ids that are known and inserts the others.
     Each row that SQLite returns takes the interpreter's lock twice, and a busy event loop is slow
     to release it. So all tables are searched by one statement (or a few, if there are very many),
     and rows are selected only if there are any, which is seldom.
     """
 
-    def __init__(
-        self,
-        connection: sa.Connection,
-        day: dt.date,
-        catalogue: Catalogue,
-        filtered: FilteredTables,
-    ) -> None:
-        super().__init__(connection, catalogue.taking(day), filtered)
-        own = id_table(self.day)
-        if own not in catalogue.tables:
-            connection.exec_driver_sql(_make_id_table(own.name))
-        there = dict.fromkeys((*catalogue.tables, own))
-        self._searched = [table for table in there if table not in filtered.tables]
-        self._table = own.name
+    _database: SqliteDatabase
 
-    def _find(self, suspects: Sequence[tuple[IdTable, bytes]]) -> set[bytes]:
-        # In all filtered tables, so that SQLite has compiled most of these statements before.
-        ids = list({batch_id for _, batch_id in suspects})
-        known: set[bytes] = set()
-        for some in _pieces(ids, _IDS_A_STATEMENT):
-            known |= self._known(self._filtered.tables, some)
-        return known
+    async def append(
+        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
+    ) -> set[bytes]:
+        """Do all of it in the writer's thread, one call after the other."""
+        thread, loop = self._database.writers_thread, asyncio.get_running_loop()
+        async with translate_errors():
+            done = loop.run_in_executor(thread, self._append, batches, day, received)
+            try:
+                return await asyncio.shield(done)
+            except asyncio.CancelledError:
+                await asyncio.wait([done])  # what a thread has begun can't be stopped
+                raise
+            finally:
+                self.filters.load_soon()
 
-    def _insert_unknown(self, ids: Sequence[bytes]) -> set[bytes]:
-        unseen: set[bytes] = set()
-        for some in _pieces(ids, _IDS_A_STATEMENT):
-            if new := sorted(set(some) - self._known(self._searched, some)):
-                rows = ",".join(["(?)"] * len(new))
-                statement = f"INSERT INTO {self._table} VALUES {rows}"  # noqa: S608
-                self.connection.exec_driver_sql(statement, tuple(new))
-            unseen.update(new)
+    def _append(
+        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
+    ) -> set[bytes]:
+        ids = sorted(batches)
+        rows = pooled_rows(batches.values(), day)
+        with self._database.writer.begin() as connection:
+            catalogue = parse_names(connection.exec_driver_sql(_NAMES).scalars())
+            unseen = self._take(connection, catalogue.taking(received), catalogue, ids)
+            if len(unseen) < len(ids):  # seldom
+                rows = pooled_rows([batches[it] for it in unseen], day)
+            if rows:
+                connection.execute(sa.insert(segments), rows)
         return unseen
 
-    def _known(self, tables: Sequence[IdTable], ids: Sequence[bytes]) -> set[bytes]:
-        """Return those of these ids that any of these tables has."""
+    @asynccontextmanager
+    async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
+        """Begin a transaction that writes, which is alone."""
+        async with self._database.write() as connection:
+            catalogue = parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
+            yield IdTransaction(connection, catalogue.taking(day), catalogue)
+        self.filters.load_soon()
+
+    async def take(self, transaction: IdTransaction, ids: Sequence[bytes]) -> set[bytes]:
+        """Select those that are known and insert the others."""
+        connection, day, catalogue = transaction
+        return await connection.run_sync(self._take, day, catalogue, ids)
+
+    def _take(
+        self, connection: sa.Connection, day: dt.date, catalogue: Catalogue, ids: Sequence[bytes]
+    ) -> set[bytes]:
+        filtered = self.filters.of(catalogue)
+        own = id_table(day)
+        if own not in catalogue.tables:
+            connection.exec_driver_sql(_make_id_table(own.name))
         known: set[bytes] = set()
-        rows = ",".join(["(?)"] * len(ids))
-        for searched in _pieces(tables, _TABLES_A_STATEMENT):
+        if suspects := filtered.possible_duplicates(ids):
+            # In all filtered tables, so that SQLite has compiled most of these statements before.
+            known = _known(connection, filtered.tables, list({it for _, it in suspects}))
+        searched = [table for table in {*catalogue.tables, own} if table not in filtered.tables]
+        left = [it for it in ids if it not in known]
+        new = sorted(set(left) - _known(connection, sorted(searched), left))
+        for some in pieces(new, _IDS_A_STATEMENT):
+            rows = ",".join(["(?)"] * len(some))
+            statement = f"INSERT INTO {own.name} VALUES {rows}"  # noqa: S608
+            connection.exec_driver_sql(statement, tuple(some))
+        return set(new)
+
+    async def has(self, batch_id: bytes) -> bool:
+        """Search all tables."""
+        async with self._database.read() as connection:
+            tables = parse_names((await connection.exec_driver_sql(_NAMES)).scalars()).tables
+            return bool(await connection.run_sync(_known, tables, [batch_id]))
+
+    async def catalogue(self) -> Catalogue:
+        """Read the names in the file's schema."""
+        async with self._database.read() as connection:
+            return parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
+
+    async def refuse(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
+        """Make the trigger; there is no other writer meanwhile."""
+        await connection.exec_driver_sql(
+            f"CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {table.name} "
+            f"BEGIN SELECT RAISE(ABORT, '{table.name} takes no more ids'); END"
+        )
+
+    async def sort(self, table: IdTable) -> IdTable:
+        """Copy them some at a time, then let the copy take the table's place.
+
+        A page of a key has its ids in the order in which they came to it.
+        """
+        copy = _copy_of(table)
+        copying = f"""
+            INSERT INTO {copy} SELECT batch_id FROM {table.name}
+            WHERE batch_id > (SELECT coalesce(max(batch_id), x'') FROM {copy})
+            ORDER BY batch_id LIMIT {_IDS_READ}
+        """  # noqa: S608
+        copied = 1
+        while copied:
+            async with self._database.write() as connection:
+                await connection.exec_driver_sql(_make_id_table(copy))
+                copied = (await connection.exec_driver_sql(copying)).rowcount
+                if not copied:
+                    await self._drop(connection, table.name)
+                    await connection.exec_driver_sql(f"ALTER TABLE {copy} RENAME TO {table.name}")
+                    await self.refuse(connection, table, closing_trigger(table))
+            self._database.note_written(copied * ID_BYTES)
+        return table
+
+    async def count(self, table: IdTable) -> tuple[int, int]:
+        """Count them."""
+        async with self._database.read() as connection:
+            row = (await connection.exec_driver_sql(count_statement(table))).one()
+            return row.number, row.of_other_size
+
+    async def read(self, table: IdTable) -> AsyncIterator[bytes]:
+        """Read them in the order of the key, in a row each time, as rows take turns to return."""
+        reading = f"""
+            SELECT max(batch_id) AS last, group_concat(hex(batch_id), '') AS ids FROM (
+                SELECT batch_id FROM {table.name} WHERE batch_id > ?
+                ORDER BY batch_id LIMIT {_IDS_READ}
+            )
+        """  # noqa: S608
+        last = b""
+        while True:
+            async with self._database.read() as connection:
+                row = (await connection.exec_driver_sql(reading, (last,))).one()
+            if row.last is None:
+                return
+            last = row.last
+            yield bytes.fromhex(row.ids)
+
+    async def drop(self, table: IdTable, *, if_empty: bool = False) -> None:
+        """Drop a table; its pages are overwritten, in one transaction."""
+        async with self._database.write() as connection:
+            if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
+                return
+            for name in (table.name, _copy_of(table)):
+                await self._drop(connection, name)
+
+    async def _drop(self, connection: AsyncConnection, table: str) -> None:
+        before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
+        await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
+        self._database.note_written(freed * _PAGE_BYTES)
+
+
+def _known(
+    connection: sa.Connection, tables: Sequence[IdTable], ids: Sequence[bytes]
+) -> set[bytes]:
+    """Return those of these ids that any of these tables has."""
+    known: set[bytes] = set()
+    for some in pieces(ids, _IDS_A_STATEMENT):
+        rows = ",".join(["(?)"] * len(some))
+        given = f"WITH ids (id) AS (VALUES {rows})"
+        for searched in pieces(tables, _TABLES_A_STATEMENT):
             has_id = _is_in_any(searched)
-            ids_given = f"WITH ids (id) AS (VALUES {rows})"
-            counting = f"{ids_given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
-            if self.connection.exec_driver_sql(counting, tuple(ids)).scalar():
-                finding = f"{ids_given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
-                known.update(self.connection.exec_driver_sql(finding, tuple(ids)).scalars())
-        return known
+            counting = f"{given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
+            if connection.exec_driver_sql(counting, tuple(some)).scalar():
+                finding = f"{given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
+                known.update(connection.exec_driver_sql(finding, tuple(some)).scalars())
+    return known
 
 
 def _make_id_table(name: str) -> str:
@@ -470,10 +449,6 @@ def _is_in_any(tables: Iterable[IdTable]) -> str:
         f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
         for table in tables
     )
-
-
-def _pieces(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _engine(address: URL, pool_size: int) -> AsyncEngine:

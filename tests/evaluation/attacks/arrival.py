@@ -18,7 +18,7 @@ from scipy import stats
 from factories import make_metric
 from hubbub.protocol.records import Records
 from hubbub.storage import MetricVersion, NewBatch, QuarantineKey, Store, open_store
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.maintenance import Maintenance
 
 MOST_NEIGHBOURS = 16
 """By chance there are two; more than 16 with probability below 1e-9 (Poisson)."""
@@ -76,7 +76,7 @@ class Arrived:
             await store.declare([make_metric()])
             for number, batch in enumerate(self._batches, start=1):
                 if batch.quarantined:
-                    await store.append_quarantined([batch], _TODAY, 10**7)
+                    await store.quarantine.append([batch], _TODAY, 10**7)
                 else:
                     await store.append([batch], _TODAY)
                 if number % _BETWEEN_UPKEEP == _BETWEEN_UPKEEP - 5:
@@ -88,19 +88,19 @@ class Arrived:
         """Do the first upkeep of the day after, though nothing new has come; send all again."""
         async with open_store(url, create=True) as store:
             await _upkeep(store, _TOMORROW)
-            await store.load_filters()
+            await store.ids.filters.load()
             assert await store.append(self._batches, _TOMORROW) == [False] * len(self._batches)
-            assert await store.knows(self._batches[0].batch_id)
+            assert await store.ids.has(self._batches[0].batch_id)
 
 
 async def export(url: str) -> bytes:
     """Return what the admin listener sends of the day's reports, in that order."""
     async with open_store(url, create=False) as store:
-        return b"".join([segment async for segment in store.segments(_KEY)])
+        return b"".join([segment async for segment in store.records(_KEY)])
 
 
 async def _upkeep(store: Store, day: dt.date) -> None:
-    done = await Upkeep(store, 14, None, 1e9).run_once(day)
+    done = await Maintenance(store, 14, None, 1e9).run_once(day)
     assert done.faults == {}
 
 

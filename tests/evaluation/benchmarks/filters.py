@@ -12,7 +12,7 @@ import numpy as np
 
 from evaluation.benchmarks.timing import Comparison, compare
 from hubbub.storage.bloom import FilteredTables, IdFilter
-from hubbub.storage.ids import ID_BYTES, id_table
+from hubbub.storage.id_tables import ID_BYTES, id_table
 
 _DAYS = 12
 _IDS = 7_000_000

@@ -23,7 +23,7 @@ from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.sealed import MEDIA_TYPE, OVERHEAD, read_sealed
 from hubbub.storage import MetricVersion, NewBatch, Reader, open_store, sealed_key
-from hubbub.storage.files.opening import RecordOpener, open_reports
+from hubbub.storage.sealed import RecordOpener, open_reports
 
 _REPORTS = 100
 _TURN = 20  # batches
@@ -148,8 +148,8 @@ def _compare_stores(
         async with open_store(url, create=True) as store:
             await store.declare([metric])
             await store.append(plain, today)
-            await store.merge()
-            await store.reclaim_space()
+            await store.segments.merge()
+            await store.database.reclaim_space()
 
     def timed_open() -> int:
         async def run(folder: Path) -> None:

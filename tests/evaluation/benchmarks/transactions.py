@@ -15,10 +15,9 @@ from functools import partial
 
 from databases import running_postgresql
 from evaluation.benchmarks.timing import Comparison, compare
-from hubbub.storage.interfaces import Database
+from hubbub.storage.batch_ids import BatchIds, OpenDatabase
 from hubbub.storage.postgresql import open_database
 from hubbub.storage.schema import migrate
-from hubbub.storage.segments import segment_rows
 from unit.collector.batches import make_random_batch
 
 _DAY = dt.date(2026, 3, 14)
@@ -33,25 +32,25 @@ def comparisons() -> Iterator[Comparison]:
         server.new_database() as url,
         asyncio.Runner() as runner,
     ):
-        database = runner.run(_open(url))
+        database, _, ids = runner.run(_open(url))
         for size in (1, 5, 16):
             yield compare(
                 f"transactions of {size} batches, processor of the collector",
-                partial(_run, runner, database.append, size),
+                partial(_run, runner, ids.append, size),
                 "the same by SQLAlchemy",
-                partial(_run, runner, partial(Database.append, database), size),
+                partial(_run, runner, partial(BatchIds.append, ids), size),
                 "transactions",
                 clock=time.process_time,
             )
         runner.run(database.close())
 
 
-async def _open(url: str) -> Database:
-    database = await open_database(url, create=True)
-    await migrate(database, url)
+async def _open(url: str) -> OpenDatabase:
+    opened = await open_database(url, create=True)
+    await migrate(opened.database, url)
     for _ in range(2):  # the first one opens the day
-        await _append(database.append, 1)
-    return database
+        await _append(opened.ids.append, 1)
+    return opened
 
 
 def _run(runner: asyncio.Runner, append: Callable[..., Awaitable[set[bytes]]], size: int) -> int:
@@ -65,8 +64,5 @@ def _run(runner: asyncio.Runner, append: Callable[..., Awaitable[set[bytes]]], s
 
 async def _append(append: Callable[..., Awaitable[set[bytes]]], size: int) -> None:
     batches = {it.batch_id: it for it in (make_random_batch(_REPORTS) for _ in range(size))}
-    ids = sorted(batches)
-    unseen = await append(
-        ids, _DAY, _DAY, lambda some: segment_rows((batches[it] for it in some), _DAY)
-    )
+    unseen = await append(batches, _DAY, _DAY)
     assert len(unseen) == size

@@ -29,7 +29,7 @@ _UPKEEP_SECONDS = 0.2
 _SLACK = {"ids": 1.5, "reports": 1.5, "counted_days": 1.5, "disk": 1.5, "memory": 1.05}
 """Without upkeep all but memory would grow by more; a log that will be emptied is disk, too.
 
-Holes in the heap of the C library were 6% in seven weeks (`hubbub.storage.receiving`).
+Holes in the heap of the C library were 6% in seven weeks (`hubbub.storage.postgresql.driver`).
 """
 
 
@@ -140,7 +140,7 @@ async def _observe(service: Service, store: str, weeks: Weeks) -> list[Holding]:
 async def _holding(service: Service, url: str) -> Holding:
     async with open_store(url, create=False) as store:
         overview = await store.overview()
-        disk = await store.size_bytes()
+        disk = await store.database.size_bytes()
     return Holding(
         ids=await _ids(url),
         reports=sum(count.reports for count in overview if count.segments),

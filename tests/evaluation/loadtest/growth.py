@@ -38,9 +38,9 @@ from evaluation.loadtest.harness import (
 )
 from hubbub.protocol.records import Records
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.ids import IdTable, id_section, id_table
-from hubbub.storage.postgresql import SECTIONS_OF_A_SIZE
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.id_tables import IdTable, id_section, id_table
+from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.postgresql.batch_ids import SECTIONS_OF_A_SIZE
 from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES = 16, 18
@@ -132,7 +132,7 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
     cells: list[tuple[str, ...]] = [row.cells() for row in rows]
     cells += [(what, *amounts, "") for what, amounts in once.items()]
     headings = ("", f"{few.ids:,} ids", f"{many.ids:,} ids", "ratio")
-    show(f"{few.store.dialect}, {days} days in force", headings, cells)
+    show(f"{few.store.database.dialect}, {days} days in force", headings, cells)
 
 
 @asynccontextmanager
@@ -141,7 +141,7 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
     load = _fill_sections if url.startswith("postgresql") else _insert
     begun = time.perf_counter()
     async with open_store(url, create=True) as store:
-        empty = await store.size_bytes()
+        empty = await store.database.size_bytes()
         some: list[bytes] = []
         filter_seconds = 0.0
         for age in reversed(range(days)):
@@ -149,7 +149,7 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             # Its first batch makes the day's table.
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
             filter_begun = time.perf_counter()
-            if await store.filter_ids(day):
+            if await store.ids.filter_closed(day):
                 filter_seconds = time.perf_counter() - filter_begun
             some += await load(store, url, day, ids // days)
         await _settle(url)
@@ -158,9 +158,9 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
             if any(known):
                 sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
-            await store.load_filters()
+            await store.ids.filters.load()
         load_seconds = await _load_filters(url)
-        size = await store.size_bytes()
+        size = await store.database.size_bytes()
         bytes_an_id = (size - empty) / ids
         yield Filled(ids, url, store, seconds, filter_seconds, load_seconds, bytes_an_id)
 
@@ -169,7 +169,7 @@ async def _load_filters(url: str) -> float:
     """Load all filters as a collector does that has just started; return the seconds."""
     async with open_store(url, create=True) as store:
         begun = time.perf_counter()
-        await store.load_filters()
+        await store.ids.filters.load()
         return time.perf_counter() - begun
 
 
@@ -194,7 +194,7 @@ async def _fill_sections(store: Store, url: str, day: dt.date, ids: int) -> list
         section = await _last_section(url, day)
         number = min(ids, _SECTION_IDS << section // SECTIONS_OF_A_SIZE)
         some += await _fill_section(url, id_section(day, section), number)
-        await store.filter_ids(day)
+        await store.ids.filter_closed(day)
         ids -= number
     return some
 
@@ -329,7 +329,7 @@ async def _ingest(store: Store, today: dt.date) -> float:
 
 async def _maintain(store: Store, today: dt.date) -> float:
     """Run the upkeep, as it is run all day; return its seconds."""
-    upkeep = Upkeep(store, 1000, None, seconds=0)
+    upkeep = Maintenance(store, 1000, None, seconds=0)
     begun = time.perf_counter()
     done = await upkeep.run_once(today)
     seconds = time.perf_counter() - begun
@@ -341,6 +341,6 @@ async def _maintain(store: Store, today: dt.date) -> float:
 async def _forget(store: Store, days: int, today: dt.date) -> float:
     """Forget the day that is now the oldest; return the seconds."""
     begun = time.perf_counter()
-    if await store.forget_ids(today - dt.timedelta(days=days - 2)) != 1:
+    if await store.ids.forget(today - dt.timedelta(days=days - 2)) != 1:
         sys.exit("not one day was forgotten")
     return time.perf_counter() - begun

@@ -46,18 +46,19 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
     async with open_store(url, create=True) as store, open_store(url, create=True) as other:
         for start in range(0, reports, _OF_SEGMENT):
             await _append(store, min(_OF_SEGMENT, reports - start), width, _OVER)
-        await store.reclaim_space()
+        await store.database.reclaim_space()
         await store.prepare_day(_TODAY)
-        size = await store.size_bytes()
+        size = await store.database.size_bytes()
         alone, _ = await _store_and_read(other, width, asyncio.create_task(asyncio.sleep(seconds)))
         memory = _peak_memory()
         begun = time.perf_counter()
         mixing = asyncio.create_task(_mix(store))
         meanwhile, most = await _store_and_read(other, width, mixing)
         taken = time.perf_counter() - begun
-        await store.reclaim_space()
-        after = await store.size_bytes()
-        title = f"{reports:,} reports of {width} bytes in {store.dialect}, mixed in {taken:.1f} s"
+        await store.database.reclaim_space()
+        after = await store.database.size_bytes()
+        place = store.database.dialect
+        title = f"{reports:,} reports of {width} bytes in {place}, mixed in {taken:.1f} s"
     rows = [
         ("memory, MiB more", "", f"{(_peak_memory() - memory) / 2**20:.0f}", ""),
         ("store at most, MB", f"{size / 1e6:.0f}", f"{most / 1e6:.0f}", f"{most / size:.2f}"),
@@ -71,7 +72,7 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
 
 
 async def _mix(store: Store) -> None:
-    while await store.mix(_TODAY):
+    while await store.reshuffle(_TODAY):
         pass
 
 
@@ -85,7 +86,7 @@ async def _store_and_read(
         await _append(store, REPORTS, width, _TODAY)
         waits.append(time.perf_counter() - begun)
         if len(waits) % 50 == 0:
-            most = max(most, await store.size_bytes())
+            most = max(most, await store.database.size_bytes())
         await asyncio.sleep(_PAUSE_SECONDS)
     await until
     return waits, most

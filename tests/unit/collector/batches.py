@@ -41,5 +41,5 @@ async def stored_segments(store: Store, key: MetricVersion = HOMEPAGE) -> list[l
     """Return the numbers of the records in each segment, in the order in which they are stored."""
     return [
         [int.from_bytes(segment[i : i + 2], "little") for i in range(0, len(segment), WIDTH)]
-        async for segment in store.segments(key)
+        async for segment in store.records(key)
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from factories import make_metric
 from hubbub.client import Metric
 from hubbub.protocol.records import Records, record_width
-from hubbub.storage import MetricVersion, NewBatch, Reader, Store
+from hubbub.storage import MetricVersion, NewBatch, Reader, Store, StoredRecords
 from hubbub.storage.files.exporting import WrittenPartition, export_partitions, plan_export
 from hubbub.storage.files.parquet import read_records
 from hubbub.storage.files.partitions import Partition, report_files
@@ -62,8 +62,9 @@ async def contents(reader: Reader, metrics: Iterable[Metric]) -> Contents:
         width = record_width(metric.params.k)
         for day in await reader.days(key):
             records: Counter[bytes] = Counter()
-            async for data in reader.segments(key, day, day):
-                records.update(each(width, data))
+            async for stored in reader.contents(key, day, day):
+                if isinstance(stored, StoredRecords):
+                    records.update(each(width, stored.records))
             found[Partition(*key, day)] = records
     return found
 

@@ -9,10 +9,10 @@ import sys
 _MIXER = """
 import asyncio, datetime, os, sys
 import sqlalchemy as sa
-from hubbub.storage import mixing, open_store
+from hubbub.storage import open_store, reshuffling
 
 url, today, moment, sent, times = sys.argv[1:]
-mixing.REPORTS_OF_MIXED = 8
+reshuffling.REPORTS_OF_MIXED = 8
 left = int(times)
 
 def send(*_):
@@ -24,12 +24,12 @@ def send(*_):
 
 async def mix():
     async with open_store(url, create=True) as store:
-        store._database.bytes_at_once = 64 * 18
+        store.database.bytes_at_once = 64 * 18
         if moment == "before a commit":
-            sa.event.listen(store._database.writing.sync_engine, "commit", send)
-            await store.mix(datetime.date.fromisoformat(today))
+            sa.event.listen(store.database.writing.sync_engine, "commit", send)
+            await store.reshuffle(datetime.date.fromisoformat(today))
         else:
-            await store.mix(datetime.date.fromisoformat(today), send)
+            await store.reshuffle(datetime.date.fromisoformat(today), send)
 
 asyncio.run(mix())
 """

@@ -17,7 +17,7 @@ from hubbub.storage.bloom import (
     IdFilter,
     false_positive_rate,
 )
-from hubbub.storage.ids import ID_BYTES, IdTable, id_table
+from hubbub.storage.id_tables import ID_BYTES, IdTable, id_table
 
 _DAY = dt.date(2026, 3, 14)
 _TABLE = id_table(_DAY)

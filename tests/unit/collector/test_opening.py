@@ -41,11 +41,12 @@ from hubbub.storage import (
     sealed_key,
 )
 from hubbub.storage.errors import ReportFileError, StoreError
-from hubbub.storage.files import opening
 from hubbub.storage.files.exporting import export_partitions, plan_export
 from hubbub.storage.files.importing import find_sources
 from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.opening import (
+from hubbub.storage.files.reader import ParquetReader
+from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.sealed import (
     CHANGED,
     MALFORMED,
     OTHER_KEY,
@@ -55,8 +56,6 @@ from hubbub.storage.files.opening import (
     OpenResult,
     open_reports,
 )
-from hubbub.storage.files.partitions import ParquetReader
-from hubbub.storage.upkeep import Upkeep
 from unit.collector.event_loop import in_event_loop
 
 TODAY = dt.date(2026, 3, 14)
@@ -123,7 +122,7 @@ async def stored(store: Store, day: dt.date | None = None) -> Counter[tuple[Metr
     """Return the records of a store, by metric."""
     found: Counter[tuple[MetricVersion, bytes]] = Counter()
     for key, width in ((OF_HOMEPAGE, 18), (OF_SEARCH, 3)):
-        async for data in store.segments(key, day, day):
+        async for data in store.records(key, day, day):
             found.update((key, data[i : i + width]) for i in range(0, len(data), width))
     return found
 
@@ -192,7 +191,7 @@ async def test_what_was_opened_is_remembered_until_its_key_opens_no_more(
         open_store(any_store_url, create=True) as store,
     ):
         await run(source, store)
-        upkeep = Upkeep(store, 1, None, seconds=0)
+        upkeep = Maintenance(store, 1, None, seconds=0)
         await upkeep.run_once(last, trust_clock=True)
         again = await open_reports(source, store, REGISTRY, [KEY], today=last)
         assert (again.new.total(), again.known) == (0, 9)
@@ -215,7 +214,7 @@ async def test_what_was_sealed_to_two_keys_counts_once_after_the_first_has_ended
     ):
         assert (await run(source, store, KEY, OTHER)).new.total() == 9
         late = KEY.public.opens_until + dt.timedelta(days=10)
-        await Upkeep(store, 1, None, seconds=0).run_once(late, trust_clock=True)
+        await Maintenance(store, 1, None, seconds=0).run_once(late, trust_clock=True)
         held_back = batch_of(sealed(*given, key=OTHER, batch_id=batch_id))
         await source.append([held_back._replace(batch_id=secrets.token_bytes(16))], late)
         again = await open_reports(source, store, REGISTRY, [OTHER], today=late)
@@ -298,8 +297,8 @@ async def test_reports_of_earlier_versions_are_opened_as_collectors_take_them(
 async def test_several_processes_open_as_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_CHUNK", 16)
-    monkeypatch.setattr(opening, "_WORTH_PROCESSES", 1)
+    monkeypatch.setattr("hubbub.storage.sealed._CHUNK", 16)
+    monkeypatch.setattr("hubbub.storage.sealed._WORTH_PROCESSES", 1)
     given, seen = reports(100), []
     async with (
         collected(tmp_path, sealed(*given), sealed(*given)) as source,
@@ -344,10 +343,10 @@ async def test_sealed_records_are_merged_and_dropped_and_never_counted(any_store
         await append(store, sealed(*reports(10)))
         await append(store, sealed(*reports(10)))
         key, later = sealed_key(64), TODAY + dt.timedelta(days=30)
-        before = [data async for data in store.segments(key)]
-        assert await store.merge(later) == len(before) == 2
-        assert await store.count_reports(later) == 0
-        (merged,) = [data async for data in store.segments(key)]
+        before = [data async for data in store.records(key)]
+        assert await store.segments.merge(later) == len(before) == 2
+        assert await store.counts.count_reports(later) == 0
+        (merged,) = [data async for data in store.records(key)]
         assert sorted(rows(merged)) == sorted(rows(b"".join(before)))
         assert await store.drop_reports(later) == 20
         assert await store.count(key) == 0

@@ -12,7 +12,7 @@ from factories import make_metric
 from hubbub.collector.operations.sampling import Sample, Sampler
 from hubbub.protocol.records import Records
 from hubbub.storage import NewBatch, Store, open_store
-from hubbub.storage.interfaces import SegmentPrefix
+from hubbub.storage.segments import SegmentPrefix
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_record, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -88,13 +88,13 @@ async def test_segments_that_are_merged_meanwhile_are_sampled_again(
     async with open_store(sqlite_url, create=True) as store:
         for number in range(20):
             await store.append([make_new_batch([number])], _TODAY)
-        read_prefixes = store._database.read_prefixes
+        read_prefixes = store.segments.read_prefixes
 
         async def merge_first(heads: Sequence[SegmentPrefix]) -> list[bytes]:
-            await store.merge()
+            await store.segments.merge()
             return await read_prefixes(heads)
 
-        monkeypatch.setattr(store._database, "read_prefixes", merge_first)
+        monkeypatch.setattr(store.segments, "read_prefixes", merge_first)
         assert sorted(_numbers(await store.sample(HOMEPAGE, 20, WIDTH))) == list(range(20))
 
 

@@ -31,10 +31,10 @@ _DAY = dt.date(2026, 3, 14)
 async def test_id_is_known_from_the_commit_of_its_batch_on(any_store_url: str) -> None:
     batch = make_new_batch()
     async with open_store(any_store_url, create=True) as store:
-        assert not await store.knows(batch.batch_id)
+        assert not await store.ids.has(batch.batch_id)
         await store.append([batch], _DAY)
-        assert await store.knows(batch.batch_id)
-        assert not await store.knows(make_new_batch().batch_id)
+        assert await store.ids.has(batch.batch_id)
+        assert not await store.ids.has(make_new_batch().batch_id)
 
 
 @in_event_loop
@@ -131,7 +131,7 @@ async def test_segments_are_chosen_by_metric_version_and_day(any_store_url: str)
         assert await store.count(keys[1], until=days[0]) == 2
         assert await store.count(keys[1], since=days[1], until=days[2]) == 4
         assert await store.count(keys[1], since=days[3] + dt.timedelta(days=1)) == 0
-        chosen = [s async for s in store.segments(keys[2], since=days[1], until=days[2])]
+        chosen = [s async for s in store.records(keys[2], since=days[1], until=days[2])]
         assert [len(segment) for segment in chosen] == [3 * 18] * 2
         assert await store.versions("homepage") == [1, 2]
         assert await store.versions("nothing") == []
@@ -261,9 +261,9 @@ async def test_overview_tells_days_reports_segments_and_bytes(any_store_url: str
 async def test_store_answers_and_knows_its_size(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
         await store.ping()
-        empty = await store.size_bytes()
+        empty = await store.database.size_bytes()
         await store.append([make_random_batch(30_000)], _DAY)
-        assert 30_000 * WIDTH < await store.size_bytes() - empty < 30_000 * WIDTH * 3
+        assert 30_000 * WIDTH < await store.database.size_bytes() - empty < 30_000 * WIDTH * 3
     async with open_store(any_store_url, create=False) as reader:
         await reader.ping()
 

@@ -14,11 +14,17 @@ import pytest
 
 from databases import PostgresqlServer
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage import postgresql as postgresql_module
-from hubbub.storage.appending import AppendingConnections, commit
-from hubbub.storage.copying import ARRIVED, COPY_IDS, MAKE_ARRIVED, copied_ids
 from hubbub.storage.errors import StoreError
-from hubbub.storage.receiving import ReceivingConnection
+from hubbub.storage.postgresql import sessions as postgresql_module
+from hubbub.storage.postgresql.driver import (
+    ARRIVED,
+    COPY_IDS,
+    MAKE_ARRIVED,
+    AppendingConnections,
+    ReceivingConnection,
+    commit,
+    copied_ids,
+)
 from unit.collector.batches import (
     HOMEPAGE,
     make_new_batch,

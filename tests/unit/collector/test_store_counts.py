@@ -36,13 +36,13 @@ from hubbub.storage import (
     NewBatch,
     Store,
     StoredCounts,
+    counts,
     open_store,
     segments,
-    sql,
 )
-from hubbub.storage.counts import DayRow, add_to_packed, read_packed
+from hubbub.storage.counts import DayRow, add_to_packed
 from hubbub.storage.errors import StoreError
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.maintenance import Maintenance
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -138,7 +138,7 @@ async def test_old_reports_become_counts_of_their_version_and_day(any_store_url:
             for key in (HOMEPAGE, _SEARCH):
                 await _store(store, _records(100 + number, seed=number), day, key)
         before = await _everything(store)
-        assert await store.count_reports(_TODAY) == 2 * (100 + 101)
+        assert await store.counts.count_reports(_TODAY) == 2 * (100 + 101)
         assert _same(await _everything(store), before)
         for key in (HOMEPAGE, _SEARCH):
             found = [it async for it in store.contents(key) if isinstance(it, StoredCounts)]
@@ -162,7 +162,7 @@ async def test_late_reports_are_added_to_the_counts_of_their_day(any_store_url: 
         await _declare(store)
         for number in range(3):
             await _store(store, _records(50, seed=number))
-            assert await store.count_reports(_TODAY) == 50
+            assert await store.counts.count_reports(_TODAY) == 50
         assert await stored_segments(store) == []
         expected = keep_counts(b"".join(_records(50, seed=n) for n in range(3)), _PARAMS)
         assert _same(await _everything(store), expected)
@@ -184,7 +184,7 @@ async def test_counting_takes_small_bites(
         for number in range(90):
             await _store(store, _records(20 if number % 7 else 60, seed=number))
         before = await _everything(store)
-        assert await store.count_reports(_TODAY) == before.total == 90 * 20 + 13 * 40
+        assert await store.counts.count_reports(_TODAY) == before.total == 90 * 20 + 13 * 40
         assert _same(await _everything(store), before)
 
 
@@ -212,8 +212,8 @@ async def test_several_count_beside_mergers_readers_and_appends(
         async with open_store(any_store_url, create=True) as other:
             reader = asyncio.create_task(read())
             counted = await asyncio.gather(
-                *[each.count_reports(_TODAY) for each in (store, other, store)],
-                other.merge(small=32),
+                *[each.counts.count_reports(_TODAY) for each in (store, other, store)],
+                other.segments.merge(small=32),
             )
             reading = False
             assert await reader >= 1
@@ -235,7 +235,7 @@ async def test_reports_that_can_not_be_counted_stay_and_are_named(any_store_url:
             rf"reports of unknown version 3, {_OLD}: must be of a declared version"
         )
         with pytest.raises(StoreError, match=faults):
-            await store.count_reports(_TODAY)
+            await store.counts.count_reports(_TODAY)
         assert [(c.metric, c.version, c.segments) for c in await store.overview()] == [
             ("homepage", 1, 1),
             ("homepage", 2, 0),
@@ -248,12 +248,12 @@ async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_ur
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
         await _store(store, _records(9))
-        await store.count_reports(_TODAY)
-        async with store._database.write() as connection:
+        await store.counts.count_reports(_TODAY)
+        async with store.database.write() as connection:
             await connection.execute(sa.text("UPDATE counts SET counts = :it"), {"it": b"damaged!"})
         await _store(store, _records(5))
         with pytest.raises(StoreError, match=f"homepage version 1, {_OLD}: counts of m = "):
-            await store.count_reports(_TODAY)
+            await store.counts.count_reports(_TODAY)
         assert len(await stored_segments(store)) == 1
 
 
@@ -265,14 +265,14 @@ async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
         await _store(store, _records(9))
-        await store.count_reports(_TODAY)
-        async with store._database.write() as connection:
+        await store.counts.count_reports(_TODAY)
+        async with store.database.write() as connection:
             await connection.execute(sa.text("UPDATE counts SET counts = :it"), {"it": b"damaged!"})
         for day in (_OLD, *later):
             await _store(store, _records(5), day)
             await _store(store, _records(5), day, _SEARCH)
         with pytest.raises(StoreError, match=f"^counts of homepage version 1, {_OLD}: [^;]*$"):
-            await store.count_reports(_TODAY)
+            await store.counts.count_reports(_TODAY)
         assert [(c.metric, c.day) for c in await store.overview() if c.segments] == [
             ("homepage", _OLD)
         ]
@@ -300,24 +300,23 @@ async def test_writers_go_on_while_counts_are_packed(
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
         await _store(store, _records(30))
-        for module in (segments, sql):
-            monkeypatch.setattr(module, "add_to_packed", pack_slowly)
+        monkeypatch.setattr(counts, "add_to_packed", pack_slowly)
         slow = asyncio.create_task(
-            store.add_counts(b"1" * 16, HOMEPAGE, _OLD, kept, _TODAY)
+            store.counts.add(b"1" * 16, HOMEPAGE, _OLD, kept, _TODAY)
             if imports
-            else store.count_reports(_TODAY)
+            else store.counts.count_reports(_TODAY)
         )
         try:
             assert await asyncio.to_thread(is_packing.wait, 60)
             async with asyncio.timeout(_BRIEFLY):
                 assert await store.append([make_new_batch()], _TODAY) == [True]
-                assert await store.add_counts(b"2" * 16, HOMEPAGE, _OLD, others, _TODAY)
+                assert await store.counts.add(b"2" * 16, HOMEPAGE, _OLD, others, _TODAY)
         finally:
             may_pack.set()
         assert await slow == (True if imports else 30)
         assert packed == 3
         expected = kept + others
-        row = await read_packed(store._database, DayRow(HOMEPAGE, _OLD))
+        row = await store.counts.read_packed(DayRow(HOMEPAGE, _OLD))
         assert row == pack_counts(expected)
 
 
@@ -327,13 +326,13 @@ async def test_imported_counts_are_added_once_by_their_id(any_store_url: str) ->
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
         for batch_id, is_new in ((b"1" * 16, True), (b"1" * 16, False), (b"2" * 16, True)):
-            assert await store.add_counts(batch_id, HOMEPAGE, _OLD, kept, _TODAY) == is_new
+            assert await store.counts.add(batch_id, HOMEPAGE, _OLD, kept, _TODAY) == is_new
         assert _same(await _everything(store), kept + kept)
         wrong = keep_counts(bytes([0, 0, 5]), make_params(k=8, m=2))
         with pytest.raises(StoreError, match=r"expected those of its reports, \(2, 8\)"):
-            await store.add_counts(b"3" * 16, HOMEPAGE, _OLD, wrong, _TODAY)
+            await store.counts.add(b"3" * 16, HOMEPAGE, _OLD, wrong, _TODAY)
         # Refused as a whole, with its id.
-        assert await store.add_counts(b"3" * 16, HOMEPAGE, _OLD, kept, _TODAY)
+        assert await store.counts.add(b"3" * 16, HOMEPAGE, _OLD, kept, _TODAY)
 
 
 @in_event_loop
@@ -344,7 +343,7 @@ async def test_upkeep_counts_after_the_days_of_reports_and_drops_after_retention
         await _declare(store)
         for age in range(10):
             await _store(store, _records(3, seed=age), _TODAY - dt.timedelta(days=age))
-        upkeep = Upkeep(store, 14, 7, _FOR_EVER, report_days=4)
+        upkeep = Maintenance(store, 14, 7, _FOR_EVER, report_days=4)
         done = await upkeep.run_once(_TODAY)
         assert (done.counted, done.dropped, done.faults) == (15, 6, {})
         assert await store.last_counted(HOMEPAGE) == _TODAY - dt.timedelta(days=5)
@@ -366,7 +365,7 @@ async def test_no_byte_of_a_counted_report_is_left_in_the_file(
     async with open_store(sqlite_url, create=True) as store:
         await _declare(store)
         await _store(store, b"".join(bytes(2) + bits for bits in kept), _TODAY)
-        upkeep = Upkeep(store, 14, None, _FOR_EVER, report_days=4)
+        upkeep = Maintenance(store, 14, None, _FOR_EVER, report_days=4)
         for number, some in enumerate((forgotten[:390], forgotten[390:399], forgotten[399:])):
             await _store(store, b"".join(bytes(2) + bits for bits in some))
             before = _file_bytes(tmp_path)
@@ -414,7 +413,7 @@ async def test_one_version_is_deleted_with_its_counts(any_store_url: str) -> Non
         for key in (HOMEPAGE, other, _SEARCH):
             await _store(store, _records(10), key=key)
             await _store(store, _records(10), _TODAY, key)
-        await store.count_reports(_TODAY)
+        await store.counts.count_reports(_TODAY)
         assert await store.delete("homepage", 2) == 20
         assert [(c.metric, c.version, c.reports) for c in await store.overview()] == [
             ("homepage", 1, 10),

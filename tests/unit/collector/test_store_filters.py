@@ -23,19 +23,20 @@ from databases import PostgresqlServer
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.serving import service
 from hubbub.storage import NewBatch, Store, filters, open_store
-from hubbub.storage import postgresql as postgresql_module
 from hubbub.storage import sqlite as sqlite_module
 from hubbub.storage.bloom import WORD_BYTES
-from hubbub.storage.copying import MAKE_ARRIVED
 from hubbub.storage.errors import StoreError
-from hubbub.storage.ids import (
+from hubbub.storage.id_tables import (
     Catalogue,
     closing_trigger,
     filter_trigger,
     id_table,
     parse_names,
 )
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.postgresql import batch_ids as postgresql_module
+from hubbub.storage.postgresql import sessions
+from hubbub.storage.postgresql.driver import MAKE_ARRIVED
 from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
@@ -69,10 +70,10 @@ async def test_batches_of_closed_days_are_known_to_old_and_new_collectors(
             for store in (before, after):
                 assert await store.append([*batches, make_new_batch()], _TODAY) == _all_but_last(60)
             for store in (before, after):
-                await store.load_filters()
+                await store.ids.filters.load()
                 assert await store.append([*batches, make_new_batch()], _TODAY) == _all_but_last(60)
                 assert await store.append(_batches(1500), _TODAY) == [True] * 1500
-            assert all([await after.knows(batch.batch_id) for batch in batches])
+            assert all([await after.ids.has(batch.batch_id) for batch in batches])
         assert await before.count(HOMEPAGE) == 60 + 4 * 3 + 3000
 
 
@@ -87,7 +88,7 @@ async def test_filters_are_loaded_by_themselves_and_then_closed_days_are_not_sea
         searched = await _days_searched(store, any_store_url)
         assert searched == [14, 15, 16, 17, 18, 19]
         async with open_store(any_store_url, create=True) as other:
-            assert await other.filter_ids(_later(3))
+            assert await other.ids.filter_closed(_later(3))
             await _until_left_out(store, any_store_url, {16})
             await _filter_all(other)
             await _until_left_out(store, any_store_url, {14, 15, 16, 17})
@@ -124,14 +125,14 @@ async def test_days_whose_filters_have_no_room_are_searched(
         for age, batch in enumerate(batches):
             await store.append([batch], _later(age))
         assert await _filter_all(store) == 5
-        await store.load_filters(room)
+        await store.ids.filters.load(room)
         assert await _days_searched(store, any_store_url) == [14, 15, 16, 19]
         assert await store.append([*batches, make_new_batch()], _TODAY) == _all_but_last(6)
         assert await _filter_all(store, today=_later(6)) == 1
         await _until_left_out(store, any_store_url, {18, 19}, _later(6))
         assert await _days_searched(store, any_store_url, _later(6)) == [14, 15, 16, 17, 20]
         assert await store.append([*batches, make_new_batch()], _later(6)) == _all_but_last(6)
-        await store.load_filters(0)
+        await store.ids.filters.load(0)
         assert await _days_searched(store, any_store_url, _later(6)) == list(range(14, 21))
     assert [message for message in caplog.messages if "max_filter_bytes" in message] == [
         f"{unfit} of {all_} filters of batch ids don't fit into max_filter_bytes = {room}, so that "
@@ -148,7 +149,7 @@ async def test_the_few_suspects_are_looked_for_on_closed_days_alone(any_store_ur
         for age in range(4):
             await store.append(batches[age::4], _later(age))
         await _filter_all(store, today=_later(5))
-        await store.load_filters()
+        await store.ids.filters.load()
         new = _batches(3400)
         assert (
             await store.append([*new, *batches[::50]], _later(5)) == [True] * 3400 + [False] * 160
@@ -162,7 +163,7 @@ async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
             await store.append([make_new_batch()], _later(age))
-        assert await store.filter_ids(_later(2))
+        assert await store.ids.filter_closed(_later(2))
         with pytest.raises(sa.exc.DBAPIError, match=r"takes no more ids|no partition"):
             await _insert(any_store_url, secrets.token_bytes(16), _later(1))
         await _insert(any_store_url, secrets.token_bytes(16), _later(0))
@@ -178,17 +179,17 @@ async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_n
         for age in range(5):
             await store.append([make_new_batch()], _later(age))
         await _filter_all(store, today=_later(4))
-        await store.load_filters()
+        await store.ids.filters.load()
         assert await store.append(late, _later(1)) == [True] * 20
         assert await store.append(late, _later(1)) == [False] * 20
         assert await store.append(late, _TODAY) == [False] * 20
         days = [count.day for count in await store.overview() if count.reports > 3]
         assert days == [_later(1)]
-        quarantined = await store.append_quarantined(_batches(3), _later(1), 10**6)
+        quarantined = await store.quarantine.append(_batches(3), _later(1), 10**6)
         assert quarantined == [True] * 3
-        assert await store.forget_ids(_later(4)) == 4
+        assert await store.ids.forget(_later(4)) == 4
         assert await store.append(late, _TODAY) == [False] * 20
-        assert await store.forget_ids(_later(5)) == 1
+        assert await store.ids.forget(_later(5)) == 1
         assert await store.append(late, _TODAY) == [True] * 20
 
 
@@ -203,7 +204,7 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(
     def close(connection: sa.Connection) -> None:
         found = "SELECT day FROM batch_ids WHERE batch_id = $1"
         if not closing and connection.exec_driver_sql(found, (batch.batch_id,)).all():
-            closing.append(asyncio.create_task(other.filter_ids(_later(2))))
+            closing.append(asyncio.create_task(other.ids.filter_closed(_later(2))))
             done, _ = await_only(asyncio.wait(closing, timeout=0.25))
             assert not done
 
@@ -216,7 +217,7 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(
         with _listening("commit", close):
             assert await one.append([batch], _DAY) == [True]
         assert await closing[0]
-        await other.load_filters()
+        await other.ids.filters.load()
         assert await other.append([batch], _later(3)) == [False]
 
 
@@ -230,7 +231,7 @@ async def test_day_that_was_forgotten_and_begun_again_is_not_answered_for_by_its
         for age in (0, 3):
             await store.append([make_new_batch()], _later(age))
         await _filter_all(store, today=_later(3))
-        await store.load_filters()
+        await store.ids.filters.load()
         assert 14 not in await _days_searched(store, any_store_url, _later(3))
         await _execute(any_store_url, f"DROP TABLE {id_table(_DAY).name}")
         async with open_store(any_store_url, create=True) as other:
@@ -266,7 +267,7 @@ async def test_damaged_filter_is_told_of_and_its_day_searched(
         await _execute(any_store_url, damage)
         with caplog.at_level(logging.WARNING, logger="hubbub.collector"):
             for _ in range(2):
-                await store.load_filters()
+                await store.ids.filters.load()
                 assert await store.append(batches, _later(3)) == [False] * 100
     assert caplog.messages == ["a filter of batch ids is damaged, so their day is searched"]
 
@@ -284,11 +285,11 @@ async def test_filters_that_can_not_be_read_are_told_of_and_read_later(
         await _execute(any_store_url, "ALTER TABLE id_filters RENAME TO elsewhere")
         with caplog.at_level(logging.WARNING, logger="hubbub.collector"):
             for _ in range(3):
-                await store.load_filters()
+                await store.ids.filters.load()
                 assert await store.append([batch], _later(3)) == [False]
         (message,) = set(caplog.messages)
         assert message.startswith("could not load a filter of batch ids and will try again: store:")
-        assert (await Upkeep(store, 14, None, 0).run_once(_TODAY)).faults["filter"]
+        assert (await Maintenance(store, 14, None, 0).run_once(_TODAY)).faults["filter"]
         await _execute(any_store_url, "ALTER TABLE elsewhere RENAME TO id_filters")
         await _until_left_out(store, any_store_url, {14})
 
@@ -322,18 +323,18 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(
             with _listening("before_cursor_execute", cut_off):
                 try:
                     # None is left to be made if the last statement was cut off, a heartbeat.
-                    await store.filter_ids(_later(1))
+                    await store.ids.filter_closed(_later(1))
                 except StoreError:
                     pass
                 else:
                     break
             assert cut_at < 100
-            await other.load_filters()
+            await other.ids.filters.load()
             new = make_new_batch()
             assert await other.append([*batches[:40], new], _later(4)) == _all_but_last(40)
             assert await other.append([new], _later(4)) == [False]
         assert cut_at > 10
-        await other.load_filters()
+        await other.ids.filters.load()
         assert await other.append(batches[:40], _later(4)) == [False] * 40
         assert await _days_searched(other, any_store_url, _later(4)) == [15, 18]
 
@@ -347,7 +348,7 @@ async def test_filter_that_another_process_completes_meanwhile_is_not_made_again
 
     def complete(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if "SELECT DISTINCT id_filters.digest" in statement and not made:
-            made.append(asyncio.create_task(other.filter_ids(_later(1))))
+            made.append(asyncio.create_task(other.ids.filter_closed(_later(1))))
             await_only(made[0])
 
     async with (
@@ -356,9 +357,9 @@ async def test_filter_that_another_process_completes_meanwhile_is_not_made_again
     ):
         await store.append(_batches(10), _DAY)
         with _listening("before_cursor_execute", complete):
-            assert not await store.filter_ids(_later(1))
+            assert not await store.ids.filter_closed(_later(1))
         assert made[0].result()
-        await store.load_filters()
+        await store.ids.filters.load()
         assert await _days_searched(store, sqlite_url) == [_TODAY.day]
     assert caplog.messages == []
 
@@ -370,7 +371,7 @@ async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url: st
             await store.append([make_new_batch()], _later(age))
         await _filter_all(store)
         assert await _stored_filters(any_store_url) == 5
-        upkeep = Upkeep(store, 3, None, 0)
+        upkeep = Maintenance(store, 3, None, 0)
         done = await upkeep.run_once(_later(5))
         assert (done.forgotten, done.faults) == (2, {})
         assert await _stored_filters(any_store_url) == 3
@@ -390,7 +391,7 @@ async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once
     async def maintain(store: Store, day: dt.date) -> None:
         for _ in range(3):
             with contextlib.suppress(StoreError):  # another has a lock
-                await store.filter_ids(day)
+                await store.ids.filter_closed(day)
 
     async with (
         open_store(any_store_url, create=True) as one,
@@ -418,7 +419,7 @@ async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url: str
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
             await store.append([make_new_batch()], _later(age))
-        done = await Upkeep(store, 14, None, 0).run_once(_later(2))
+        done = await Maintenance(store, 14, None, 0).run_once(_later(2))
         assert done.faults == {}
         await _until_left_out(store, any_store_url, {15}, _later(2))
         assert {14, 16} <= set(await _days_searched(store, any_store_url, _later(2)))
@@ -427,7 +428,7 @@ async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url: str
         assert await store.append([new], _later(2)) == [True]
         assert await store.append([new], _later(2)) == [False]
         # A clock that is behind: it is kept with the ids of the next day.
-        await store.forget_ids(_later(3))
+        await store.ids.forget(_later(3))
         assert await store.append([new], _later(2)) == [False]
 
 
@@ -439,7 +440,7 @@ async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> 
         await store.append(batches, _DAY)
         await _insert(any_store_url, bytes(15), _DAY)
         await store.append([make_new_batch()], _later(3))
-        faults = (await Upkeep(store, 14, None, 0).run_once(_later(3))).faults
+        faults = (await Maintenance(store, 14, None, 0).run_once(_later(3))).faults
         assert faults.keys() == {"filter"}
         assert re.fullmatch(r"batch_ids_20260314\w*: 1 ids don't have 16 bytes", faults["filter"])
         assert await store.append(batches, _later(3)) == [False] * 20
@@ -454,9 +455,9 @@ async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> 
         assert await other.append([make_new_batch()], _later(3)) == [True]
         assert await other.append([make_new_batch()], _later(4)) == [True]
         assert await other.append([make_new_batch()], _later(1)) == [True]
-        assert await other.forget_ids(_later(1)) == 1
+        assert await other.ids.forget(_later(1)) == 1
         await other.prepare_day(_later(5))
-        assert not await other.filter_ids(_later(3))
+        assert not await other.ids.filter_closed(_later(3))
 
     def use_meanwhile(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if "string_agg" in statement and not begun:
@@ -470,7 +471,7 @@ async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> 
         for number in range(4):
             await one.append([make_new_batch()], _later(number))
         with _listening("before_cursor_execute", use_meanwhile):
-            assert await one.filter_ids(_later(2))
+            assert await one.ids.filter_closed(_later(2))
     assert begun
 
 
@@ -487,17 +488,17 @@ async def test_reader_of_all_days_delays_no_filter(
             await reader.exec_driver_sql("SELECT count(*) FROM batch_ids, id_filters")
             for _ in range(2):
                 with pytest.raises(StoreError, match="lock timeout"):
-                    await store.filter_ids(_later(2))
+                    await store.ids.filter_closed(_later(2))
             await _until_left_out(store, postgresql_url, {14}, _later(3))
             assert "batch_ids_20260314_0" in postgresql.execute(left, url=postgresql_url)
-        assert not await store.filter_ids(_later(2))
+        assert not await store.ids.filter_closed(_later(2))
         assert postgresql.execute(left, url=postgresql_url) == "batch_ids_20260314_sorted"
 
 
 @in_event_loop
 async def test_loss_of_the_lock_is_told(postgresql: PostgresqlServer, postgresql_url: str) -> None:
     """As when the server is restarted, or this process was frozen."""
-    which = f"locktype = 'advisory' AND objid = {postgresql_module._FILTERS}"
+    which = f"locktype = 'advisory' AND objid = {sessions.TASKS['filter']}"
     ending = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE {which}"  # noqa: S608
     ended: list[str] = []
 
@@ -512,7 +513,7 @@ async def test_loss_of_the_lock_is_told(postgresql: PostgresqlServer, postgresql
             _listening("before_cursor_execute", end),
             pytest.raises(StoreError, match="store: lost its lock, which others may have"),
         ):
-            await store.filter_ids(_later(2))
+            await store.ids.filter_closed(_later(2))
     assert ended == ["t"]
 
 
@@ -541,11 +542,11 @@ async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
         await store.append(batches, _DAY)
         with _listening("before_cursor_execute", rewrite):
             with pytest.raises(StoreError, match="batch_ids_20260314_0: was rewritten while it"):
-                await store.filter_ids(_DAY)
-            await store.load_filters()
+                await store.ids.filter_closed(_DAY)
+            await store.ids.filters.load()
             assert await store.append(batches, _DAY) == [False] * 1000
-            assert await store.filter_ids(_DAY)
-        await store.load_filters()
+            assert await store.ids.filter_closed(_DAY)
+        await store.ids.filters.load()
         assert await store.append(batches, _DAY) == [False] * 1000
 
 
@@ -567,7 +568,7 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
             some = [make_new_batch() for _ in range(1000)]
             await store.append([known, *some] if number == 0 else some, _later(number))
         await _filter_all(store, today=_later(3))
-        await store.load_filters()
+        await store.ids.filters.load()
         with listening_to_appends(before=remember):
             await store.append([known, make_new_batch()], _later(4))
     for _ in range(2):
@@ -597,7 +598,7 @@ def test_names_tell_tables_and_what_became_of_them() -> None:
 async def _filter_all(store: Store, today: dt.date = _TODAY) -> int:
     """Do what the upkeep does until nothing is left; return how many filters were made."""
     made = 0
-    while await store.filter_ids(today):
+    while await store.ids.filter_closed(today):
         made += 1
     return made
 
@@ -686,13 +687,13 @@ async def test_ids_are_not_counted_on_a_standby(
     standby = postgresql.data / "standby.signal"
     async with open_store(postgresql_url, create=True) as store:
         await store.append(_batches(3), _DAY)
-        assert await store._database.count_ids(id_table(_DAY)) == (3, 0)
+        assert await store.ids.count(id_table(_DAY)) == (3, 0)
         postgresql.stop()
         standby.touch()
         try:
             postgresql.start()
             with pytest.raises(StoreError, match="a standby has answered"):
-                await store._database.count_ids(id_table(_DAY))
+                await store.ids.count(id_table(_DAY))
         finally:
             postgresql.stop()
             standby.unlink()

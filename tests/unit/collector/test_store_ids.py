@@ -12,14 +12,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from databases import PostgresqlServer
 from hubbub.storage import NewBatch, Store, open_store, sqlite
 from hubbub.storage.errors import StoreError
-from hubbub.storage.ids import IdTable, id_table, parse_id_table
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.id_tables import IdTable, id_table, parse_id_table
+from hubbub.storage.maintenance import Maintenance
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
@@ -42,7 +41,7 @@ async def test_batch_is_known_on_whatever_day_it_came(any_store_url: str) -> Non
             assert await store.append([batch], _later(number)) == [True]
         for day in (_later(-1), _DAY, _later(10), _later(19), _later(40)):
             assert await store.append(batches, day) == [False] * 20
-        assert all([await store.knows(batch.batch_id) for batch in batches])
+        assert all([await store.ids.has(batch.batch_id) for batch in batches])
         assert await store.count(HOMEPAGE) == 20
 
 
@@ -63,9 +62,9 @@ async def test_days_are_forgotten_whole(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
         await store.append(batches[::2], _DAY)
         await store.append(batches[1::2], _TOMORROW)
-        assert await store.forget_ids(_DAY) == 0
-        assert await store.forget_ids(_TOMORROW) == 1
-        assert await store.forget_ids(_TOMORROW) == 0
+        assert await store.ids.forget(_DAY) == 0
+        assert await store.ids.forget(_TOMORROW) == 1
+        assert await store.ids.forget(_TOMORROW) == 0
         assert await store.append(batches, _TOMORROW) == [True, False] * 300
 
 
@@ -76,7 +75,7 @@ async def test_day_that_was_forgotten_takes_new_ids(any_store_url: str) -> None:
         for _ in range(3):
             assert await store.append([batch], _DAY) == [True]
             assert await store.append([batch], _DAY) == [False]
-            assert await store.forget_ids(_TOMORROW) == 1
+            assert await store.ids.forget(_TOMORROW) == 1
 
 
 @in_event_loop
@@ -153,10 +152,10 @@ async def test_day_is_begun_again_after_whoever_began_it_died(
     batch = make_new_batch()
     cut: list[str] = []
 
-    def cut_off(connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
-        if "INSERT INTO batch_ids" in statement and not cut:
+    async def cut_off(connection: asyncpg.Connection, statement: str, _values: Any) -> None:
+        if STORES_IDS in statement and not cut:
             cut.append(statement)
-            process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            process = await connection.fetchval("SELECT pg_backend_pid()")
             postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
 
     async with (
@@ -164,12 +163,8 @@ async def test_day_is_begun_again_after_whoever_began_it_died(
         open_store(postgresql_url, create=True) as other,
     ):
         await one.append([make_new_batch()], _DAY)
-        sa.event.listen(sa.Engine, "before_cursor_execute", cut_off)
-        try:
-            with pytest.raises(StoreError):
-                await one.append([batch], _TOMORROW)
-        finally:
-            sa.event.remove(sa.Engine, "before_cursor_execute", cut_off)
+        with listening_to_appends(before=cut_off), pytest.raises(StoreError):
+            await one.append([batch], _TOMORROW)
         assert cut
         assert postgresql.execute(_PARTITIONS, url=postgresql_url) == "batch_ids_20260314"
         assert await other.append([batch], _TOMORROW) == [True]
@@ -201,7 +196,7 @@ async def test_upkeep_makes_the_partition_of_the_next_day(
     postgresql: PostgresqlServer, postgresql_url: str
 ) -> None:
     async with open_store(postgresql_url, create=True) as store:
-        upkeep = Upkeep(store, 14, None, 1e9)
+        upkeep = Maintenance(store, 14, None, 1e9)
         await asyncio.gather(*[upkeep.run_once(_DAY) for _ in range(4)])
         assert postgresql.execute(_PARTITIONS, url=postgresql_url) == "batch_ids_20260315"
         assert await store.append([make_new_batch()], _TOMORROW) == [True]
@@ -213,7 +208,7 @@ async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(
 ) -> None:
     """As pg_dump does, it keeps a lock on every table; at midnight, too."""
     async with open_store(postgresql_url, create=True) as store:
-        upkeep = Upkeep(store, 14, None, 1e9)
+        upkeep = Maintenance(store, 14, None, 1e9)
         await store.append([make_new_batch()], _later(-20))
         await store.append([make_new_batch()], _DAY)
         async with _connection(postgresql_url) as reader:
@@ -248,7 +243,7 @@ async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_
         f"{prefix}_{_TOMORROW:%Y%m%d}" for prefix in ("batch_ids", "segments", "segments_mixed")
     }
     async with open_store(postgresql_url, create=True) as store:
-        upkeep = Upkeep(store, 14, None, 1e9)
+        upkeep = Maintenance(store, 14, None, 1e9)
         for day in (_DAY, _later(3650), _later(3000)):
             await upkeep.run_once(day)
         batch = make_new_batch()
@@ -272,9 +267,9 @@ async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_ot
         await one.append([make_new_batch()], _DAY)
         for _ in range(5):
             await one.prepare_day(_later(9))
-            await asyncio.gather(one.drop_empty_ids(_DAY), other.drop_empty_ids(_DAY))
+            await asyncio.gather(one.ids.drop_empty(_DAY), other.ids.drop_empty(_DAY))
             assert postgresql.execute(_PARTITIONS, url=postgresql_url) == id_table(_DAY).name
-        await asyncio.gather(one.forget_ids(_TOMORROW), other.forget_ids(_TOMORROW))
+        await asyncio.gather(one.ids.forget(_TOMORROW), other.ids.forget(_TOMORROW))
         assert postgresql.execute(_PARTITIONS, url=postgresql_url) == ""
 
 
@@ -307,7 +302,7 @@ async def test_very_many_days_are_searched(
     async with open_store(sqlite_url, create=True) as store:
         for number, batch in enumerate(batches):
             await store.append([batch], _later(number))
-        assert all([await store.knows(batch.batch_id) for batch in batches])
+        assert all([await store.ids.has(batch.batch_id) for batch in batches])
         assert await store.append([*batches, make_new_batch()], _later(30)) == [False] * 30 + [True]
 
 
@@ -319,7 +314,7 @@ async def test_other_tables_are_not_taken_for_ids(sqlite_url: str, tmp_path: Pat
             for name in others:
                 connection.execute(f"CREATE TABLE {name} (x)")
         assert await store.append([make_new_batch()], _DAY) == [True]
-        assert await store.forget_ids(_later(1000)) == 1
+        assert await store.ids.forget(_later(1000)) == 1
         with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
             for name in others:
                 connection.execute(f"SELECT x FROM {name}")  # noqa: S608
@@ -336,12 +331,12 @@ def test_name_tells_the_day_of_a_table() -> None:
 @in_event_loop
 async def test_size_includes_the_ids(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
-        empty = await store.size_bytes()
+        empty = await store.database.size_bytes()
         for number in range(2):
             batches = [NewBatch(make_new_batch().batch_id, {}) for _ in range(5000)]
             await store.append(batches, _later(number))
-        await store.reclaim_space()
-        assert await store.size_bytes() - empty > 10_000 * 16
+        await store.database.reclaim_space()
+        assert await store.database.size_bytes() - empty > 10_000 * 16
 
 
 @in_event_loop

@@ -12,14 +12,15 @@ import pytest
 import sqlalchemy as sa
 
 from databases import PostgresqlServer
-from hubbub.storage import MetricVersion, NewBatch, Store, day_tables, mixing, open_store
-from hubbub.storage.day_tables import (
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store, reshuffling
+from hubbub.storage.postgresql.segments import (
+    APART,
     DayTable,
     first_table,
     mixed_table,
     parse_day_table,
 )
-from hubbub.storage.mixing import rounds_needed
+from hubbub.storage.reshuffling import rounds_needed
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
@@ -32,12 +33,12 @@ _SEARCH = MetricVersion("search", 1)
 @pytest.fixture
 def in_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a segment have 8 reports, and 8 segments be mixed at once."""
-    monkeypatch.setattr(mixing, "REPORTS_OF_MIXED", 8)
-    monkeypatch.setattr(mixing, "_GROUPS_BETWEEN_TIDYING", 10)
+    monkeypatch.setattr(reshuffling, "REPORTS_OF_MIXED", 8)
+    monkeypatch.setattr(reshuffling, "_GROUPS_BETWEEN_TIDYING", 10)
 
 
 def _open_small(store: Store) -> Store:
-    store._database.bytes_at_once = 64 * WIDTH
+    store.database.bytes_at_once = 64 * WIDTH
     return store
 
 
@@ -48,7 +49,7 @@ async def _append_in_eights(store: Store, reports: int, day: dt.date = _DAY) -> 
 
 
 async def _keys(store: Store) -> list[int]:
-    async with store._database.read() as connection:
+    async with store.database.read() as connection:
         return list(await connection.scalars(sa.text("SELECT segment_id FROM segments")))
 
 
@@ -58,8 +59,8 @@ async def test_reports_of_a_segment_end_in_any_segment_of_the_day(any_store_url:
     """P(false alarm) < 1e-30: 160 of 3,500 pairs stay together, where about 40 are expected."""
     async with open_store(any_store_url, create=True) as store:
         await _append_in_eights(_open_small(store), 1000)
-        assert await store.mix(_DAY) == 0
-        assert await store.mix(_TOMORROW) == 1000
+        assert await store.reshuffle(_DAY) == 0
+        assert await store.reshuffle(_TOMORROW) == 1000
         segments = await stored_segments(store)
         assert sorted(number for segment in segments for number in segment) == list(range(1000))
         assert min(map(len, segments)) >= 8
@@ -69,8 +70,8 @@ async def test_reports_of_a_segment_end_in_any_segment_of_the_day(any_store_url:
             together += sum(n * (n - 1) // 2 for n in origins.values())
         assert together < 160
         assert max(await _keys(store)) < 0
-        assert await store.mix(_TOMORROW) == 0
-        assert await store.merge(_TOMORROW, small=8) == 0
+        assert await store.reshuffle(_TOMORROW) == 0
+        assert await store.segments.merge(_TOMORROW, small=8) == 0
 
 
 @in_event_loop
@@ -79,14 +80,14 @@ async def test_late_reports_are_mixed_with_those_that_are_there(any_store_url: s
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch(range(20, 20_000))], _DAY)
         await store.append([make_new_batch(range(5), key=_SEARCH)], _DAY)
-        assert await store.mix(_TOMORROW) == 19_985
+        assert await store.reshuffle(_TOMORROW) == 19_985
         await store.append([make_new_batch(range(20))], _DAY, received=_TOMORROW)
-        assert await store.mix(_TOMORROW) == 20
+        assert await store.reshuffle(_TOMORROW) == 20
         (segment,) = await stored_segments(store)
         assert sorted(segment) == list(range(20_000))
         places = sorted(segment.index(number) for number in range(20))
         assert places[-1] - places[0] >= 40
-        assert await store.mix(_TOMORROW) == 0
+        assert await store.reshuffle(_TOMORROW) == 0
 
 
 @pytest.mark.usefixtures("in_many_rounds")
@@ -106,8 +107,8 @@ async def test_every_report_counts_once_whoever_mixes_reads_and_imports(
 
         async def mix(store: Store) -> None:
             while not ended.is_set():
-                await store.mix(_TOMORROW)
-                await store.merge(_TOMORROW, small=8)
+                await store.reshuffle(_TOMORROW)
+                await store.segments.merge(_TOMORROW, small=8)
 
         mixing_both = [asyncio.create_task(mix(store)) for store in (one, other)]
         for number in range(400, 440):
@@ -116,7 +117,7 @@ async def test_every_report_counts_once_whoever_mixes_reads_and_imports(
             assert seen == list(range(number + 1))
         ended.set()
         await asyncio.gather(*mixing_both)
-        await one.mix(_TOMORROW)
+        await one.reshuffle(_TOMORROW)
         assert max(await _keys(one)) < 0
         assert await reader.count(HOMEPAGE) == 440
 
@@ -133,9 +134,9 @@ async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url: st
 
     async with open_store(any_store_url, create=True) as store:
         await _append_in_eights(_open_small(store), 512)
-        assert await store.mix(_TOMORROW, is_stopping) < 512
+        assert await store.reshuffle(_TOMORROW, is_stopping) < 512
         assert await store.count(HOMEPAGE) == 512
-        await store.mix(_TOMORROW)
+        await store.reshuffle(_TOMORROW)
         assert max(await _keys(store)) < 0
         assert await store.count(HOMEPAGE) == 512
 
@@ -155,7 +156,7 @@ async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url: st
             assert min(await _keys(store)) < 0 or times == 5
             seen = sorted(number for segment in await stored_segments(store) for number in segment)
             assert seen == list(range(512))
-        await store.mix(_TOMORROW)
+        await store.reshuffle(_TOMORROW)
         assert max(await _keys(store)) < 0
         assert await store.count(HOMEPAGE) == 512
 
@@ -168,10 +169,10 @@ async def test_days_that_take_too_long_are_left_to_the_next_call(
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
             await store.append([make_new_batch()], _DAY - dt.timedelta(days=age))
-        monkeypatch.setattr(mixing, "_SECONDS_A_RUN", -1)
-        assert await store.mix(_TOMORROW) == 0
-        monkeypatch.setattr(mixing, "_SECONDS_A_RUN", 60)
-        assert await store.mix(_TOMORROW) == 9
+        monkeypatch.setattr(reshuffling, "_SECONDS_A_RUN", -1)
+        assert await store.reshuffle(_TOMORROW) == 0
+        monkeypatch.setattr(reshuffling, "_SECONDS_A_RUN", 60)
+        assert await store.reshuffle(_TOMORROW) == 9
 
 
 @pytest.mark.usefixtures("in_many_rounds")
@@ -186,7 +187,7 @@ async def test_day_a_little_too_large_for_a_group_is_mixed_as_a_whole(any_store_
             for first in range(start, start + 64, 8):
                 await store.append([make_new_batch(range(first, first + 8))], day)
             await store.append([make_new_batch(range(start + 64, start + 70))], day)
-        assert await store.mix(_TOMORROW) == 350
+        assert await store.reshuffle(_TOMORROW) == 350
         segments = await stored_segments(store)
     assert any(_are_linked(segments, range(10 * n, 10 * n + 9)) for n in range(5))
 
@@ -198,14 +199,14 @@ async def test_records_wider_than_what_is_mixed_at_once_leave_no_segment_by_itse
 ) -> None:
     """P(false alarm) = (1 / 4)^12 < 1e-7: of each of twelve days one origin stays by itself."""
     async with open_store(any_store_url, create=True) as store:
-        store._database.bytes_at_once = WIDTH
+        store.database.bytes_at_once = WIDTH
         for age in range(12):
             for origin in range(3):
                 # Numbers that `_are_linked` takes for origins: 16 each, of which 13 are there.
                 start = 16 * (3 * age + origin)
                 day = _DAY - dt.timedelta(days=age)
                 await store.append([make_new_batch(range(start, start + 13))], day)
-        assert await store.mix(_TOMORROW) == 12 * 39
+        assert await store.reshuffle(_TOMORROW) == 12 * 39
         segments = [[number // 2 for number in it] for it in await stored_segments(store)]
     assert any(_are_linked(segments, range(3 * age, 3 * age + 3)) for age in range(12))
 
@@ -227,10 +228,10 @@ async def test_only_one_collector_mixes_at_a_time(postgresql_url: str) -> None:
         open_store(postgresql_url, create=True) as other,
     ):
         await one.append([make_new_batch()], _DAY)
-        async with other._database.mixing_alone() as is_alone:
+        async with other.database.alone("reshuffle") as is_alone:
             assert is_alone()
-            assert await one.mix(_TOMORROW) == 0
-        assert await one.mix(_TOMORROW) == 3
+            assert await one.reshuffle(_TOMORROW) == 0
+        assert await one.reshuffle(_TOMORROW) == 3
 
 
 @in_event_loop
@@ -241,18 +242,18 @@ async def test_reports_of_old_days_share_a_table_and_empty_ones_are_dropped(
         query = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'segments'::regclass"
         return set(postgresql.execute(query, url=postgresql_url).split())
 
-    today = _DAY + dt.timedelta(days=day_tables.APART.days)
+    today = _DAY + dt.timedelta(days=APART.days)
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch(range(5))], _DAY)
         await store.append([make_new_batch()], _TOMORROW)
         assert tables() == {"segments_20260314", "segments_20260315"}
-        await store.mix(today)
+        await store.reshuffle(today)
         assert tables() == {"segments_mixed_20260314", "segments_mixed_20260315"}
-        await store.mix(today + dt.timedelta(days=1))
+        await store.reshuffle(today + dt.timedelta(days=1))
         assert tables() == {"segments_mixed", "segments_mixed_20260315"}
         assert await store.count(HOMEPAGE) == 8
         await store.drop_reports(_TOMORROW + dt.timedelta(days=1))
-        await store.mix(today + dt.timedelta(days=1))
+        await store.reshuffle(today + dt.timedelta(days=1))
         assert tables() == {"segments_mixed"}
 
 
@@ -266,9 +267,9 @@ async def test_rows_of_a_mixed_group_bear_one_mark_of_a_transaction(
         for _ in range(3):
             large = NewBatch(make_new_batch().batch_id, {HOMEPAGE: make_records(range(20_000))})
             await store.append([large], _DAY)
-        await store.merge()
+        await store.segments.merge()
         assert postgresql.execute(marks, url=postgresql_url) == "3"
-        await store.mix(_TOMORROW)
+        await store.reshuffle(_TOMORROW)
         assert postgresql.execute(marks, url=postgresql_url) == "0"
         distinct = "SELECT count(DISTINCT xmin::text) FROM segments"
         assert postgresql.execute(distinct, url=postgresql_url) == "1"
@@ -284,7 +285,7 @@ def test_rounds_reach_all_segments(segments: int, at_once: int, rounds: int) -> 
 def test_name_tells_what_a_table_holds() -> None:
     today = _DAY + dt.timedelta(days=1)
     tables: list[Any] = [first_table(_DAY), mixed_table(_DAY, today)]
-    old = mixed_table(_DAY, _DAY + day_tables.APART + dt.timedelta(days=1))
+    old = mixed_table(_DAY, _DAY + APART + dt.timedelta(days=1))
     assert old == DayTable("segments_mixed", None, is_mixed=True)
     for table in (*tables, old):
         assert parse_day_table(table.name) == table

@@ -15,11 +15,8 @@ import sqlalchemy as sa
 
 from databases import GUARDED, PostgresqlServer
 from hubbub.storage import Store, open_store
-from hubbub.storage.day_tables import as_table, first_table
 from hubbub.storage.errors import StoreError
-from hubbub.storage.interfaces import IdWriter
 from hubbub.storage.schema import segments
-from hubbub.storage.segments import sizes_of
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_record, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
@@ -48,12 +45,12 @@ async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(
         try:
             _, status = await asyncio.to_thread(os.waitpid, mixer.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
-            assert await store.mix(_TOMORROW) == 0
+            assert await store.reshuffle(_TOMORROW) == 0
             async with asyncio.timeout(_SECONDS):
                 while max(await _keys(store)) >= 0:
                     await asyncio.sleep(0.1)
                     with contextlib.suppress(StoreError):  # until all that it left open was ended
-                        await store.mix(_TOMORROW)
+                        await store.reshuffle(_TOMORROW)
             mixer.send_signal(signal.SIGCONT)
             _, told = await asyncio.to_thread(mixer.communicate, timeout=_SECONDS)
             assert mixer.returncode, "goes on although it has lost its lock"
@@ -66,7 +63,7 @@ async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(
 
 
 async def _keys(store: Store) -> list[int]:
-    async with store._database.read() as connection:
+    async with store.database.read() as connection:
         return list(await connection.scalars(sa.select(segments.c.segment_id)))
 
 
@@ -82,18 +79,19 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(
         await one.append([make_new_batch()], _DAY)
         await one.drop_reports(_TOMORROW)
         is_open = asyncio.Event()
-        loop = asyncio.get_running_loop()
 
-        def write(ids: IdWriter, _prepared: object) -> None:
-            loop.call_soon_threadsafe(is_open.set)
-            ids.connection.exec_driver_sql("SELECT pg_sleep(0.25)")
-            row = {"segment_id": 1, "metric": "homepage", "version": 1, "day": _DAY}
-            values = {**row, "reports": 1, "records": make_record(7)}
-            ids.connection.execute(sa.insert(as_table(first_table(_DAY))).values(values))
+        async def write() -> None:
+            async with one.ids.begin(_DAY) as transaction:
+                is_open.set()
+                await transaction.connection.exec_driver_sql("SELECT pg_sleep(0.25)")
+                row = {"segment_id": 1, "metric": "homepage", "version": 1, "day": _DAY}
+                values = {**row, "reports": 1, "records": make_record(7)}
+                into = one.segments.insert_target(_DAY, _DAY)
+                await transaction.connection.execute(sa.insert(into).values(values))
 
-        late = asyncio.create_task(one._database.transact(_DAY, lambda: None, write))
+        late = asyncio.create_task(write())
         await is_open.wait()
-        await other._database.drop_first_tables(_TOMORROW)
+        await other.segments.drop_empty(_TOMORROW)
         await late
         assert await stored_segments(other) == [[7]]
 
@@ -113,14 +111,14 @@ async def test_table_is_dropped_while_reports_of_another_day_come(
         dropped = asyncio.Event()
         writing = asyncio.Event()
 
-        def write(ids: IdWriter, _prepared: object) -> None:
-            ids.connection.exec_driver_sql("SELECT 1")
-            writing.set()
-            sa.util.await_only(dropped.wait())
+        async def write() -> None:
+            async with one.ids.begin(_TOMORROW):
+                writing.set()
+                await dropped.wait()
 
-        storing = asyncio.create_task(one._database.transact(_TOMORROW, lambda: None, write))
+        storing = asyncio.create_task(write())
         await writing.wait()
-        await other._database.drop_first_tables(_TOMORROW)
+        await other.segments.drop_empty(_TOMORROW)
         dropped.set()
         await storing
         names = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'segments'::regclass"
@@ -144,7 +142,7 @@ async def test_tidying_goes_on_when_another_collector_drops_a_table_meanwhile(
         await store.append([make_new_batch()], _TOMORROW)
         sa.event.listen(sa.Engine, "before_cursor_execute", drop_first)
         try:
-            await store.reclaim_space()
+            await store.database.reclaim_space()
         finally:
             sa.event.remove(sa.Engine, "before_cursor_execute", drop_first)
     assert ["segments_20260314" in statement for statement in vacuums] == [True, False]
@@ -167,14 +165,14 @@ async def test_reader_whose_statement_is_planned_while_a_table_is_made_misses_no
         open_store(postgresql_url, create=False) as reader,
     ):
         await store.append([make_new_batch()], _DAY)
-        async with store._database.writing.connect() as connection:
+        async with store.database.writing.connect() as connection:
             gate = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await gate.execute(sa.select(sa.func.pg_advisory_lock(5)))
             is_any = segments.c.segment_id < sa.func.waited()
-            reading = asyncio.create_task(sizes_of(reader._database, is_any))
+            reading = asyncio.create_task(reader.segments.sizes(is_any))
             await _until(lambda: postgresql.execute(waiting, url=postgresql_url) == "2")
             with contextlib.suppress(StoreError):  # the reader keeps the empty table
-                await store.mix(_TOMORROW)
+                await store.reshuffle(_TOMORROW)
             assert max(await _keys(store)) < 0
             await gate.execute(sa.select(sa.func.pg_advisory_unlock(5)))
             assert [size.reports for size in await reading] == [3]
@@ -195,7 +193,7 @@ async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(
 
     async def mix() -> None:
         with contextlib.suppress(StoreError):  # the reader keeps the empty table
-            await store.mix(_TOMORROW)
+            await store.reshuffle(_TOMORROW)
         assert max(await _keys(store)) < 0
 
     async with (
@@ -205,7 +203,7 @@ async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(
         await store.append([make_new_batch()], _DAY)
         for _ in range(8):
             assert len(await stored_segments(reader)) == 1
-        engine = reader._database.reading.sync_engine
+        engine = reader.database.reading.sync_engine
         sa.event.listen(engine, "after_cursor_execute", mix_once_locked)
         assert len(await stored_segments(reader)) == 1
     assert mixed

@@ -30,8 +30,8 @@ from hubbub.storage import (
     Store,
     open_store,
 )
+from hubbub.storage.maintenance import MOST_QUARANTINE_DAYS, Maintenance, QuarantineCare
 from hubbub.storage.quarantine import MOST_KEYS
-from hubbub.storage.upkeep import MOST_QUARANTINE_DAYS, QuarantineCare, Upkeep
 from unit.collector.batches import HOMEPAGE, WIDTH, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -64,12 +64,12 @@ def _all(_key: MetricVersion, records: Records) -> NDArray[np.bool_]:
 
 
 async def _keep(store: Store, *batches: NewBatch, day: dt.date = _TODAY) -> list[bool | None]:
-    return await store.append_quarantined(batches, day, _AMPLE)
+    return await store.quarantine.append(batches, day, _AMPLE)
 
 
 async def _kept(store: Store) -> dict[QuarantineKey, int]:
     found: Counter[QuarantineKey] = Counter()
-    for one in await store.quarantined():
+    for one in await store.quarantine.days():
         found[one.key] += one.reports
     return dict(found)
 
@@ -91,8 +91,8 @@ async def test_batch_is_stored_once_and_what_is_unknown_of_it_is_no_reader_s(
         assert await _keep(store, batch, batch) == [True, False]
         assert await _keep(store, batch) == [False]
         assert await store.append([batch], _TODAY) == [False]
-        assert await store.knows(batch.batch_id)
-        assert await store.quarantined() == [QuarantineDay(_KEY, _TODAY, 3, 1)]
+        assert await store.ids.has(batch.batch_id)
+        assert await store.quarantine.days() == [QuarantineDay(_KEY, _TODAY, 3, 1)]
         assert await _stored(store, HOMEPAGE) == list(range(5))
         assert await store.versions("homepage") == [1]
         assert [day.reports for day in await store.overview()] == [5]
@@ -104,12 +104,12 @@ async def test_rows_hold_the_shuffled_reports_of_all_batches(any_store_url: str)
     """P(false alarm) = 2/256! each."""
     async with open_store(any_store_url, create=True) as store:
         await _keep(store, *[_batch(range(i, i + 16)) for i in range(0, 256, 16)])
-        assert await store.quarantined() == [QuarantineDay(_KEY, _TODAY, 256, 1)]
+        assert await store.quarantine.days() == [QuarantineDay(_KEY, _TODAY, 256, 1)]
         for i in range(256, 512, 16):
             await _keep(store, _batch(range(i, i + 16)))
-        assert await store.merge_quarantine(_TODAY) == 17
-        assert await store.quarantined() == [QuarantineDay(_KEY, _TODAY, 512, 1)]
-        assert await store.merge_quarantine(_TODAY) == 0
+        assert await store.quarantine.merge(_TODAY) == 17
+        assert await store.quarantine.days() == [QuarantineDay(_KEY, _TODAY, 512, 1)]
+        assert await store.quarantine.merge(_TODAY) == 0
         await store.declare([make_metric(version=2, params=make_params(m=1024))])
         assert await _replay(store) == 512
         (segment,) = await stored_segments(store, _NEXT)
@@ -125,9 +125,9 @@ async def test_small_row_that_is_left_of_a_day_is_merged_when_the_day_is_over(
     async with open_store(any_store_url, create=True) as store:
         await _keep(store, _batch(range(20_000)))
         await _keep(store, _batch(range(3)))
-        assert await store.merge_quarantine(_TODAY) == 0
-        assert await store.merge_quarantine(_TODAY + dt.timedelta(days=1)) == 2
-        assert await store.quarantined() == [QuarantineDay(_KEY, _TODAY, 20_003, 1)]
+        assert await store.quarantine.merge(_TODAY) == 0
+        assert await store.quarantine.merge(_TODAY + dt.timedelta(days=1)) == 2
+        assert await store.quarantine.days() == [QuarantineDay(_KEY, _TODAY, 20_003, 1)]
 
 
 @pytest.mark.parametrize("full", ["bytes", "keys"])
@@ -143,17 +143,17 @@ async def test_nothing_of_a_batch_is_stored_for_which_there_is_no_room(
             most = _AMPLE
             keys = [QuarantineKey(f"name{i}", i, 3) for i in range(1, MOST_KEYS + 1)]
             fitting = [_batch(range(1), key=key) for key in keys]
-        assert await store.append_quarantined(fitting, _TODAY, most) == [True] * len(fitting)
+        assert await store.quarantine.append(fitting, _TODAY, most) == [True] * len(fitting)
         more = _batch(range(100), key=QuarantineKey("other", 1, WIDTH), known=range(5))
-        assert await store.append_quarantined([more, more], _TODAY, most) == [None, None]
-        assert not await store.knows(more.batch_id)
+        assert await store.quarantine.append([more, more], _TODAY, most) == [None, None]
+        assert not await store.ids.has(more.batch_id)
         assert await store.count(HOMEPAGE) == 0
         assert sum((await _kept(store)).values()) == sum(it.n_quarantined for it in fitting)
         # Room is made by whoever deletes what nobody wants.
         for batch in fitting:
             for key in batch.quarantined:
                 await store.delete(key.metric)
-        assert await store.append_quarantined([more, more], _TODAY, most) == [True, False]
+        assert await store.quarantine.append([more, more], _TODAY, most) == [True, False]
         assert await store.count(HOMEPAGE) == 5
 
 
@@ -166,12 +166,12 @@ async def test_bounds_hold_however_many_collectors_write_at_once(any_store_url: 
     ):
         taken = await asyncio.gather(
             *[
-                store.append_quarantined([batch], _TODAY, _AMPLE)
+                store.quarantine.append([batch], _TODAY, _AMPLE)
                 for store, batch in zip(itertools.cycle([one, other]), batches)
             ]
         )
         assert Counter(itertools.chain.from_iterable(taken)) == {True: 64, None: 36}
-        assert len(await one.quarantined()) == MOST_KEYS == 64
+        assert len(await one.quarantine.days()) == MOST_KEYS == 64
 
 
 @in_event_loop
@@ -237,15 +237,15 @@ async def test_each_report_is_replayed_once_beside_appends_mergers_and_others_wh
 
         async def merge() -> None:
             for _ in range(3):
-                await one.merge_quarantine(_TODAY)
-                await other.merge(_TODAY)
+                await one.quarantine.merge(_TODAY)
+                await other.segments.merge(_TODAY)
 
         await asyncio.gather(
             append(one), append(other), merge(), *[_replay(it) for it in (one, other, one)]
         )
         await _replay(one)
         assert await _stored(one) == list(range(240))
-        assert await one.quarantined() == []
+        assert await one.quarantine.days() == []
 
 
 @in_event_loop
@@ -273,7 +273,7 @@ async def test_what_nobody_took_in_time_is_deleted_and_counted_as_lost(
     async with open_store(sqlite_url, create=True) as store:
         for age in (last - 1, last, last + 1):
             await _keep(store, _batch(range(age + 1)), day=_days_ago(age))
-        upkeep = Upkeep(
+        upkeep = Maintenance(
             store,
             14,
             settings.get("retention"),
@@ -284,7 +284,7 @@ async def test_what_nobody_took_in_time_is_deleted_and_counted_as_lost(
         with caplog.at_level(logging.WARNING, logger="hubbub.collector"):
             done = await upkeep.run_once(_TODAY)
         assert (done.lost, done.dropped, done.faults) == (last + 2, 0, {})
-        assert {one.day for one in await store.quarantined()} == {
+        assert {one.day for one in await store.quarantine.days()} == {
             _days_ago(last),
             _days_ago(last - 1),
         }
@@ -298,7 +298,7 @@ async def test_nothing_in_quarantine_is_deleted_on_the_word_of_a_clock_that_jump
 ) -> None:
     async with open_store(any_store_url, create=True) as store:
         await _keep(store, _batch())
-        upkeep = Upkeep(store, 14, None, _FOR_EVER, quarantine=QuarantineCare(3))
+        upkeep = Maintenance(store, 14, None, _FOR_EVER, quarantine=QuarantineCare(3))
         await upkeep.run_once(_TODAY)
         far = _TODAY + dt.timedelta(days=400)
         done = await upkeep.run_once(far)
@@ -322,7 +322,7 @@ async def test_quarantine_that_fails_keeps_no_other_step_from_running(
             connection.execute("ALTER TABLE quarantine RENAME TO elsewhere")
         connection.close()
         care = QuarantineCare(3, fail)
-        upkeep = Upkeep(store, 14, 7, _FOR_EVER, observe=steps.__setitem__, quarantine=care)
+        upkeep = Maintenance(store, 14, 7, _FOR_EVER, observe=steps.__setitem__, quarantine=care)
         done = await upkeep.run_once(_TODAY)
         assert set(done.faults) == {"pool", "replay", "expire"}
         assert done.faults["replay"] == "OSError"
@@ -347,7 +347,7 @@ async def test_no_byte_of_what_was_forgotten_is_left_in_the_file(
     async with open_store(sqlite_url, create=True) as store:
         await _keep(store, batch)
         assert found() == 50
-        upkeep = Upkeep(store, 14, None, _FOR_EVER, quarantine=QuarantineCare(3))
+        upkeep = Maintenance(store, 14, None, _FOR_EVER, quarantine=QuarantineCare(3))
         await upkeep.run_once(_TODAY)
         await upkeep.run_once(_TODAY + dt.timedelta(days=4))
         assert found() == 0
@@ -375,7 +375,7 @@ async def test_reports_beside_and_from_quarantine_come_to_the_table_of_their_day
     """Which is dropped with all traces of how they came."""
     async with open_store(postgresql_url, create=True) as store:
         await store.declare([_SECOND])
-        await store.append_quarantined([_batch(known=range(3))], _TODAY, _AMPLE)
+        await store.quarantine.append([_batch(known=range(3))], _TODAY, _AMPLE)
         async for _ in store.replay_quarantine(["homepage"], _all):
             pass
         where = "SELECT DISTINCT tableoid::regclass FROM segments"
@@ -388,8 +388,8 @@ async def test_frozen_collector_keeps_the_quarantine_for_some_seconds_only(
     postgresql_url: str,
 ) -> None:
     async with open_store(postgresql_url, create=True) as store:
-        database = store._database
+        database = store.database
         async with database.write() as connection:
-            await connection.run_sync(database.lock_quarantine)
+            await database.lock_quarantine(connection)
             limit = sa.text("SHOW idle_in_transaction_session_timeout")
             assert await connection.scalar(limit) == "10s"

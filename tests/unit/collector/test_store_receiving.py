@@ -27,7 +27,7 @@ async def test_an_answer_takes_little_more_memory_than_it_is_long(postgresql_url
         for _ in range(2):  # the first one makes what is kept
             tracemalloc.start()
             try:
-                await store.knows(bytes(16))
+                await store.ids.has(bytes(16))
                 _, most = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
@@ -45,7 +45,7 @@ async def test_answers_larger_than_the_buffer_arrive_whole(
         open_store(tls_url if over_tls else postgresql_url, create=True) as store,
     ):
         await store.append([batch], _DAY)
-        (stored,) = [segment async for segment in store.segments(HOMEPAGE)]
+        (stored,) = [segment async for segment in store.records(HOMEPAGE)]
     width, sent = batch.records[HOMEPAGE]
     assert sorted(_cut(stored, width)) == sorted(_cut(sent, width))
 

@@ -16,9 +16,8 @@ import sqlalchemy as sa
 
 from databases import PostgresqlServer
 from hubbub.storage import NewBatch, Store, open_store
-from hubbub.storage import postgresql as postgresql_module
 from hubbub.storage.errors import StoreError
-from hubbub.storage.ids import (
+from hubbub.storage.id_tables import (
     closing_trigger,
     id_section,
     id_table,
@@ -26,7 +25,9 @@ from hubbub.storage.ids import (
     parse_names,
     sorted_section,
 )
-from hubbub.storage.upkeep import Upkeep
+from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.postgresql import batch_ids as postgresql_module
+from hubbub.storage.postgresql.segments import SHARE_DAYS
 from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch
 from unit.collector.event_loop import in_event_loop
@@ -60,18 +61,18 @@ async def test_full_section_is_closed_and_its_ids_are_known(
             some = batches[start : start + _FULL]
             assert await other.append(some, _DAY) == [True] * _FULL
             # None of the day itself, which isn't over, but of the section that is closed.
-            assert await store.filter_ids(_DAY)
-            assert not await store.filter_ids(_DAY)
+            assert await store.ids.filter_closed(_DAY)
+            assert not await store.ids.filter_closed(_DAY)
             for each in (store, other, store):
                 known = await each.append([*batches[: start + _FULL], make_new_batch()], _DAY)
                 assert known == [False] * (start + _FULL) + [True]
-                await each.load_filters()
+                await each.ids.filters.load()
         assert _sections(postgresql, postgresql_url) == [0, 1, 2, 3]
         new = make_new_batch()
         assert await _searched(store, new, _DAY) == []
         assert await _searched(other, make_new_batch(), _TOMORROW) == ["batch_ids_20260314_3_pkey"]
         assert await other.append([*batches, new], _TOMORROW) == [False] * len([*batches, new])
-        assert await other.knows(batches[0].batch_id)
+        assert await other.ids.has(batches[0].batch_id)
 
 
 @in_event_loop
@@ -96,16 +97,16 @@ async def test_day_that_is_over_gets_one_filter_and_is_forgotten_whole(
     async with open_store(postgresql_url, create=True) as store:
         await _fill_sections(store, batches)
         assert await store.append([make_new_batch()], _TOMORROW) == [True]
-        assert await store.filter_ids(_TOMORROW)
-        assert not await store.filter_ids(_TOMORROW)
+        assert await store.ids.filter_closed(_TOMORROW)
+        assert not await store.ids.filter_closed(_TOMORROW)
         count = "SELECT count(DISTINCT digest) FROM id_filters"
         assert postgresql.execute(count, url=postgresql_url) == "1"
-        await store.load_filters()
+        await store.ids.filters.load()
         assert await _searched(store, make_new_batch(), _TOMORROW) == []
         assert await store.append(batches, _TOMORROW) == [False] * len(batches)
         # A clock that is behind.
         assert await store.append([*batches, make_new_batch()], _DAY) == [False] * 450 + [True]
-        done = await Upkeep(store, 1, None, 0).run_once(_TOMORROW + dt.timedelta(days=1))
+        done = await Maintenance(store, 1, None, 0).run_once(_TOMORROW + dt.timedelta(days=1))
         assert (done.forgotten, done.faults) == (1, {})
         assert await store.append(batches[:9], _TOMORROW) == [True] * 9
         left = "SELECT count(*) FROM pg_class WHERE relname ~ '^batch_ids_20260314'"
@@ -121,7 +122,7 @@ async def test_ids_of_a_day_that_is_over_lie_in_their_own_order(
     rows = "SELECT encode(batch_id, 'hex'), xmin, tableoid::regclass FROM batch_ids ORDER BY ctid"
     async with open_store(postgresql_url, create=True) as store:
         await _fill_sections(store, batches)
-        assert await store.filter_ids(_TOMORROW)
+        assert await store.ids.filter_closed(_TOMORROW)
     found = [row.split("|") for row in postgresql.execute(rows, url=postgresql_url).split()]
     assert [bytes.fromhex(row[0]) for row in found] == sorted(it.batch_id for it in batches)
     assert {row[2] for row in found} == {"batch_ids_20260314_sorted"}
@@ -139,7 +140,7 @@ async def test_sections_stay_while_somebody_relies_on_those_without_a_filter(
 
     async def drop(_connection: object, sql: str, _values: object) -> None:
         if STORES_IDS in sql and not dropping:
-            dropping.append(asyncio.create_task(other.filter_ids(_TOMORROW)))
+            dropping.append(asyncio.create_task(other.ids.filter_closed(_TOMORROW)))
             while postgresql.execute(waiting) != "1":
                 await asyncio.sleep(0.01)
 
@@ -149,7 +150,7 @@ async def test_sections_stay_while_somebody_relies_on_those_without_a_filter(
     ):
         await _fill_sections(one, _batches(2 * _FULL))
         await one.append([held], _DAY)
-        await one.load_filters()
+        await one.ids.filters.load()
         await one.append([make_new_batch()], _TOMORROW)
         with listening_to_appends(before=drop):
             assert await one.append([held, make_new_batch()], _TOMORROW) == [False, True]
@@ -180,8 +181,8 @@ async def test_batches_that_come_while_sections_begin_count_once(
                 send(one, batches, _DAY),
                 send(other, batches[::-1], day),
                 send(one, batches, day),
-                one.filter_ids(_DAY),
-                other.filter_ids(_DAY),
+                one.ids.filter_closed(_DAY),
+                other.ids.filter_closed(_DAY),
             )
             assert sum(new) == _FULL
         assert await one.count(HOMEPAGE) == rounds * _FULL + 3
@@ -200,16 +201,16 @@ async def test_section_is_closed_only_when_all_transactions_are_done(
     ):
         await one.append(_batches(_FULL), _DAY)
         collector = await asyncpg.connect(postgresql_url)
-        await collector.execute(postgresql_module._BEGIN_BESIDE_OTHERS)
+        await collector.execute(f"BEGIN; {SHARE_DAYS}")
         await collector.execute("INSERT INTO batch_ids VALUES ($1, $2, 0)", held.batch_id, _DAY)
-        closing = asyncio.create_task(other.filter_ids(_DAY))
+        closing = asyncio.create_task(other.ids.filter_closed(_DAY))
         done, _ = await asyncio.wait([closing], timeout=0.25)
         assert not done
         await collector.execute("COMMIT")
         await collector.close()
         assert await closing
         assert _sections(postgresql, postgresql_url) == [0, 1]
-        await one.load_filters()
+        await one.ids.filters.load()
         assert await one.append([held, make_new_batch()], _DAY) == [False, True]
 
 
@@ -222,11 +223,11 @@ async def test_section_is_not_begun_while_a_transaction_takes_long(
         await store.append(_batches(_FULL), _DAY)
         other = await asyncpg.connect(postgresql_url)
         await other.execute("BEGIN; LOCK TABLE batch_ids_20260314_0 IN ROW EXCLUSIVE MODE")
-        done = await Upkeep(store, 14, None, 0).run_once(_DAY)
+        done = await Maintenance(store, 14, None, 0).run_once(_DAY)
         assert done.faults == {"filter": "store: canceling statement due to lock timeout"}
         assert await store.append([make_new_batch()], _DAY) == [True]
         await other.close()
-        assert (await Upkeep(store, 14, None, 0).run_once(_DAY)).faults == {}
+        assert (await Maintenance(store, 14, None, 0).run_once(_DAY)).faults == {}
     assert _sections(postgresql, postgresql_url) == [0, 1]
 
 
@@ -253,19 +254,19 @@ async def test_beginning_a_section_may_be_cut_off_at_any_statement(
             statements = 0
             with _listening("before_cursor_execute", cut_off):
                 try:
-                    await store.filter_ids(_DAY)
+                    await store.ids.filter_closed(_DAY)
                 except StoreError:
                     pass
                 else:
                     break
             assert cut_at < 100
-            await other.load_filters()
+            await other.ids.filters.load()
             new = make_new_batch()
             assert await other.append([*batches, new], _DAY) == [False] * _FULL + [True]
             assert await other.append([new], _DAY) == [False]
         assert cut_at > 10
         assert _sections(postgresql, postgresql_url) == [0, 1]
-        assert not await store.filter_ids(_DAY)
+        assert not await store.ids.filter_closed(_DAY)
 
 
 @in_event_loop
@@ -277,7 +278,7 @@ async def test_later_sections_are_larger(
         begun = []
         for _ in range(12):
             await store.append(_batches(_FULL), _DAY)
-            await store.filter_ids(_DAY)
+            await store.ids.filter_closed(_DAY)
             begun.append(_sections(postgresql, postgresql_url)[-1])
     assert begun == [1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4]
 
@@ -285,9 +286,9 @@ async def test_later_sections_are_larger(
 @in_event_loop
 async def test_size_includes_sections(postgresql_url: str) -> None:
     async with open_store(postgresql_url, create=True) as store:
-        empty = await store.size_bytes()
+        empty = await store.database.size_bytes()
         await store.append([NewBatch(batch.batch_id, {}) for batch in _batches(3000)], _DAY)
-        assert await store.size_bytes() - empty > 3000 * 50
+        assert await store.database.size_bytes() - empty > 3000 * 50
 
 
 def test_sections_are_told_from_days() -> None:
@@ -312,7 +313,7 @@ async def test_suspect_is_looked_for_in_its_own_section_alone(postgresql_url: st
 
     async with open_store(postgresql_url, create=True) as store:
         await _fill_sections(store, batches)
-        await store.load_filters()
+        await store.ids.filters.load()
         with listening_to_appends(before=look):
             assert await store.append([batches[_FULL]], _DAY) == [False]
     assert ["batch_ids_20260314_1_pkey"] in plans
@@ -328,8 +329,8 @@ async def test_transactions_read_the_triggers_of_days_and_of_no_section_of_those
         for day in (_DAY, _TOMORROW):
             for _ in range(3):
                 await store.append(_batches(_FULL), day)
-                await store.filter_ids(day)
-        while await store.filter_ids(_TOMORROW):
+                await store.ids.filter_closed(day)
+        while await store.ids.filter_closed(_TOMORROW):
             pass
     postgresql.execute(
         "CREATE TABLE other (id int)",
@@ -359,7 +360,7 @@ async def test_dump_is_restored_by_several_at_once(
     async with open_store(postgresql_url, create=True) as store:
         await _fill_sections(store, batches)
         await store.append([make_new_batch()], _TOMORROW)
-        assert await store.filter_ids(_TOMORROW)
+        assert await store.ids.filter_closed(_TOMORROW)
     clones = "SELECT count(*) FROM pg_trigger WHERE tgparentid <> 0"
     assert postgresql.execute(clones, url=postgresql_url) == "0"
     dump = tmp_path / "dump"
@@ -369,7 +370,7 @@ async def test_dump_is_restored_by_several_at_once(
         async with open_store(url, create=True) as store:
             for _ in range(2):
                 assert await store.append(batches, _TOMORROW) == [False] * len(batches)
-                await store.load_filters()
+                await store.ids.filters.load()
             assert await store.append([*batches, make_new_batch()], _DAY) == [False] * 450 + [True]
 
 
@@ -377,9 +378,9 @@ async def test_dump_is_restored_by_several_at_once(
 async def test_closed_day_refuses_ids_in_all_sections(postgresql_url: str) -> None:
     async with open_store(postgresql_url, create=True) as store:
         await store.append(_batches(_FULL), _DAY)
-        await store.filter_ids(_DAY)
+        await store.ids.filter_closed(_DAY)
         await store.append([make_new_batch()], _TOMORROW)
-        assert await store.filter_ids(_TOMORROW)
+        assert await store.ids.filter_closed(_TOMORROW)
     connection = await asyncpg.connect(postgresql_url)
     for section, fault in ((0, "no partition"), (1, "no partition"), (-1, "takes no more ids")):
         with pytest.raises(asyncpg.PostgresError, match=fault):
@@ -391,7 +392,7 @@ async def _fill_sections(store: Store, batches: list[NewBatch]) -> None:
     """Append as many as fill a section, let the upkeep begin the next one, and so on."""
     for start in range(0, len(batches), _FULL):
         await store.append(batches[start : start + _FULL], _DAY)
-        await store.filter_ids(_DAY)
+        await store.ids.filter_closed(_DAY)
 
 
 def _sections(server: PostgresqlServer, url: str, day: dt.date = _DAY) -> list[int]:

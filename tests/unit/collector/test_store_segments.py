@@ -14,7 +14,6 @@ from factories import make_metric, make_params
 from hubbub.protocol.records import table
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store, segments
 from hubbub.storage.errors import StoreError
-from hubbub.storage.segments import segment_row
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -30,7 +29,7 @@ async def test_small_segments_are_merged_into_one_in_another_order(any_store_url
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(200))
         assert len(await stored_segments(store)) == 200
-        assert await store.merge() == 200
+        assert await store.segments.merge() == 200
         (segment,) = await stored_segments(store)
         assert sorted(segment) == list(range(200))
         assert segment != list(range(200))
@@ -44,7 +43,7 @@ async def test_only_reports_of_one_version_and_day_are_merged(any_store_url: str
         for reports, (key, day) in enumerate(kinds, start=1):
             for _ in range(3):
                 await store.append([make_new_batch(range(reports), key=key)], day)
-        assert await store.merge() == 18
+        assert await store.segments.merge() == 18
         assert [(c.reports, c.segments) for c in await store.overview()] == [
             (3 * reports, 1) for reports in range(1, 7)
         ]
@@ -54,11 +53,11 @@ async def test_only_reports_of_one_version_and_day_are_merged(any_store_url: str
 async def test_single_and_large_segments_are_left_alone(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch(range(10))], _DAY)
-        assert await store.merge() == 0
+        assert await store.segments.merge() == 0
         await store.append([make_new_batch(range(10))], _DAY)
-        assert await store.merge(small=10) == 0
-        assert await store.merge(small=11) == 2
-        assert await store.merge(small=11) == 0
+        assert await store.segments.merge(small=10) == 0
+        assert await store.segments.merge(small=11) == 2
+        assert await store.segments.merge(small=11) == 0
 
 
 @in_event_loop
@@ -72,14 +71,14 @@ async def test_last_small_segment_of_a_day_is_merged_once_the_day_is_over(
     async with open_store(any_store_url, create=True) as store:
         for reports in (range(10), range(100, 150), range(200, 280)):
             await store.append([make_new_batch(reports)], _DAY)
-        assert await store.merge(_DAY, small=50) == 0
-        assert await store.merge(_TOMORROW, small=50) == 2
+        assert await store.segments.merge(_DAY, small=50) == 0
+        assert await store.segments.merge(_TOMORROW, small=50) == 2
         mixed, large = sorted(await stored_segments(store), key=len)
         assert sorted(mixed) == [*range(10), *range(100, 150)]
         assert sorted(large) == list(range(200, 280))
         places = [mixed.index(number) for number in range(10)]
         assert max(places) - min(places) >= 10
-        assert await store.merge(_TOMORROW, small=50) == 0
+        assert await store.segments.merge(_TOMORROW, small=50) == 0
 
 
 @in_event_loop
@@ -87,7 +86,7 @@ async def test_small_segment_without_others_of_its_day_stays(any_store_url: str)
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch(range(10))], _DAY)
         await store.append([make_new_batch(range(10))], _TOMORROW)
-        assert await store.merge(_TOMORROW + dt.timedelta(days=1)) == 0
+        assert await store.segments.merge(_TOMORROW + dt.timedelta(days=1)) == 0
 
 
 @in_event_loop
@@ -95,9 +94,9 @@ async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url: str
     """P(false alarm) < 1e-37: the first 64 of 128 shuffled records are those merged before."""
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(64))
-        assert await store.merge() == 64
+        assert await store.segments.merge() == 64
         await _append_apart(store, range(64, 128))
-        assert await store.merge() == 65
+        assert await store.segments.merge() == 65
         (segment,) = await stored_segments(store)
         assert sorted(segment) == list(range(128))
         assert max(segment[:64]) >= 64
@@ -115,7 +114,7 @@ async def test_merging_takes_small_bites(
             await store.append([make_new_batch(range(20))], _DAY)
         for _ in range(8):
             await store.append([make_new_batch([1])], _DAY)
-        await store.merge(small=21)
+        await store.segments.merge(small=21)
         sizes = [len(segment) for segment in await stored_segments(store)]
         assert sum(sizes) == 208
         assert max(sizes) <= 50
@@ -128,7 +127,7 @@ async def test_ids_are_known_after_a_merge(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
         for batch in batches:
             await store.append([batch], _DAY)
-        await store.merge()
+        await store.segments.merge()
         assert await store.append(batches, _DAY) == [False] * 5
         assert await store.count(HOMEPAGE) == 15
 
@@ -149,7 +148,7 @@ async def test_every_report_counts_once_whoever_merges_reads_and_writes(
 
         async def merge(store: Store) -> None:
             while not ended.is_set():
-                await store.merge()
+                await store.segments.merge()
 
         merging = [asyncio.create_task(merge(store)) for store in (one, other)]
         for number in range(60, 120):
@@ -159,7 +158,7 @@ async def test_every_report_counts_once_whoever_merges_reads_and_writes(
             assert seen == list(range(written))
         ended.set()
         await asyncio.gather(*merging)
-        await one.merge()
+        await one.segments.merge()
         (segment,) = await stored_segments(reader)
         assert sorted(segment) == list(range(120))
 
@@ -168,17 +167,15 @@ async def test_every_report_counts_once_whoever_merges_reads_and_writes(
 async def test_reports_that_are_merged_while_they_are_deleted_are_deleted(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = segments.sizes_of
-
     async def list_and_let_merge(*arguments: Any) -> Any:
-        listed = await listing(*arguments)
-        monkeypatch.setattr(segments, "sizes_of", listing)
-        assert await store.merge() == 30
+        monkeypatch.undo()
+        listed = await store.segments.sizes(*arguments)
+        assert await store.segments.merge() == 30
         return listed
 
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(30))
-        monkeypatch.setattr(segments, "sizes_of", list_and_let_merge)
+        monkeypatch.setattr(store.segments, "sizes", list_and_let_merge)
         assert await store.delete("homepage") == 30
         assert await store.count(HOMEPAGE) == 0
 
@@ -187,15 +184,16 @@ async def test_reports_that_are_merged_while_they_are_deleted_are_deleted(
 async def test_reports_that_are_deleted_while_they_are_merged_do_not_come_back(
     any_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def pool_and_let_delete(*arguments: Any) -> Any:
-        row = await segment_row(*arguments)
+    async def read_and_let_delete(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        records = await store.segments.read_whole(*arguments)
         assert await store.delete("homepage") == 30
-        return row
+        return records
 
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(30))
-        monkeypatch.setattr(segments, "segment_row", pool_and_let_delete)
-        assert await store.merge() == 0
+        monkeypatch.setattr(store.segments, "read_whole", read_and_let_delete)
+        assert await store.segments.merge() == 0
         assert await store.count(HOMEPAGE) == 0
 
 
@@ -205,8 +203,8 @@ async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url: str) ->
     async with open_store(any_store_url, create=True) as store:
         await store.append([old], _DAY)
         await store.append([young], _TOMORROW)
-        assert await store.forget_ids(_DAY) == 0
-        assert await store.forget_ids(_TOMORROW) == 1
+        assert await store.ids.forget(_DAY) == 0
+        assert await store.ids.forget(_TOMORROW) == 1
         assert await store.append([old, young], _TOMORROW) == [True, False]
         assert await store.count(HOMEPAGE) == 3
 
@@ -262,9 +260,9 @@ async def test_what_was_deleted_or_merged_leaves_no_bytes_in_the_files(
         assert merged.batch_id in _everything(tmp_path)
         assert all(record in _everything(tmp_path) for record in _records(merged))
         await store.drop_reports(_TOMORROW)
-        await store.forget_ids(_TOMORROW)
-        await store.merge()
-        await store.reclaim_space()
+        await store.ids.forget(_TOMORROW)
+        await store.segments.merge()
+        await store.database.reclaim_space()
         files = _everything(tmp_path)
         assert deleted.batch_id not in files
         assert not any(record in files for record in _records(deleted))

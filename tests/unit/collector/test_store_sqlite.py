@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from factories import make_metric
 from hubbub.storage import open_store, sqlite
 from hubbub.storage.errors import StoreError
-from hubbub.storage.ids import id_table
+from hubbub.storage.id_tables import id_table
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.openers import remember_barrier, start_and_store
@@ -216,7 +216,7 @@ async def test_commits_do_not_wait_for_a_reader_that_keeps_the_log(
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as reader:
             reader.execute("BEGIN")
             assert reader.execute("SELECT sum(reports) FROM segments").fetchone() == (3,)
-            tidying = asyncio.create_task(store.reclaim_space())
+            tidying = asyncio.create_task(store.database.reclaim_space())
             for _ in range(50):
                 await store.append([make_random_batch(5000)], _DAY)
             await tidying

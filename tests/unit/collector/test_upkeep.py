@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from factories import make_metric
 from hubbub.collector.cli.stores import delete, maintain
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.upkeep import Upkeep, running_upkeep
+from hubbub.storage.maintenance import Maintenance, running_maintenance
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -37,7 +37,7 @@ async def test_ids_are_known_for_the_whole_window_and_then_forgotten(any_store_u
     async with open_store(any_store_url, create=True) as store:
         for age, batch in enumerate(batches):
             await store.append([batch], _days_ago(age))
-        done = await Upkeep(store, 14, None, _FOR_EVER).run_once(_TODAY)
+        done = await Maintenance(store, 14, None, _FOR_EVER).run_once(_TODAY)
         assert (done.forgotten, done.dropped, done.faults) == (3, 0, {})
         assert await store.append(batches, _TODAY) == [False] * 15 + [True] * 3
 
@@ -49,7 +49,7 @@ async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(
     async with open_store(any_store_url, create=True) as store:
         for age in range(10):
             await store.append([make_new_batch([age])], _days_ago(age))
-        done = await Upkeep(store, 14, 7, _FOR_EVER).run_once(_TODAY)
+        done = await Maintenance(store, 14, 7, _FOR_EVER).run_once(_TODAY)
         assert (done.forgotten, done.dropped) == (0, 2)
         assert await store.days(HOMEPAGE) == [_days_ago(age) for age in range(7, -1, -1)]
 
@@ -57,7 +57,7 @@ async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(
 @in_event_loop
 async def test_small_segments_are_merged_at_each_run(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
-        upkeep = Upkeep(store, 14, None, _FOR_EVER)
+        upkeep = Maintenance(store, 14, None, _FOR_EVER)
         for _ in range(3):
             await store.append([make_new_batch()], _TODAY)
             await store.append([make_new_batch()], _TODAY)
@@ -68,7 +68,7 @@ async def test_small_segments_are_merged_at_each_run(any_store_url: str) -> None
 @in_event_loop
 async def test_ageing_goes_on_when_the_day_changes(sqlite_url: str) -> None:
     async with open_store(sqlite_url, create=True) as store:
-        upkeep = Upkeep(store, 1, 1, _FOR_EVER)
+        upkeep = Maintenance(store, 1, 1, _FOR_EVER)
         await store.append([make_new_batch()], _TODAY)
         for later, expected in ((0, (0, 0)), (1, (0, 0)), (2, (1, 3)), (2, (0, 0))):
             done = await upkeep.run_once(_TODAY + dt.timedelta(days=later))
@@ -84,8 +84,8 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
     async with open_store(any_store_url, create=True) as store:
         batch = make_new_batch()
         await store.append([batch], _TODAY)
-        await Upkeep(store, 1, 1, _FOR_EVER).run_once(_TODAY)
-        upkeep = Upkeep(store, 1, 1, _FOR_EVER, observe=steps.__setitem__)
+        await Maintenance(store, 1, 1, _FOR_EVER).run_once(_TODAY)
+        upkeep = Maintenance(store, 1, 1, _FOR_EVER, observe=steps.__setitem__)
         for day in (there, there + dt.timedelta(days=1)):  # it goes on, wrong as it is
             await store.append([make_new_batch()], day)
             await store.append([make_new_batch()], day)
@@ -111,7 +111,7 @@ async def test_reports_stay_single_when_the_clock_has_jumped_until_somebody_says
     any_store_url: str,
 ) -> None:
     async with open_store(any_store_url, create=True) as store:
-        upkeep = Upkeep(store, 14, None, _FOR_EVER, report_days=7)
+        upkeep = Maintenance(store, 14, None, _FOR_EVER, report_days=7)
         await store.declare([make_metric()])
         await store.append([make_new_batch()], _TODAY)
         await upkeep.run_once(_TODAY)
@@ -127,7 +127,7 @@ async def test_reports_stay_single_when_the_clock_has_jumped_until_somebody_says
 @in_event_loop
 async def test_clock_that_is_set_right_again_is_believed(any_store_url: str) -> None:
     async with open_store(any_store_url, create=True) as store:
-        upkeep = Upkeep(store, 14, 7, _FOR_EVER)
+        upkeep = Maintenance(store, 14, 7, _FOR_EVER)
         await store.append([make_new_batch()], _days_ago(8))
         for day in (_days_ago(7), _days_ago(3000), _days_ago(6), _TODAY + dt.timedelta(days=3650)):
             assert (await upkeep.run_once(day)).dropped == 0
@@ -140,7 +140,7 @@ async def test_log_is_empty_after_a_run(sqlite_url: str, tmp_path: Path) -> None
         await store.append([make_new_batch()], _TODAY)
         log = tmp_path / "hubbub.db-wal"
         assert log.stat().st_size > 0
-        await Upkeep(store, 14, None, _FOR_EVER).run_once(_TODAY)
+        await Maintenance(store, 14, None, _FOR_EVER).run_once(_TODAY)
         assert log.stat().st_size == 0
 
 
@@ -148,30 +148,31 @@ async def test_log_is_empty_after_a_run(sqlite_url: str, tmp_path: Path) -> None
 async def test_upkeep_runs_at_the_start_regularly_and_at_the_end(sqlite_url: str) -> None:
     async with open_store(sqlite_url, create=True) as store:
         await _append_two(store)
-        async with running_upkeep(Upkeep(store, 14, None, _FOR_EVER)):
+        async with running_maintenance(Maintenance(store, 14, None, _FOR_EVER)):
             await _until(store, lambda segments: segments == 1)
             await _append_two(store)
         assert len(await stored_segments(store)) == 1
-        async with running_upkeep(Upkeep(store, 14, None, seconds=0.01)):
+        async with running_maintenance(Maintenance(store, 14, None, seconds=0.01)):
             for _ in range(3):
                 await _append_two(store)
                 await _until(store, lambda segments: segments == 1)
 
 
 @in_event_loop
-async def test_reports_are_merged_while_a_large_day_is_being_mixed(sqlite_url: str) -> None:
+async def test_reports_are_merged_while_a_large_day_is_being_mixed(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended = asyncio.Event()
 
-    class _LargeDay(Store):
-        async def mix(self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False) -> int:
-            while not is_stopping():
-                await asyncio.sleep(0.01)
-            ended.set()
-            return await super().mix(today, is_stopping)
+    async def reshuffle_a_large_day(_today: dt.date, is_stopping: Callable[[], bool]) -> int:
+        while not is_stopping():
+            await asyncio.sleep(0.01)
+        ended.set()
+        return 0
 
-    async with open_store(sqlite_url, create=True) as opened:
-        store = _LargeDay(opened._database)
-        async with running_upkeep(Upkeep(store, 14, None, seconds=0.01)):
+    async with open_store(sqlite_url, create=True) as store:
+        monkeypatch.setattr(store, "reshuffle", reshuffle_a_large_day)
+        async with running_maintenance(Maintenance(store, 14, None, seconds=0.01)):
             for _ in range(3):
                 await _append_two(store)
                 await _until(store, lambda segments: segments == 1)
@@ -180,23 +181,24 @@ async def test_reports_are_merged_while_a_large_day_is_being_mixed(sqlite_url: s
 
 
 @in_event_loop
-async def test_last_reports_are_merged_though_filters_take_long(sqlite_url: str) -> None:
+async def test_last_reports_are_merged_though_filters_take_long(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began, is_merged = asyncio.Event(), asyncio.Event()
 
-    class _ManyIds(Store):
-        async def filter_ids(self, before: dt.date) -> bool:
-            began.set()
-            await is_merged.wait()
-            return await super().filter_ids(before)
+    async def filter_many_ids(_before: dt.date) -> bool:
+        began.set()
+        await is_merged.wait()
+        return False
 
-    async with open_store(sqlite_url, create=True) as opened:
-        store = _ManyIds(opened._database)
+    async with open_store(sqlite_url, create=True) as store:
+        monkeypatch.setattr(store.ids, "filter_closed", filter_many_ids)
 
         async def wait_until_merged() -> None:
             await _until(store, lambda segments: segments == 1)
             is_merged.set()
 
-        async with running_upkeep(Upkeep(store, 14, None, _FOR_EVER)):
+        async with running_maintenance(Maintenance(store, 14, None, _FOR_EVER)):
             await began.wait()
             await _append_two(store)
             waiting = asyncio.create_task(wait_until_merged())
@@ -207,7 +209,7 @@ async def test_last_reports_are_merged_though_filters_take_long(sqlite_url: str)
 @in_event_loop
 async def test_steps_of_the_upkeep_fail_alone(sqlite_url: str, tmp_path: Path) -> None:
     async with open_store(sqlite_url, create=True) as store:
-        upkeep = Upkeep(store, 14, 7, _FOR_EVER)
+        upkeep = Maintenance(store, 14, 7, _FOR_EVER)
         await store.append([make_new_batch()], _days_ago(20))
         _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
         done = await upkeep.run_once(_TODAY)
@@ -225,7 +227,7 @@ async def test_nothing_is_deleted_while_the_day_of_the_last_upkeep_cannot_be_rea
     sqlite_url: str, tmp_path: Path
 ) -> None:
     async with open_store(sqlite_url, create=True) as store:
-        upkeep = Upkeep(store, 14, 7, _FOR_EVER)
+        upkeep = Maintenance(store, 14, 7, _FOR_EVER)
         await store.append([make_new_batch()], _days_ago(20))
         _alter(tmp_path, "ALTER TABLE upkeep_day RENAME TO elsewhere")
         done = await upkeep.run_once(_TODAY)
@@ -248,9 +250,11 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     async with open_store(sqlite_url, create=True) as store:
         await _append_two(store)
         _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
-        upkeep = Upkeep(store, 14, None, seconds=0.01, observe=lambda *step: steps.append(step))
+        upkeep = Maintenance(
+            store, 14, None, seconds=0.01, observe=lambda *step: steps.append(step)
+        )
         with caplog.at_level(logging.ERROR, logger="hubbub.collector"):
-            async with running_upkeep(upkeep):
+            async with running_maintenance(upkeep):
                 async with asyncio.timeout(_SECONDS):
                     while min(map(caplog.messages.count, told)) < 2:
                         await asyncio.sleep(0.01)
@@ -388,7 +392,7 @@ def _store(url: str, day: dt.date, *batches: NewBatch) -> None:
 def _run_upkeep(url: str, day: dt.date) -> None:
     async def run() -> None:
         async with open_store(url, create=True) as store:
-            await Upkeep(store, 14, None, _FOR_EVER).run_once(day)
+            await Maintenance(store, 14, None, _FOR_EVER).run_once(day)
 
     asyncio.run(run())
 

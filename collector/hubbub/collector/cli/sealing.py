@@ -17,8 +17,8 @@ from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.registry import Registry
 from hubbub.storage import DATABASES, Store, open_store
 from hubbub.storage.errors import StoreError, mask_address
-from hubbub.storage.files.opening import OpenResult, open_reports
-from hubbub.storage.files.partitions import SCHEME, ParquetReader
+from hubbub.storage.files.reader import SCHEME, ParquetReader
+from hubbub.storage.sealed import OpenResult, open_reports
 
 _USUAL_DAYS = 90
 _ONLY_ITS_OWNER = 0o600

@@ -31,8 +31,8 @@ from hubbub.storage.errors import StoreError, mask_address
 from hubbub.storage.files.exporting import export_partitions, plan_export
 from hubbub.storage.files.importing import find_sources, import_file
 from hubbub.storage.files.locations import Location, resolve
+from hubbub.storage.maintenance import Maintenance, QuarantineCare
 from hubbub.storage.quarantine import why_quarantined
-from hubbub.storage.upkeep import QuarantineCare, Upkeep
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]
@@ -141,7 +141,7 @@ def export(
                     )
                     files += 1
                     reports += written.reports
-            kept = sum(one.reports for one in await opened.quarantined())
+            kept = sum(one.reports for one in await opened.quarantine.days())
         click.echo(
             f"exported {reports:,} reports in {files:,} files from {mask_address(url)} "
             f"to {directory}" + (f"; {kept:,} in quarantine were left out" if kept else "")
@@ -320,7 +320,7 @@ def maintain(
 
     async def run() -> None:
         async with _existing_store(settings.store) as opened:
-            upkeep = Upkeep(
+            maintenance = Maintenance(
                 opened,
                 settings.deduplication_days,
                 settings.retention_days,
@@ -329,7 +329,7 @@ def maintain(
                 quarantine=QuarantineCare(settings.quarantine_days),
             )
             today = dt.datetime.now(dt.UTC).date()
-            done = await upkeep.run_once(today, trust_clock=trust_clock)
+            done = await maintenance.run_once(today, trust_clock=trust_clock)
         counts = f", kept only counts of {done.counted:,} reports" if settings.report_days else ""
         lost = f", deleted {done.lost:,} reports in quarantine" if done.lost else ""
         click.echo(
@@ -378,7 +378,7 @@ def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
             await opened.declare(registry.values())
             async for replayed in replay_all(opened, registry, settings, Metrics()):
                 found[replayed.key] += replayed.records.reports
-            for one in await opened.quarantined():
+            for one in await opened.quarantine.days():
                 left[one.key] += one.reports
             declared = await opened.declared()
         for version, reports in sorted(found.items()):
@@ -417,7 +417,7 @@ def delete(
 
     async def count() -> int:
         async with open_store(url, create=False) as opened:
-            kept = await opened.quarantined()
+            kept = await opened.quarantine.days()
             keys = [
                 MetricVersion(*it[:2]) for it in [*await opened.declared(), *(k.key for k in kept)]
             ]
@@ -430,7 +430,7 @@ def delete(
     async def delete_reports() -> int:
         async with _existing_store(url) as opened:
             deleted = await opened.delete(metric, version)
-            await opened.reclaim_space()
+            await opened.database.reclaim_space()
             return deleted
 
     with cli_errors():

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from hubbub.storage import NewBatch, Store
 from hubbub.storage.errors import QuarantineFullError, StoreError
-from hubbub.storage.upkeep import JUMP
+from hubbub.storage.maintenance import JUMP
 
 SLOT = 0.025
 """Seconds between two times at which what waits is committed. A client doesn't notice them, and at
@@ -169,7 +169,7 @@ class GroupCommit:
         """Store batches that all have something to be kept apart, or that all have nothing."""
         if not batches[0].quarantined:
             return await self._store.append(batches, today)
-        return await self._store.append_quarantined(batches, today, self._most_quarantined)
+        return await self._store.quarantine.append(batches, today, self._most_quarantined)
 
     async def _commit(self, group: list[_Waiting]) -> None:
         today = dt.datetime.now(dt.UTC).date()

@@ -156,7 +156,7 @@ class Frontend:
                 if self._lookers >= _MAX_CONCURRENT_LOOKUPS:
                     raise
                 async with self._looked_up():
-                    is_known = await self._store.knows(batch.batch_id)
+                    is_known = await self._store.ids.has(batch.batch_id)
                 if is_known:
                     self._count_duplicates(1)
                     return False
@@ -165,7 +165,7 @@ class Frontend:
             is_new = await self._commit.submit(batch)
         except QuarantineFullError:
             # What was acknowledged before is so again, whatever room there is now.
-            if not await self._store.knows(batch.batch_id):
+            if not await self._store.ids.has(batch.batch_id):
                 raise
             self._count_duplicates(1)
             is_new = False

@@ -152,7 +152,7 @@ class _Admin:
         if self._exports.locked():
             detail = f"records: {_EXPORTS} exports are under way already; try again later"
             raise RefusalError(429, "exports", detail)
-        records = self._store.segments(key, since, until)
+        records = self._store.records(key, since, until)
         async with self._exports, aclosing(records) as segments:
             # The first is fetched before the answer begins, so that a fault still has a status.
             first = await anext(segments, b"")
@@ -176,7 +176,7 @@ class _Admin:
             )
         version = None if asked == "all" else int(asked)
         known = {(it.metric, it.version) for it in await self._store.declared()}
-        known |= {one.key[:2] for one in await self._store.quarantined()}
+        known |= {one.key[:2] for one in await self._store.quarantine.days()}
         versions = sorted(version for name, version in known if name == metric)
         if not versions or version not in {None, *versions}:
             raise _unknown(metric, versions)

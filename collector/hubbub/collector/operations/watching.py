@@ -118,7 +118,7 @@ class Watch:
             schema=stored.schema,
             expiries=ends,
             unmixed_days=stored.unmixed_days,
-            store_kind=self._store.dialect,
+            store_kind=self._store.database.dialect,
             store_bytes=stored.size,
             store_free_bytes=stored.free,
             store_fault=self._fault,
@@ -191,12 +191,12 @@ class Watch:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 declared = await self._store.declared()
                 days = await self._store.overview()
-                quarantined = await self._store.quarantined()
-                size = await self._store.size_bytes()
+                quarantined = await self._store.quarantine.days()
+                size = await self._store.database.size_bytes()
                 unmixed = await self._store.unmixed_days(today)
                 schema = await self._store.schema()
                 free = None
-                if (folder := self._store.folder) is not None:
+                if (folder := self._store.database.folder) is not None:
                     free = shutil.disk_usage(folder).free // _MIB * _MIB
                 await self._sampler.sample(declared, days, today)
         except (StoreError, TimeoutError, OSError) as error:

@@ -74,9 +74,9 @@ class Probes:
     async def _ask(self) -> str | None:
         """Return None, or why reports can't be taken."""
         try:
-            if self._store.folder is not None:
+            if self._store.database.folder is not None:
                 least = self._settings.min_free_bytes
-                if shutil.disk_usage(self._store.folder).free < least:
+                if shutil.disk_usage(self._store.database.folder).free < least:
                     return f"disk: fewer than min_free_bytes = {least} are free"
         except OSError:
             return "disk: the store's folder can't be reached"

@@ -27,7 +27,7 @@ from hubbub.collector.serving.service import (
 from hubbub.collector.serving.workers import Workers
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage import Store, open_store, wait_for_schema
-from hubbub.storage.upkeep import QuarantineCare, Upkeep, running_upkeep
+from hubbub.storage.maintenance import Maintenance, QuarantineCare, running_maintenance
 
 Announce = Callable[[str], None]
 
@@ -153,7 +153,7 @@ async def _operations(
             _lifecycle.info("replayed reports in quarantine", reports=reports)
 
     async with AsyncExitStack() as stack:
-        upkeep = Upkeep(
+        maintenance = Maintenance(
             store,
             deduplication_days=settings.deduplication_days,
             retention_days=settings.retention_days,
@@ -164,7 +164,7 @@ async def _operations(
                 settings.quarantine_days, replay_all, metrics.quarantine_lost
             ),
         )
-        await stack.enter_async_context(running_upkeep(upkeep))
+        await stack.enter_async_context(running_maintenance(maintenance))
         if settings.admin_port is None:
             yield None
             return

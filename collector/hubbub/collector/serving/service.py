@@ -363,7 +363,7 @@ async def _load_filters(store: Store, most_bytes: int) -> None:
     """
     with contextlib.suppress(TimeoutError, StoreError):
         async with asyncio.timeout(_FILTER_SECONDS):
-            await store.load_filters(most_bytes)
+            await store.ids.filters.load(most_bytes)
 
 
 def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None:

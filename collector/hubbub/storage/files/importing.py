@@ -208,7 +208,7 @@ async def _import_counts(store: Store, source: ImportSource) -> Imported:
     kept = read_counts_file(source.path, params.m, params.k)
     digest = _digest(source)
     chunk_id, today = _chunk_id(source, digest, 0), dt.datetime.now(dt.UTC).date()
-    is_new = await store.add_counts(chunk_id, source.key, source.day, kept, today)
+    is_new = await store.counts.add(chunk_id, source.key, source.day, kept, today)
     return Imported(kept.total, 0) if is_new else Imported(0, kept.total)
 
 

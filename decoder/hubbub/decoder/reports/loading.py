@@ -41,7 +41,7 @@ from hubbub.storage.files.parquet import count_rows, read_records
 
 if TYPE_CHECKING:
     from hubbub.storage import MetricVersion, Reader
-    from hubbub.storage.files.partitions import ParquetReader
+    from hubbub.storage.files.reader import ParquetReader
 
 _PIECE_BYTES = 2**22
 _PIECES_A_THREAD = 3
@@ -212,7 +212,7 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
     # Here and below: files of counts need no database's library, which takes long to import.
     from hubbub.storage import open_store  # noqa: PLC0415
     from hubbub.storage.files.locations import SCHEMES  # noqa: PLC0415
-    from hubbub.storage.files.partitions import SCHEME, ParquetReader  # noqa: PLC0415
+    from hubbub.storage.files.reader import SCHEME, ParquetReader  # noqa: PLC0415
 
     if (scheme := url.partition("://")[0].lower()) in SCHEMES:
         # The rest isn't repeated: it may hold a secret.
@@ -267,7 +267,7 @@ async def load_reports(
         If there are no such reports.
     """
     from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
-    from hubbub.storage.files.partitions import ParquetReader  # noqa: PLC0415
+    from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
     async with open_reader(store_url) as store:
@@ -310,7 +310,7 @@ async def load_reports(
 @contextmanager
 def _naming_deleted_files() -> Iterator[None]:
     """Say of a file that is gone that it was there when its folder was listed."""
-    from hubbub.storage.files.partitions import deleted_meanwhile  # noqa: PLC0415
+    from hubbub.storage.files.reader import deleted_meanwhile  # noqa: PLC0415
 
     try:
         yield
@@ -397,7 +397,7 @@ async def load_days(
         Days with fewer aren't kept whole.
     """
     from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
-    from hubbub.storage.files.partitions import ParquetReader  # noqa: PLC0415
+    from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
 
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}

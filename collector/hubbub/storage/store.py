@@ -8,22 +8,11 @@ reports came together, from whom, or at what time of day.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import importlib
 import json
 import logging
-import math
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Collection,
-    Container,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Container, Sequence
 from contextlib import asynccontextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -34,64 +23,29 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
-from hubbub.storage.counts import (
-    DayRow,
-    RowChangedError,
-    add_to_packed,
-    delete_counts,
-    read_counts,
-    read_packed,
-    replace_row,
-)
+from hubbub.storage.batch_ids import OpenDatabase, are_new
+from hubbub.storage.counts import Counts, DayRow, read_counts
 from hubbub.storage.errors import StoreError
-from hubbub.storage.filters import make_filter
-from hubbub.storage.interfaces import (
-    Database,
+from hubbub.storage.quarantine import Quarantine, Screen
+from hubbub.storage.reports import (
     DayCount,
     Declared,
-    IdWriter,
     MetricVersion,
     NewBatch,
-    QuarantineDay,
     Reader,
     Replayed,
-    Row,
     StoredCounts,
     StoredRecords,
+    sealed_versions,
 )
-from hubbub.storage.mixing import reshuffle_closed_days, unmixed_days
-from hubbub.storage.quarantine import (
-    Screen,
-    append_quarantined,
-    delete_quarantined,
-    merge_quarantine,
-    read_quarantine,
-    replay_quarantine,
-)
-from hubbub.storage.schema import (
-    OldSchemaError,
-    Schema,
-    check_schema,
-    migrate,
-    read_schema,
-)
+from hubbub.storage.reshuffling import reshuffle_closed_days, unmixed_days
+from hubbub.storage.schema import OldSchemaError, Schema, check_schema, migrate, read_schema
 from hubbub.storage.schema import counts as _counts
 from hubbub.storage.schema import parameters as _parameters
 from hubbub.storage.schema import quarantine as _quarantine
 from hubbub.storage.schema import segments as _segments
 from hubbub.storage.schema import upkeep_day as _upkeep_day
-from hubbub.storage.sealed import sealed_versions
-from hubbub.storage.segments import (
-    SMALL,
-    are_new,
-    count_reports,
-    delete_reports,
-    merge_segments,
-    sample_segments,
-    segment_rows,
-)
 
 DATABASES = {
     "sqlite": "sqlite:///PATH",
@@ -100,18 +54,36 @@ DATABASES = {
 """The databases that can be stores, each in the module of that name, and their addresses."""
 
 _LOOK_SECONDS = 1.0
+"""How soon a collector serves once somebody has migrated its store."""
+
 _SEGMENTS_IN_MEMORY = 8
-_REPORTS_IN_PLACE = 8192
-"""Up to here shuffling takes less than to hand it to a thread and to wait for the answer."""
+"""Segments are fetched so many at a time: merged ones of k = 1024 take 17 MB together."""
 
 _log = logging.getLogger("hubbub.collector")
 
 
 class Store(Reader):
-    """Reports and batch ids in one SQL database; use `open_store`."""
+    """Reports and batch ids in one SQL database; use `open_store`.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    Parameters
+    ----------
+    opened : OpenDatabase
+
+    Attributes
+    ----------
+    database : Database
+    segments : Segments
+    ids : BatchIds
+    quarantine : Quarantine
+        Reports that no registry knows yet.
+    counts : Counts
+        Counts of reports that were forgotten.
+    """
+
+    def __init__(self, opened: OpenDatabase) -> None:
+        self.database, self.segments, self.ids = opened
+        self.quarantine = Quarantine(self.database, self.ids, self.segments)
+        self.counts = Counts(self.database, self.ids, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
         """Record the parameters under which reports of these metrics are stored.
@@ -124,28 +96,28 @@ class Store(Reader):
         declared = map(Declared.of, metrics)
         # In order, so that collectors that start together don't deadlock.
         rows = [_parameter_row(version) for version in sorted(declared, key=itemgetter(0, 1))]
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             if rows:
-                await connection.execute(self._database.insert_if_absent(_parameters), rows)
+                await connection.execute(self.database.insert_if_absent(_parameters), rows)
             for metric in metrics:
                 await _check_parameters(connection, metric)
 
     async def declare_sealed(self) -> None:
         """Record that there may be sealed records, of all sizes."""
         rows = [_parameter_row(version) for version in sealed_versions()]
-        async with self._database.write() as connection:
-            await connection.execute(self._database.insert_if_absent(_parameters), rows)
+        async with self.database.write() as connection:
+            await connection.execute(self.database.insert_if_absent(_parameters), rows)
 
     async def declared(self) -> list[Declared]:
         """Return every version of every metric that was ever declared."""
         query = sa.select(_parameters).order_by(_parameters.c.metric, _parameters.c.version)
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             rows = (await connection.execute(query)).all()
         return [Declared(row.metric, row.version, json.loads(row.parameters)) for row in rows]
 
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's stored reports were made with other parameters."""
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             await _check_parameters(connection, metric)
 
     async def append(
@@ -170,61 +142,17 @@ class Store(Reader):
             while committing, all or nothing is: appending them again adds what is missing.
         """
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
-
-        def pool(ids: Iterable[bytes]) -> list[Row]:
-            return segment_rows((firsts[batch_id] for batch_id in ids), day)
-
-        reports = sum(records.reports for new in batches for records in new.records.values())
-        is_large = reports > _REPORTS_IN_PLACE
-        # In order, so that collectors with the same ids don't deadlock.
-        unseen = await self._database.append(
-            sorted(firsts), received or day, day, pool, is_large=is_large
-        )
+        unseen = await self.ids.append(firsts, day, received or day)
         stored = [records for new in unseen for records in firsts[new].records.values()]
-        self._database.note_written(sum([len(records.data) for records in stored]))
+        self.database.note_written(sum([len(records.data) for records in stored]))
         return are_new(batches, unseen)
-
-    async def append_quarantined(
-        self, batches: Sequence[NewBatch], day: dt.date, most_bytes: int
-    ) -> list[bool | None]:
-        """Store batches as `append` does, and apart what no registry knows yet.
-
-        Parameters
-        ----------
-        batches : sequence of NewBatch
-        day : datetime.date
-            The UTC day on which they came.
-        most_bytes : float
-            Bytes that the quarantine may take.
-
-        Returns
-        -------
-        list of bool or None
-            Whether each was new; None: there was no room in quarantine, so nothing of it was
-            stored, and its id wasn't taken.
-
-        Raises
-        ------
-        StoreError
-            As `append`.
-        """
-        return await append_quarantined(self._database, batches, day, most_bytes)
-
-    async def quarantined(self) -> list[QuarantineDay]:
-        """Return what is in quarantine, by metric, version, width and day."""
-        return await read_quarantine(self._database)
-
-    async def merge_quarantine(self, today: dt.date) -> int:
-        """Pool and shuffle what came into quarantine on the same day; return how many rows."""
-        return await merge_quarantine(self._database, today)
 
     async def replay_quarantine(
         self, metrics: Container[str], screen: Screen
     ) -> AsyncGenerator[Replayed, None]:
         """Make segments of reports in quarantine that fit a declared version by now.
 
-        Each report is in quarantine or in a segment, once, whatever fails, and whoever else does
-        the same meanwhile. Yields what was moved, when it is durable.
+        Yields what was moved (see `Quarantine.replay`).
 
         Parameters
         ----------
@@ -233,72 +161,25 @@ class Store(Reader):
         screen : callable
             Given a version and records of existing cohorts, says which may be counted.
         """
-        if not await self.quarantined():
+        if not await self.quarantine.days():
             return
         expected = {
             MetricVersion(it.metric, it.version): it.params
             for it in await self.declared()
             if it.metric in metrics
         }
-        async for replayed in replay_quarantine(self._database, expected, screen):
+        async for replayed in self.quarantine.replay(expected, screen):
             yield replayed
 
-    async def drop_quarantined(self, before: dt.date) -> int:
-        """Delete what came into quarantine before a day; return how many reports there were."""
-        return await delete_quarantined(self._database, _quarantine.c.day < before)
-
-    async def knows(self, batch_id: bytes) -> bool:
-        """Return whether a batch with this id is stored."""
-        return await self._database.has_id(batch_id)
-
-    async def add_counts(
-        self, batch_id: bytes, key: MetricVersion, day: dt.date, kept: KeptCounts, received: dt.date
-    ) -> bool:
-        """Add counts of forgotten reports durably; return whether they were new.
-
-        Parameters
-        ----------
-        batch_id : bytes
-            16 bytes; counts whose id is stored already add nothing.
-        key, day : MetricVersion, datetime.date
-            Those of the reports.
-        kept : KeptCounts
-        received : datetime.date
-            The day from which on the id is kept for some time.
-
-        Raises
-        ------
-        StoreError
-            If the database refuses, or what is kept of this day is of other parameters.
-        """
-        row = DayRow(key, day)
-        while True:
-            with contextlib.suppress(RowChangedError):
-                return await self._add_to_row(batch_id, row, kept, received)
-
-    async def _add_to_row(
-        self, batch_id: bytes, row: DayRow, kept: KeptCounts, received: dt.date
-    ) -> bool:
-        packed = await read_packed(self._database, row)
-        values = await asyncio.to_thread(add_to_packed, packed, row, kept)
-
-        def write(ids: IdWriter, values: Mapping[str, object]) -> bool:
-            if not ids.insert([batch_id]):
-                return False
-            replace_row(ids.connection, self._database.insert_if_absent, row, packed, values)
-            return True
-
-        return await self._database.transact(received, lambda: values, write)
-
-    async def segments(
+    async def records(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the concatenated records of each segment, days `since` to `until` included.
+        """Yield the records of each segment, end to end, days `since` to `until` included.
 
         The transaction ends with the generator: close it if it isn't read to its end.
         """
-        query = _only(sa.select(_segments.c.records), _segments, key, since, until)
-        async with self._database.read() as connection:
+        query = sa.select(_segments.c.records).where(*_conditions(_segments, key, since, until))
+        async with self.database.read() as connection:
             # A few at a time, so that memory holds these, not the store.
             options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
             async for row in await connection.stream(query, execution_options=options):
@@ -327,7 +208,7 @@ class Store(Reader):
             The first and the last day.
         """
         which = _conditions(_segments, key, since, until)
-        return await sample_segments(self._database, reports, width, *which)
+        return await self.segments.sample(reports, width, *which)
 
     async def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -342,7 +223,7 @@ class Store(Reader):
         query = sa.union_all(
             _only(records, _segments, key, since, until), _only(counts, _counts, key, since, until)
         )
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
             async for day, data, are_counts in await connection.stream(
                 query, execution_options=options
@@ -360,7 +241,7 @@ class Store(Reader):
             _only(sa.select(sa.func.sum(table.c.reports)), table, key, since, until)
             for table in (_segments, _counts)
         ]
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             found = await connection.scalars(sa.union_all(*totals))
             return sum(int(total or 0) for total in found)
 
@@ -369,7 +250,7 @@ class Store(Reader):
     ) -> dt.date | None:
         """Return the last of the days `since` to `until` with counts of forgotten reports."""
         query = _only(sa.select(sa.func.max(_counts.c.day)), _counts, key, since, until)
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             found: dt.date | None = await connection.scalar(query)
         return found
 
@@ -379,7 +260,7 @@ class Store(Reader):
             sa.select(table.c.version).where(table.c.metric == metric)
             for table in (_segments, _counts)
         ]
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             return sorted((await connection.scalars(sa.union(*queries))).all())
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
@@ -387,7 +268,7 @@ class Store(Reader):
         queries = [
             _only(sa.select(table.c.day), table, key, None, None) for table in (_segments, _counts)
         ]
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             return sorted((await connection.scalars(sa.union(*queries))).all())
 
     async def overview(self) -> list[DayCount]:
@@ -404,7 +285,7 @@ class Store(Reader):
                 sa.func.sum(sa.func.length(data)),
             )
             stored.append(sa.select(*group, *sums).group_by(*group))
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             rows = (await connection.execute(sa.union_all(*stored))).all()
         found: dict[tuple[Any, ...], DayCount] = {}
         for row in rows:
@@ -416,147 +297,45 @@ class Store(Reader):
 
     async def ping(self) -> None:
         """Raise StoreError unless the database answers."""
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             await connection.execute(sa.select(_parameters.c.version).limit(1))
-
-    @property
-    def dialect(self) -> str:
-        """Which of `DATABASES` it is in."""
-        return self._database.reading.dialect.name
-
-    @property
-    def folder(self) -> Path | None:
-        """Where its files grow; None: on a server, which watches its own disk."""
-        return self._database.folder
-
-    async def size_bytes(self) -> int:
-        """Return the bytes that the store takes on disk."""
-        return await self._database.size_bytes()
-
-    async def merge(self, today: dt.date | None = None, small: int = SMALL) -> int:
-        """Pool and shuffle segments with fewer than `small` reports of the same version and day.
-
-        What a quiet hour stored is then mixed with what came before and after. Readers and other
-        mergers may be at work: each sees every report exactly once.
-
-        Parameters
-        ----------
-        today : datetime.date, optional
-            If given, a small segment that is left alone on a day before is merged into a large one.
-        small : int
-
-        Returns
-        -------
-        int
-            The number of segments that were replaced.
-        """
-        return await merge_segments(self._database, small, today)
-
-    async def mix(self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False) -> int:
-        """Mix the reports of each day before `today`, so that nothing tells when in it they came.
-
-        Readers may be at work: each sees every report exactly once. The youngest days come first;
-        what takes too long is left to the next call, and all if another process is at it.
-
-        Parameters
-        ----------
-        today : datetime.date
-        is_stopping : callable, optional
-            Asked between transactions whether to leave the rest.
-
-        Returns
-        -------
-        int
-            The number of reports that were mixed.
-        """
-        return await reshuffle_closed_days(self._database, today, is_stopping)
-
-    async def unmixed_days(self, today: dt.date) -> int:
-        """Return how many days before `today` have reports that aren't mixed yet."""
-        return await unmixed_days(self._database, today)
 
     async def schema(self) -> str:
         """Return the version of the schema."""
-        return (await check_schema(self._database, self.dialect)).made
+        return (await check_schema(self.database, self.database.dialect)).made
 
     async def upkeep_day(self) -> dt.date | None:
         """Return the day of the last upkeep, or None if there was none yet."""
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             day: dt.date | None = await connection.scalar(sa.select(sa.func.max(_upkeep_day.c.day)))
             return day
 
     async def set_upkeep_day(self, day: dt.date) -> None:
         """Remember that upkeep was done on this day, whatever other day was remembered."""
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             await connection.execute(sa.delete(_upkeep_day).where(_upkeep_day.c.day != day))
             row = {"day": day}
-            await connection.execute(self._database.insert_if_absent(_upkeep_day).values(row))
+            await connection.execute(self.database.insert_if_absent(_upkeep_day).values(row))
 
-    async def forget_ids(self, before: dt.date) -> int:
-        """Forget the ids of the batches of all days before one; return how many days there were.
+    async def reshuffle(
+        self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Mix the reports of days before `today` (see `reshuffle_closed_days`)."""
+        return await reshuffle_closed_days(self.database, self.segments, today, is_stopping)
 
-        Such a batch would be counted again if a client still sent it.
-        """
-        catalogue = await self._database.id_catalogue()
-        old = [table for table in catalogue.tables if table.day < before]
-        for table in old:
-            await self._database.drop_id_table(table)
-        return len(old)
-
-    async def drop_empty_ids(self, after: dt.date) -> None:
-        """Remove the room that was made for ids of days after one, where no id has come.
-
-        A clock that was far ahead made it, and nothing else would remove it before that day.
-        """
-        for table in (await self._database.id_catalogue()).tables:
-            if table.day > after:
-                await self._database.drop_id_table(table, if_empty=True)
+    async def unmixed_days(self, today: dt.date) -> int:
+        """Return how many days before `today` have reports that aren't mixed yet."""
+        return await unmixed_days(self.segments, today)
 
     async def prepare_day(self, day: dt.date) -> None:
         """Make room for the ids and reports of a day, so that its first batch doesn't have to."""
-        await self._database.prepare_id_table(day)
-        await self._database.prepare_segments(day)
-
-    async def filter_ids(self, before: dt.date) -> bool:
-        """Close one of the days before that one, and make a filter of its ids.
-
-        From then on transactions look there only for the ids that the filter can't deny, once they
-        have loaded it, which they do by themselves.
-
-        Returns
-        -------
-        bool
-            Whether there was one, and no other process is at it.
-        """
-        return await make_filter(self._database, before)
-
-    async def load_filters(self, most_bytes: float = math.inf) -> None:
-        """Load filters now, rather than soon after the first transaction that could use them.
-
-        Parameters
-        ----------
-        most_bytes : float
-            Memory that they may take, now and later. Days whose filters don't fit are searched.
-        """
-        await self._database.load_filters(most_bytes)
-
-    async def count_reports(self, before: dt.date) -> int:
-        """Replace the reports from before a day by their day's counts; return how many there were.
-
-        Readers, mergers and others who count may be at work: each sees every report exactly once,
-        as itself or counted.
-
-        Raises
-        ------
-        StoreError
-            If reports aren't what their version's parameters say. What is sound was counted.
-        """
-        return await count_reports(self._database, before)
+        await self.ids.prepare(day)
+        await self.segments.prepare(day)
 
     async def drop_reports(self, before: dt.date) -> int:
         """Delete the reports from before a day, and counts of them; return how many there were."""
-        deleted = await delete_reports(self._database, _segments.c.day < before)
-        return deleted + await delete_counts(self._database, _counts.c.day < before)
+        deleted = await self.segments.delete(_segments.c.day < before)
+        return deleted + await self.counts.delete(_counts.c.day < before)
 
     async def delete(self, metric: str, version: int | None = None) -> int:
         """Delete a metric's reports, or those of one version, and counts of them.
@@ -577,13 +356,9 @@ class Store(Reader):
 
         # In the order in which reports move on, so that none is overtaken: from quarantine to
         # segments, and from there to counts.
-        deleted = await delete_quarantined(self._database, *of_metric(_quarantine))
-        deleted += await delete_reports(self._database, *of_metric(_segments))
-        return deleted + await delete_counts(self._database, *of_metric(_counts))
-
-    async def reclaim_space(self) -> None:
-        """Remove from the files what was deleted, as far as the database allows."""
-        await self._database.reclaim_space()
+        deleted = await self.quarantine.delete(*of_metric(_quarantine))
+        deleted += await self.segments.delete(*of_metric(_segments))
+        return deleted + await self.counts.delete(*of_metric(_counts))
 
 
 @asynccontextmanager
@@ -604,18 +379,18 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     StoreError
         If the address isn't supported, or the database can't be opened or isn't a store.
     """
-    async with _open_database(url, create=create) as database:
+    async with _open_database(url, create=create) as opened:
         if create:
-            await migrate(database, url)
+            await migrate(opened.database, url)
         else:
-            await check_schema(database, url)
-        yield Store(database)
+            await check_schema(opened.database, url)
+        yield Store(opened)
 
 
 async def migrate_store(url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
     """Bring the store at an address to today's schema (see `schema.migrate`)."""
-    async with _open_database(url, create=True) as database:
-        return await migrate(database, url, contract=contract)
+    async with _open_database(url, create=True) as opened:
+        return await migrate(opened.database, url, contract=contract)
 
 
 async def backup_store(
@@ -636,10 +411,10 @@ async def backup_store(
     StoreError
         If there is no store, or a file refuses; of PostgreSQL always, saying by what it is done.
     """
-    async with _open_database(url, create=False) as database:
-        if not (await read_schema(database)).made:
+    async with _open_database(url, create=False) as opened:
+        if not (await read_schema(opened.database)).made:
             raise StoreError.at(url, "is no store of hubbub's")
-        await database.backup(target, progress)
+        await opened.database.backup(target, progress)
 
 
 async def wait_for_schema(url: str) -> None:
@@ -657,7 +432,7 @@ async def wait_for_schema(url: str) -> None:
 
 
 @asynccontextmanager
-async def _open_database(url: str, *, create: bool) -> AsyncIterator[Database]:
+async def _open_database(url: str, *, create: bool) -> AsyncIterator[OpenDatabase]:
     try:
         driver = make_url(url).drivername
     except (ArgumentError, ValueError):
@@ -666,11 +441,12 @@ async def _open_database(url: str, *, create: bool) -> AsyncIterator[Database]:
         raise StoreError.at(url, f"must be {' or '.join(DATABASES.values())}")
     # Imported here, because a process needs only one of the drivers.
     module = importlib.import_module(f"hubbub.storage.{driver}")
-    database: Database = await module.open_database(url, create=create)
+    opened: OpenDatabase = await module.open_database(url, create=create)
     try:
-        yield database
+        yield opened
     finally:
-        await database.close()
+        await opened.ids.filters.close()
+        await opened.database.close()
 
 
 def _only(

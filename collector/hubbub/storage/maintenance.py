@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from hubbub.storage import Store
 from hubbub.storage.errors import StoreError
+from hubbub.storage.store import Store
 
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
@@ -53,7 +53,7 @@ class QuarantineCare(NamedTuple):
     observe_lost: Callable[[int], None] = lambda _reports: None
 
 
-class UpkeepResult(NamedTuple):
+class MaintenanceResult(NamedTuple):
     """What a run did.
 
     Attributes
@@ -103,7 +103,7 @@ class _Run:
         return done
 
 
-class Upkeep:
+class Maintenance:
     """Takes care of one store.
 
     Parameters
@@ -114,7 +114,7 @@ class Upkeep:
     retention_days : int or None
         How long reports, or their counts, are kept, or None to keep them for ever.
     seconds : float
-        Time between two runs of `run_for_ever`, also while days are still being mixed.
+        Time between two runs of `run`, also while days are still being mixed.
     observe : callable, optional
         Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
         "check", "count", "forget", "drop", "expire", "mix", "tidy" or "filter") and whether it
@@ -147,7 +147,7 @@ class Upkeep:
         self._checked_on: dt.date | None = None
         self._dropped_on: dt.date | None = None
 
-    async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
+    async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
         """Run all steps; days are counted back from `today`.
 
         Unless the day passes the step "check", the steps that delete for age are left out.
@@ -162,12 +162,12 @@ class Upkeep:
         ended = await self._end(today, is_clock_right="check" not in begun.faults)
         return begun._replace(mixed=ended.mixed, faults={**begun.faults, **ended.faults})
 
-    async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> UpkeepResult:
+    async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
         """Run the steps that are soon done, merging first."""
         counted = forgotten = dropped = lost = None
         run = _Run(self._observe)
-        merged = await run.step("merge", self._store.merge(today))
-        await run.step("pool", self._store.merge_quarantine(today))
+        merged = await run.step("merge", self._store.segments.merge(today))
+        await run.step("pool", self._store.quarantine.merge(today))
         if self._quarantine.replay:
             await run.step("replay", self._quarantine.replay())
         await run.step("prepare", self._store.prepare_day(today + dt.timedelta(days=1)))
@@ -177,7 +177,7 @@ class Upkeep:
             forgotten = await run.step("forget", self._forget_ids(today))
             dropped = await run.step("drop", self._drop_reports(today))
             lost = await run.step("expire", self._drop_quarantined(today))
-        return UpkeepResult(
+        return MaintenanceResult(
             merged=merged or 0,
             counted=counted or 0,
             forgotten=forgotten or 0,
@@ -186,27 +186,27 @@ class Upkeep:
             faults=run.faults,
         )
 
-    async def _end(self, today: dt.date, *, is_clock_right: bool) -> UpkeepResult:
+    async def _end(self, today: dt.date, *, is_clock_right: bool) -> MaintenanceResult:
         """Run the steps that may take long; what was counted or dropped needs no mixing."""
         run = _Run(self._observe)
-        mixed = await run.step("mix", self._store.mix(today, self._stopping.is_set))
-        await run.step("tidy", self._store.reclaim_space())
+        mixed = await run.step("mix", self._store.reshuffle(today, self._stopping.is_set))
+        await run.step("tidy", self._store.database.reclaim_space())
         if is_clock_right:
-            await run.step("filter", self._store.filter_ids(today))
-        return UpkeepResult(mixed=mixed or 0, faults=run.faults)
+            await run.step("filter", self._store.ids.filter_closed(today))
+        return MaintenanceResult(mixed=mixed or 0, faults=run.faults)
 
     async def _count_reports(self, today: dt.date) -> int:
         """Count and forget single reports that are too old, once a day as well."""
         if self._report_age is None or today == self._counted_on:
             return 0
-        counted = await self._store.count_reports(today - self._report_age)
+        counted = await self._store.counts.count_reports(today - self._report_age)
         self._counted_on = today
         return counted
 
     async def _forget_ids(self, today: dt.date) -> int:
         """Forget old ids, and days to come that a wrong clock has prepared."""
-        await self._store.drop_empty_ids(today + dt.timedelta(days=1))
-        return await self._store.forget_ids(today - self._deduplication)
+        await self._store.ids.drop_empty(today + dt.timedelta(days=1))
+        return await self._store.ids.forget(today - self._deduplication)
 
     async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
         """Remember that this is a day of upkeep, unless it is far from the last one.
@@ -243,13 +243,13 @@ class Upkeep:
         """Delete what was in quarantine for too long, and say so: it had been acknowledged."""
         age = dt.timedelta(days=self._quarantine.days or MOST_QUARANTINE_DAYS)
         ages = [age, *(it for it in (self._report_age, self._retention) if it is not None)]
-        lost = await self._store.drop_quarantined(today - min(ages))
+        lost = await self._store.quarantine.drop(today - min(ages))
         if lost:
             _log.warning("deleted %d reports in quarantine that no registry took in time", lost)
             self._quarantine.observe_lost(lost)
         return lost
 
-    async def run_for_ever(self) -> None:
+    async def run(self) -> None:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong.
 
         The steps that may take long run beside the next runs until they are done.
@@ -285,23 +285,23 @@ class Upkeep:
         await self._stopping.wait()
 
     def stop(self) -> None:
-        """Let `run_for_ever` run a last time and return."""
+        """Let `run` run a last time and return."""
         self._stopping.set()
 
 
-def _log_faults(result: UpkeepResult) -> None:
+def _log_faults(result: MaintenanceResult) -> None:
     for step, fault in result.faults.items():
         _log.error("upkeep failed to %s and will try again: %s", step, fault)
 
 
 @asynccontextmanager
-async def running_upkeep(upkeep: Upkeep) -> AsyncIterator[None]:
-    """Run the upkeep as long as the context is open, and a last time when it is left."""
-    task = asyncio.create_task(upkeep.run_for_ever(), name="upkeep")
+async def running_maintenance(maintenance: Maintenance) -> AsyncIterator[None]:
+    """Run maintenance as long as the context is open, and a last time when it is left."""
+    task = asyncio.create_task(maintenance.run(), name="maintenance")
     try:
         yield
     finally:
-        upkeep.stop()
+        maintenance.stop()
         try:
             await asyncio.wait_for(task, _LAST_SECONDS)
         except TimeoutError:

@@ -1,0 +1,195 @@
+"""What a store holds and what reads it: the nouns that all of storage shares, and `Reader`.
+
+Reports are distinguished by metric, version and UTC day, and by nothing else. The decoder reads any
+`Reader`: a store, or an exported directory. Sealed records are reports of a metric that no registry
+can have: they are pooled, shuffled, merged, exported and deleted as all are, and only counting them
+makes no sense. The size of their payloads stands for the version, so that records of one length lie
+together. Invariant: the width that a definition tells is the records' own, sealed ones included.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import AsyncGenerator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from hubbub.protocol.counts import KeptCounts
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.records import COHORT_BYTES, Records, record_width
+from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES
+
+SEALED = "_sealed"
+"""The metric of sealed records; names of others begin with a letter."""
+
+
+class MetricVersion(NamedTuple):
+    """What reports must share to be counted together."""
+
+    metric: str
+    version: int
+
+
+class QuarantineKey(NamedTuple):
+    """What reports share that are kept together until a registry knows them.
+
+    Attributes
+    ----------
+    metric, version
+        As clients sent them.
+    width : int
+        Bytes of a record.
+    """
+
+    metric: str
+    version: int
+    width: int
+
+
+class NewBatch(NamedTuple):
+    """A batch to be stored.
+
+    Attributes
+    ----------
+    batch_id : bytes
+        16 bytes.
+    records : mapping of MetricVersion to Records
+    quarantined : mapping of QuarantineKey to Records
+        What no registry knows yet.
+    """
+
+    batch_id: bytes
+    records: Mapping[MetricVersion, Records]
+    quarantined: Mapping[QuarantineKey, Records] = MappingProxyType({})
+
+    @property
+    def n_quarantined(self) -> int:
+        """Number of reports that no registry knows yet."""
+        return sum(records.reports for records in self.quarantined.values())
+
+
+class QuarantineDay(NamedTuple):
+    """What is in quarantine of a UTC day; `rows` is the number of its rows."""
+
+    key: QuarantineKey
+    day: dt.date
+    reports: int
+    rows: int
+
+
+class Replayed(NamedTuple):
+    """Records that came out of quarantine in one transaction, and their UTC day."""
+
+    key: MetricVersion
+    day: dt.date
+    records: Records
+
+
+class Declared(NamedTuple):
+    """A version of a metric that was ever declared, with all that its reports depend on."""
+
+    metric: str
+    version: int
+    definition: dict[str, Any]
+
+    @classmethod
+    def of(cls, metric: Metric) -> Declared:
+        """Return what a registry declares."""
+        return cls(metric.name, metric.version, metric.definition)
+
+    @property
+    def params(self) -> RapporParams:
+        """The parameters of the definition."""
+        return RapporParams(**{name: self.definition[name] for name in RapporParams._fields})
+
+    @property
+    def width(self) -> int:
+        """The bytes of a record; sealed ones, which have no other parameters, too."""
+        return record_width(self.definition["k"])
+
+
+class DayCount(NamedTuple):
+    """What is stored of a metric's version and UTC day.
+
+    Attributes
+    ----------
+    reports : int
+        Those that are kept and those that were counted and forgotten.
+    segments : int
+        0 if only counts are kept.
+    bytes : int
+        Those of the records and of the counts.
+    """
+
+    metric: str
+    version: int
+    day: dt.date
+    reports: int
+    segments: int
+    bytes: int
+
+
+class StoredRecords(NamedTuple):
+    """Reports of a day: their records, end to end."""
+
+    day: dt.date
+    records: bytes
+
+
+class StoredCounts(NamedTuple):
+    """What is kept of reports of a day that were forgotten."""
+
+    day: dt.date
+    kept: KeptCounts
+
+
+class Reader(Protocol):
+    """What the decoder reads, from a database or an exported directory."""
+
+    async def check(self, metric: Metric) -> None:
+        """Raise StoreError if this metric's stored reports were made with other parameters."""
+
+    async def versions(self, metric: str) -> list[int]:
+        """Return the versions of a metric for which reports, or counts of them, are stored."""
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the days for which reports, or counts of them, are stored."""
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days `since` to `until` with counts of forgotten reports."""
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of reports, stored or counted, days `since` to `until` included."""
+
+    def contents(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
+        """Yield segments, and counts of forgotten reports, days `since` to `until` included.
+
+        All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
+        Close it if it isn't read to its end.
+        """
+
+
+def sealed_key(payload: int) -> MetricVersion:
+    """Return under what records with payloads of some bytes are stored."""
+    return MetricVersion(SEALED, payload)
+
+
+def sealed_versions() -> list[Declared]:
+    """Return what is declared of sealed records."""
+    versions = []
+    for payload in PAYLOAD_SIZES:
+        # What takes a record apart finds the first bytes of the key's id where cohorts are.
+        definition: dict[str, object] = {
+            "type": "sealed",
+            "k": 8 * (payload + OVERHEAD - COHORT_BYTES),
+            "m": 2**16,
+        }
+        versions.append(Declared(*sealed_key(payload), definition))
+    return versions
