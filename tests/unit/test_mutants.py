@@ -17,10 +17,11 @@ def evens(numbers: list[Literal[2]], most: int = 9) -> list[int]:
     """Return up to 9."""
     found = []
     for number in numbers:
-        if number % 2 == 0 and not len(found) >= most:
+        if number % 2 == 0 and len(found) < most:
             found.append(number)
     return found
 '''
+BOTH = "number % 2 == 0 and len(found) < most"
 
 
 def test_faults_are_those_of_slips_and_none_is_in_a_text_or_an_annotation():
@@ -33,12 +34,9 @@ def test_faults_are_those_of_slips_and_none_is_in_a_text_or_an_annotation():
         "0  ->  -1",
         "number % 2  ->  number // 2",
         "number % 2 == 0  ->  number % 2 != 0",
-        "len(found) >= most  ->  len(found) > most",
-        "not len(found) >= most  ->  len(found) >= most",
-        "number % 2 == 0 and (not len(found) >= most)"
-        "  ->  number % 2 == 0 or not len(found) >= most",
-        "if number % 2 == 0 and (not len(found) >= most):"
-        "  ->  if not (number % 2 == 0 and (not len(found) >= most)):",
+        "len(found) < most  ->  len(found) <= most",
+        f"{BOTH}  ->  number % 2 == 0 or len(found) < most",
+        f"if {BOTH}:  ->  if not ({BOTH}):",
         "found.append(number)  ->  pass",
         "return found  ->  return None",
     }
@@ -55,18 +53,27 @@ def test_the_same_seed_chooses_the_same_mutants():
     assert choose_mutants(EVENS, 1000, 1) == sorted(all_mutants(EVENS))
 
 
-def test_survivors_are_found_in_a_copy():
-    module = Path("client/hubbub/protocol/bloom.py")
-    before = (ROOT / module).read_text(encoding="utf-8")
+BLOOM = Path("client/hubbub/protocol/bloom.py")
+
+
+@pytest.fixture
+def test_file(tmp_path):
+    """Return a test that imports the module, and one that fails whatever the module is."""
+    path = tmp_path / "test_it.py"
+    path.write_text(
+        "import hubbub.protocol.bloom\ndef test_it(): pass\ndef test_failing(): raise OSError\n"
+    )
+    return path
+
+
+def test_survivors_are_found_in_a_copy(test_file):
+    before = (ROOT / BLOOM).read_text(encoding="utf-8")
     harmless = Mutant(1, "none", f"{before}\n")
     broken = Mutant(1, "no module", "raise ImportError")
-    tests = ["tests/unit/client/test_bloom.py"]
-    assert survivors(module, tests, [harmless, broken], copies=2) == [harmless]
-    assert (ROOT / module).read_text(encoding="utf-8") == before
+    assert survivors(BLOOM, [f"{test_file}::test_it"], [harmless, broken]) == [harmless]
+    assert (ROOT / BLOOM).read_text(encoding="utf-8") == before
 
 
-def test_tests_that_fail_anyhow_are_refused(tmp_path):
-    failing = tmp_path / "test_failing.py"
-    failing.write_text("def test_it():\n    assert False\n")
+def test_tests_that_fail_anyhow_are_refused(test_file):
     with pytest.raises(SystemExit, match="they don't pass as it is"):
-        survivors(Path("client/hubbub/protocol/bloom.py"), [str(failing)], [])
+        survivors(BLOOM, [str(test_file)], [])
