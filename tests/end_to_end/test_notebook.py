@@ -28,7 +28,7 @@ CANDIDATES = [*PAGES, *(f"nowhere {i}" for i in range(16))]
 
 def read(folder: Path) -> nbformat.NotebookNode:
     text = (folder / "decode.ipynb").read_text(encoding="utf-8")
-    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)
     return notebook
 
 

@@ -1,13 +1,10 @@
 """Several fields as one value: cells, what is hashed, what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +25,6 @@ from hubbub.client import (
 )
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
 from hubbub.protocol.bloom import byte_positions
-from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import (
@@ -83,7 +79,7 @@ def values_of(field_type: FieldType) -> list[str | bool | float]:
 
 
 @given(joint_types)
-def test_every_tuple_has_a_cell_of_its_own_in_order(metric_type: JointType) -> None:
+def test_every_tuple_has_a_cell_of_its_own_in_order(metric_type):
     names = [field.name for field in metric_type.fields]
     tuples = itertools.product(*(values_of(field.type) for field in metric_type.fields))
     bits = [metric_type.bits(dict(zip(names, values, strict=True)), 0, PARAMS) for values in tuples]
@@ -97,9 +93,7 @@ fields = st.lists(
 
 @given(types=fields, k=st.integers(1, 64), h=st.integers(1, 8), cohort=st.integers(0, 63),
        data=st.data())  # fmt: skip
-def test_bits_equal_the_reference(
-    types: list[FieldType], k: int, h: int, cohort: int, data: st.DataObject
-) -> None:
+def test_bits_equal_the_reference(types, k, h, cohort, data):
     tables: list[dict[str, Any]] = [
         {"name": f"f{i}", "type": a_type.name, **a_type.definition()}
         for i, a_type in enumerate(types)
@@ -130,9 +124,7 @@ parts = st.tuples(st.integers(0, 4095), text, st.integers(0, 4095), text)
 
 
 @given(parts, parts)
-def test_different_tuples_have_different_bytes(
-    one: tuple[int | str, ...], two: tuple[int | str, ...]
-) -> None:
+def test_different_tuples_have_different_bytes(one, two):
     a, b = (HASHED.tuple_bytes(tuple_parts) for tuple_parts in (one, two))
     assert (a == b) == (_normal(one) == _normal(two))
 
@@ -153,16 +145,12 @@ def _normal(tuple_parts: tuple[int | str, ...]) -> list[int | str]:
         ({"crash": "other", "driver": "\xff"}, b"2\xff\xc3\xbf"),
     ],
 )
-def test_numbers_and_texts_are_joined_by_a_byte_that_no_text_has(
-    value: Mapping[str, str], hashed: bytes
-) -> None:
+def test_numbers_and_texts_are_joined_by_a_byte_that_no_text_has(value, hashed):
     assert HASHED.tuple_bytes(HASHED.digits(value)) == hashed
 
 
 @given(cohort=st.integers(0, 63), category=text, driver=text)
-def test_a_tuple_with_a_text_is_hashed_as_strings_are(
-    cohort: int, category: str, driver: str
-) -> None:
+def test_a_tuple_with_a_text_is_hashed_as_strings_are(cohort, category, driver):
     value = {"crash": category, "driver": driver}
     data = HASHED.tuple_bytes(HASHED.digits(value))
     positions = byte_positions(data, cohort, PARAMS)
@@ -170,13 +158,13 @@ def test_a_tuple_with_a_text_is_hashed_as_strings_are(
 
 
 @given(text)
-def test_unknown_categories_count_as_other(category: str) -> None:
+def test_unknown_categories_count_as_other(category):
     assume(category not in ("none", "oom"))
     assert CRASH.type.bits(category, 0, PARAMS) == 4
     assert HASHED.digits({"crash": category, "driver": "x"}) == (2, "x")
 
 
-def test_other_is_the_last_category() -> None:
+def test_other_is_the_last_category():
     other = EnumType(("red", "green"), other=True)
     assert other.labels == ("red", "green", "other")
     assert other.width == 3
@@ -189,12 +177,12 @@ def test_other_is_the_last_category() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 3, b"red", True])
-def test_other_takes_texts_only(value: object) -> None:
+def test_other_takes_texts_only(value):
     with pytest.raises(EncodingError, match="must be a string"):
-        EnumType(("red",), other=True).bits(value, 0, PARAMS)  # type: ignore[arg-type]
+        EnumType(("red",), other=True).bits(value, 0, PARAMS)
 
 
-def test_cells_have_a_bit_each_and_strings_are_hashed() -> None:
+def test_cells_have_a_bit_each_and_strings_are_hashed():
     assert (CELLS.cells, CELLS.width, CELLS.hashed) == (24, 24, False)
     assert (HASHED.cells, HASHED.width, HASHED.hashed) == (None, None, True)
     assert [number_of_values(field.type) for field in (*CELLS.fields, DRIVER)] == [3, 2, 4, None]
@@ -206,7 +194,7 @@ def test_cells_have_a_bit_each_and_strings_are_hashed() -> None:
     assert HASHED.true_bits(PARAMS) == range(1, 3)
 
 
-def test_k_decides_whether_cells_are_hashed() -> None:
+def test_k_decides_whether_cells_are_hashed():
     def of(entries: str) -> tuple[JointType, tuple[int, int, int]]:
         metric = Registry.parse(CELLS_TOML.replace("f = 0.5", f"f = 0.5\n{entries}"))["homepage"]
         assert isinstance(metric.type, JointType)
@@ -220,7 +208,7 @@ def test_k_decides_whether_cells_are_hashed() -> None:
     assert of("k = 16\nm = 8\nh = 2")[1] == (16, 2, 8)
 
 
-def test_most_cells_have_a_bit_each() -> None:
+def test_most_cells_have_a_bit_each():
     wide = joint([EnumType(tuple(map(str, range(64))))] * 2)
     metric = make_registry(make_metric(metric_type=wide))["homepage"]
     assert metric.params.k == 4096
@@ -230,13 +218,13 @@ def test_most_cells_have_a_bit_each() -> None:
 
 
 @pytest.mark.parametrize("metric_type", [CELLS, HASHED])
-def test_type_survives_metrics_toml(metric_type: JointType) -> None:
+def test_type_survives_metrics_toml(metric_type):
     metric = make_metric(metric_type=metric_type)
     assert make_registry(metric)["homepage"] == metric
     assert metric.definition["hashed"] is metric_type.hashed
 
 
-def test_price_is_that_of_one_value_with_h_bits() -> None:
+def test_price_is_that_of_one_value_with_h_bits():
     cells, hashed = make_metric(metric_type=CELLS), make_metric(metric_type=HASHED)
     enum = make_metric(metric_type=CRASH.type)
     assert cells.epsilon_permanent == enum.epsilon_permanent
@@ -261,22 +249,20 @@ def test_price_is_that_of_one_value_with_h_bits() -> None:
         (HASHED, {"crash": "", "driver": {"my secret": 1}}, "field 'driver': value of type dict"),
     ],
 )  # fmt: skip
-def test_wrong_value_is_refused_without_quoting_it(
-    metric_type: JointType, value: Value, message: str
-) -> None:
+def test_wrong_value_is_refused_without_quoting_it(metric_type, value, message):
     with pytest.raises(EncodingError) as caught:
         metric_type.bits(value, 0, PARAMS)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_unknown_category_of_a_field_is_one() -> None:
+def test_unknown_category_of_a_field_is_one():
     listed = joint([EnumType(("a", "b")), BooleanType()])
     with pytest.raises(UnknownCategoryError, match=r"^field 'f0': value: must be one of the categ"):
         listed.bits({"f0": "my secret", "f1": True}, 0, PARAMS)
 
 
-def test_any_mapping_will_do() -> None:
+def test_any_mapping_will_do():
     value = {"crash": "oom", "slow": True, "tabs": 3}
     proxy = MappingProxyType(value)
     assert CELLS.bits(proxy, 0, PARAMS) == CELLS.bits(value, 0, PARAMS) == 1 << (8 + 4 + 1)
@@ -318,7 +304,7 @@ FIRST = "metrics.homepage.fields[0]"
         (HASHED_TOML, '"string"}', '"string", k = 8}', "fields[1]: unknown key 'k'; must be one"),
     ],
 )  # fmt: skip
-def test_mistake_in_an_entry_is_named(toml: str, old: str, new: str, message: str) -> None:
+def test_mistake_in_an_entry_is_named(toml, old, new, message):
     assert old in toml
     with pytest.raises(MetricError) as caught:
         Registry.parse(toml.replace(old, new, 1))
@@ -326,14 +312,14 @@ def test_mistake_in_an_entry_is_named(toml: str, old: str, new: str, message: st
 
 
 @pytest.mark.parametrize("fields", ["[]", '"crash"', "[1, 2]", '[{name = "a", type = "boolean"}]'])
-def test_fields_are_two_or_three_tables(fields: str) -> None:
+def test_fields_are_two_or_three_tables(fields):
     line = next(line for line in CELLS_TOML.splitlines() if line.startswith("fields"))
     with pytest.raises(MetricError, match=r"homepage\.fields = .*: must be 2 or 3 tables"):
         Registry.parse(CELLS_TOML.replace(line, f"fields = {fields}"))
 
 
 @pytest.mark.parametrize("name", RESULT_COLUMNS)
-def test_no_field_is_called_like_a_column_of_results(name: str) -> None:
+def test_no_field_is_called_like_a_column_of_results(name):
     with pytest.raises(MetricError) as caught:
         Registry.parse(CELLS_TOML.replace('"crash"', f'"{name}"'))
     assert str(caught.value) == (
@@ -341,7 +327,7 @@ def test_no_field_is_called_like_a_column_of_results(name: str) -> None:
     )
 
 
-def test_more_cells_than_bits_need_k_and_m() -> None:
+def test_more_cells_than_bits_need_k_and_m():
     toml = registry_toml(make_metric(metric_type=HASHED)).replace(
         'type = "string"', f'type = "ordinal", edges = {list(range(2000))}'
     )
@@ -359,9 +345,7 @@ def test_more_cells_than_bits_need_k_and_m() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "times"), [(4, 6.9), (8, 4.3)])
-def test_cells_of_fields_side_by_side_are_noisier_than_those_of_one_value(
-    epsilon: float, times: float
-) -> None:
+def test_cells_of_fields_side_by_side_are_noisier_than_those_of_one_value(epsilon, times):
     def beta(of: float) -> float:
         return 4 * math.exp(of) / (math.exp(of) - 1) ** 2
 
@@ -375,7 +359,7 @@ VALUE = {"crash": "oom", "slow": True, "tabs": 3}
 
 
 @pytest.mark.parametrize("period_days", [0, 7])
-def test_preview_says_that_fields_travel_as_one_value(period_days: int) -> None:
+def test_preview_says_that_fields_travel_as_one_value(period_days):
     metric = make_metric(metric_type=CELLS, period_days=period_days)
     words = RecordingTelemetry(make_registry(metric)).preview("homepage", VALUE).words
     assert (
@@ -384,14 +368,14 @@ def test_preview_says_that_fields_travel_as_one_value(period_days: int) -> None:
     ) in words
 
 
-def test_explanation_names_the_fields_of_a_joint_metric_alone() -> None:
+def test_explanation_names_the_fields_of_a_joint_metric_alone():
     registry = make_registry(make_metric(metric_type=HASHED), make_metric("other"))
     words = RecordingTelemetry(registry).explain()
     assert " different answers. Each answer is one value, about both of: crash, driver.\n" in words
     assert words.count("about both of") == 1
 
 
-def test_account_charges_once_for_all_fields_whichever_changes() -> None:
+def test_account_charges_once_for_all_fields_whichever_changes():
     metric = make_metric(metric_type=CELLS)
     client = MemoryClient(make_registry(metric))
     values = (VALUE, VALUE | {"tabs": 4}, VALUE | {"tabs": 500}, VALUE | {"crash": "none"}, VALUE)
@@ -400,7 +384,7 @@ def test_account_charges_once_for_all_fields_whichever_changes() -> None:
     assert client.spending().committed == pytest.approx(3 * metric.epsilon_permanent)
 
 
-def test_account_on_disk_takes_joint_values(tmp_path: Path) -> None:
+def test_account_on_disk_takes_joint_values(tmp_path):
     client = DiskClient(tmp_path, make_registry(make_metric(metric_type=HASHED)))
     value = {"crash": "oom", "driver": "nvidia"}
     results = [
@@ -410,7 +394,7 @@ def test_account_on_disk_takes_joint_values(tmp_path: Path) -> None:
     assert results == ["admitted", "again", "admitted"]
 
 
-def test_equal_values_have_one_response_for_life() -> None:
+def test_equal_values_have_one_response_for_life():
     encoder = Encoder(make_metric(metric_type=HASHED), make_secret())
     one, two = (
         encoder.true_bits(value)
@@ -423,7 +407,7 @@ def test_equal_values_have_one_response_for_life() -> None:
     assert encoder.permanent_response(one) is encoder.permanent_response(two)
 
 
-def test_recorded_calls_keep_what_a_mapping_held_when_it_was_recorded() -> None:
+def test_recorded_calls_keep_what_a_mapping_held_when_it_was_recorded():
     telemetry = RecordingTelemetry(make_registry(make_metric(metric_type=CELLS)))
     value = dict(VALUE)
     telemetry.record("homepage", value)
@@ -433,8 +417,8 @@ def test_recorded_calls_keep_what_a_mapping_held_when_it_was_recorded() -> None:
     assert telemetry.status().recorded == 2
 
 
-def test_asynchronous_double_takes_joint_values() -> None:
-    async def recorded() -> None:
+def test_asynchronous_double_takes_joint_values():
+    async def recorded():
         registry = make_registry(make_metric(metric_type=CELLS))
         async with AsyncRecordingTelemetry(registry) as telemetry:
             telemetry.record("homepage", MappingProxyType(VALUE))
@@ -448,9 +432,7 @@ WRONG: tuple[object, ...] = ("oom", {"crash": "oom"}, VALUE | {"more": 1}, VALUE
 
 
 @pytest.mark.parametrize("value", WRONG)
-def test_wrong_value_is_counted_in_production_and_raised_in_development(
-    tmp_path: Path, value: Value
-) -> None:
+def test_wrong_value_is_counted_in_production_and_raised_in_development(tmp_path, value):
     registry = make_registry(make_metric(metric_type=CELLS))
     with Telemetry(registry, "http://127.0.0.1:9", tmp_path / "production") as telemetry:
         telemetry.record("homepage", value)
@@ -460,7 +442,7 @@ def test_wrong_value_is_counted_in_production_and_raised_in_development(
         RecordingTelemetry(registry).record("homepage", value)
 
 
-def test_mapping_is_no_value_of_another_type() -> None:
+def test_mapping_is_no_value_of_another_type():
     for metric_type in (StringType(), CRASH.type, SLOW.type, TABS.type, OpenStringType((1,), 1)):
         with pytest.raises(EncodingError, match=r"value of type dict: must be "):
             metric_type.bits(VALUE, 0, PARAMS)

@@ -1,7 +1,5 @@
 """metrics.toml: what is read, and that every mistake is named where it stands."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path
@@ -22,21 +20,21 @@ def with_line(old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def test_registry_of_the_readme_is_read() -> None:
+def test_registry_of_the_readme_is_read():
     metric = Registry.load(EXAMPLE)["homepage"]
     assert metric.params == make_params(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)
     assert metric.application == "com.example.browser"
     assert metric.expires == dt.date(2027, 12, 31)
 
 
-def test_registry_is_a_mapping_of_its_metrics() -> None:
+def test_registry_is_a_mapping_of_its_metrics():
     registry = make_registry(make_metric("search"), make_metric("homepage", version=3))
     assert set(registry) == {"homepage", "search"}
     assert len(registry) == 2
     assert registry["homepage"].version == 3
 
 
-def test_unknown_metric_lists_the_known_ones() -> None:
+def test_unknown_metric_lists_the_known_ones():
     with pytest.raises(UnknownMetricError) as caught:
         make_registry()["hompage"]
     assert str(caught.value) == "metric 'hompage': must be one of: homepage"
@@ -65,7 +63,7 @@ def test_unknown_metric_lists_the_known_ones() -> None:
         ("k = 128", "k = ", "not valid TOML"),
     ],
 )
-def test_mistake_is_named_where_it_stands(old: str, new: str, message: str) -> None:
+def test_mistake_is_named_where_it_stands(old, new, message):
     with pytest.raises(MetricError) as caught:
         Registry.parse(with_line(old, new))
     assert message in str(caught.value)
@@ -75,18 +73,18 @@ def test_mistake_is_named_where_it_stands(old: str, new: str, message: str) -> N
     "text",
     ['application = "a"\n', 'application = "a"\nmetrics = 3', 'application = "a"\n[metrics]'],
 )
-def test_registry_without_metrics_is_refused(text: str) -> None:
+def test_registry_without_metrics_is_refused(text):
     with pytest.raises(MetricError, match="at least one table"):
         Registry.parse(text)
 
 
-def test_metric_that_is_no_table_is_refused() -> None:
+def test_metric_that_is_no_table_is_refused():
     with pytest.raises(MetricError, match=r"metrics\.homepage = 3: must be a table"):
         Registry.parse('application = "a"\n[metrics]\nhomepage = 3')
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_unreadable_file_is_named(tmp_path, content):
     path = tmp_path / "metrics.toml"
     if content is not None:
         path.write_bytes(content)
@@ -94,24 +92,24 @@ def test_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None
         Registry.load(path)
 
 
-def test_change_of_parameters_needs_a_new_version() -> None:
+def test_change_of_parameters_needs_a_new_version():
     old, changed = make_registry(), make_metric(params=make_params(f=0.25))
     with pytest.raises(MetricError, match="version must be greater than 1"):
         check_compatible(old, make_registry(changed))
     check_compatible(old, make_registry(make_metric(version=2, params=make_params(f=0.25))))
 
 
-def test_version_never_goes_down() -> None:
+def test_version_never_goes_down():
     with pytest.raises(MetricError, match=r"metrics\.homepage\.version = 1: must be at least 2"):
         check_compatible(make_registry(make_metric(version=2)), make_registry())
 
 
-def test_application_never_changes() -> None:
+def test_application_never_changes():
     with pytest.raises(MetricError, match=r"must stay 'com\.example\.browser'"):
         check_compatible(make_registry(), make_registry(make_metric(application="other")))
 
 
-def test_metrics_may_come_go_and_be_described_anew() -> None:
+def test_metrics_may_come_go_and_be_described_anew():
     old = make_registry(make_metric("homepage"), make_metric("search"))
     later = make_metric("homepage", expires=dt.date(2100, 1, 1))
     check_compatible(old, make_registry(later, make_metric("settings")))
@@ -142,13 +140,13 @@ def test_metrics_may_come_go_and_be_described_anew() -> None:
         ),
     ],
 )
-def test_mistakes_in_memory_are_named(line: str, message: str) -> None:
+def test_mistakes_in_memory_are_named(line, message):
     with pytest.raises(MetricError) as caught:
         Registry.parse(with_line("max_values = 100", line))
     assert message in str(caught.value)
 
 
-def test_memory_by_periods_is_part_of_the_definition() -> None:
+def test_memory_by_periods_is_part_of_the_definition():
     weekly = make_registry(make_metric(period_days=7))["homepage"]
     assert (weekly.memory, weekly.period_days, weekly.max_periods) == ("period", 7, 100)
     assert weekly.reserve == 100 * weekly.epsilon_permanent
@@ -157,13 +155,13 @@ def test_memory_by_periods_is_part_of_the_definition() -> None:
         check_compatible(make_registry(), make_registry(weekly))
 
 
-def test_periods_are_the_same_for_all_clients() -> None:
+def test_periods_are_the_same_for_all_clients():
     weekly = make_metric(period_days=7)
     week = 7 * 86_400.0
     assert [weekly.period(t) for t in (0.0, week - 1, week, 10 * week)] == [0, 0, 1, 10]
 
 
-def test_what_is_left_for_changes_never_falls() -> None:
+def test_what_is_left_for_changes_never_falls():
     """Or a first answer would be refused to clients whose answers changed often."""
     price = make_metric().price
     old = make_registry(make_metric(), lifetime_epsilon=3 * price)
@@ -181,7 +179,7 @@ def test_what_is_left_for_changes_never_falls() -> None:
 @pytest.mark.parametrize(
     "number", ["1" + "0" * 400, "-1" + "0" * 400, "1" + "0" * 5_000, "1e999", "nan", "-inf"]
 )
-def test_numbers_that_no_float_holds_are_refused_wherever_they_stand(number: str) -> None:
+def test_numbers_that_no_float_holds_are_refused_wherever_they_stand(number):
     """As a value, or as one of a list; 4,300 digits are more than Python reads."""
     text = registry_toml(
         make_metric(),

@@ -1,11 +1,8 @@
 """What a notebook makes of a result: tables of three libraries, HTML, drawings, text."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +13,6 @@ import pytest
 from evaluation.calibration.categories import LOOSE, draw_counts, enum, ordinal
 from hubbub.decoder import decode_categories
 from hubbub.decoder.categories.result import CategoriesResult
-from hubbub.decoder.results.result import Result
 from hubbub.decoder.results.strings import CHUNK, COLUMNS, StringsResult
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_self_contained
@@ -39,7 +35,7 @@ def categories() -> CategoriesResult:
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
-def test_three_libraries_read_the_same_rows_and_columns(result: Result) -> None:
+def test_three_libraries_read_the_same_rows_and_columns(result):
     arrow = pa.table(result)
     assert arrow.column_names == list(result.types)
     text = csv_of(result)
@@ -51,7 +47,7 @@ def test_three_libraries_read_the_same_rows_and_columns(result: Result) -> None:
     assert text.partition("\n")[0] == ",".join(arrow.column_names)
 
 
-def test_strings_arrive_exactly_and_unknown_numbers_are_null() -> None:
+def test_strings_arrive_exactly_and_unknown_numbers_are_null():
     frame = pl.DataFrame(strings())
     assert frame["string"].to_list() == STRANGE
     assert frame["proportion"].to_list() == [0.2, None, *[0.1] * 3]
@@ -62,7 +58,7 @@ def test_strings_arrive_exactly_and_unknown_numbers_are_null() -> None:
     ]
 
 
-def test_many_rows_come_in_parts_and_bring_the_summary() -> None:
+def test_many_rows_come_in_parts_and_bring_the_summary():
     n = 2 * CHUNK + 1
     reader = pa.RecordBatchReader.from_stream(strings(n))
     assert [len(batch) for batch in reader] == [CHUNK, CHUNK, 1]
@@ -70,7 +66,7 @@ def test_many_rows_come_in_parts_and_bring_the_summary() -> None:
     assert json.loads(metadata[b"hubbub.summary"])["candidates"] == n
 
 
-def test_other_types_may_be_asked_for() -> None:
+def test_other_types_may_be_asked_for():
     wanted = pa.schema([(name, pa.large_string() if kind is str else kind_of(kind))
                         for name, kind in strings().types.items()])  # fmt: skip
     assert pa.table(strings(), schema=wanted).schema.types == wanted.types
@@ -80,7 +76,7 @@ def kind_of(kind: type) -> pa.DataType:
     return pa.bool_() if kind is bool else pa.float64()
 
 
-def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal() -> None:
+def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal():
     html = strings(3_000, limit=7)._repr_html_()
     page = Page(html)
     assert_self_contained(page)
@@ -91,7 +87,7 @@ def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal() -> None:
     assert "unknown mass" in html
 
 
-def test_long_strings_are_shortened_and_whole_in_their_title() -> None:
+def test_long_strings_are_shortened_and_whole_in_their_title():
     long = "https://example.com/" + "x" * 500 + "/end"
     result = StringsResult(make_decoding([long]), provenance=make_provenance())
     (name,) = [head for head in Page(result._repr_html_()).all("th") if head.get("title") == long]
@@ -101,7 +97,7 @@ def test_long_strings_are_shortened_and_whole_in_their_title() -> None:
     assert pl.DataFrame(result)["string"].to_list() == [long]
 
 
-def test_text_is_what_a_terminal_shows() -> None:
+def test_text_is_what_a_terminal_shows():
     lines = repr(strings(50, limit=7)).splitlines()
     assert lines[0].strip() == "Candidates, strongest first"
     assert "… and 43 more; tables made of the result hold them all" in lines
@@ -109,7 +105,7 @@ def test_text_is_what_a_terminal_shows() -> None:
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
-def test_plot_is_an_image_that_says_what_it_shows(result: Result, tmp_path: Path) -> None:
+def test_plot_is_an_image_that_says_what_it_shows(result, tmp_path):
     drawing = result.plot()
     (chart,) = drawing.charts
     assert chart.labels.title == "Estimated shares"
@@ -127,12 +123,12 @@ def test_plot_is_an_image_that_says_what_it_shows(result: Result, tmp_path: Path
         drawing.save("shares.pdf")
 
 
-def test_nothing_detected_is_still_a_drawing() -> None:
+def test_nothing_detected_is_still_a_drawing():
     result = StringsResult(make_decoding(["a"], [0.01], [False]))
     assert [chart.labels.title for chart in result.plot().charts] == ["Unknown mass"]
 
 
-def test_columns_are_those_of_files() -> None:
+def test_columns_are_those_of_files():
     assert tuple(pa.table(strings()).column_names) == COLUMNS
     case = enum(4, 1_000, LOOSE)
     result = CategoriesResult(

@@ -1,7 +1,5 @@
 """Too few reports aren't decoded, and the refusal says what to do about it."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest
@@ -12,12 +10,12 @@ from hubbub.decoder.inputs import MIN_REPORTS
 from hubbub.decoder.reports.loading import require_reports
 
 
-def test_enough_reports_are_released() -> None:
+def test_enough_reports_are_released():
     require_reports(make_metric(), 1000, 1000)
     require_reports(make_metric(), MIN_REPORTS, MIN_REPORTS)
 
 
-def test_one_report_too_few_is_refused_with_all_that_one_must_know() -> None:
+def test_one_report_too_few_is_refused_with_all_that_one_must_know():
     with pytest.raises(UndecodableError) as refusal:
         require_reports(make_metric(version=3), 1999, 2000, dt.date(2026, 11, 1))
     message = str(refusal.value)

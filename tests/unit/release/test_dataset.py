@@ -1,10 +1,8 @@
 """Datasets: paid before answered, refused without being paid, and what is said of an answer."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -25,7 +23,7 @@ SURE = 400
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
+def people(tmp_path) -> Path:
     path = tmp_path / "people.parquet"
     n = 3_000
     cities = ["Rome"] * 2_000 + ["Oslo"] * 900 + ["Bern"] * 99 + ["Atlantis"]
@@ -40,7 +38,7 @@ def people(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dataset(people: Path) -> Iterator[Dataset]:
+def dataset(people) -> Iterator[Dataset]:
     with make(people, epsilon=100 * SURE, delta="0.5") as made:
         yield made
 
@@ -54,7 +52,7 @@ def spent(dataset: Dataset) -> Fraction:
     return dataset.ledger.spent().epsilon
 
 
-def test_answers_are_those_of_the_rows(dataset: Dataset) -> None:
+def test_answers_are_those_of_the_rows(dataset):
     assert [row.value for row in dataset.count(epsilon=SURE).rows] == [3_000]
     assert [row.value for row in dataset.count("note", epsilon=SURE).rows] == [0]
     (mean,) = dataset.mean("age", epsilon=SURE).rows
@@ -67,7 +65,7 @@ def test_answers_are_those_of_the_rows(dataset: Dataset) -> None:
     assert [row.value for row in best] == ["Rome", "Oslo"]
 
 
-def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path: Path) -> None:
+def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path):
     """Noise is 0 but with probability e^-100."""
     path = tmp_path / "people.parquet"
     parquet.write_table(pa.table({"user": range(30), "age": [30] * 10 + [40] * 20}), path)
@@ -76,7 +74,7 @@ def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path: Path)
         assert dataset.quantile("age", "1/4", epsilon=SURE, options=121).rows[0].value == 30
 
 
-def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Dataset) -> None:
+def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset):
     public = dataset.histogram("city", epsilon=SURE, bins=["Paris", "Rome"], total=True)
     assert [(row.key, row.value) for row in public.rows] == [("Paris", 0), ("Rome", 2_000)]
     assert public.total is not None
@@ -85,7 +83,7 @@ def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Datas
     assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
 
 
-def test_buckets_and_others_cover_what_there_is(dataset: Dataset) -> None:
+def test_buckets_and_others_cover_what_there_is(dataset):
     ages = dataset.histogram("age", epsilon=SURE, edges=[20, 40, 60]).rows
     expected = [("below 20", 0), ("[20, 40)", 1_200), ("[40, 60)", 1_200), ("60 and above", 600)]
     assert [(row.key, row.value) for row in ages] == expected
@@ -93,7 +91,7 @@ def test_buckets_and_others_cover_what_there_is(dataset: Dataset) -> None:
     assert [(row.key, row.value) for row in cities] == [("Rome", 2_000), ("elsewhere", 1_000)]
 
 
-def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Dataset) -> None:
+def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset):
     found = dataset.candidates("city", epsilon=SURE, delta="1e-9", counted=True)
     assert [row.key for row in found.rows] == ["Bern", "Oslo", "Rome"]
     assert found.total is not None
@@ -103,7 +101,7 @@ def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Datas
     assert found.cost.epsilon == SURE
 
 
-def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
+def test_a_query_is_paid_before_it_is_answered(people):
     with make(people, epsilon="0.3") as dataset:
         for _ in range(3):
             dataset.count(epsilon=0.1)
@@ -138,15 +136,13 @@ def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
         (lambda d: d.topk("city", 3, epsilon=1, options=["a", "b"]), "best = 3: must be from 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_costs_nothing(
-    dataset: Dataset, query: Callable[[Dataset], object], reason: str
-) -> None:
+def test_what_makes_no_sense_is_refused_and_costs_nothing(dataset, query, reason):
     with pytest.raises(QueryError, match=reason):
         query(dataset)
     assert spent(dataset) == 0
 
 
-def test_numbers_without_declared_bounds_are_refused(people: Path) -> None:
+def test_numbers_without_declared_bounds_are_refused(people):
     with make(people, bounds={}) as dataset, pytest.raises(QueryError, match="--bounds age=LOW"):
         dataset.mean("age", epsilon=1)
 
@@ -170,15 +166,13 @@ def test_numbers_without_declared_bounds_are_refused(people: Path) -> None:
         ({"delta": 2}, "delta = 2: must be 0, or at least 1e-100"),
     ],
 )
-def test_declarations_that_make_no_sense_leave_no_ledger(
-    people: Path, options: dict[str, Any], reason: str
-) -> None:
+def test_declarations_that_make_no_sense_leave_no_ledger(people, options, reason):
     with pytest.raises(QueryError, match=reason):
         make(people, **options)
     assert not people.with_name("l.db").exists()
 
 
-def test_data_that_changed_are_refused_until_they_are_as_before(people: Path) -> None:
+def test_data_that_changed_are_refused_until_they_are_as_before(people):
     make(people, epsilon=10).close()
     before = people.read_bytes()
     parquet.write_table(pa.table({"user": ["a"], "age": [1.0]}), people)
@@ -190,7 +184,7 @@ def test_data_that_changed_are_refused_until_they_are_as_before(people: Path) ->
         assert dataset.count(epsilon=1).rows
 
 
-def test_data_may_move(people: Path) -> None:
+def test_data_may_move(people):
     make(people).close()
     moved = people.rename(people.with_name("moved.parquet"))
     with Dataset.open(people.with_name("l.db")) as dataset, pytest.raises(DataError, match="no su"):
@@ -199,7 +193,7 @@ def test_data_may_move(people: Path) -> None:
         assert dataset.count(epsilon=1).rows
 
 
-def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
+def test_users_with_more_rows_are_sampled_or_refused(tmp_path):
     path = tmp_path / "visits.parquet"
     parquet.write_table(pa.table({"user": ["a"] * 500 + ["b"], "city": ["Rome"] * 501}), path)
     options: dict[str, Any] = {"bounds": {}, "epsilon": 2 * SURE}
@@ -211,7 +205,7 @@ def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
         make(path, "refused.db", **options, excess="refuse")
 
 
-def test_rows_are_drawn_among_those_that_can_count(tmp_path: Path) -> None:
+def test_rows_are_drawn_among_those_that_can_count(tmp_path):
     """100 people with ten rows, of which two hold values; noise is 0 but with probability e^-100.
 
     What counts is one of a person's rows, in a question whatever it is about.
@@ -248,20 +242,20 @@ def test_rows_are_drawn_among_those_that_can_count(tmp_path: Path) -> None:
         assert dataset.count("city", epsilon=SURE).rows[0].value == 200
 
 
-def test_a_ledger_is_made_once(people: Path) -> None:
+def test_a_ledger_is_made_once(people):
     make(people).close()
     with pytest.raises(LedgerError, match="exists; a budget is set once"):
         make(people)
 
 
-def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
+def test_declared_bins_are_what_histograms_and_topk_take(people):
     with make(people, epsilon=3 * SURE, bins={"city": ["Rome", "Paris"]}) as dataset:
         rows = dataset.histogram("city", epsilon=SURE).rows
         assert [row.key for row in rows] == ["Rome", "Paris"]
         assert dataset.topk("city", 1, epsilon=SURE).rows[0].value == "Rome"
 
 
-def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -> None:
+def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path):
     """Noise is 0 but with probability e^-80."""
     nfc, nfd = "Jos\u00e9", "Jose\u0301"
     path = tmp_path / "people.parquet"
@@ -279,7 +273,7 @@ def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -
         assert dataset.topk("name", 2, epsilon=SURE).rows[0].value == nfc
 
 
-def test_only_declared_columns_may_be_asked_for(people: Path) -> None:
+def test_only_declared_columns_may_be_asked_for(people):
     with (
         make(people, columns=["age"]) as dataset,
         pytest.raises(QueryError, match="no column is named 'city'; there are: age"),
@@ -287,7 +281,7 @@ def test_only_declared_columns_may_be_asked_for(people: Path) -> None:
         dataset.count("city", epsilon=1)
 
 
-def test_many_small_queries_last_longer_by_zcdp(people: Path) -> None:
+def test_many_small_queries_last_longer_by_zcdp(people):
     """Basic composition would stop at 50."""
     answered = 0
     with make(people, composition="zcdp", delta="1e-6") as dataset:
@@ -298,9 +292,7 @@ def test_many_small_queries_last_longer_by_zcdp(people: Path) -> None:
         assert spent(dataset) < 1
 
 
-def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
-    dataset: Dataset, tmp_path: Path
-) -> None:
+def test_what_is_published_tells_the_cost_and_nothing_of_the_data(dataset, tmp_path):
     result = dataset.histogram("city", epsilon="0.5", delta="1e-6")
     path = tmp_path / "r.json"
     write_files(result, [str(path)])
@@ -317,7 +309,7 @@ def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
     assert "people" not in json.dumps(found["summary"])
 
 
-def test_sentences_name_what_was_found(dataset: Dataset) -> None:
+def test_sentences_name_what_was_found(dataset):
     number = dataset.count(epsilon=SURE)
     assert number.answer.startswith("The number of rows is about 3,000, give or take 0 (95% of")
     names = dataset.topk("city", 2, epsilon=SURE, options=["Oslo", "Rome", "Paris"])
@@ -326,14 +318,14 @@ def test_sentences_name_what_was_found(dataset: Dataset) -> None:
     assert tiny.answer == "Rows by city: no key has enough people to be released."
 
 
-def test_what_noise_covers_is_said_to_be_unknown(dataset: Dataset) -> None:
+def test_what_noise_covers_is_said_to_be_unknown(dataset):
     result = dataset.mean("age", epsilon=1)
     lost = replace(result, rows=(Row("", math.nan),))
     assert lost.answer == "The mean of age isn't known: too few rows for so small an epsilon."
     assert "not known" in repr(lost)
 
 
-def test_nothing_of_a_release_is_an_exception_of_another_kind(people: Path) -> None:
+def test_nothing_of_a_release_is_an_exception_of_another_kind(people):
     """All expected faults are the package's own."""
     rng = np.random.default_rng(1)
     broken = people.with_name("broken.parquet")
@@ -342,7 +334,7 @@ def test_nothing_of_a_release_is_an_exception_of_another_kind(people: Path) -> N
         make(broken)
 
 
-def test_a_ledger_among_the_data_is_refused(tmp_path: Path) -> None:
+def test_a_ledger_among_the_data_is_refused(tmp_path):
     folder = tmp_path / "table"
     folder.mkdir()
     parquet.write_table(pa.table({"user": ["a"], "age": [5.0]}), folder / "a.parquet")
