@@ -21,32 +21,29 @@ from hubbub.client import (
     MetricError,
     Registry,
     Telemetry,
-    UnknownCategoryError,
 )
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
 from hubbub.protocol.bloom import byte_positions
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.joint import (
-    RESULT_COLUMNS,
+from hubbub.protocol.metric_types.joint import RESULT_COLUMNS, number_of_values
+from unit.client.accounts import DiskClient, MemoryClient
+from unit.client.types_of_metrics import (
+    CELLS,
+    CRASH,
+    DRIVER,
+    HASHED,
+    OPEN_TEXT,
+    SLOW,
+    TABS,
+    BooleanType,
+    EnumType,
     Field,
     FieldType,
     JointType,
-    number_of_values,
-)
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
-from hubbub.protocol.metric_types.strings import StringType
-from unit.client.accounts import DiskClient, MemoryClient
+    OrdinalType,
+    StringType,
+)  # fmt: skip
 
-CRASH = Field("crash", EnumType(("none", "oom"), other=True))
-SLOW = Field("slow", BooleanType())
-TABS = Field("tabs", OrdinalType((1.0, 10.0, 100.0)))
-DRIVER = Field("driver", StringType())
-CELLS = JointType((CRASH, SLOW, TABS))
-HASHED = JointType((CRASH, DRIVER))
 CELLS_TOML = registry_toml(make_metric(metric_type=CELLS))
-HASHED_TOML = registry_toml(make_metric(metric_type=HASHED))
 PARAMS = make_params()
 text = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -176,12 +173,6 @@ def test_other_is_the_last_category():
     assert other != EnumType(("red", "green"))
 
 
-@pytest.mark.parametrize("value", [None, 3, b"red", True])
-def test_other_takes_texts_only(value):
-    with pytest.raises(EncodingError, match="must be a string"):
-        EnumType(("red",), other=True).bits(value, 0, PARAMS)
-
-
 def test_cells_have_a_bit_each_and_strings_are_hashed():
     assert (CELLS.cells, CELLS.width, CELLS.hashed) == (24, 24, False)
     assert (HASHED.cells, HASHED.width, HASHED.hashed) == (None, None, True)
@@ -217,49 +208,12 @@ def test_most_cells_have_a_bit_each():
     assert wide.bits({"f0": "63", "f1": "63"}, 0, metric.params) == 1 << 4095
 
 
-@pytest.mark.parametrize("metric_type", [CELLS, HASHED])
-def test_type_survives_metrics_toml(metric_type):
-    metric = make_metric(metric_type=metric_type)
-    assert make_registry(metric)["homepage"] == metric
-    assert metric.definition["hashed"] is metric_type.hashed
-
-
 def test_price_is_that_of_one_value_with_h_bits():
     cells, hashed = make_metric(metric_type=CELLS), make_metric(metric_type=HASHED)
     enum = make_metric(metric_type=CRASH.type)
     assert cells.epsilon_permanent == enum.epsilon_permanent
     assert cells.epsilon_report == enum.epsilon_report
     assert hashed.epsilon_permanent == make_metric().epsilon_permanent
-
-
-@pytest.mark.parametrize(
-    ("metric_type", "value", "message"),
-    [
-        (CELLS, "oom", "value of type str: must be a mapping with the fields crash, slow, tabs"),
-        (CELLS, ["oom", True, 3], "value of type list: must be a mapping with the fields crash"),
-        (CELLS, {}, "exactly the fields crash, slow, tabs; crash, slow, tabs missing"),
-        (CELLS, {"crash": "oom", "tabs": 3}, "the fields crash, slow, tabs; slow missing"),
-        (HASHED, {"crash": "oom", "driver": "", "my secret": 1}, "crash, driver; there are others"),
-        (HASHED, {"crash": "oom", "my secret": 1}, "crash, driver; driver missing"),
-        (HASHED, {"crash": 1, "driver": ""}, "field 'crash': value of type int: must be a string"),
-        (HASHED, {"crash": "", "driver": None}, "field 'driver': value of type NoneType: must be"),
-        (HASHED, {"crash": "", "driver": "\ud800"}, "field 'driver': value: must be Unicode text"),
-        (CELLS, {"crash": "", "slow": 1, "tabs": 3}, "field 'slow': value of type int: must be"),
-        (CELLS, {"crash": "", "slow": True, "tabs": math.nan}, "field 'tabs': value: must be a nu"),
-        (HASHED, {"crash": "", "driver": {"my secret": 1}}, "field 'driver': value of type dict"),
-    ],
-)  # fmt: skip
-def test_wrong_value_is_refused_without_quoting_it(metric_type, value, message):
-    with pytest.raises(EncodingError) as caught:
-        metric_type.bits(value, 0, PARAMS)
-    assert message in str(caught.value)
-    assert "secret" not in str(caught.value)
-
-
-def test_unknown_category_of_a_field_is_one():
-    listed = joint([EnumType(("a", "b")), BooleanType()])
-    with pytest.raises(UnknownCategoryError, match=r"^field 'f0': value: must be one of the categ"):
-        listed.bits({"f0": "my secret", "f1": True}, 0, PARAMS)
 
 
 def test_any_mapping_will_do():
@@ -269,53 +223,6 @@ def test_any_mapping_will_do():
 
 
 FIRST = "metrics.homepage.fields[0]"
-
-
-@pytest.mark.parametrize(
-    ("toml", "old", "new", "message"),
-    [
-        (CELLS_TOML, '["none", "oom"]', '["none", "none"]', f"{FIRST}.categories = ['none', 'no"),
-        (CELLS_TOML, '["none", "oom"]', "[]", f"{FIRST}.categories = []: must be a list of 1 to"),
-        (CELLS_TOML, '["none", "oom"]', '["other"]', f"{FIRST}.categories: must not hold 'other'"),
-        (CELLS_TOML, "other = true", "other = 1", f"{FIRST}.other = 1: must be true or false"),
-        (CELLS_TOML, "other = true", "m = 2", f"{FIRST}: unknown key 'm'; must be one of: name, "),
-        (CELLS_TOML, 'categories = ["none", "oom"], ', "", f"{FIRST}.categories: is missing"),
-        (CELLS_TOML, '"crash"', '"Crash"', f"{FIRST}.name: the name must be 1 to 64 of a-z"),
-        (CELLS_TOML, '"crash"', "3", f"{FIRST}.name = 3: must be a text"),
-        (CELLS_TOML, 'name = "crash", ', "", f"{FIRST}.name: is missing"),
-        (CELLS_TOML, '"slow"', '"crash"', "fields[1].name = 'crash': must differ from other"),
-        (CELLS_TOML, '"boolean"', '"open-string"',
-         "fields[1].type = 'open-string': must be one of: enum, boolean, ordinal, string"),
-        (CELLS_TOML, '"boolean"', '"joint"', "must be one of: enum, boolean, ordinal, string"),
-        (CELLS_TOML, '"boolean"', '["enum"]', "must be one of: enum, boolean, ordinal, string"),
-        (CELLS_TOML, "100.0]", "10.0]", "homepage.fields[2].edges = [1.0, 10.0, 10.0]: must be"),
-        (CELLS_TOML, "f = 0.5", "f = 0.5\nm = 8", "homepage.m = 8: must be 1, or left out, where"),
-        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 24\nh = 2", "homepage.h = 2: must be 1, or left out"),
-        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 24\nh = true", "h = True: must be 1, or left out"),
-        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 16", "metrics.homepage.m: is missing"),
-        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 28", "homepage.k = 28: must be a multiple of 8"),
-        (CELLS_TOML, "f = 0.5", 'f = 0.5\nk = "16"', "homepage.k = '16': must be a multiple of 8"),
-        (CELLS_TOML, "f = 0.5", "f = 0.5\nk = 16\nm = 1025", "homepage.m = 1025: must be an integ"),
-        (CELLS_TOML, "f = 0.5", "f = 0.5\nedges = [1]", "metrics.homepage: unknown key 'edges'"),
-        (HASHED_TOML, "m = 64\n", "", "metrics.homepage.m: is missing"),
-        (HASHED_TOML, "k = 128\n", "", "metrics.homepage.k: is missing"),
-        (HASHED_TOML, "m = 64\n", "m = 1025\n", "homepage.m = 1025: must be an integer between 1"),
-        (HASHED_TOML, "h = 2\n", "h = 9\n", "metrics.homepage.h = 9: must be an integer between"),
-        (HASHED_TOML, '"string"}', '"string", k = 8}', "fields[1]: unknown key 'k'; must be one"),
-    ],
-)  # fmt: skip
-def test_mistake_in_an_entry_is_named(toml, old, new, message):
-    assert old in toml
-    with pytest.raises(MetricError) as caught:
-        Registry.parse(toml.replace(old, new, 1))
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("fields", ["[]", '"crash"', "[1, 2]", '[{name = "a", type = "boolean"}]'])
-def test_fields_are_two_or_three_tables(fields):
-    line = next(line for line in CELLS_TOML.splitlines() if line.startswith("fields"))
-    with pytest.raises(MetricError, match=r"homepage\.fields = .*: must be 2 or 3 tables"):
-        Registry.parse(CELLS_TOML.replace(line, f"fields = {fields}"))
 
 
 @pytest.mark.parametrize("name", RESULT_COLUMNS)
@@ -443,6 +350,6 @@ def test_wrong_value_is_counted_in_production_and_raised_in_development(tmp_path
 
 
 def test_mapping_is_no_value_of_another_type():
-    for metric_type in (StringType(), CRASH.type, SLOW.type, TABS.type, OpenStringType((1,), 1)):
+    for metric_type in (StringType(), CRASH.type, SLOW.type, TABS, OPEN_TEXT):
         with pytest.raises(EncodingError, match=r"value of type dict: must be "):
             metric_type.bits(VALUE, 0, PARAMS)
