@@ -13,14 +13,7 @@ from hubbub.client.delivery import DeliveryResult, DeliveryScheduler, system_cha
 from hubbub.client.outbox import NO_ROOM, LeasedBatch, Outbox
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
-from unit.client.outboxes import (
-    another_process_holds,
-    id_in,
-    make_batches,
-    numbers_in,
-    opened,
-    put,
-)
+from unit.client.outboxes import another_process_holds, id_in, make_batches, numbers_in, opened, put
 
 DELIVERED = Answer(Outcome.DELIVERED)
 REFUSED = "refused by the collector"

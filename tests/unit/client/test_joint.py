@@ -15,13 +15,7 @@ from hypothesis import strategies as st
 from evaluation.joint_fields import noise, side_by_side
 from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
-from hubbub.client import (
-    Encoder,
-    EncodingError,
-    MetricError,
-    Registry,
-    Telemetry,
-)
+from hubbub.client import Encoder, EncodingError, MetricError, Registry, Telemetry
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
 from hubbub.protocol.bloom import byte_positions
 from hubbub.protocol.metric_types.joint import RESULT_COLUMNS, number_of_values

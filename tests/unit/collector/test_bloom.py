@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.storage.bloom import (
-    BITS_PER_ID,
-    FilteredTables,
-    IdFilter,
-    false_positive_rate,
-)
+from hubbub.storage.bloom import BITS_PER_ID, FilteredTables, IdFilter, false_positive_rate
 from hubbub.storage.ids import ID_BYTES, IdTable, id_table
 
 _DAY = dt.date(2026, 3, 14)

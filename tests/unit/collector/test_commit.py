@@ -11,11 +11,7 @@ import pytest
 from scipy import stats
 
 from hubbub.collector.ingest import commit as commit_module
-from hubbub.collector.ingest.commit import (
-    MOST_ENOUGH,
-    Commit,
-    running_group_commit,
-)
+from hubbub.collector.ingest.commit import MOST_ENOUGH, Commit, running_group_commit
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments

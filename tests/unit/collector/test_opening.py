@@ -30,14 +30,7 @@ from hubbub.protocol.sealed import (
     read_sealed,
     write_sealed,
 )
-from hubbub.storage import (
-    SEALED,
-    MetricVersion,
-    NewBatch,
-    Store,
-    open_store,
-    sealed_key,
-)
+from hubbub.storage import SEALED, MetricVersion, NewBatch, Store, open_store, sealed_key
 from hubbub.storage.errors import ReportFileError, StoreError
 from hubbub.storage.files import opening
 from hubbub.storage.files.exporting import export_partitions, plan_export

@@ -12,12 +12,7 @@ from scipy import stats
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.protocol.records import Records
-from hubbub.storage.poisoning import (
-    Repeats,
-    RepeatSample,
-    chance_of_repeat,
-    log_binomial_tails,
-)
+from hubbub.storage.poisoning import Repeats, RepeatSample, chance_of_repeat, log_binomial_tails
 from unit.collector.forgeries import joined, records_of
 
 PARAMS = make_params(k=64)

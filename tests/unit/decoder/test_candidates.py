@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.decoder.candidates.listing import (
-    bit_positions,
-    hashed,
-    make_design,
-    mapped,
-)
+from hubbub.decoder.candidates.listing import bit_positions, hashed, make_design, mapped
 from hubbub.decoder.errors import CandidateError
 from hubbub.protocol import bloom
 

@@ -8,11 +8,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from hubbub.decoder import Correction
-from hubbub.decoder.inference.multiple_testing import (
-    counted_tests,
-    log_cutoff,
-    log_q_values,
-)
+from hubbub.decoder.inference.multiple_testing import counted_tests, log_cutoff, log_q_values
 
 log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
 

@@ -4,12 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.decoder.open_strings.letters import (
-    END,
-    LetterModel,
-    contexts_at,
-    state_after,
-)
+from hubbub.decoder.open_strings.letters import END, LetterModel, contexts_at, state_after
 
 START = LetterModel.at_start()
 

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.planning.limits import (
-    Information,
-    bit_rate,
-    distinct_bits,
-    filter_variance,
-)
+from hubbub.planning.limits import Information, bit_rate, distinct_bits, filter_variance
 
 P_STAR, Q_STAR = 0.3, 0.6
 

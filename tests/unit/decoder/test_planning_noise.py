@@ -7,12 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hubbub.decoder.errors import PlanError
-from hubbub.planning.noise import (
-    Budget,
-    common_rates,
-    paper_within,
-    params_within,
-)
+from hubbub.planning.noise import Budget, common_rates, paper_within, params_within
 from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)

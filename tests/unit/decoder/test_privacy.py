@@ -19,12 +19,7 @@ from hubbub.planning.histories import (
     most_periods,
     same_times_epsilon,
 )
-from hubbub.planning.privacy import (
-    Figure,
-    Situation,
-    metric_figures,
-    registry_figures,
-)
+from hubbub.planning.privacy import Figure, Situation, metric_figures, registry_figures
 from hubbub.protocol.errors import UnknownMetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms import selection
-from hubbub.release.mechanisms.counts import (
-    bounded_mean,
-    bounded_sum,
-    count,
-    lattice,
-)
+from hubbub.release.mechanisms.counts import bounded_mean, bounded_sum, count, lattice
 from hubbub.release.mechanisms.histograms import (
     bucketed,
     buckets,
