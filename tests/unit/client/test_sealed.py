@@ -122,6 +122,23 @@ def test_every_payload_is_a_report_in_its_one_form_or_refused(payload):
     assert write_payload(report).ljust(len(payload), b"\0") == payload
 
 
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (bytes(63), "payload of 63 bytes"),
+        (bytes(64), "metric: must be a name in ASCII"),
+        (bytes(16) + b"\x01\xff" + bytes(46), "metric: must be a name in ASCII"),
+        (bytes(16) + b"\x2f" + b"m" * 47, "metric: must be a name in ASCII"),
+        (bytes(16) + b"\x01m\x01\x00\x00\x00" + bytes(42), "bits: 0 bytes; must be at least 1"),
+        (bytes(16) + b"\x01m\x01\x00\x00\x00\x27\x00" + bytes(40), "bits: 39 bytes; must be"),
+        (bytes(16) + b"\x01m\x01\x00\x00\x00\x01\x00" + bytes(39) + b"x", "padding: must be zer"),
+    ],
+)
+def test_faults_of_payloads_are_named(payload, reason):
+    with pytest.raises(SealedError, match=reason):
+        read_payload(payload)
+
+
 @given(
     st.binary(min_size=16, max_size=16),
     st.text("abc_-09", min_size=1, max_size=64),
@@ -221,6 +238,7 @@ def test_texts_that_are_no_public_keys_are_refused_without_repeating_them(text):
     with pytest.raises(SealedError, match=r"^key: ") as caught:
         SealingKey.parse(text)
     assert PRIVATE[-43:] not in str(caught.value)
+    assert ("hub_unseal_..." in str(caught.value)) == (text == PRIVATE)
 
 
 def test_secret_is_in_no_representation_and_no_message():

@@ -55,6 +55,14 @@ AFTER = "text after a closing quote; expected a comma or the line's end"
 RETURN = "a carriage return without a line feed; expected lines that end in LF or CRLF"
 
 
+LINE_BREAKS = [
+    (b'user,city\na,"Rome\nLazio"\nx,"a\nb,c\n', "line 4, byte 3: a quote that none closes"),
+    (b'user,city\na,"Rome\nLazio"x\n', "line 3, byte 7: text after a closing quote"),
+    (b'user,city\na,b\nx,y"z\nb,c\n', f"line 3, byte 4: {AROUND}"),
+    (b'user,city\na,"b\nc"\nx\n', "line 4: cells = 1: must be 2"),
+]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -71,25 +79,13 @@ RETURN = "a carriage return without a line feed; expected lines that end in LF o
         (b'user,city\na,"b,c",d\n', "line 2: cells = 3: must be 2, as in the first line"),
         (b"user,city\na,%b\n" % bytes(9_000_000), r"line 2: bytes = 9,000,003: must be at most"),
         (b"", "it is empty"),
+        *LINE_BREAKS,
     ],
 )
 def test_what_the_standard_does_not_allow_is_refused_by_its_line(content, reason):
+    """Also beside line breaks in cells, where those are asked for."""
     with pytest.raises(DataError, match=rf"t\.csv: .*{reason}"):
-        rows_of(content)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b'user,city\na,"Rome\nLazio"\nx,"a\nb,c\n', "line 4, byte 3: a quote that none closes"),
-        (b'user,city\na,"Rome\nLazio"x\n', "line 3, byte 7: text after a closing quote"),
-        (b'user,city\na,b\nx,y"z\nb,c\n', f"line 3, byte 4: {AROUND}"),
-        (b'user,city\na,"b\nc"\nx\n', "line 4: cells = 1: must be 2"),
-    ],
-)
-def test_faults_beside_line_breaks_are_named_by_their_own_line(content, reason):
-    with pytest.raises(DataError, match=reason):
-        rows_of(content, newlines_in_cells=True)
+        rows_of(content, newlines_in_cells=(content, reason) in LINE_BREAKS)
 
 
 CELL = st.text(st.sampled_from('ab ,";\t\r\né日\u2028\x85'), max_size=6)
