@@ -52,6 +52,8 @@ def test_value_sets_its_own_bit(metric_type, values, bits):
     [
         (COLOURS, [3, None, True, b"red"], "value of type TYPE: must be a string"),
         (OPEN, [None, 3, b"red", True], "value of type TYPE: must be a string"),
+        *((other, [{"crash": "my secret"}], "value of type dict: must be ")
+          for other in (StringType(), OPEN, BOOLEAN, TABS, OPEN_TEXT)),
         (COLOURS, ["my secret"], "value: must be one of the categories red, green, blue"),
         (BOOLEAN, [0, 1, "true", None], "value of type TYPE: must be True or False"),
         (TABS, ["7", True, None], "value of type TYPE: must be a number, not NaN"),
