@@ -4,8 +4,6 @@ Nothing of hubbub's decoder makes them: bits are drawn from the published probab
 as google/rappor writes them, the highest bit first.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass

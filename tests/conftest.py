@@ -35,7 +35,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def metrics_file(tmp_path: Path) -> Path:
+def metrics_file(tmp_path) -> Path:
     """Write a metrics.toml with one metric, homepage."""
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(), encoding="utf-8")
@@ -50,27 +50,27 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
 
 
 @pytest.fixture
-def postgresql(postgresql_server: PostgresqlServer) -> Iterator[PostgresqlServer]:
+def postgresql(postgresql_server) -> Iterator[PostgresqlServer]:
     """Give a test the server to stop and start; it runs again for the next one."""
     yield postgresql_server
     postgresql_server.start()
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def sqlite_url(tmp_path) -> str:
     """Return the address of an SQLite store, not yet made."""
     return f"sqlite:///{tmp_path / 'hubbub.db'}"
 
 
 @pytest.fixture
-def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
+def postgresql_url(postgresql_server) -> Iterator[str]:
     """Return the address of a new, empty PostgreSQL database."""
     with postgresql_server.new_database() as url:
         yield url
 
 
 @pytest.fixture(params=DATABASES)
-def any_store_url(request: pytest.FixtureRequest) -> str:
+def any_store_url(request) -> str:
     """Run a test on every kind of database: the address of a store, not yet made."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url

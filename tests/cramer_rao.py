@@ -5,8 +5,6 @@ With up to 16 bits it is computed exactly, by giving every possible report the w
 expected of it; with more, the information of a sample of reports takes its place.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import linalg
 

@@ -1,7 +1,5 @@
 """A real PostgreSQL server for tests, in a temporary folder, reached through a Unix socket."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pwd

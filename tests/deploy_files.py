@@ -1,7 +1,5 @@
 """Readers of the examples in docs/deploy, for the tests that compare them with the collector."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

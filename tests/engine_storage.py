@@ -4,8 +4,6 @@ Each must end in the counts of all reports, or in an error that says what to do,
 counts of some.
 """
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import threading

@@ -1,7 +1,5 @@
 """Tasks for engines whose workers are other processes: what they do is theirs to import."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

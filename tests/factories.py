@@ -1,7 +1,5 @@
 """Small makers of what the tests need; every default can be overridden by keyword."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

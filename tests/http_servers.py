@@ -1,7 +1,5 @@
 """Real servers on the loopback interface that answer as a test tells them to, or too slowly."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -5,8 +5,6 @@ Clients hash with MD5, remember by HMAC and report a line of CSV; `sum_bits` add
 would look right.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import hmac

@@ -4,8 +4,6 @@ Where a rule leans on the normal approximation its docstring says so; at the sam
 the approximation's own error is far below the room that the thresholds leave.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from scipy import stats

@@ -1,7 +1,5 @@
 """A store of three days' reports of a metric of each type, and what decoding them gives."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Chromium, as Debian packages it, without anything that would reach beyond this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +34,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+def history(tmp_path_factory) -> Iterator[History]:
     """Run a collector with two weeks of history."""
     folder = tmp_path_factory.mktemp("history")
     with running_history(folder, f"sqlite:///{folder / 'hubbub.db'}") as running:
@@ -44,7 +42,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 
 
 @pytest.fixture(scope="session")
-def screenshots(request: pytest.FixtureRequest) -> Path:
+def screenshots(request) -> Path:
     """Return the folder for pictures that people may look at."""
     folder = request.config.rootpath / "out" / "test-browser"
     folder.mkdir(parents=True, exist_ok=True)

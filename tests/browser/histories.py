@@ -1,7 +1,5 @@
 """A collector with a history to look at: several metrics over two weeks, honest and forged."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import secrets

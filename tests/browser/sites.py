@@ -1,7 +1,5 @@
 """A web site with a strict content policy, whose own origin leads to a collector."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

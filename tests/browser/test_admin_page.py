@@ -1,21 +1,17 @@
 """The admin page as a person sees it: right numbers, readable anywhere, nothing from elsewhere."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from browser.histories import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, History, config
+from browser.histories import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, config
 from browser.watching import Watched
-from databases import PostgresqlServer
 from factories import make_report, registry_toml
 from hubbub.client import Batch
 from hubbub.simulations.experiments.processes import running_collector
@@ -77,7 +73,7 @@ def opened(
         context.close()
 
 
-def test_person_sees_the_numbers_of_what_was_stored(chromium: Browser, history: History) -> None:
+def test_person_sees_the_numbers_of_what_was_stored(chromium, history):
     with opened(chromium, history.admin) as watched:
         rows = watched.page.locator("#reports-a-day tbody tr")
         assert rows.count() == len(METRICS)
@@ -94,7 +90,7 @@ def test_person_sees_the_numbers_of_what_was_stored(chromium: Browser, history: 
         expect(answers.get_by_role("row", name=re.compile("^400 malformed 1$"))).to_be_visible()
 
 
-def test_person_is_told_what_to_look_at(chromium: Browser, history: History) -> None:
+def test_person_is_told_what_to_look_at(chromium, history):
     with opened(chromium, history.admin) as watched:
         verdict = watched.page.get_by_role("status")
         expect(verdict).to_contain_text("To look at")
@@ -105,7 +101,7 @@ def test_person_is_told_what_to_look_at(chromium: Browser, history: History) -> 
         assert "to look at" in watched.page.title()
 
 
-def test_older_version_is_shown_with_its_parameters(chromium: Browser, history: History) -> None:
+def test_older_version_is_shown_with_its_parameters(chromium, history):
     with opened(chromium, history.admin) as watched:
         versions = watched.page.get_by_role("table", name="Every version ever declared")
         earlier = versions.get_by_role("row", name=re.compile(rf"^{HOMEPAGE.name} 1 earlier"))
@@ -114,13 +110,7 @@ def test_older_version_is_shown_with_its_parameters(chromium: Browser, history: 
 
 @_SIZES
 @_SCHEMES
-def test_page_is_readable_and_keeps_to_itself(
-    chromium: Browser,
-    history: History,
-    screenshots: Path,
-    size: dict[str, int],
-    scheme: Literal["light", "dark"],
-) -> None:
+def test_page_is_readable_and_keeps_to_itself(chromium, history, screenshots, size, scheme):
     with opened(chromium, history.admin, size, scheme) as watched:
         page = watched.page
         page.locator("details").first.locator("summary").click()
@@ -135,7 +125,7 @@ def test_page_is_readable_and_keeps_to_itself(
         }
 
 
-def test_page_has_the_bones_that_a_screen_reader_needs(chromium: Browser, history: History) -> None:
+def test_page_has_the_bones_that_a_screen_reader_needs(chromium, history):
     with opened(chromium, history.admin) as watched:
         page = watched.page
         assert page.locator("html").get_attribute("lang") == "en"
@@ -149,9 +139,7 @@ def test_page_has_the_bones_that_a_screen_reader_needs(chromium: Browser, histor
             assert picture.get_attribute("aria-hidden") or picture.get_attribute("aria-label")
 
 
-def test_keyboard_reaches_everything_and_shows_where_it_is(
-    chromium: Browser, history: History
-) -> None:
+def test_keyboard_reaches_everything_and_shows_where_it_is(chromium, history):
     with opened(chromium, history.admin) as watched:
         page = watched.page
         reachable = page.locator("a, summary, [tabindex='0']").count()
@@ -167,7 +155,7 @@ def test_keyboard_reaches_everything_and_shows_where_it_is(
         assert len(seen) >= reachable / 2
 
 
-def test_page_refreshes_itself_when_asked(chromium: Browser, history: History) -> None:
+def test_page_refreshes_itself_when_asked(chromium, history):
     with opened(chromium, history.admin) as watched:
         watched.page.get_by_role("link", name="refresh every 10 seconds").click()
         before = len(watched.addresses)
@@ -175,7 +163,7 @@ def test_page_refreshes_itself_when_asked(chromium: Browser, history: History) -
         assert len(watched.addresses) > before
 
 
-def test_stranger_is_asked_for_the_token(chromium: Browser, history: History) -> None:
+def test_stranger_is_asked_for_the_token(chromium, history):
     context = chromium.new_context()
     try:
         answer = context.request.get(history.admin)
@@ -189,12 +177,8 @@ def test_stranger_is_asked_for_the_token(chromium: Browser, history: History) ->
 
 
 def test_page_says_when_the_store_is_out_of_reach(
-    chromium: Browser,
-    postgresql: PostgresqlServer,
-    postgresql_url: str,
-    tmp_path: Path,
-    screenshots: Path,
-) -> None:
+    chromium, postgresql, postgresql_url, tmp_path, screenshots
+):
     metrics = tmp_path / "metrics.toml"
     metrics.write_text(registry_toml(), encoding="utf-8")
     with running_collector(metrics, postgresql_url, config(tmp_path)) as collector:

@@ -1,7 +1,5 @@
 """The JavaScript client in pages that allow scripts and connections of their own origin alone."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterator
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from browser.sites import Site, running_site
 from browser.watching import Watched
@@ -79,7 +77,7 @@ class Deployment:
 
 
 @pytest.fixture
-def deployment(chromium: Browser, metrics_file: Path, tmp_path: Path) -> Iterator[Deployment]:
+def deployment(chromium, metrics_file, tmp_path) -> Iterator[Deployment]:
     database = tmp_path / "hubbub.db"
     registry = json.dumps(tomllib.loads(registry_toml()), default=str)
     with (
@@ -98,9 +96,7 @@ def expect_delivered(page: Page, reports: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["/local", "/indexed", "/worker"])
-def test_page_under_a_strict_content_policy_records_and_delivers(
-    deployment: Deployment, path: str
-) -> None:
+def test_page_under_a_strict_content_policy_records_and_delivers(deployment, path):
     site = deployment.site.url
     watched = Watched(deployment.context.new_page())
     watched.page.goto(f"{site}{path}")
@@ -115,9 +111,7 @@ def test_page_under_a_strict_content_policy_records_and_delivers(
 
 
 @pytest.mark.parametrize("path", ["/local", "/indexed"])
-def test_next_page_delivers_what_a_page_that_could_not_has_left(
-    deployment: Deployment, path: str
-) -> None:
+def test_next_page_delivers_what_a_page_that_could_not_has_left(deployment, path):
     site, context = deployment.site, deployment.context
     site.collector = None
     page = context.new_page()

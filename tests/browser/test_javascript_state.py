@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page
 
 from http_servers import Received
 from unit.javascript.node import CLIENT
@@ -116,7 +116,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def profile(chromium: Browser) -> Iterator[BrowserContext]:
+def profile(chromium) -> Iterator[BrowserContext]:
     context = chromium.new_context()
     context.set_default_timeout(MILLISECONDS)
     yield context
@@ -135,7 +135,7 @@ def run(page: Page, storage: str, script: str) -> Any:
     return page.evaluate(f"async () => {{ {start} {script} }}")
 
 
-def test_tabs_are_one_client(profile: BrowserContext, server: Server) -> None:
+def test_tabs_are_one_client(profile, server):
     storage = "IndexedDB"
     pages = [open_page(profile, server) for _ in range(3)]
     started = START.format(registry=json.dumps(REGISTRY), storage=STORAGES[storage])
@@ -158,9 +158,7 @@ def test_tabs_are_one_client(profile: BrowserContext, server: Server) -> None:
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_unsent_reports_survive_a_reload(
-    storage: str, profile: BrowserContext, server: Server
-) -> None:
+def test_unsent_reports_survive_a_reload(storage, profile, server):
     page = open_page(profile, server)
     script = (
         'const t = start({ endpoint: location.origin + "/never", log() {} });'
@@ -177,8 +175,8 @@ def test_unsent_reports_survive_a_reload(
 
 @pytest.mark.parametrize("storage", STORAGES)
 def test_without_consent_nothing_is_stored_and_its_withdrawal_deletes_what_is_unsent(
-    storage: str, profile: BrowserContext, server: Server
-) -> None:
+    storage, profile, server
+):
     page = open_page(profile, server)
     unasked = "const t = start({ consent: false, log() {} });"
     look = "return [(await indexedDB.databases()).length, localStorage.length];"
@@ -199,7 +197,7 @@ def test_without_consent_nothing_is_stored_and_its_withdrawal_deletes_what_is_un
     assert (status["waiting"], server.batches) == (0, [])
 
 
-def test_a_worker_and_its_page_are_one_client(profile: BrowserContext, server: Server) -> None:
+def test_a_worker_and_its_page_are_one_client(profile, server):
     page = open_page(profile, server)
     start = START.format(registry=json.dumps(REGISTRY), storage=STORAGES["IndexedDB"])
     origin = server.url.rstrip("/")
@@ -222,9 +220,7 @@ def test_a_worker_and_its_page_are_one_client(profile: BrowserContext, server: S
     assert len({report["cohort"] for report in server.reports("page")}) == 1
 
 
-def test_what_one_tab_forgets_is_gone_in_indexeddb_too(
-    profile: BrowserContext, server: Server
-) -> None:
+def test_what_one_tab_forgets_is_gone_in_indexeddb_too(profile, server):
     page = open_page(profile, server)
     script = f"await (async () => {{ {RECORD} }})();"
     words = run(page, "IndexedDB", f"{script} return start().forget();")
@@ -236,9 +232,7 @@ def test_what_one_tab_forgets_is_gone_in_indexeddb_too(
 @pytest.mark.parametrize(
     ("path", "kind"), [("moved", "redirect"), ("wrong", "status")], ids=["redirect", "404"]
 )
-def test_a_redirect_and_a_wrong_address_are_told(
-    path: str, kind: str, profile: BrowserContext, server: Server
-) -> None:
+def test_a_redirect_and_a_wrong_address_are_told(path, kind, profile, server):
     page = open_page(profile, server)
     script = (
         f'const t = start({{ endpoint: location.origin + "/{path}", log() {{}} }});'
@@ -249,7 +243,7 @@ def test_a_redirect_and_a_wrong_address_are_told(
     assert server.batches == []
 
 
-def test_a_full_localstorage_is_no_damage(profile: BrowserContext, server: Server) -> None:
+def test_a_full_localstorage_is_no_damage(profile, server):
     page = open_page(profile, server)
     script = """
         const lines = [];

@@ -1,7 +1,5 @@
 """A page under observation: what it complains about, and whom it asks."""
 
-from __future__ import annotations
-
 from playwright.sync_api import ConsoleMessage, Page, Request
 
 

@@ -1,7 +1,5 @@
 """Some opt in: from their table and the others' reports to one result, by the programs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess
@@ -67,7 +65,7 @@ def write_opted_in(path: Path, held: list[str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def collected(tmp_path_factory: pytest.TempPathFactory) -> Collected:
+def collected(tmp_path_factory) -> Collected:
     """Let 20,000 people report and 6,000 opt in; the curator finds names and counts them."""
     folder, rng = tmp_path_factory.mktemp("blend"), np.random.default_rng(16)
     metric = make_metric()
@@ -89,7 +87,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Collected:
 
 
 @pytest.fixture(scope="module")
-def blended(collected: Collected) -> tuple[dict[str, Any], str]:
+def blended(collected) -> tuple[dict[str, Any], str]:
     """Return what the command wrote as JSON, and what it showed."""
     output = collected.folder / "blended.json"
     done = collected.decode(
@@ -100,9 +98,7 @@ def blended(collected: Collected) -> tuple[dict[str, Any], str]:
     return json.loads(output.read_text(encoding="utf-8")), done.stdout
 
 
-def test_names_and_counts_of_the_opted_in_are_blended_with_the_others_reports(
-    blended: tuple[dict[str, Any], str],
-) -> None:
+def test_names_and_counts_of_the_opted_in_are_blended_with_the_others_reports(blended):
     """Shares within six of their standard errors: P(false alarm) < 1e-7.
 
     The release's halves and noise come from the operating system, all else is seeded.
@@ -122,9 +118,7 @@ def test_names_and_counts_of_the_opted_in_are_blended_with_the_others_reports(
     assert sources["release"] == "release.json"
 
 
-def test_a_function_does_what_the_command_does(
-    collected: Collected, blended: tuple[dict[str, Any], str]
-) -> None:
+def test_a_function_does_what_the_command_does(collected, blended):
     with warnings.catch_warnings():
         # The release's noise is new in each run: by chance the groups seem to differ in 5% of them.
         warnings.filterwarnings("ignore", message="same population")
@@ -135,7 +129,7 @@ def test_a_function_does_what_the_command_does(
     assert result.document()["blend"]["p_value"] == blended[0]["blend"]["p_value"]
 
 
-def test_a_group_with_other_tastes_is_told_by_name(collected: Collected) -> None:
+def test_a_group_with_other_tastes_is_told_by_name(collected):
     """Half of the opted-in hold what a quarter of the others do: fifteen standard errors."""
     others = SHARES | {"example.com": 0.25, "example.org": 0.5}
     held = drawn(np.random.default_rng(5), OPTED_IN, others)
@@ -164,9 +158,7 @@ def test_a_group_with_other_tastes_is_told_by_name(collected: Collected) -> None
           "reports": "reports.csv"}, "--blend: must be left out; --schema comes with"),
     ],
 )  # fmt: skip
-def test_where_nothing_can_be_blended_that_is_said(
-    collected: Collected, options: dict[str, Any], complaint: str
-) -> None:
+def test_where_nothing_can_be_blended_that_is_said(collected, options, complaint):
     usual: dict[str, Any] = {
         "metric": "homepage", "metrics": collected.metrics, "store": collected.store,
         "blend": collected.release,

@@ -1,7 +1,5 @@
 """Enums, booleans and ordinals: real clients' reports, a real store, the command, its files."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import datetime as dt
@@ -57,7 +55,7 @@ class Stored:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+def stored(tmp_path_factory) -> Stored:
     """Return where the reports of 3,000 clients a metric lie, each from its own encoder."""
     folder = tmp_path_factory.mktemp("categories")
     path, url = folder / "metrics.toml", f"sqlite:///{folder}/hubbub.db"
@@ -72,7 +70,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
         data = b"".join(b"\0\0" + report.bits for report in reports)
         records[MetricVersion(metric.name, 1)] = Records(2 + metric.params.k // 8, data)
 
-    async def fill() -> None:
+    async def fill():
         async with open_store(url, create=True) as store:
             await store.declare(METRICS)
             await store.append([NewBatch(bytes(16), records)], DAY)
@@ -89,9 +87,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
         ("tabs", {"< 1": 0.1, "[1, 5)": 0.5, "[5, 20)": 0.3, ">= 20": 0.1}),
     ],
 )
-def test_clients_values_come_out_as_shares(
-    stored: Stored, metric: str, truth: dict[str, float]
-) -> None:
+def test_clients_values_come_out_as_shares(stored, metric, truth):
     """Nine shares within 6 standard errors: P(false alarm) < 1e-7."""
     rows = stored.rows(metric)
     assert list(rows) == list(truth)
@@ -103,7 +99,7 @@ def test_clients_values_come_out_as_shares(
     assert sum(float(row["proportion"]) for row in rows.values()) == pytest.approx(1)
 
 
-def test_ordinal_tells_quantiles_in_the_table_and_in_json(stored: Stored, tmp_path: Path) -> None:
+def test_ordinal_tells_quantiles_in_the_table_and_in_json(stored, tmp_path):
     """Shares below 1, 5 and 20 are 0.1, 0.6 and 0.9: 10 standard errors from the median."""
     output = tmp_path / "tabs.json"
     done = stored.decode("tabs", "--output", str(output))
@@ -119,7 +115,7 @@ def test_ordinal_tells_quantiles_in_the_table_and_in_json(stored: Stored, tmp_pa
     assert "4 unused bits are set in" in done.stdout
 
 
-def test_options_that_all_types_share_work_alike(stored: Stored) -> None:
+def test_options_that_all_types_share_work_alike(stored):
     assert "no reports" in stored.decode("theme", "--until", "2026-10-31").stderr
     assert "3,000 reports of theme" in stored.decode("theme", "--min-reports", "3001").stderr
     assert stored.rows("theme", "--since", "2026-11-01") == stored.rows("theme")
@@ -129,14 +125,14 @@ def test_options_that_all_types_share_work_alike(stored: Stored) -> None:
     assert "system" not in stored.rows("theme", "--detected-only", "--alpha", "1e-9")
 
 
-def test_candidates_are_refused(stored: Stored) -> None:
+def test_candidates_are_refused(stored):
     refused = stored.decode("theme", "--candidates", "-")
     assert refused.exit_code != 0
     assert "--candidates: must be left out; metrics.theme.type = 'enum'" in refused.stderr
     assert refused.stdout == ""
 
 
-def test_forged_reports_are_told_beside_csv(stored: Stored, tmp_path: Path) -> None:
+def test_forged_reports_are_told_beside_csv(stored, tmp_path):
     """A third of the reports with all bits set, from clients that should report once."""
     metric = make_metric(
         "theme", metric_type=METRICS[0].type, params=make_params(8, 1, 1, f=0.1, p=0.0, q=1.0),
@@ -148,7 +144,7 @@ def test_forged_reports_are_told_beside_csv(stored: Stored, tmp_path: Path) -> N
         b"\0\0" + Encoder(metric, make_secret(client)).encode("dark").bits for client in range(1000)
     )
 
-    async def fill() -> None:
+    async def fill():
         async with open_store(url, create=True) as store:
             await store.declare([metric])
             data = honest + 500 * b"\0\0\xff"

@@ -1,7 +1,5 @@
 """What an app's author gets from `pip install hubbub`: the client and mmh3, nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -27,7 +25,7 @@ def run(*command: str | Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def fresh_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fresh_python(request, tmp_path_factory) -> Path:
     """Return the interpreter of a new environment into which the project was installed."""
     folder = tmp_path_factory.mktemp("fresh")
     run(sys.executable, "-m", "venv", folder)
@@ -36,21 +34,21 @@ def fresh_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     return python
 
 
-def test_install_brings_hubbub_and_mmh3_alone(fresh_python: Path) -> None:
+def test_install_brings_hubbub_and_mmh3_alone(fresh_python):
     listed = json.loads(run(fresh_python, "-I", "-m", "pip", "list", "--format", "json"))
     assert {package["name"] for package in listed} - {"pip", "setuptools"} == {"hubbub", "mmh3"}
 
 
-def test_client_loads_no_third_party_module_but_mmh3(fresh_python: Path) -> None:
+def test_client_loads_no_third_party_module_but_mmh3(fresh_python):
     assert json.loads(run(fresh_python, "-I", "-c", THIRD_PARTY)) == ["hubbub", "mmh3"]
 
 
-def test_app_that_only_imports_the_client_loads_no_network_stack(fresh_python: Path) -> None:
+def test_app_that_only_imports_the_client_loads_no_network_stack(fresh_python):
     script = f"import sys, hubbub.client; print([m for m in {HEAVY!r} if m in sys.modules])"
     assert run(fresh_python, "-I", "-c", script).strip() == "[]"
 
 
-def test_types_are_shipped_with_all_packages(fresh_python: Path) -> None:
+def test_types_are_shipped_with_all_packages(fresh_python):
     script = (
         "import importlib.util as u, pathlib as p; "
         "names = 'client collector decoder protocol release simulations'.split(); "

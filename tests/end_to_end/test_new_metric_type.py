@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ FAR = 6.0
 
 
 @pytest.fixture
-def metrics(tmp_path: Path) -> Path:
+def metrics(tmp_path) -> Path:
     """Write a registry that asks for the type."""
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY, encoding="utf-8")
@@ -60,7 +60,7 @@ def metrics(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(tmp_path, monkeypatch):
     """Install the package for this process and for those that it starts, as pip would."""
     described = tmp_path / "site" / "letters-1.0.dist-info"
     described.mkdir(parents=True)
@@ -75,7 +75,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_packages_type_is_recorded_collected_and_decoded(metrics: Path, tmp_path: Path) -> None:
+def test_a_packages_type_is_recorded_collected_and_decoded(metrics, tmp_path):
     """26 shares within 6 standard errors: P(false alarm) < 1e-7."""
     values = [letter for letter, clients in HELD.items() for _ in range(clients)]
     registry = Registry.load(metrics)
@@ -98,7 +98,7 @@ def test_a_packages_type_is_recorded_collected_and_decoded(metrics: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("installed")
-def test_privacy_figures_know_the_type(metrics: Path, tmp_path: Path) -> None:
+def test_privacy_figures_know_the_type(metrics, tmp_path):
     output = tmp_path / "figures.json"
     command = ["privacy", str(metrics), "--reports", "1e5", "--output", str(output)]
     assert CliRunner().invoke(main, command).exit_code == 0
@@ -108,13 +108,13 @@ def test_privacy_figures_know_the_type(metrics: Path, tmp_path: Path) -> None:
     assert 0 < figures["central_blanket"]["value"] < metric.epsilon_report
 
 
-def test_a_type_that_no_package_has_is_refused_by_name(metrics: Path) -> None:
+def test_a_type_that_no_package_has_is_refused_by_name(metrics):
     with pytest.raises(MetricError, match=r"initial\.type = 'letter': must be one of: string"):
         Registry.load(metrics)
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_type_without_a_decoder_is_refused_by_name(metrics: Path) -> None:
+def test_a_type_without_a_decoder_is_refused_by_name(metrics):
     metric = Registry.load(metrics)["initial"]
     other = type("OtherType", (type(metric.type),), {"__slots__": (), "name": "other"})
     with pytest.raises(DecoderError, match="'other': no installed package decodes this type"):
@@ -122,9 +122,7 @@ def test_a_type_without_a_decoder_is_refused_by_name(metrics: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_decoder_with_other_values_than_its_type_is_refused(
-    metrics: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decoder_with_other_values_than_its_type_is_refused(metrics, monkeypatch):
     metric = Registry.load(metrics)["initial"]
     few = ListedValues(("a", "b"))
     monkeypatch.setattr(type(metric.type), "listed_values", lambda _self: few)
@@ -162,13 +160,13 @@ class TriadType(PairType):
 
 
 @pytest.mark.parametrize("value", ["two", "beyond the filter"])
-def test_a_type_that_sets_more_bits_than_its_epsilon_allows_for_is_not_encoded(value: str) -> None:
+def test_a_type_that_sets_more_bits_than_its_epsilon_allows_for_is_not_encoded(value):
     encoder = Encoder(make_metric(metric_type=PairType()), make_secret())
     with pytest.raises(EncodingError, match="as type 'pair' makes them: must be 1 to 1 of the"):
         encoder.encode(value)
 
 
-def test_a_type_of_many_bits_must_state_its_epsilons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_of_many_bits_must_state_its_epsilons(monkeypatch):
     monkeypatch.setitem(METRIC_TYPES, "triad", TriadType)
     with pytest.raises(MetricError, match=r"initial\.type = 'triad': values with more than 1 bits"):
         Registry.parse(REGISTRY.replace('"letter"', '"triad"'))

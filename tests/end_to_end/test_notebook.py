@@ -1,7 +1,5 @@
 """Decoding from Python: as the command does, and in a notebook that runs in a kernel."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io
@@ -29,12 +27,12 @@ CANDIDATES = [*PAGES, *(f"nowhere {i}" for i in range(16))]
 
 def read(folder: Path) -> nbformat.NotebookNode:
     text = (folder / "decode.ipynb").read_text(encoding="utf-8")
-    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)
     return notebook
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> nbformat.NotebookNode:
+def executed(tmp_path_factory) -> nbformat.NotebookNode:
     """The notebook after its cells ran in a copy of its folder; raises if one of them fails."""
     folder = tmp_path_factory.mktemp("notebook") / "examples"
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -51,7 +49,7 @@ def shown(notebook: nbformat.NotebookNode, code: str) -> dict[str, str]:
     return dict(cell.outputs[0].data)
 
 
-def test_notebook_shows_tables_and_drawings(executed: nbformat.NotebookNode) -> None:
+def test_notebook_shows_tables_and_drawings(executed):
     pages = shown(executed, "\npages")
     assert '<th scope="row">hijacked.example</th>' in pages["text/html"]
     assert "nowhere" in pages["text/html"]
@@ -64,13 +62,13 @@ def test_notebook_shows_tables_and_drawings(executed: nbformat.NotebookNode) -> 
         assert all(page in cell.outputs[0].data["text/html"] for page in ("news.", "hijacked."))
 
 
-def test_notebook_marks_the_day_of_change(executed: nbformat.NotebookNode) -> None:
+def test_notebook_marks_the_day_of_change(executed):
     """Shares of 10,000 a day step by 15 and 10 points, over 10 standard errors; seeded."""
     assert "2026-11-09 ▲ 10." in shown(executed, "\ndays")["text/html"]
     assert "Changed on 2026-11-09" in shown(executed, 'by="day", **source).plot()')["text/html"]
 
 
-def test_notebook_is_kept_without_outputs() -> None:
+def test_notebook_is_kept_without_outputs():
     notebook = read(SOURCE)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert cells
@@ -78,7 +76,7 @@ def test_notebook_is_kept_without_outputs() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A folder with a store, its registry, an export and a list of candidates."""
     folder = tmp_path_factory.mktemp("sources")
     shutil.copy(SOURCE / "metrics.toml", folder)
@@ -104,7 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("theme", {}),
     ],
 )
-def test_result_is_the_commands(folder: Path, metric: str, options: dict[str, Any]) -> None:
+def test_result_is_the_commands(folder, metric, options):
     """A list of candidates gives the numbers of a file of them, and both those of the command."""
     where: dict[str, Any] = {
         "metrics": folder / "metrics.toml",
@@ -129,7 +127,7 @@ def test_result_is_the_commands(folder: Path, metric: str, options: dict[str, An
         assert file.getvalue() == written.read_bytes()
 
 
-def test_provenance_tells_a_list_from_a_file(folder: Path) -> None:
+def test_provenance_tells_a_list_from_a_file(folder):
     store = f"sqlite:///{folder}/hubbub.db"
     result = decode_metric("homepage", metrics=folder / "metrics.toml", store=store,
                            candidates=CANDIDATES, method="regression")  # fmt: skip
@@ -141,7 +139,7 @@ def test_provenance_tells_a_list_from_a_file(folder: Path) -> None:
     }
 
 
-def test_files_of_other_programs_are_decoded_too(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_decoded_too(tmp_path):
     held = {"a": 3_000, "b": 2_000}
     params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
     files = write_reports_of(tmp_path, params, held, [*held, "c", "d"])
@@ -150,7 +148,7 @@ def test_files_of_other_programs_are_decoded_too(tmp_path: Path) -> None:
     assert set(found["string"]) == set(held)
 
 
-def test_decoding_works_where_a_loop_is_running(folder: Path) -> None:
+def test_decoding_works_where_a_loop_is_running(folder):
     async def cell() -> Estimates:
         return decode_metric("theme", metrics=folder / "metrics.toml",
                              store=f"sqlite:///{folder}/hubbub.db")  # fmt: skip
@@ -158,7 +156,7 @@ def test_decoding_works_where_a_loop_is_running(folder: Path) -> None:
     assert len(pl.DataFrame(asyncio.run(cell()))) == 3
 
 
-def test_mistakes_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_named(folder, monkeypatch):
     metrics, store = folder / "metrics.toml", f"sqlite:///{folder}/hubbub.db"
     with pytest.raises(OptionError, match="Missing option '--metrics'"):
         decode_metric("theme")
@@ -179,7 +177,7 @@ def test_mistakes_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         decode_metric("theme", metrics=metrics, store=store)
 
 
-def test_notes_about_candidates_are_warnings(folder: Path, tmp_path: Path) -> None:
+def test_notes_about_candidates_are_warnings(folder, tmp_path):
     names = tmp_path / "names.txt"
     names.write_text("a\na\nb\n", encoding="utf-8")
     with pytest.warns(UserWarning, match="1 repeated candidates left out"):

@@ -1,7 +1,5 @@
 """From an app's call to a table of estimates, through the programs that people run."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import datetime as dt
@@ -107,7 +105,7 @@ def days(n: int) -> dt.timedelta:
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def deployment(tmp_path_factory) -> Iterator[Deployment]:
     """Serve a collector, and let 30 real clients and 8,400 simulated ones report to it."""
     folder = tmp_path_factory.mktemp("pipeline")
     metrics, candidates = folder / "metrics.toml", folder / "candidates.txt"
@@ -140,9 +138,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_everything_reported_is_found_with_its_count_while_the_collector_runs(
-    deployment: Deployment,
-) -> None:
+def test_everything_reported_is_found_with_its_count_while_the_collector_runs(deployment):
     """Errors below 4.9 standard errors of each of 20 counts: P(false alarm) < 2e-5."""
     done = decode(*deployment.decode_command("--output", "-", "--correction", "bonferroni"))
     assert done.returncode == 0, done.stderr
@@ -156,7 +152,7 @@ def test_everything_reported_is_found_with_its_count_while_the_collector_runs(
         assert float(row["std_error"]) < 150
 
 
-def test_csv_json_and_standard_output_agree(deployment: Deployment, tmp_path: Path) -> None:
+def test_csv_json_and_standard_output_agree(deployment, tmp_path):
     for name in ("result.csv", "result.json"):
         done = decode(*deployment.decode_command("--output", str(tmp_path / name)))
         assert done.returncode == 0, done.stderr
@@ -171,7 +167,7 @@ def test_csv_json_and_standard_output_agree(deployment: Deployment, tmp_path: Pa
         assert fields["count"] == pytest.approx(float(row["count"]))
 
 
-def test_output_dash_is_pure_csv_with_a_line_a_candidate(deployment: Deployment) -> None:
+def test_output_dash_is_pure_csv_with_a_line_a_candidate(deployment):
     done = decode(*deployment.decode_command("--output", "-"))
     header, *lines = csv.reader(io.StringIO(done.stdout, newline=""))
     assert header == list(COLUMNS)
@@ -179,7 +175,7 @@ def test_output_dash_is_pure_csv_with_a_line_a_candidate(deployment: Deployment)
     assert [line[0] for line in lines] == CANDIDATES
 
 
-def test_table_off_a_terminal_has_no_escape_codes_and_no_progress(deployment: Deployment) -> None:
+def test_table_off_a_terminal_has_no_escape_codes_and_no_progress(deployment):
     done = decode(*deployment.decode_command())
     assert done.returncode == 0
     assert done.stderr == ""
@@ -189,13 +185,13 @@ def test_table_off_a_terminal_has_no_escape_codes_and_no_progress(deployment: De
         assert part in done.stdout
 
 
-def test_detected_only_leaves_absent_candidates_out(deployment: Deployment) -> None:
+def test_detected_only_leaves_absent_candidates_out(deployment):
     options = ("--output", "-", "--detected-only", "--correction", "bonferroni")
     done = decode(*deployment.decode_command(*options))
     assert [row["string"] for row in rows_of(done.stdout)] == list(FLEET)
 
 
-def test_candidates_come_from_standard_input_too(deployment: Deployment) -> None:
+def test_candidates_come_from_standard_input_too(deployment):
     """With Windows line ends, a byte order mark and a line that stands twice."""
     text = "\ufeff" + "".join(f"{string}\r\n" for string in [*CANDIDATES, "007"])
     done = decode(*deployment.decode_command("--candidates", "-", "--output", "-"), given=text)
@@ -203,7 +199,7 @@ def test_candidates_come_from_standard_input_too(deployment: Deployment) -> None
     assert done.stderr == "note: 1 repeated candidates left out\n"
 
 
-def test_days_are_included_at_both_ends(deployment: Deployment, tmp_path: Path) -> None:
+def test_days_are_included_at_both_ends(deployment, tmp_path):
     """The reports are of the day on which the test started, or of the next if midnight passed."""
     path = tmp_path / "result.json"
     options = ("--since", f"{deployment.since}", "--until", f"{today()}", "--output", str(path))
@@ -213,22 +209,20 @@ def test_days_are_included_at_both_ends(deployment: Deployment, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("end", ["--until", "--since"])
-def test_days_without_reports_are_an_error(deployment: Deployment, end: str) -> None:
+def test_days_without_reports_are_an_error(deployment, end):
     day = deployment.since - days(1) if end == "--until" else today() + days(1)
     done = decode_here(*deployment.decode_command(end, f"{day}"))
     assert_refused(done, rf"no reports of homepage version 1 from .*{day}.*in the store: \[1\]")
 
 
-def test_version_without_reports_is_an_error_that_names_the_others(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_version_without_reports_is_an_error_that_names_the_others(deployment, tmp_path):
     newer = tmp_path / "metrics.toml"
     newer.write_text(registry_toml(make_metric(version=2, params=LOOSE)), encoding="utf-8")
     done = decode_here(*deployment.decode_command("--metrics", str(newer)))
     assert_refused(done, r"no reports of homepage version 2.*versions in the store: \[1\]")
 
 
-def test_changed_parameters_are_an_error(deployment: Deployment, tmp_path: Path) -> None:
+def test_changed_parameters_are_an_error(deployment, tmp_path):
     changed = tmp_path / "metrics.toml"
     other = RapporParams(k=32, h=2, m=8, f=0.1, p=0.2, q=0.9)
     changed.write_text(registry_toml(make_metric(params=other)), encoding="utf-8")
@@ -236,7 +230,7 @@ def test_changed_parameters_are_an_error(deployment: Deployment, tmp_path: Path)
     assert_refused(done, r"metrics\.homepage: version 1 is stored with parameters .*0\.1.*0\.2")
 
 
-def test_unknown_metric_is_an_error_that_names_the_known(deployment: Deployment) -> None:
+def test_unknown_metric_is_an_error_that_names_the_known(deployment):
     command = deployment.decode_command()
     command[1] = "startpage"
     assert_refused(decode_here(*command), "metric 'startpage': must be one of: homepage")
@@ -253,19 +247,17 @@ def test_unknown_metric_is_an_error_that_names_the_known(deployment: Deployment)
         ("--output", "/dev/null/result.csv", r"/dev/null"),
     ],
 )
-def test_mistake_is_told_on_standard_error(
-    deployment: Deployment, option: str, value: str, reason: str
-) -> None:
+def test_mistake_is_told_on_standard_error(deployment, option, value, reason):
     assert_refused(decode_here(*deployment.decode_command(option, value)), reason)
 
 
-def test_store_that_is_no_database_is_an_error(deployment: Deployment, tmp_path: Path) -> None:
+def test_store_that_is_no_database_is_an_error(deployment, tmp_path):
     (tmp_path / "notes.db").write_text("Not a database at all.\n" * 100, encoding="utf-8")
     done = decode_here(*deployment.decode_command("--store", f"sqlite:///{tmp_path}/notes.db"))
     assert_refused(done, "notes.db.*file is not a database")
 
 
-def test_full_disk_behind_standard_output_is_an_error(deployment: Deployment) -> None:
+def test_full_disk_behind_standard_output_is_an_error(deployment):
     command = program("hubbub-decoder", *deployment.decode_command("--output", "-"))
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -275,19 +267,17 @@ def test_full_disk_behind_standard_output_is_an_error(deployment: Deployment) ->
     assert done.stderr == b"Error: standard output: No space left on device\n"
 
 
-def test_refused_upload_is_an_error_that_says_why(deployment: Deployment) -> None:
+def test_refused_upload_is_an_error_that_says_why(deployment):
     with pytest.raises(UploadError, match=r"collector: 422 .*startpage"):
         upload(make_metric("startpage", params=LOOSE), deployment.collector.url)
 
 
-def test_upload_to_nobody_is_an_error() -> None:
+def test_upload_to_nobody_is_an_error():
     with pytest.raises(UploadError, match=r"127\.0\.0\.1:9"):
         upload(make_metric(params=LOOSE), "http://127.0.0.1:9")
 
 
-def test_collector_that_cannot_start_is_an_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_collector_that_cannot_start_is_an_error(tmp_path, capfd):
     with (
         pytest.raises(ProcessError, match="didn't start"),
         running_collector(tmp_path / "nowhere.toml", tmp_path / "hubbub.db"),
@@ -314,7 +304,7 @@ def run_on_terminal(command: list[str]) -> tuple[int, str]:
         os.close(terminal)
 
 
-def test_terminal_gets_a_progress_bar(deployment: Deployment) -> None:
+def test_terminal_gets_a_progress_bar(deployment):
     code, shown = run_on_terminal(program("hubbub-decoder", *deployment.decode_command()))
     assert code == 0
     assert "counting reports" in shown
@@ -322,7 +312,7 @@ def test_terminal_gets_a_progress_bar(deployment: Deployment) -> None:
     assert ESCAPE in shown
 
 
-def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path: Path) -> None:
+def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path):
     """A false name has a chance of 0.05 at most, so one is allowed; two have 0.0013.
 
     Real clients draw from the system's generator, so the seed doesn't repeat this.
@@ -356,7 +346,7 @@ def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path
         assert "counting reports" not in text
 
 
-def test_demonstration_with_more_clients_than_reports_is_refused(tmp_path: Path) -> None:
+def test_demonstration_with_more_clients_than_reports_is_refused(tmp_path):
     options = ("--reports", "10", "--clients", "11", "--output", str(tmp_path / "new"))
     done = run(program("hubbub-simulate", "demo", *options))
     assert_refused(done, "--clients 11: must be at most --reports 10")

@@ -1,7 +1,5 @@
 """google/rappor's users of associations decode with hubbub: their files in, a table out."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -25,7 +23,7 @@ N_REPORTS = 30_000
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("associations")
     write_files(path, draw(POPULATION, PARAMS, N_REPORTS, np.random.default_rng(1)))
     return path
@@ -36,7 +34,7 @@ def decode(folder: Path, *options: object) -> Result:
     return CliRunner().invoke(main, ["decode", *map(str, [*files, *options])])
 
 
-def test_estimates_from_their_files_hold_the_truth(folder: Path, tmp_path: Path) -> None:
+def test_estimates_from_their_files_hold_the_truth(folder, tmp_path):
     """Errors of 16 cells in standard errors; P(false alarm) < 1e-6 (Bonferroni, normal)."""
     output = tmp_path / "table.csv"
     done = decode(folder, "--map", f"page={folder / 'page_map.csv'}", "--output", output)
@@ -54,7 +52,7 @@ def test_estimates_from_their_files_hold_the_truth(folder: Path, tmp_path: Path)
     assert np.abs(refit - POPULATION.cells.ravel()).sum() < np.abs(errors).sum()
 
 
-def test_python_takes_what_the_command_takes(folder: Path, tmp_path: Path) -> None:
+def test_python_takes_what_the_command_takes(folder, tmp_path):
     output = tmp_path / "table.json"
     done = decode(
         folder, "pages", "--map", f"page={folder / 'page_map.csv'}", "--output", output,
@@ -91,21 +89,19 @@ def test_python_takes_what_the_command_takes(folder: Path, tmp_path: Path) -> No
         (["other", "--map", "page=map.csv"], "no metric 'other'; expected one of: 'pages'"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
-    folder: Path, options: list[str], message: str
-) -> None:
+def test_options_that_do_not_go_together_are_refused(folder, options, message):
     done = decode(folder, *options)
     assert done.exit_code != 0
     assert message in " ".join(done.output.split())
 
 
-def test_a_schema_needs_reports(folder: Path) -> None:
+def test_a_schema_needs_reports(folder):
     done = CliRunner().invoke(main, ["decode", "--schema", str(folder / "rappor-vars.csv")])
     assert done.exit_code != 0
     assert "Missing option '--reports': --schema needs it." in done.output
 
 
-def test_maps_of_variables_need_a_schema() -> None:
+def test_maps_of_variables_need_a_schema():
     done = CliRunner().invoke(
         main, ["decode", "--params", "p.csv", "--counts", "c.csv", "--map", "page=m.csv"]
     )
@@ -113,7 +109,7 @@ def test_maps_of_variables_need_a_schema() -> None:
     assert "--map VARIABLE=FILE belongs to --schema" in done.output
 
 
-def test_too_few_reports_are_not_decoded(folder: Path) -> None:
+def test_too_few_reports_are_not_decoded(folder):
     done = decode(
         folder, "--map", f"page={folder / 'page_map.csv'}", "--min-reports", N_REPORTS + 1
     )
@@ -121,7 +117,7 @@ def test_too_few_reports_are_not_decoded(folder: Path) -> None:
     assert "30,000" in done.output
 
 
-def test_a_map_for_another_k_is_refused_with_both(folder: Path, tmp_path: Path) -> None:
+def test_a_map_for_another_k_is_refused_with_both(folder, tmp_path):
     (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n16,2,32,0.25,0.75,0.25\n")
     with pytest.raises(InputError, match=r"positions are for k = 12"):
         decode_metric(

@@ -1,7 +1,5 @@
 """google/rappor's users decode with hubbub: their files in, and the same numbers by every way."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import datetime as dt
@@ -53,7 +51,7 @@ def options_of(files: Files) -> list[str]:
     ],
     ids=str,
 )
-def test_estimates_from_their_files_hold_the_truth(tmp_path: Path, params: Params) -> None:
+def test_estimates_from_their_files_hold_the_truth(tmp_path, params):
     """Errors of 36 counts in standard errors; P(false alarm) < 1e-6 (Bonferroni, normal)."""
     files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
     output = tmp_path / "result.csv"
@@ -74,7 +72,7 @@ def test_estimates_from_their_files_hold_the_truth(tmp_path: Path, params: Param
     assert {row["string"] for row in rows if row["detected"] == "true"} >= set(list(HELD)[:5])
 
 
-def test_one_cohort_of_one_hash_gives_one_estimate_a_bit(tmp_path: Path) -> None:
+def test_one_cohort_of_one_hash_gives_one_estimate_a_bit(tmp_path):
     """Two strings of one hash in one cohort; P(false alarm) < 1e-6 (Bonferroni, normal)."""
     params = Params(k=30, h=1, m=1, p=0.1, q=0.9, f=0.25)
     files = write_reports_of(tmp_path, params, {"a": 3000, "c": 1000}, ["a", "b", "c"])
@@ -85,7 +83,7 @@ def test_one_cohort_of_one_hash_gives_one_estimate_a_bit(tmp_path: Path) -> None
         assert abs(row["count"] - truth) < z_limit(3) * row["std_error"]
 
 
-def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path: Path) -> None:
+def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path):
     """Databases, pages, Parquet, and what SciPy and scikit-learn take longest to import."""
     params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
     files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
@@ -102,7 +100,7 @@ def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path: Path) -> Non
     assert not (slow | {"hubbub.inference.likelihood.decoding"}) & set(done.stderr.split())
 
 
-def test_linear_algebra_starts_no_threads_that_would_only_wait(tmp_path: Path) -> None:
+def test_linear_algebra_starts_no_threads_that_would_only_wait(tmp_path):
     params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
     files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
     code = (
@@ -119,7 +117,7 @@ def test_linear_algebra_starts_no_threads_that_would_only_wait(tmp_path: Path) -
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> dict[str, list[str]]:
+def own(tmp_path) -> dict[str, list[str]]:
     """Write the same reports of our own clients in every way in which they can be decoded."""
     params, words = METRIC.params, tuple(HELD)
     held = np.repeat(np.arange(len(words)), list(HELD.values()))
@@ -176,7 +174,7 @@ def write_own_files(folder: Path, data: bytes) -> Files:
 
 
 @pytest.mark.parametrize("method", ["regression", "likelihood"])
-def test_every_way_of_input_gives_the_same_bytes(own: dict[str, list[str]], method: str) -> None:
+def test_every_way_of_input_gives_the_same_bytes(own, method):
     """Counts have no whole reports, which the likelihood needs."""
     ways = {way: own[way] for way in own if method == "regression" or way != "three files"}
     how = ["--method", method, "--output", "-"]
@@ -188,9 +186,7 @@ def test_every_way_of_input_gives_the_same_bytes(own: dict[str, list[str]], meth
         assert result.stdout_bytes == usual.stdout_bytes, way
 
 
-def test_scrutiny_needs_reports_and_sees_the_same_in_a_file(
-    own: dict[str, list[str]], tmp_path: Path
-) -> None:
+def test_scrutiny_needs_reports_and_sees_the_same_in_a_file(own, tmp_path):
     found = {}
     for way, options in own.items():
         output = tmp_path / "result.json"
@@ -202,7 +198,7 @@ def test_scrutiny_needs_reports_and_sees_the_same_in_a_file(
 
 
 @pytest.mark.parametrize("way", ["file of a metric", "file and parameters", "three files"])
-def test_too_few_reports_are_refused_from_files_too(own: dict[str, list[str]], way: str) -> None:
+def test_too_few_reports_are_refused_from_files_too(own, way):
     result = decode(*own[way], "--min-reports", TOTAL + 1, "--output", "-")
     assert result.exit_code == 1
     assert f"{TOTAL:,} reports of " in result.stderr
@@ -210,7 +206,7 @@ def test_too_few_reports_are_refused_from_files_too(own: dict[str, list[str]], w
     assert decode(*own[way], "--min-reports", TOTAL, "--output", "-").exit_code == 0
 
 
-def test_imported_reports_are_decoded_with_their_map(tmp_path: Path) -> None:
+def test_imported_reports_are_decoded_with_their_map(tmp_path):
     """Errors of 36 counts in standard errors; P(false alarm) < 1e-6 (Bonferroni, normal)."""
     params = Params(k=32, h=2, m=8, p=0.2, q=0.8, f=0.25)
     metric = make_metric(params=make_params(k=32, h=2, m=8, f=0.25, p=0.2, q=0.8))
@@ -240,9 +236,7 @@ def test_imported_reports_are_decoded_with_their_map(tmp_path: Path) -> None:
         ("32,2,4,.2,.8,.2", "column cohort: 4; expected 0 to 3"),
     ],
 )  # fmt: skip
-def test_file_of_reports_that_params_do_not_fit_is_refused(
-    tmp_path: Path, row: str, complaint: str
-) -> None:
+def test_file_of_reports_that_params_do_not_fit_is_refused(tmp_path, row, complaint):
     records = Records(6, b"".join(bytes([c, 0, 1, 2, 3, 4]) for c in range(5)))
     write_records(tmp_path / "reports.parquet", records.width, [records])
     (tmp_path / "params.csv").write_text(f"k,h,m,p,q,f\n{row}\n", encoding="utf-8")
@@ -261,7 +255,7 @@ def test_file_of_reports_that_params_do_not_fit_is_refused(
     assert complaint in result.stderr
 
 
-def test_file_of_an_export_must_be_of_the_metric(tmp_path: Path) -> None:
+def test_file_of_an_export_must_be_of_the_metric(tmp_path):
     records = Records(record_width(32), bytes(record_width(32)))
     part = tmp_path / "metric=other" / "version=3" / "day=2026-11-01" / "part-0.parquet"
     write_records(part, records.width, [records])
@@ -272,7 +266,7 @@ def test_file_of_an_export_must_be_of_the_metric(tmp_path: Path) -> None:
     assert "reports of other version 3; expected those of homepage version 1" in result.stderr
 
 
-def test_repeated_rows_of_a_map_are_noted(tmp_path: Path) -> None:
+def test_repeated_rows_of_a_map_are_noted(tmp_path):
     params = Params(k=16, h=1, m=8, p=0.1, q=0.9, f=0.5)
     files = write_reports_of(tmp_path, params, {"a": 1200}, ["a", "b", "a"])
     result = decode(*options_of(files), "--output", "-")
@@ -281,7 +275,7 @@ def test_repeated_rows_of_a_map_are_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("k", "noted"), [(128, False), (200, True)])
-def test_uneven_map_is_noted(tmp_path: Path, k: int, noted: bool) -> None:
+def test_uneven_map_is_noted(tmp_path, k, noted):
     params = Params(k=k, h=2, m=8, p=0.1, q=0.9, f=0.0)
     counts = [[200, *([20] * k)]] * params.m
     rows = (map_row(f"w{i}", params) for i in range(300))

@@ -1,7 +1,5 @@
 """The README's words in the README's order: what it tells a reader to type works as it stands."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import datetime as dt
@@ -32,12 +30,12 @@ FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture
-def readme(request: pytest.FixtureRequest) -> str:
+def readme(request) -> str:
     return (request.config.rootpath / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def folder(request, tmp_path) -> Path:
     """Return a folder with the example's metrics.toml and some names."""
     example = request.config.rootpath / "docs" / "examples" / "metrics.toml"
     (tmp_path / "metrics.toml").write_bytes(example.read_bytes())
@@ -53,7 +51,7 @@ def command(readme: str, words: str) -> list[str]:
     return shlex.split(line)[1:]
 
 
-def test_client_example_collector_and_decoder_work_together(readme: str, folder: Path) -> None:
+def test_client_example_collector_and_decoder_work_together(readme, folder):
     (example,) = FENCE.findall(readme)
     serve = command(readme, "hubbub-collector")
     assert serve[:5] == ["serve", "--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db"]
@@ -76,7 +74,7 @@ def test_client_example_collector_and_decoder_work_together(readme: str, folder:
     assert lines[1].startswith("news.example.org,")
 
 
-def test_what_the_readme_records_is_what_its_registry_takes(readme: str, folder: Path) -> None:
+def test_what_the_readme_records_is_what_its_registry_takes(readme, folder):
     calls = [ast.parse(line.strip()) for line in readme.splitlines() if "telemetry.record(" in line]
     telemetry = RecordingTelemetry(folder / "metrics.toml")
     for call in calls:
@@ -90,7 +88,7 @@ def test_what_the_readme_records_is_what_its_registry_takes(readme: str, folder:
     assert not refused
 
 
-def test_entries_that_the_readme_shows_are_those_of_its_registry(readme: str, folder: Path) -> None:
+def test_entries_that_the_readme_shows_are_those_of_its_registry(readme, folder):
     """Each shows a part of the entry: what it shows is there."""
     text = (folder / "metrics.toml").read_text(encoding="utf-8")
     blocks = re.findall(
@@ -113,7 +111,7 @@ def _entries(block: str) -> list[str]:
     return ["\n".join(entry)]
 
 
-def test_open_strings_are_decoded_as_the_readme_says(readme: str, folder: Path) -> None:
+def test_open_strings_are_decoded_as_the_readme_says(readme, folder):
     """Everybody holds the one string, so each step sees it beyond any doubt."""
     metric = Registry.load(folder / "metrics.toml")["typed_words"]
     open_type = cast("OpenStringType", metric.type)
@@ -124,7 +122,7 @@ def test_open_strings_are_decoded_as_the_readme_says(readme: str, folder: Path) 
     assert "kathmandu" in decoded(readme, "typed_words", folder)
 
 
-def test_joint_values_are_decoded_as_the_readme_says(readme: str, folder: Path) -> None:
+def test_joint_values_are_decoded_as_the_readme_says(readme, folder):
     """Everybody holds the one pair, so it is detected beyond any doubt."""
     metric = Registry.load(folder / "metrics.toml")["crash_by_driver"]
     params, rng = metric.params, np.random.default_rng(8)
@@ -175,15 +173,13 @@ def decoded(readme: str, metric: str, folder: Path) -> str:
         ("privacy", "homepage"),
     ],
 )
-def test_parameters_are_chosen_as_the_readme_says(
-    readme: str, folder: Path, job: str, shown: str
-) -> None:
+def test_parameters_are_chosen_as_the_readme_says(readme, folder, job, shown):
     run = [sys.executable, "-m", "hubbub.decoder", *command(readme, f"hubbub-decoder {job}")]
     done = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, timeout=120)
     assert shown in done.stdout
 
 
-def test_a_table_is_published_as_the_readme_says(readme: str, folder: Path) -> None:
+def test_a_table_is_published_as_the_readme_says(readme, folder):
     """The homepage that all but one have is released, and his isn't: P(alarm) < 1e-6."""
     homes = ["news.example.org"] * 1_999 + ["only.example.org"]
     users, minutes = [f"u{i}" for i in range(2_000)], [i % 60 for i in range(2_000)]

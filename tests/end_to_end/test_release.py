@@ -1,7 +1,5 @@
 """`hubbub-release` as its users run it: a table, a ledger, queries, files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -34,7 +32,7 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """Return the working directory, with a table of 4,000 people."""
     n = 4_000
     table = {
@@ -50,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path) -> Run:
+def run(folder) -> Run:
     """Return a function that runs the command in the folder, and expects it to succeed."""
     assert folder == Path.cwd()
 
@@ -100,9 +98,7 @@ def init(run: Run, *options: str, epsilon: str = "1000", delta: str = "0.01") ->
         ),
     ],
 )
-def test_numbers_are_near_and_paid(
-    run: Run, query: list[str], delta: str, subject: str, value: float, off: float
-) -> None:
+def test_numbers_are_near_and_paid(run, query, delta, subject, value, off):
     """At epsilon 100 noise is next to nothing, and which rows of 100 users count moves little.
 
     P(alarm) < 1e-9: each is more than 20 scales or standard deviations off.
@@ -126,9 +122,7 @@ def test_numbers_are_near_and_paid(
         (["topk", "city", "2", "--bins", "Rome,Paris,Oslo"], "0", "common of city: Rome, Oslo."),
     ],
 )
-def test_keys_are_those_that_many_have_and_paid(
-    run: Run, query: list[str], delta: str, answer: str
-) -> None:
+def test_keys_are_those_that_many_have_and_paid(run, query, delta, answer):
     """The numbers lie a thousand scales apart."""
     init(run)
     options = () if query[0] == "topk" else ("--delta", delta)
@@ -137,7 +131,7 @@ def test_keys_are_those_that_many_have_and_paid(
     assert "epsilon 900" in run("ledger", "l.db").output
 
 
-def test_releases_are_written_in_every_form(run: Run, folder: Path) -> None:
+def test_releases_are_written_in_every_form(run, folder):
     init(run)
     names = [f"r.{form}" for form in ("csv", "json", "parquet", "html", "svg")]
     outputs = [part for name in names for part in ("--output", name)]
@@ -156,21 +150,21 @@ def test_releases_are_written_in_every_form(run: Run, folder: Path) -> None:
     )
 
 
-def test_what_could_not_be_written_is_not_paid(run: Run) -> None:
+def test_what_could_not_be_written_is_not_paid(run):
     init(run)
     for place, code in (("nowhere/r.csv", 1), ("r.txt", 2)):
         run("count", "--ledger", "l.db", "--epsilon", "1", "--output", place, code=code)
     assert "spent        epsilon 0 " in run("ledger", "l.db").output
 
 
-def test_what_was_paid_for_is_shown_though_a_file_can_not_be_written(run: Run) -> None:
+def test_what_was_paid_for_is_shown_though_a_file_can_not_be_written(run):
     init(run)
     result = run("count", "--ledger", "l.db", "--epsilon", "1", "--output", "/proc/r.csv", code=1)
     assert "The number of rows is about" in result.stdout
     assert "/proc/r.csv" in result.stderr
 
 
-def test_candidates_and_their_counts_survive_a_file_that_can_not_be_written(run: Run) -> None:
+def test_candidates_and_their_counts_survive_a_file_that_can_not_be_written(run):
     budget = ("--column", "home", "--epsilon", "20", "--delta", "1e-6", "--user-column", "user")
     files = ("--output", "/proc/r.json", "--output", "r.json")
     result = run("candidates", "people.parquet", *budget, *files, code=1)
@@ -179,20 +173,20 @@ def test_candidates_and_their_counts_survive_a_file_that_can_not_be_written(run:
     assert json.loads(Path("r.json").read_text())["rows"][0]["key"] == "news.example"
 
 
-def test_a_list_of_bins_may_begin_with_a_byte_order_mark(run: Run) -> None:
+def test_a_list_of_bins_may_begin_with_a_byte_order_mark(run):
     init(run)
     Path("bins.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
     asked = ("histogram", "city", "--bins", "@bins.txt", "--ledger", "l.db", "--epsilon", "100")
     assert run(*asked, "--output", "-").stdout.splitlines()[1].startswith("Rome,")
 
 
-def test_a_ledger_of_many_people_has_words_for_it(run: Run) -> None:
+def test_a_ledger_of_many_people_has_words_for_it(run):
     init(run)
     run("histogram", "home", "--ledger", "l.db", "--epsilon", "1", "--delta", "1e-6")
     assert "epsilon 1000 and delta 1:" in run("ledger", "l.db", "--people", "1000").output
 
 
-def test_line_breaks_in_cells_are_read_where_that_was_asked_for(run: Run) -> None:
+def test_line_breaks_in_cells_are_read_where_that_was_asked_for(run):
     lines = [f'u{i},"Piazza\nRoma"\n' for i in range(50)]
     Path("homes.csv").write_text("user,home\n" + "".join(lines), encoding="utf-8")
     asked = ("homes.csv", "--user-column", "user", "--epsilon", "100")
@@ -206,14 +200,14 @@ def test_line_breaks_in_cells_are_read_where_that_was_asked_for(run: Run) -> Non
     assert "The number of rows is about 50, give or take 0" in counted.output
 
 
-def test_keys_that_look_like_formulas_can_be_made_inert(run: Run) -> None:
+def test_keys_that_look_like_formulas_can_be_made_inert(run):
     init(run)
     asked = ("histogram", "city", "--bins", "=1+1,Rome", "--ledger", "l.db", "--epsilon", "1")
     result = run(*asked, "--output", "-", "--spreadsheet-safe")
     assert result.stdout.splitlines()[1].startswith("'=1+1,")
 
 
-def test_a_tenth_three_times_is_three_tenths_and_no_more(run: Run) -> None:
+def test_a_tenth_three_times_is_three_tenths_and_no_more(run):
     init(run, epsilon="0.3")
     for _ in range(3):
         run("count", "--ledger", "l.db", "--epsilon", "0.1")
@@ -221,7 +215,7 @@ def test_a_tenth_three_times_is_three_tenths_and_no_more(run: Run) -> None:
     assert "Error: count: the number of rows: costs epsilon 0.1; epsilon 0.3 of" in refused.output
 
 
-def test_a_ledger_tells_what_several_people_reveal_together(run: Run) -> None:
+def test_a_ledger_tells_what_several_people_reveal_together(run):
     init(run)
     run("histogram", "home", "--ledger", "l.db", "--epsilon", "1/2", "--delta", "1e-6")
     shown = run("ledger", "l.db", "--people", "3", "--output", "l.json")
@@ -234,7 +228,7 @@ def test_a_ledger_tells_what_several_people_reveal_together(run: Run) -> None:
     assert len(found["rows"][0]["digest"]) == 64
 
 
-def test_a_copy_of_a_ledger_is_refused_until_it_is_adopted(run: Run) -> None:
+def test_a_copy_of_a_ledger_is_refused_until_it_is_adopted(run):
     init(run)
     run("count", "--ledger", "l.db", "--epsilon", "1")
     shutil.copy("l.db", "copy.db")
@@ -247,7 +241,7 @@ def test_a_copy_of_a_ledger_is_refused_until_it_is_adopted(run: Run) -> None:
     assert len(json.loads(Path("l.json").read_text())["summary"]["adopted"]) == 1
 
 
-def test_candidates_are_a_sorted_list_and_with_a_file_they_are_counted(run: Run) -> None:
+def test_candidates_are_a_sorted_list_and_with_a_file_they_are_counted(run):
     budget = ("--column", "home", "--epsilon", "20", "--delta", "1e-6")
     listed = run("candidates", "people.parquet", "--user-column", "user", *budget)
     assert listed.output == "news.example\nsearch.example\n"
@@ -269,7 +263,7 @@ ASK = ["--ledger", "l.db", "--epsilon", "1"]
 MINE = ["aggregate", "--estimator"]
 
 
-def test_candidates_that_are_refused_leave_no_ledger(run: Run) -> None:
+def test_candidates_that_are_refused_leave_no_ledger(run):
     budget = ("--user-column", "user", "--epsilon", "1", "--delta", "1e-6")
     refused = run("candidates", "people.parquet", "--column", "none", *budget, code=1)
     assert "no column is named 'none'" in refused.output
@@ -297,9 +291,7 @@ def test_candidates_that_are_refused_leave_no_ledger(run: Run) -> None:
         ([*MINE, "mine:half", "--range", "1", *ASK], 2, "'1' must be LOW:HIGH"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line_and_costs_nothing(
-    run: Run, arguments: list[str], code: int, reason: str
-) -> None:
+def test_what_is_wrong_is_said_in_a_line_and_costs_nothing(run, arguments, code, reason):
     init(run)
     result = run(*arguments, code=code)
     assert reason in " ".join(result.output.split())
@@ -307,14 +299,14 @@ def test_what_is_wrong_is_said_in_a_line_and_costs_nothing(
     assert "spent        epsilon 0 " in run("ledger", "l.db").output
 
 
-def test_a_changed_table_is_refused(run: Run) -> None:
+def test_a_changed_table_is_refused(run):
     init(run)
     parquet.write_table(pa.table({"user": ["a"], "age": [1]}), "people.parquet")
     refused = run("count", "--ledger", "l.db", "--epsilon", "1", code=1)
     assert "changed since the ledger was made" in refused.output
 
 
-def test_the_program_writes_results_to_stdout_and_errors_to_stderr(folder: Path) -> None:
+def test_the_program_writes_results_to_stdout_and_errors_to_stderr(folder):
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, check=False,

@@ -1,7 +1,5 @@
 """The simulations that people run from the shell, at small sizes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sysconfig
@@ -27,7 +25,7 @@ def result_of(folder: Path) -> Any:
     return json.loads((folder / "result.json").read_text(encoding="utf-8"))
 
 
-def test_run_gives_the_same_result_through_a_real_collector_as_in_memory(tmp_path: Path) -> None:
+def test_run_gives_the_same_result_through_a_real_collector_as_in_memory(tmp_path):
     """Two days of 3,000 clients and some forged reports: HTTP, store and command lose nothing."""
     results = []
     for through in ("memory", "collector"):
@@ -48,7 +46,7 @@ def test_run_gives_the_same_result_through_a_real_collector_as_in_memory(tmp_pat
 
 
 @pytest.mark.long
-def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path: Path) -> None:
+def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path):
     """Five days of 10,000 clients with permanent responses; two of the names are listed."""
     values = tmp_path / "values.txt"
     values.write_text("James\n" * 30 + "Maria\n" * 30 + "Josepha\n" * 25 + "日本\n" * 15)
@@ -70,7 +68,7 @@ def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path: 
     assert memory["score"]["false_positives"] == 0
 
 
-def test_blend_gives_the_same_result_whatever_the_number_of_workers(tmp_path: Path) -> None:
+def test_blend_gives_the_same_result_whatever_the_number_of_workers(tmp_path):
     """Two runs of 20,000 people, a tenth of whom opts in; names are found, and written."""
     options = (
         "blend", "--reports", "2e4", "--opted-in", "0.1", "--unique", "20", "--runs", "2",
@@ -89,7 +87,7 @@ def test_blend_gives_the_same_result_whatever_the_number_of_workers(tmp_path: Pa
     assert {path.name for path in (tmp_path / "two").iterdir()} == written
 
 
-def test_suite_measures_one_case_and_writes_its_table(tmp_path: Path) -> None:
+def test_suite_measures_one_case_and_writes_its_table(tmp_path):
     output = tmp_path / "suite.json"
     done = simulate(
         "suite", "--quick", "--case", "*8x2x128-loose-x0.2", "--seeds", "1", "--output", str(output)
@@ -102,7 +100,7 @@ def test_suite_measures_one_case_and_writes_its_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(SECONDS)
-def test_paper_reproduces_the_headline_numbers(tmp_path: Path) -> None:
+def test_paper_reproduces_the_headline_numbers(tmp_path):
     """Simulated lines may be off by four standard errors of the one run that is made."""
     done = simulate("paper", "--table", "--runs", "1", "--output", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,5 @@
 """From a store of several days to trends, through the program that people run."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import datetime as dt
@@ -47,7 +45,7 @@ class Stored:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+def stored(tmp_path_factory) -> Stored:
     folder = tmp_path_factory.mktemp("trends")
     names = [*VALUES, *(f"nowhere {i}" for i in range(20))]
     (folder / "names.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
@@ -68,7 +66,7 @@ async def fill(url: str, days: Sequence[tuple[int, ...]]) -> None:
             await store.append([batch], FIRST + dt.timedelta(days=index))
 
 
-def test_days_of_a_store_show_what_changed_and_when(stored: Stored) -> None:
+def test_days_of_a_store_show_what_changed_and_when(stored):
     """Shares below 4.9 standard errors off, 21 values: P(false alarm) < 3e-5; marks: seeded."""
     done = stored.decode("--by", "day", "--correction", "bonferroni", "--output", "-")
     assert done.returncode == 0, done.stderr
@@ -88,7 +86,7 @@ def test_days_of_a_store_show_what_changed_and_when(stored: Stored) -> None:
     assert changed == {("example.com", "2026-11-06"), ("hijacked.example", "2026-11-06")}
 
 
-def test_every_form_tells_the_same_and_again_to_the_byte(stored: Stored) -> None:
+def test_every_form_tells_the_same_and_again_to_the_byte(stored):
     outputs = [f"trends{suffix}" for suffix in (".csv", ".json", ".parquet", ".html")]
     options = [word for name in outputs for word in ("--output", name)]
     first = stored.decode("--by", "day", *options)
@@ -108,7 +106,7 @@ def test_every_form_tells_the_same_and_again_to_the_byte(stored: Stored) -> None
     assert str(stored.folder).encode() not in b"".join(contents)
 
 
-def test_whole_reports_tell_days_apart_better_than_their_counts(stored: Stored) -> None:
+def test_whole_reports_tell_days_apart_better_than_their_counts(stored):
     """Of the unknown mass, whose error isn't that of drawing clients: less than half as large."""
     errors = {}
     for method in ("likelihood", "regression"):
@@ -127,14 +125,14 @@ def test_whole_reports_tell_days_apart_better_than_their_counts(stored: Stored) 
     assert max(errors["likelihood"]) < 0.6 * min(errors["regression"])
 
 
-def test_range_of_days_is_kept(stored: Stored) -> None:
+def test_range_of_days_is_kept(stored):
     days = ("--since", "2026-11-02", "--until", "2026-11-04")
     done = stored.decode("--by", "day", *days, "--output", "-")
     rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
     assert {row["day"] for row in rows} == {"2026-11-02", "2026-11-03", "2026-11-04"}
 
 
-def test_days_that_are_all_too_small_are_refused(stored: Stored) -> None:
+def test_days_that_are_all_too_small_are_refused(stored):
     done = stored.decode("--by", "day", "--min-reports", "5000")
     assert done.returncode == 1
     assert done.stdout == ""

@@ -3,8 +3,6 @@
 python -m golden [--exact|--update] [CASE...]
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

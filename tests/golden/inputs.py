@@ -4,8 +4,6 @@ Nothing of the product makes them but the one command that fills the store, so t
 product changes no input. What is here is the same in every run: seeds and days are fixed.
 """
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import gzip

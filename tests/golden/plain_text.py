@@ -14,8 +14,6 @@ What is left out or replaced, for good:
   day, are one number.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import difflib

@@ -4,8 +4,6 @@ Commands run in this process, by the entry points of the installed programs, in 
 copy of the inputs; no setting of the caller's environment reaches them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import runpy

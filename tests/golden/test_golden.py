@@ -3,8 +3,6 @@
 After a change that is meant to change them: `make golden`, read the diff, say in the commit why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,18 +31,18 @@ def differences(case: Case, found: Mapping[Path, str], tolerance: float | None =
 
 
 @pytest.mark.parametrize("name", _CASES)
-def test_commands_give_what_they_gave(name: str) -> None:
+def test_commands_give_what_they_gave(name):
     case = _CASES[name]
     wrong = differences(case, run_case(case))
     assert not wrong, f"{wrong}\n\nIf that is meant: make golden, and say why in the commit"
 
 
-def test_nothing_is_kept_of_cases_that_there_are_no_more() -> None:
+def test_nothing_is_kept_of_cases_that_there_are_no_more():
     kept = {path.parent.relative_to(EXPECTED).as_posix() for path in EXPECTED.glob("*/*/*")}
     assert {name for name in kept if name.count("/") == 1} == set(_CASES)
 
 
-def test_the_help_of_every_command_is_kept() -> None:
+def test_the_help_of_every_command_is_kept():
     asked = {command for case in _CASES.values() for command in case.commands}
     for name in PROGRAMS:
         group = program(name)
@@ -54,7 +52,7 @@ def test_the_help_of_every_command_is_kept() -> None:
             assert " ".join(filter(None, (name, command, "--help"))) in asked
 
 
-def test_numbers_of_many_digits_may_differ_at_their_end() -> None:
+def test_numbers_of_many_digits_may_differ_at_their_end():
     kept = stable("share 0.12345678901234, 5 rows", Path("/nowhere"))
     assert kept == "share 0.123456789~, 5 rows"
     near = stable("share 0.12345678999999, 5 rows", Path("/nowhere"))

@@ -1,7 +1,5 @@
 """The package as npm makes it, and empty projects that install it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass
@@ -38,7 +36,7 @@ class Package:
 
 
 @pytest.fixture(scope="session")
-def package(request: pytest.FixtureRequest) -> Package:
+def package(request) -> Package:
     """Make the package from a copy, so that the checkout stays as it is."""
     out = request.config.rootpath / "out" / "package"
     shutil.rmtree(out, ignore_errors=True)
@@ -52,7 +50,7 @@ def package(request: pytest.FixtureRequest) -> Package:
 
 
 @pytest.fixture
-def project(package: Package, tmp_path: Path) -> Path:
+def project(package, tmp_path) -> Path:
     """Install the tarball, without any network, in a project that has nothing else."""
     folder = tmp_path / "project"
     folder.mkdir()

@@ -1,7 +1,5 @@
 """npm and what it installs, run with the Node that the tests install."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Apps that install the package: plain Node, TypeScript, and a bundle for browsers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -69,7 +67,7 @@ def assert_delivered_one_report(printed: str, server: ScriptedServer) -> None:
     assert (report["metric"], report["version"], report["cohort"]) == ("crashed", 1, 0)
 
 
-def test_installed_package_records_and_delivers_in_node(project: Path) -> None:
+def test_installed_package_records_and_delivers_in_node(project):
     with scripted_server() as server:
         (project / "app.js").write_text(app(NODE_APP, server), encoding="utf-8")
         assert_delivered_one_report(run(NODE, "app.js", folder=project), server)
@@ -85,9 +83,7 @@ def bundle(package: Package, project: Path, program: str) -> str:
     )
 
 
-def test_bundle_for_browsers_records_and_delivers(
-    package: Package, project: Path, tmp_path: Path
-) -> None:
+def test_bundle_for_browsers_records_and_delivers(package, project, tmp_path):
     """The bundle lies where nothing could be imported; Node brings the localStorage."""
     with scripted_server() as server:
         bundled = bundle(package, project, app(BROWSER_APP, server))
@@ -96,12 +92,12 @@ def test_bundle_for_browsers_records_and_delivers(
         assert_delivered_one_report(run(NODE, *flags, "bundle.mjs", folder=tmp_path), server)
 
 
-def test_what_browsers_load_uses_no_name_of_node(package: Package) -> None:
+def test_what_browsers_load_uses_no_name_of_node(package):
     """Compiled without Node's types, every name must be one that browsers have."""
     package.run_tool(".bin/tsc", "--project", "tsconfig.browser.json")
 
 
-def test_bundle_leaves_out_what_an_app_does_not_use(package: Package, project: Path) -> None:
+def test_bundle_leaves_out_what_an_app_does_not_use(package, project):
     whole = bundle(package, project, 'import * as all from "hubbub-client"; console.log(all);')
     part = bundle(
         package, project, 'import { makeRegistry } from "hubbub-client"; console.log(makeRegistry);'
@@ -111,7 +107,7 @@ def test_bundle_leaves_out_what_an_app_does_not_use(package: Package, project: P
     assert len(part) < len(whole) / 2
 
 
-def test_loading_the_package_changes_nothing(project: Path) -> None:
+def test_loading_the_package_changes_nothing(project):
     """So `sideEffects: false` is true: nothing global can be changed, and no module tries to."""
     (project / "load.js").write_text(LOAD, encoding="utf-8")
     assert run(NODE, "--frozen-intrinsics", "load.js", folder=project) == "loaded\n"
@@ -151,11 +147,7 @@ def compile_consumer(
 )
 @pytest.mark.parametrize("place", [IN_NODE, IN_BROWSERS], ids=["node", "browsers"])
 def test_typescript_compiles_an_app_and_refuses_its_mistakes(
-    package: Package,
-    project: Path,
-    compiler: str,
-    resolution: dict[str, str],
-    place: dict[str, list[str]],
-) -> None:
+    package, project, compiler, resolution, place
+):
     """Every line of consumer.ts that must not compile says so by @ts-expect-error."""
     compile_consumer(package, project, compiler, {**resolution, **place})

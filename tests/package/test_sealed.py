@@ -1,7 +1,5 @@
 """JavaScript seals with the real @hpke/core, a real collector takes it, and Python opens it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path
@@ -10,7 +8,6 @@ from hubbub.client import Registry
 from hubbub.collector.cli.sealing import open_
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.simulations.experiments.processes import running_collector
-from package.conftest import Package
 from package.npm import run
 from package.test_apps import REGISTRY
 from service.posting import stored_records
@@ -51,9 +48,7 @@ console.log(JSON.stringify(opened));
 """
 
 
-def test_reports_sealed_in_javascript_are_opened_in_python(
-    package: Package, tmp_path: Path
-) -> None:
+def test_reports_sealed_in_javascript_are_opened_in_python(package, tmp_path):
     key = PrivateKey.generate(dt.datetime.now(dt.UTC).date() + dt.timedelta(days=2))
     metrics, config, private = (tmp_path / name for name in ("metrics.toml", "c.toml", "key"))
     entry = REGISTRY["metrics"]["crashed"] | {"expires": dt.date(2099, 12, 31)}
@@ -76,7 +71,7 @@ def test_reports_sealed_in_javascript_are_opened_in_python(
     assert len(stored_records(opened, metric)) == 30
 
 
-def test_records_of_the_vectors_are_opened_in_javascript(package: Package) -> None:
+def test_records_of_the_vectors_are_opened_in_javascript(package):
     vectors = Path(__file__).parents[2] / "docs" / "protocol" / "vectors" / "sealed.json"
     (package.folder / "vectors.mjs").write_text(VECTORS_APP, encoding="utf-8")
     opened = json.loads(run(NODE, "vectors.mjs", vectors, folder=package.folder))

@@ -1,7 +1,5 @@
 """PgBouncer, as Debian packages it, before the tests' PostgreSQL."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

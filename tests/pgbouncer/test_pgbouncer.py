@@ -4,8 +4,6 @@ The reason must come at the start: settings that PgBouncer drops and prepared st
 loses would show only now and then.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -32,7 +30,7 @@ _DROPPED = ", ".join(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_collector_works_by_session(metrics_file: Path, postgresql_url: str, workers: str) -> None:
+def test_collector_works_by_session(metrics_file, postgresql_url, workers):
     accounts = Accounts()
     with (
         pooled(postgresql_url, "session") as pool,
@@ -48,8 +46,8 @@ def test_collector_works_by_session(metrics_file: Path, postgresql_url: str, wor
 
 
 def test_nothing_is_lost_or_doubled_when_the_pooler_is_killed_and_comes_back(
-    metrics_file: Path, postgresql_url: str
-) -> None:
+    metrics_file, postgresql_url
+):
     accounts = Accounts()
     with (
         pooled(postgresql_url, "session") as pool,
@@ -67,9 +65,7 @@ def test_nothing_is_lost_or_doubled_when_the_pooler_is_killed_and_comes_back(
 
 @pytest.mark.parametrize("dropped", ["", _DROPPED])
 @pytest.mark.parametrize("create", [True, False], ids=["collector", "reader"])
-def test_sessions_have_their_settings_whatever_pgbouncer_drops(
-    postgresql_url: str, create: bool, dropped: str
-) -> None:
+def test_sessions_have_their_settings_whatever_pgbouncer_drops(postgresql_url, create, dropped):
     async def settings() -> list[str]:
         async with open_store(postgresql_url, create=True):
             pass
@@ -88,8 +84,8 @@ def test_sessions_have_their_settings_whatever_pgbouncer_drops(
 @pytest.mark.parametrize("options", [{}, {"server_round_robin": 1}, {"default_pool_size": 2}])
 @pytest.mark.parametrize("dropped", ["", _DROPPED])
 def test_transaction_mode_is_refused_with_what_to_do(
-    metrics_file: Path, postgresql_url: str, options: dict[str, object], dropped: str
-) -> None:
+    metrics_file, postgresql_url, options, dropped
+):
     """P(false alarm) < 1e-9: that 32 looks at random show each connection its own session."""
     with pooled(
         postgresql_url, "transaction", ignore_startup_parameters=dropped, **options
@@ -101,7 +97,7 @@ def test_transaction_mode_is_refused_with_what_to_do(
             asyncio.run(_open(pool.url))
 
 
-def test_statement_mode_is_refused_with_the_reason(metrics_file: Path, postgresql_url: str) -> None:
+def test_statement_mode_is_refused_with_the_reason(metrics_file, postgresql_url):
     with pooled(postgresql_url, "statement") as pool:
         assert "statement pooling mode" in _serve(metrics_file, pool.url)
 

@@ -1,7 +1,5 @@
 """Apps that embed the client, as real processes: started, ended in every way, looked into."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """A command of the collector's, run to its end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

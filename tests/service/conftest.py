@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
+def database(tmp_path) -> Path:
     """Return where the collector is to make its database."""
     return tmp_path / "hubbub.db"
 
 
 @pytest.fixture
-def collector(metrics_file: Path, database: Path) -> Iterator[Collector]:
+def collector(metrics_file, database) -> Iterator[Collector]:
     """Serve the metric homepage into `database`."""
     with running_collector(metrics_file, database) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Collector, Path]]:
+def untouched(tmp_path_factory) -> Iterator[tuple[Collector, Path]]:
     """Serve into a database that stays empty, for all the requests that are to be refused."""
     folder = tmp_path_factory.mktemp("untouched")
     metrics = folder / "metrics.toml"
@@ -50,7 +50,7 @@ def s3_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def s3(s3_url, monkeypatch) -> Iterator[Proxy]:
     """Run a proxy before it; what is read or written in this process goes past it."""
     from service.s3_server import proxy_before
 
@@ -61,7 +61,7 @@ def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def through_proxy(s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def through_proxy(s3, monkeypatch) -> Iterator[Proxy]:
     """Let what is read or written in this process go through the proxy, and be tried twice."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
     monkeypatch.setattr(locations, "ATTEMPTS", 2)
@@ -71,7 +71,7 @@ def through_proxy(s3: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]
 
 
 @pytest.fixture
-def operator(tmp_path: Path, s3: Proxy) -> Operator:
+def operator(tmp_path, s3) -> Operator:
     """Return somebody with a store and a folder of their own in the server's bucket."""
     from service.operators import Operator
 

@@ -1,7 +1,5 @@
 """Both drivers of the client behind one interface: its own threads, or an app's event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator

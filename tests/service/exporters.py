@@ -1,7 +1,5 @@
 """Processes that export a day again and again; importable there, unlike the tests' own modules."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path

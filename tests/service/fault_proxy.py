@@ -4,8 +4,6 @@ Each connection is left in peace for some answers, then suffers one fault, and b
 through it can't know whether a request arrived whose answer didn't: that is what retries are about.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -1,7 +1,5 @@
 """Faults to inflict on running collectors, and looks at their processes from outside (Linux)."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

@@ -5,8 +5,6 @@ are left whole, and some damage does no harm. What a collector that takes one sh
 decoded here by other means than the collector's.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import itertools

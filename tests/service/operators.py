@@ -1,7 +1,5 @@
 """Somebody who exports to object storage and decodes from it, with the real programs."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import os

@@ -1,7 +1,5 @@
 """Speak HTTP to a collector as clients do, well or badly, and look into what it stored."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

@@ -1,7 +1,5 @@
 """A real S3 server on the loopback interface, and a proxy that refuses, cuts and holds requests."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket

@@ -1,18 +1,15 @@
 """What the collector takes, in which forms, and that it counts every batch once."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import (
     FORMS,
     Answer,
@@ -25,7 +22,7 @@ from service.posting import (
 )
 
 
-def test_new_batch_is_answered_201_and_stored(collector: Collector, database: Path) -> None:
+def test_new_batch_is_answered_201_and_stored(collector, database):
     batch = make_batch(5)
     answer = post(collector.url, batch)
     assert (answer.status, answer.json) == (201, {"accepted": 5})
@@ -33,9 +30,7 @@ def test_new_batch_is_answered_201_and_stored(collector: Collector, database: Pa
     assert sorted(stored_records(database)) == records_of(batch)
 
 
-def test_batch_sent_again_is_recognised_and_not_counted_again(
-    collector: Collector, database: Path
-) -> None:
+def test_batch_sent_again_is_recognised_and_not_counted_again(collector, database):
     batch = make_batch(5)
     post(collector.url, batch)
     for _ in range(3):
@@ -44,22 +39,22 @@ def test_batch_sent_again_is_recognised_and_not_counted_again(
     assert stored_count(database) == 5
 
 
-def test_same_reports_under_another_id_count_again(collector: Collector, database: Path) -> None:
+def test_same_reports_under_another_id_count_again(collector, database):
     batch = make_batch(5)
     post(collector.url, batch)
     assert post(collector.url, Batch(batch.reports)).status == 201
     assert stored_count(database) == 10
 
 
-def test_racing_copies_of_a_batch_are_counted_once(collector: Collector, database: Path) -> None:
+def test_racing_copies_of_a_batch_are_counted_once(collector, database):
     for _ in range(10):
         _assert_one_of_many_is_new(_post_together([collector.url] * 24, make_batch(5)))
     assert stored_count(database) == 50
 
 
 def test_copies_racing_to_two_collectors_of_one_store_are_counted_once(
-    collector: Collector, metrics_file: Path, database: Path
-) -> None:
+    collector, metrics_file, database
+):
     with running_collector(metrics_file, database) as other:
         for _ in range(10):
             answers = _post_together([collector.url, other.url] * 12, make_batch(5))
@@ -67,7 +62,7 @@ def test_copies_racing_to_two_collectors_of_one_store_are_counted_once(
     assert stored_count(database) == 50
 
 
-def test_all_forms_store_the_same_records(collector: Collector, database: Path) -> None:
+def test_all_forms_store_the_same_records(collector, database):
     batch = make_batch(70)
     for times, (content_type, encode) in enumerate(FORMS.items(), 1):
         again = Batch(batch.reports)
@@ -76,9 +71,7 @@ def test_all_forms_store_the_same_records(collector: Collector, database: Path) 
 
 
 @pytest.mark.parametrize("first", FORMS)
-def test_a_batch_keeps_its_identity_in_other_forms(
-    collector: Collector, database: Path, first: str
-) -> None:
+def test_a_batch_keeps_its_identity_in_other_forms(collector, database, first):
     batch = make_batch(5)
     assert post(collector.url, FORMS[first](batch), first).status == 201
     for content_type, encode in FORMS.items():
@@ -88,7 +81,7 @@ def test_a_batch_keeps_its_identity_in_other_forms(
 
 
 @pytest.mark.parametrize("content_type", FORMS)
-def test_gzip_body_is_accepted(collector: Collector, database: Path, content_type: str) -> None:
+def test_gzip_body_is_accepted(collector, database, content_type):
     batch = make_batch(300)
     body = FORMS[content_type](batch)
     packed = gzip.compress(body)
@@ -97,11 +90,11 @@ def test_gzip_body_is_accepted(collector: Collector, database: Path, content_typ
     assert sorted(stored_records(database)) == records_of(batch)
 
 
-def test_media_type_may_name_a_charset(collector: Collector) -> None:
+def test_media_type_may_name_a_charset(collector):
     assert post(collector.url, make_batch(), "application/json; charset=utf-8").status == 201
 
 
-def test_body_of_exactly_the_largest_size_is_accepted(metrics_file: Path, database: Path) -> None:
+def test_body_of_exactly_the_largest_size_is_accepted(metrics_file, database):
     body = batch_to_json(make_batch())
     with running_collector(metrics_file, database, ["--max-body", str(len(body))]) as collector:
         assert post(collector.url, body).status == 201
@@ -109,9 +102,7 @@ def test_body_of_exactly_the_largest_size_is_accepted(metrics_file: Path, databa
     assert stored_count(database) == 3
 
 
-def test_reports_of_several_metrics_in_one_batch_are_stored_apart(
-    tmp_path: Path, database: Path
-) -> None:
+def test_reports_of_several_metrics_in_one_batch_are_stored_apart(tmp_path, database):
     homepage, search = make_metric(), make_metric("search", params=make_params(k=8, m=4))
     metrics = tmp_path / "two.toml"
     metrics.write_text(registry_toml(homepage, search), encoding="utf-8")
@@ -122,7 +113,7 @@ def test_reports_of_several_metrics_in_one_batch_are_stored_apart(
     assert sorted(stored_records(database, search)) == records_of(make_batch(7, search))
 
 
-def test_livez_says_alive(collector: Collector) -> None:
+def test_livez_says_alive(collector):
     answer = send(collector.url, "GET", "/livez")
     assert (answer.status, answer.json) == (200, {"status": "alive"})
 

@@ -1,7 +1,5 @@
 """The admin listener: for operators with a token that allows what they ask, and for nobody else."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal
@@ -79,15 +77,13 @@ def serving(workers: int, metrics: Path, database: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def served(workers: int, metrics_file: Path, database: Path) -> Iterator[Served]:
+def served(workers, metrics_file, database) -> Iterator[Served]:
     with serving(workers, metrics_file, database) as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["alone", "two workers"])
-def empty(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+def empty(request, tmp_path_factory) -> Iterator[Served]:
     """Serve a store that stays empty, for all tests that send no reports."""
     folder = tmp_path_factory.mktemp("empty")
     metrics = folder / "metrics.toml"
@@ -96,7 +92,7 @@ def empty(
         yield running
 
 
-def test_each_path_opens_to_the_scope_that_it_needs_alone(empty: Served) -> None:
+def test_each_path_opens_to_the_scope_that_it_needs_alone(empty):
     for (method, path), needed in _NEEDED.items():
         for scope in ("read", "export", "delete"):
             if scope != needed:
@@ -109,7 +105,7 @@ def test_each_path_opens_to_the_scope_that_it_needs_alone(empty: Served) -> None
         assert empty.ask(path, needed, method).status == 200
 
 
-def test_browser_may_read_with_the_token_as_its_password_and_do_no_more(empty: Served) -> None:
+def test_browser_may_read_with_the_token_as_its_password_and_do_no_more(empty):
     for scope, (token, _) in _TOKENS.items():
         pair = base64.b64encode(f"operator:{token}".encode()).decode()
         header = {"Authorization": f"Basic {pair}"}
@@ -118,13 +114,13 @@ def test_browser_may_read_with_the_token_as_its_password_and_do_no_more(empty: S
             assert (answer.status == 200) == (needed == scope == "read")
 
 
-def test_credentials_that_are_no_text_are_refused_like_wrong_ones(empty: Served) -> None:
+def test_credentials_that_are_no_text_are_refused_like_wrong_ones(empty):
     for header in ("Basic \xe9", "Basic ////", "Basic", "Bearer \xe9"):
         assert send(empty.admin, "GET", "/", headers={"Authorization": header}).status == 401
 
 
 @_WORKERS
-def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) -> None:
+def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served):
     url = served.collector.url
     batches = [make_batch(3) for _ in range(20)]
     for batch in (*batches, *batches[:4]):
@@ -144,7 +140,7 @@ def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served: Served) 
 
 
 @_WORKERS
-def test_numbers_do_not_go_back_when_a_worker_is_killed(served: Served) -> None:
+def test_numbers_do_not_go_back_when_a_worker_is_killed(served):
     for _ in range(10):
         assert post(served.collector.url, make_batch(2)).status == 201
     wait_until(lambda: served.counted("hubbub_commit_reports_sum") == 20)
@@ -155,7 +151,7 @@ def test_numbers_do_not_go_back_when_a_worker_is_killed(served: Served) -> None:
 
 
 @_WORKERS
-def test_records_are_exported_as_they_were_sent(served: Served) -> None:
+def test_records_are_exported_as_they_were_sent(served):
     batches = [make_batch(5) for _ in range(4)]
     for batch in batches:
         assert post(served.collector.url, batch).status == 201
@@ -169,7 +165,7 @@ def test_records_are_exported_as_they_were_sent(served: Served) -> None:
 
 
 @_WORKERS
-def test_metric_is_deleted(served: Served, database: Path) -> None:
+def test_metric_is_deleted(served, database):
     assert post(served.collector.url, make_batch(5)).status == 201
     assert served.ask("/v1/metrics/homepage", "delete", "DELETE").status == 400  # which version?
     answer = served.ask(_DELETION, "delete", "DELETE")
@@ -177,7 +173,7 @@ def test_metric_is_deleted(served: Served, database: Path) -> None:
     assert stored_count(database) == 0
 
 
-def test_answers_are_kept_to_the_reader(empty: Served) -> None:
+def test_answers_are_kept_to_the_reader(empty):
     for path in ("/", "/status.json", "/metrics", "/nothing"):
         headers = empty.ask(path).headers
         assert headers["Cache-Control"] == "no-store"
@@ -187,7 +183,7 @@ def test_answers_are_kept_to_the_reader(empty: Served) -> None:
     assert empty.ask("/nothing").headers.get_content_type() == "application/problem+json"
 
 
-def test_free_space_is_told_to_operators(empty: Served) -> None:
+def test_free_space_is_told_to_operators(empty):
     wait_until(lambda: empty.ask("/status.json").json["stored_at"] is not None)
     free = empty.ask("/status.json").json["store_free_bytes"]
     assert free > 0
@@ -196,23 +192,21 @@ def test_free_space_is_told_to_operators(empty: Served) -> None:
     assert " free</dd>" in empty.ask("/").body.decode()
 
 
-def test_nothing_of_the_public_routes_is_on_the_admin_listener_and_the_reverse(
-    empty: Served,
-) -> None:
+def test_nothing_of_the_public_routes_is_on_the_admin_listener_and_the_reverse(empty):
     assert send(empty.collector.url, "GET", "/metrics").status == 404
     assert send(empty.collector.url, "GET", "/status.json").status == 404
     assert post(empty.admin, make_batch()).status in {401, 404, 413}
 
 
 @_WORKERS
-def test_new_metric_is_on_the_page_after_a_hangup(served: Served, metrics_file: Path) -> None:
+def test_new_metric_is_on_the_page_after_a_hangup(served, metrics_file):
     metrics_file.write_text(registry_toml(make_metric(), make_metric("search")), encoding="utf-8")
     assert "search" not in served.ask("/").body.decode()
     served.collector.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "search" in served.ask("/").body.decode())
 
 
-def test_admin_listener_without_a_token_is_refused(metrics_file: Path, database: Path) -> None:
+def test_admin_listener_without_a_token_is_refused(metrics_file, database):
     with pytest.raises(Exception, match="didn't start"):  # noqa: SIM117
         with running_collector(metrics_file, database, ["--admin-port", "0"]):
             pass

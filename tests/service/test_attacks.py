@@ -1,7 +1,5 @@
 """What is claimed holds against the programs that attack it, in their short forms."""
 
-from __future__ import annotations
-
 import pytest
 
 from evaluation.attacks.__main__ import attack_names, outcomes_of
@@ -17,7 +15,7 @@ _LONG = {"answer_times", "disk_of_postgresql", "front_door", "linking", "publish
         for name in attack_names()
     ],
 )
-def test_attack_stays_within_what_is_claimed(name: str) -> None:
+def test_attack_stays_within_what_is_claimed(name):
     outcomes = list(outcomes_of(name, quick=True))
     assert outcomes
     broken = [outcome for outcome in outcomes if not outcome.holds]

@@ -1,7 +1,5 @@
 """A store that is in use is copied whole, and what is restored counts nothing twice."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
@@ -10,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from databases import PostgresqlServer
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.commands import run_collector_command
 from service.loads import Accounts, Load, send_all_again, stored_in
 from service.posting import make_batch, post, stored_count
@@ -19,9 +16,7 @@ from service.posting import make_batch, post, stored_count
 _FOR_OTHERS = 0o007
 
 
-def test_backup_under_load_has_all_that_was_acknowledged_before(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+def test_backup_under_load_has_all_that_was_acknowledged_before(metrics_file, database, tmp_path):
     accounts, copy = Accounts(reports=10), tmp_path / "backup.db"
     with (
         running_collector(metrics_file, database) as collector,
@@ -46,8 +41,8 @@ def test_backup_under_load_has_all_that_was_acknowledged_before(
 
 @pytest.mark.parametrize("disaster", ["file lost", "back to an earlier moment"])
 def test_restored_backup_recognises_its_batches_and_takes_the_others_once(
-    metrics_file: Path, database: Path, tmp_path: Path, disaster: str
-) -> None:
+    metrics_file, database, tmp_path, disaster
+):
     """As docs/operations.md says: the log of what was there must not stay beside the backup."""
     accounts, copy = Accounts(), tmp_path / "backup.db"
     with running_collector(metrics_file, database) as collector:
@@ -67,11 +62,8 @@ def test_restored_backup_recognises_its_batches_and_takes_the_others_once(
 
 
 def test_restored_dump_recognises_its_batches_and_takes_the_others_once(
-    metrics_file: Path,
-    postgresql: PostgresqlServer,
-    postgresql_url: str,
-    tmp_path: Path,
-) -> None:
+    metrics_file, postgresql, postgresql_url, tmp_path
+):
     accounts, dump = Accounts(), tmp_path / "hubbub.dump"
     with (
         running_collector(metrics_file, postgresql_url) as collector,
@@ -87,9 +79,7 @@ def test_restored_dump_recognises_its_batches_and_takes_the_others_once(
         _assert_each_counts_once_again(metrics_file, restored, accounts)
 
 
-def test_backup_of_postgresql_says_what_to_use(
-    metrics_file: Path, postgresql_url: str, tmp_path: Path
-) -> None:
+def test_backup_of_postgresql_says_what_to_use(metrics_file, postgresql_url, tmp_path):
     with running_collector(metrics_file, postgresql_url):
         pass
     address = postgresql_url.replace("postgres@", "postgres:open-sesame@")
@@ -103,8 +93,8 @@ def test_backup_of_postgresql_says_what_to_use(
 
 
 def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
-    collector: Collector, database: Path, tmp_path: Path
-) -> None:
+    collector, database, tmp_path
+):
     assert post(collector.url, make_batch()).status == 201
     there = tmp_path / "there.db"
     there.write_text("dear", encoding="utf-8")
@@ -129,7 +119,7 @@ def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
     assert stored_count(tmp_path / "backup.db") == 3
 
 
-def test_damaged_store_makes_no_backup(metrics_file: Path, database: Path, tmp_path: Path) -> None:
+def test_damaged_store_makes_no_backup(metrics_file, database, tmp_path):
     with running_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch(2000)).status == 201
     with closing(sqlite3.connect(database)) as connection:
@@ -147,9 +137,7 @@ def test_damaged_store_makes_no_backup(metrics_file: Path, database: Path, tmp_p
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o000, 0o077])
-def test_no_file_is_for_everyone(
-    metrics_file: Path, database: Path, tmp_path: Path, umask: int
-) -> None:
+def test_no_file_is_for_everyone(metrics_file, database, tmp_path, umask):
     usual = os.umask(umask)
     try:
         with running_collector(metrics_file, database) as collector:

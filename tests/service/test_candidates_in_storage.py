@@ -1,7 +1,5 @@
 """Lists, maps and counts in object storage give what the same files on a disk give."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -17,7 +15,7 @@ from hubbub.decoder.candidates.files import list_files, read_list
 from hubbub.decoder.cli import main
 from hubbub.inference.errors import CandidateError
 from hubbub.storage.files.locations import resolve
-from service.s3_server import BUCKET, Fault, Proxy
+from service.s3_server import BUCKET, Fault
 from unit.decoder.stores import filled_store, plausible_records
 
 NAMES = [f"https://example.com/{number}" for number in range(3_000)]
@@ -25,7 +23,7 @@ PLACE = f"s3://{BUCKET}/lists"
 
 
 @pytest.fixture
-def lists(tmp_path: Path, s3: Proxy) -> Path:
+def lists(tmp_path, s3) -> Path:
     """Make the same lists on the disk and in storage."""
     del s3
     folder = tmp_path / "lists"
@@ -43,7 +41,7 @@ def lists(tmp_path: Path, s3: Proxy) -> Path:
 
 
 @pytest.mark.parametrize("which", ["", "/a-0.txt", "/b-1.txt.gz", "/c.parquet", "/?-[01].txt*"])
-def test_lists_are_read_as_from_a_disk(lists: Path, which: str) -> None:
+def test_lists_are_read_as_from_a_disk(lists, which):
     remote = which.replace("?", "*")
     found, expected = read_list(f"{PLACE}{remote}"), read_list(f"{lists}{which}")
     assert list(found.strings) == list(expected.strings)
@@ -52,9 +50,7 @@ def test_lists_are_read_as_from_a_disk(lists: Path, which: str) -> None:
     assert names == [name.rpartition("/")[2] for name in list_files(f"{lists}{which}")]
 
 
-def test_lists_are_decoded_whole_and_screened_in_parts(
-    lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_are_decoded_whole_and_screened_in_parts(lists, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "_BYTES_A_PART", 10_000)
     monkeypatch.setattr(parts, "_ROWS_A_PART", 500)
     (tmp_path / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
@@ -81,7 +77,7 @@ def test_lists_are_decoded_whole_and_screened_in_parts(
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_googles_files_are_read_from_storage(tmp_path: Path, s3: Proxy) -> None:
+def test_googles_files_are_read_from_storage(tmp_path, s3):
     del s3
     params = make_params(k=8, h=1, m=2)
     texts = {
@@ -101,7 +97,7 @@ def test_googles_files_are_read_from_storage(tmp_path: Path, s3: Proxy) -> None:
     assert found[0] == found[1]
 
 
-def test_a_list_that_cannot_be_read_is_told(lists: Path, through_proxy: Proxy) -> None:
+def test_a_list_that_cannot_be_read_is_told(lists, through_proxy):
     del lists
     with pytest.raises(CandidateError, match="no such object; expected a file or pipe"):
         read_list(f"{PLACE}/none.txt")
@@ -114,7 +110,7 @@ def test_a_list_that_cannot_be_read_is_told(lists: Path, through_proxy: Proxy) -
     with pytest.raises(CandidateError, match="expected a Parquet file"):
         read_list(f"{PLACE}/wrong/x.parquet")
 
-    def replace(method: str, _path: str) -> None:
+    def replace(method: str, _path: str):
         if method == "GET":
             through_proxy.trouble = lambda _method, _path: None
             resolve(f"{PLACE}/a-0.txt").write_bytes(b"x" * 100 + b"\n" * 20_000)

@@ -1,7 +1,5 @@
 """Telemetry in an event loop: delivers, never gets in the loop's way, survives cancellation."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3
@@ -9,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,8 +38,8 @@ def record(telemetry: AsyncTelemetry, count: int) -> None:
         telemetry.record("homepage", "x")
 
 
-def test_leaving_delivers_what_waits(tmp_path: Path) -> None:
-    async def app() -> None:
+def test_leaving_delivers_what_waits(tmp_path):
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 3)
         telemetry.record("homepage", "x")
@@ -53,12 +50,12 @@ def test_leaving_delivers_what_waits(tmp_path: Path) -> None:
     assert len(server.reports) == 3
 
 
-def test_loop_runs_on_while_the_server_hangs(tmp_path: Path) -> None:
+def test_loop_runs_on_while_the_server_hangs(tmp_path):
     """A report's journey takes fractions of a millisecond of the loop's time, not a second."""
     lags: list[float] = []
     gate = Gate()
 
-    async def app() -> None:
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=5) as telemetry:
             ends = time.monotonic() + 2.0
             while (started := time.monotonic()) < ends:
@@ -74,11 +71,11 @@ def test_loop_runs_on_while_the_server_hangs(tmp_path: Path) -> None:
     assert len(server.reports) == len(lags)
 
 
-def test_reports_reach_the_disk_while_the_server_hangs(tmp_path: Path) -> None:
+def test_reports_reach_the_disk_while_the_server_hangs(tmp_path):
     """A killed app loses its last second, however long an answer takes."""
     gate = Gate()
 
-    async def app() -> None:
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=1) as telemetry:
             record(telemetry, 1)
             await until(lambda: server.received)
@@ -91,10 +88,10 @@ def test_reports_reach_the_disk_while_the_server_hangs(tmp_path: Path) -> None:
     assert len(server.reports) == 6
 
 
-def test_what_is_left_stays_on_disk_for_the_next_start(tmp_path: Path) -> None:
+def test_what_is_left_stays_on_disk_for_the_next_start(tmp_path):
     gate = Gate()
 
-    async def app() -> None:
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 3)
             started = time.monotonic()
@@ -110,10 +107,10 @@ def test_what_is_left_stays_on_disk_for_the_next_start(tmp_path: Path) -> None:
     assert len(server.reports) == 3
 
 
-def test_closing_without_patience_brings_everything_to_the_disk(tmp_path: Path) -> None:
+def test_closing_without_patience_brings_everything_to_the_disk(tmp_path):
     gate = Gate()
 
-    async def app() -> None:
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=3) as telemetry:
             record(telemetry, 3)
             await until(lambda: server.received)
@@ -126,10 +123,10 @@ def test_closing_without_patience_brings_everything_to_the_disk(tmp_path: Path) 
         run(app)
 
 
-def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path: Path) -> None:
+def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path):
     gate = Gate()
 
-    async def visitor(recorded: asyncio.Event) -> None:
+    async def visitor(recorded: asyncio.Event):
         async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=3) as telemetry:
             record(telemetry, 3)
             await until(lambda: server.received)
@@ -137,7 +134,7 @@ def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path: Path) -> 
             recorded.set()
             await asyncio.sleep(3600)
 
-    async def app() -> None:
+    async def app():
         recorded = asyncio.Event()
         task = asyncio.create_task(visitor(recorded))
         await recorded.wait()
@@ -151,15 +148,15 @@ def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path: Path) -> 
         run(app)
 
 
-def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path: Path) -> None:
+def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path):
     gate = Gate()
 
-    async def visitor(leaving: asyncio.Event) -> None:
+    async def visitor(leaving: asyncio.Event):
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 3)
             leaving.set()
 
-    async def app() -> None:
+    async def app():
         leaving = asyncio.Event()
         task = asyncio.create_task(visitor(leaving))
         await leaving.wait()
@@ -174,10 +171,10 @@ def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path: Path) 
         run(app)
 
 
-def test_cancelled_flush_stops_nothing(tmp_path: Path) -> None:
+def test_cancelled_flush_stops_nothing(tmp_path):
     gate = Gate()
 
-    async def app() -> None:
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 3)
             with pytest.raises(TimeoutError):
@@ -190,8 +187,8 @@ def test_cancelled_flush_stops_nothing(tmp_path: Path) -> None:
     assert len(server.reports) == 3
 
 
-def test_other_threads_may_record(tmp_path: Path) -> None:
-    async def app() -> None:
+def test_other_threads_may_record(tmp_path):
+    async def app():
         async with AsyncTelemetry(
             make_registry(), server.url, tmp_path, batch_size=50, batch_seconds=0.1
         ) as telemetry:
@@ -204,18 +201,18 @@ def test_other_threads_may_record(tmp_path: Path) -> None:
     assert all(len(contents) == 1 for contents in contents_by_id(server).values())
 
 
-def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path: Path) -> None:
+def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path):
     failures: list[BaseException] = []
     ended = threading.Event()
 
-    def work(telemetry: AsyncTelemetry) -> None:
+    def work(telemetry: AsyncTelemetry):
         try:
             while not ended.is_set():
                 telemetry.record("homepage", "x")
         except BaseException as error:
             failures.append(error)
 
-    async def app() -> None:
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             threads = [threading.Thread(target=work, args=(telemetry,)) for _ in range(4)]
             for thread in threads:
@@ -231,7 +228,7 @@ def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path: Path)
     assert failures == []
 
 
-def test_loop_that_was_closed_too_early_does_not_make_record_raise(tmp_path: Path) -> None:
+def test_loop_that_was_closed_too_early_does_not_make_record_raise(tmp_path):
     script = """
 import asyncio, logging
 from hubbub.client.aio import AsyncTelemetry
@@ -250,8 +247,8 @@ print(telemetry.status().recorded)
     assert App(tmp_path, NOWHERE).run(script).output == ["3"]
 
 
-def test_use_without_entering_is_harmless(tmp_path: Path) -> None:
-    async def app() -> None:
+def test_use_without_entering_is_harmless(tmp_path):
+    async def app():
         telemetry = AsyncTelemetry(make_registry(), NOWHERE, tmp_path)
         record(telemetry, 3)
         assert not await telemetry.flush(1)
@@ -262,8 +259,8 @@ def test_use_without_entering_is_harmless(tmp_path: Path) -> None:
     run(app)
 
 
-def test_what_was_recorded_before_entering_is_delivered(tmp_path: Path) -> None:
-    async def app() -> None:
+def test_what_was_recorded_before_entering_is_delivered(tmp_path):
+    async def app():
         telemetry = AsyncTelemetry(make_registry(), server.url, tmp_path)
         record(telemetry, 3)
         async with telemetry:
@@ -274,8 +271,8 @@ def test_what_was_recorded_before_entering_is_delivered(tmp_path: Path) -> None:
     assert len(server.reports) == 3
 
 
-def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path: Path) -> None:
-    async def app() -> None:
+def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path):
+    async def app():
         async with AsyncTelemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
             record(telemetry, 1)
             assert not await telemetry.flush(1)
@@ -290,9 +287,7 @@ def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path: Path) -> None:
     run(app)
 
 
-def test_database_that_another_process_keeps_locked_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monkeypatch):
     """It is locked just when an answer arrives, and for longer than SQLite waits."""
     monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)
     locks: list[sqlite3.Connection] = []
@@ -304,7 +299,7 @@ def test_database_that_another_process_keeps_locked_is_waited_for(
             locks[0].execute("BEGIN IMMEDIATE")
         return Answer()
 
-    async def app() -> None:
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 1)
             assert not await telemetry.flush(1)
@@ -320,12 +315,12 @@ def test_database_that_another_process_keeps_locked_is_waited_for(
     assert len(server.reports) == 2
 
 
-def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path: Path) -> None:
+def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path):
     """A long list of refused reports spans packets; half of it would condemn the whole batch."""
     bodies: list[list[Any]] = []
     refusal = json.dumps({"errors": [{"report": 0, "detail": "no"}, {"report": 2}]}).encode()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         bodies.append(await read_reports(reader))
         status, body = (b"422 No", refusal) if len(bodies) == 1 else (b"201 OK", b'{"accepted":1}')
         length = b"Content-Length: %d\r\nConnection: close" % len(body)
@@ -336,7 +331,7 @@ def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path: Path) -> None:
         await writer.drain()
         writer.close()
 
-    async def app() -> None:
+    async def app():
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server, AsyncTelemetry(make_registry(), url, tmp_path) as telemetry:
@@ -350,11 +345,11 @@ def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path: Path) -> None:
     assert second == [first[1]]
 
 
-def test_cookies_are_not_kept(tmp_path: Path) -> None:
+def test_cookies_are_not_kept(tmp_path):
     """They would let whoever answers link one batch with the next."""
     cookie = Answer(headers={"Set-Cookie": "visitor=4711"})
 
-    async def app() -> None:
+    async def app():
         url = server.url.replace("127.0.0.1", "localhost")  # of bare addresses none are kept anyway
         async with AsyncTelemetry(make_registry(), url, tmp_path) as telemetry:
             for _ in range(2):
@@ -376,14 +371,12 @@ async def read_reports(reader: asyncio.StreamReader) -> list[Any]:
 
 
 @pytest.mark.parametrize("key", [None, "hub_ingest_key"])
-def test_login_from_netrc_is_not_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
-) -> None:
+def test_login_from_netrc_is_not_sent(tmp_path, monkeypatch, key):
     netrc = tmp_path / "netrc"
     netrc.write_text("default login zaphod password beeblebrox\n", encoding="utf-8")
     monkeypatch.setenv("NETRC", str(netrc))
 
-    async def app() -> None:
+    async def app():
         state = tmp_path / "state"
         async with AsyncTelemetry(make_registry(), server.url, state, ingest_key=key) as telemetry:
             record(telemetry, 1)
@@ -395,8 +388,8 @@ def test_login_from_netrc_is_not_sent(
     assert request.headers.get("Authorization") == (key and f"Bearer {key}")
 
 
-def test_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def app() -> None:
+def test_proxy_of_the_environment_is_used(tmp_path, monkeypatch):
+    async def app():
         endpoint = "http://telemetry.invalid"
         async with AsyncTelemetry(make_registry(), endpoint, tmp_path) as telemetry:
             record(telemetry, 1)
@@ -411,10 +404,8 @@ def test_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.Mo
     assert request.headers["Proxy-Authorization"] == "Basic YXJ0aHVyOmRlbnQ="
 
 
-def test_proxy_is_left_out_where_the_environment_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def app() -> None:
+def test_proxy_is_left_out_where_the_environment_says_so(tmp_path, monkeypatch):
+    async def app():
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 1)
             assert await telemetry.flush()
@@ -426,16 +417,14 @@ def test_proxy_is_left_out_where_the_environment_says_so(
     assert len(server.reports) == 1
 
 
-def test_only_the_proxy_of_an_https_endpoint_gets_its_login(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_proxy_of_an_https_endpoint_gets_its_login(tmp_path, monkeypatch):
     asked: list[bytes] = []
 
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         asked.append(await reader.readuntil(b"\r\n\r\n"))
         writer.close()
 
-    async def app() -> None:
+    async def app():
         proxy = await asyncio.start_server(refuse, "127.0.0.1")
         port = proxy.sockets[0].getsockname()[1]
         monkeypatch.setenv("https_proxy", f"http://arthur:dent@127.0.0.1:{port}")
@@ -454,8 +443,8 @@ def test_only_the_proxy_of_an_https_endpoint_gets_its_login(
     assert b"zaphod" not in asked[0]
 
 
-def test_client_that_was_left_without_consent_stays_closed(tmp_path: Path) -> None:
-    async def app() -> None:
+def test_client_that_was_left_without_consent_stays_closed(tmp_path):
+    async def app():
         async with AsyncTelemetry(
             make_registry(), server.url, tmp_path, consent=False
         ) as telemetry:
@@ -469,8 +458,8 @@ def test_client_that_was_left_without_consent_stays_closed(tmp_path: Path) -> No
     assert server.received == []
 
 
-def test_consent_may_be_given_and_withdrawn_in_the_loop(tmp_path: Path) -> None:
-    async def app() -> None:
+def test_consent_may_be_given_and_withdrawn_in_the_loop(tmp_path):
+    async def app():
         async with AsyncTelemetry(
             make_registry(), server.url, tmp_path, consent=False
         ) as telemetry:

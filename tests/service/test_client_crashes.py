@@ -5,8 +5,6 @@ shows at once what was counted twice. What ever reached the disk stands in the c
 written in the same transaction, so the store shows what was lost too.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random
@@ -41,8 +39,8 @@ sys.exit(not telemetry.flush(60))
 
 
 def test_killed_app_loses_no_report_that_reached_the_disk_and_sends_none_twice(
-    collector: Collector, database: Path, tmp_path: Path
-) -> None:
+    collector, database, tmp_path
+):
     chance = random.Random(20140814)  # noqa: S311
     diary = tmp_path / "diary"
     diary.touch()

@@ -1,16 +1,12 @@
 """What a client does whether its own threads drive it or an app's event loop."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from factories import make_registry
 from http_servers import Answer, scripted_server
 from hubbub.client.transport import DeliveryFailure
 from service.apps import NOWHERE, bytes_on_disk
-from service.drivers import DRIVERS, Client, Opener
+from service.drivers import DRIVERS, Client
 from service.posting import wait_until
 
 pytestmark = pytest.mark.parametrize("opened", DRIVERS.values(), ids=DRIVERS.keys())
@@ -21,7 +17,7 @@ def record(telemetry: Client, count: int) -> None:
         telemetry.record("homepage", "x")
 
 
-def test_what_is_recorded_is_delivered(tmp_path: Path, opened: Opener) -> None:
+def test_what_is_recorded_is_delivered(tmp_path, opened):
     with scripted_server() as server, opened(make_registry(), server.url, tmp_path) as telemetry:
         for number in range(250):
             telemetry.record("homepage", f"https://example.com/{number % 5}")
@@ -33,7 +29,7 @@ def test_what_is_recorded_is_delivered(tmp_path: Path, opened: Opener) -> None:
     assert status.disabled is None
 
 
-def test_full_batch_is_sent_without_waiting(tmp_path: Path, opened: Opener) -> None:
+def test_full_batch_is_sent_without_waiting(tmp_path, opened):
     with scripted_server() as server:
         with opened(make_registry(), server.url, tmp_path, batch_size=5) as telemetry:
             record(telemetry, 11)
@@ -43,7 +39,7 @@ def test_full_batch_is_sent_without_waiting(tmp_path: Path, opened: Opener) -> N
         assert len(server.reports) == 11
 
 
-def test_small_batch_is_sent_when_its_time_has_come(tmp_path: Path, opened: Opener) -> None:
+def test_small_batch_is_sent_when_its_time_has_come(tmp_path, opened):
     options = {"batch_size": 5, "batch_seconds": 0.1}
     with (
         scripted_server() as server,
@@ -55,7 +51,7 @@ def test_small_batch_is_sent_when_its_time_has_come(tmp_path: Path, opened: Open
         wait_until(lambda: telemetry.status().delivered == 8)
 
 
-def test_batch_keeps_its_id_through_every_retry(tmp_path: Path, opened: Opener) -> None:
+def test_batch_keeps_its_id_through_every_retry(tmp_path, opened):
     answers = [Answer(503), Answer(0), Answer(200, b"captive portal"), Answer(201)]
     with (
         scripted_server(lambda n: answers[min(n, 3)]) as server,
@@ -68,9 +64,7 @@ def test_batch_keeps_its_id_through_every_retry(tmp_path: Path, opened: Opener) 
     assert len({request.body for request in server.received}) == 1
 
 
-def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, opened: Opener
-) -> None:
+def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(tmp_path, caplog, opened):
     key = "hub_ingest_zaphod"
     with (
         scripted_server(lambda _: Answer(401)) as server,
@@ -89,7 +83,7 @@ def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(
     assert b"zaphod" not in b"".join(bytes_on_disk(tmp_path))
 
 
-def test_last_error_tells_that_nobody_answers(tmp_path: Path, opened: Opener) -> None:
+def test_last_error_tells_that_nobody_answers(tmp_path, opened):
     told: list[DeliveryFailure] = []
     with opened(make_registry(), NOWHERE, tmp_path, on_error=told.append) as telemetry:
         assert telemetry.status().last_error is None

@@ -1,13 +1,10 @@
 """Trouble on the client's machine: nothing spins, blocks, vanishes uncounted or is sent twice."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +19,7 @@ HELD_SECONDS = 5.0
 UNHURT = HELD_SECONDS / 2  # a call that waits for the disk takes twice as long
 
 
-def test_full_disk_makes_no_hot_loop(tmp_path: Path) -> None:
+def test_full_disk_makes_no_hot_loop(tmp_path):
     """The sender's notifications ended the writer's pause, so that it tried 20 times a second.
 
     A writer that pauses for five seconds tries twice in four, which a busy machine may stretch;
@@ -68,7 +65,7 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("first_log_line", [True, False])
-def test_record_and_status_wait_for_no_transaction(tmp_path: Path, first_log_line: bool) -> None:
+def test_record_and_status_wait_for_no_transaction(tmp_path, first_log_line):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
     telemetry.flush(0.3)
@@ -86,7 +83,7 @@ def test_record_and_status_wait_for_no_transaction(tmp_path: Path, first_log_lin
     assert longest < UNHURT
 
 
-def test_event_loop_waits_for_no_transaction(tmp_path: Path) -> None:
+def test_event_loop_waits_for_no_transaction(tmp_path):
     async def app() -> float:
         longest = 0.0
         async with AsyncTelemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
@@ -137,9 +134,7 @@ sys.exit(any(os.wait()[1] for _ in range(3)))
 
 
 @pytest.mark.parametrize("reports", [0, 2])
-def test_forked_children_of_an_event_loop_send_their_own_and_never_their_parents(
-    tmp_path: Path, reports: int
-) -> None:
+def test_forked_children_of_an_event_loop_send_their_own_and_never_their_parents(tmp_path, reports):
     script = ASYNC_FORKS.replace("CHILDREN", str(reports))
     with scripted_server() as server:
         App(tmp_path, server.url, make_metric("parent"), make_metric("child")).run(script)
@@ -148,7 +143,7 @@ def test_forked_children_of_an_event_loop_send_their_own_and_never_their_parents
     assert (metrics.count("parent"), metrics.count("child")) == (1, 3 * reports)
 
 
-def test_too_many_open_files_at_the_start_pass(tmp_path: Path) -> None:
+def test_too_many_open_files_at_the_start_pass(tmp_path):
     """The client begins to record when its state can be opened, and never advises to forget."""
     script = """
 import logging, resource, sqlite3  # an app that runs has loaded its modules
@@ -180,7 +175,7 @@ print(telemetry.flush(30), telemetry.status().delivered)
     assert len(server.reports) == 2
 
 
-def test_damage_while_running_is_counted_to_the_last_report(tmp_path: Path) -> None:
+def test_damage_while_running_is_counted_to_the_last_report(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
     telemetry.flush(0.3)
@@ -196,7 +191,7 @@ def test_damage_while_running_is_counted_to_the_last_report(tmp_path: Path) -> N
     assert "nothing is sent" in str(telemetry.status().disabled)
 
 
-def test_forgetting_in_one_process_stops_the_others(tmp_path: Path) -> None:
+def test_forgetting_in_one_process_stops_the_others(tmp_path):
     script = """
 telemetry = open_telemetry(batch_seconds=0.1)
 record(telemetry, 1)
@@ -227,7 +222,7 @@ print(telemetry.status().disabled, dict(telemetry.status().dropped), flush=True)
     assert list(app.state.iterdir()) == []
 
 
-def test_secret_that_another_process_replaced_is_taken_over(tmp_path: Path) -> None:
+def test_secret_that_another_process_replaced_is_taken_over(tmp_path):
     with scripted_server() as server:
         one, other = (Telemetry(make_registry(), server.url, tmp_path) for _ in range(2))
         one.record("homepage", "x")
@@ -249,7 +244,7 @@ def test_secret_that_another_process_replaced_is_taken_over(tmp_path: Path) -> N
     assert len(server.reports) == 4
 
 
-def test_wide_reports_arrive_in_batches_that_a_collector_takes(tmp_path: Path) -> None:
+def test_wide_reports_arrive_in_batches_that_a_collector_takes(tmp_path):
     """6,000 reports of k = 1024 are 1.3 MB; a collector takes 1 MiB after decompression."""
     registry = make_registry(make_metric(params=make_params(k=1024)))
 
@@ -263,7 +258,7 @@ def test_wide_reports_arrive_in_batches_that_a_collector_takes(tmp_path: Path) -
     assert len(server.received) > 1
 
 
-def test_what_is_recorded_while_the_state_is_closed_by_a_fork_is_kept(tmp_path: Path) -> None:
+def test_what_is_recorded_while_the_state_is_closed_by_a_fork_is_kept(tmp_path):
     script = """
 telemetry = open_telemetry()
 ended = threading.Event()
@@ -288,7 +283,7 @@ print(settled, telemetry.status().recorded - telemetry.status().delivered, flush
         assert App(tmp_path, server.url).run(script).output == ["True 0"]
 
 
-def test_state_of_another_user_turns_the_client_off_with_a_reason(tmp_path: Path) -> None:
+def test_state_of_another_user_turns_the_client_off_with_a_reason(tmp_path):
     with Telemetry(make_registry(), NOWHERE, tmp_path):
         pass
     (tmp_path / "secret").chmod(0o644)
@@ -296,7 +291,7 @@ def test_state_of_another_user_turns_the_client_off_with_a_reason(tmp_path: Path
         assert "its mode is 644" in str(telemetry.status().disabled)
 
 
-def test_threads_of_a_closed_client_end(tmp_path: Path) -> None:
+def test_threads_of_a_closed_client_end(tmp_path):
     before = set(threading.enumerate())
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")

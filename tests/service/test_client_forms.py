@@ -1,12 +1,9 @@
 """Which form batches are sent in: compact, or JSON where that isn't understood; none is lost."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +20,7 @@ HOMEPAGE, SEARCH = make_metric(), make_metric("search", params=make_params(k=8, 
 
 
 @pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
-def opened(request: pytest.FixtureRequest) -> Opener:
+def opened(request) -> Opener:
     """Open a client, driven by its threads or by an event loop."""
     opener: Opener = request.param
     return opener
@@ -56,9 +53,7 @@ def reports_of(batch: Batch) -> list[dict[str, Any]]:
     return reports
 
 
-def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(
-    tmp_path: Path, opened: Opener
-) -> None:
+def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(tmp_path, opened):
     registry = make_registry(HOMEPAGE, SEARCH)
     with scripted_server() as server, opened(registry, server.url, tmp_path) as telemetry:
         for number in range(20):
@@ -70,9 +65,7 @@ def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(
 
 
 @pytest.mark.parametrize("status", [400, 403, 406, 415])
-def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(
-    tmp_path: Path, opened: Opener, status: int
-) -> None:
+def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(tmp_path, opened, status):
     """As an older collector, or a firewall before one, would answer."""
     answers = [Answer(status)]
     with (
@@ -93,8 +86,8 @@ def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(
 
 @pytest.mark.parametrize("status", [400, 403, 415])
 def test_batch_that_json_does_not_help_is_dropped_for_what_json_was_answered(
-    tmp_path: Path, opened: Opener, status: int
-) -> None:
+    tmp_path, opened, status
+):
     with (
         scripted_server(lambda _: Answer(status)) as server,
         opened(make_registry(), server.url, tmp_path) as telemetry,
@@ -106,7 +99,7 @@ def test_batch_that_json_does_not_help_is_dropped_for_what_json_was_answered(
 
 
 @pytest.mark.parametrize("status", [401, 404, 405, 413, 422])
-def test_other_refusals_do_not_concern_the_form(status: int) -> None:
+def test_other_refusals_do_not_concern_the_form(status):
     with scripted_server(lambda _: Answer(status)) as server:
         sender = HttpSender(server.url)
         for _ in range(2):
@@ -115,7 +108,7 @@ def test_other_refusals_do_not_concern_the_form(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_collector_that_is_busy_gets_the_compact_form_again(status: int) -> None:
+def test_collector_that_is_busy_gets_the_compact_form_again(status):
     with scripted_server(lambda _: Answer(status)) as server:
         sender = HttpSender(server.url)
         for _ in range(2):
@@ -123,7 +116,7 @@ def test_collector_that_is_busy_gets_the_compact_form_again(status: int) -> None
     assert types_of(server) == [MEDIA_TYPE, MEDIA_TYPE]
 
 
-def test_named_reports_are_named_as_the_batch_on_disk_counts_them() -> None:
+def test_named_reports_are_named_as_the_batch_on_disk_counts_them():
     batch = many_reports(25)
     named = [0, 7, 31, 49, 50, 1000]  # two of them aren't in the batch
     problem = json.dumps({"errors": [{"report": index, "detail": "no"} for index in named]})
@@ -135,7 +128,7 @@ def test_named_reports_are_named_as_the_batch_on_disk_counts_them() -> None:
     assert list(answer.refused) == named
 
 
-def test_order_of_a_compact_body_does_not_depend_on_that_of_the_reports() -> None:
+def test_order_of_a_compact_body_does_not_depend_on_that_of_the_reports():
     batch = many_reports(25)
     turned = batch._replace(reports=batch.reports[::-1])
     with scripted_server() as server:
@@ -146,7 +139,7 @@ def test_order_of_a_compact_body_does_not_depend_on_that_of_the_reports() -> Non
     assert counted(first.batch["reports"]) == counted(reports_of(batch))
 
 
-def test_noise_is_sent_as_it_is_and_compressed_where_that_saves_a_quarter() -> None:
+def test_noise_is_sent_as_it_is_and_compressed_where_that_saves_a_quarter():
     chance = random.Random(1)  # noqa: S311
     noise, zeros = (
         Batch(tuple(make_report(HOMEPAGE, cohort=1, bits=bits) for bits in some))

@@ -1,7 +1,5 @@
 """What a client remembers of its answers, as whoever links all of its reports sees it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sqlite3
@@ -36,7 +34,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch) -> Iterator[Clock]:
     clock = Clock()
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", clock)
@@ -81,9 +79,7 @@ def record(
     return telemetry
 
 
-def test_all_reports_of_a_period_are_of_one_answer(
-    tmp_path: Path, server: ScriptedServer, clock: Clock
-) -> None:
+def test_all_reports_of_a_period_are_of_one_answer(tmp_path, server, clock):
     """Also those of other values, and after a restart."""
     record(tmp_path, server, "a", "b", "a")
     clock.now += DAY
@@ -95,7 +91,7 @@ def test_all_reports_of_a_period_are_of_one_answer(
 
 
 @pytest.mark.usefixtures("clock")
-def test_what_is_stored_is_what_is_reported(tmp_path: Path, server: ScriptedServer) -> None:
+def test_what_is_stored_is_what_is_reported(tmp_path, server):
     record(tmp_path, server, "a", "b")
     with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
         ((cohort, bits),) = connection.execute("SELECT cohort, bits FROM memory").fetchall()
@@ -103,9 +99,7 @@ def test_what_is_stored_is_what_is_reported(tmp_path: Path, server: ScriptedServ
     assert answers(server.reports) == [(cohort, tuple(lanes))] * 2
 
 
-def test_each_period_draws_its_answer_and_its_cohort_anew(
-    tmp_path: Path, server: ScriptedServer, clock: Clock
-) -> None:
+def test_each_period_draws_its_answer_and_its_cohort_anew(tmp_path, server, clock):
     """With k = 8 and 2 cohorts an answer is the last one's with probability 1/2 * .63**8 or less;
     20 in a row with probability below 1e-30."""
     one_report = make_registry(
@@ -123,9 +117,7 @@ def test_each_period_draws_its_answer_and_its_cohort_anew(
 
 
 @pytest.mark.usefixtures("clock")
-def test_answers_of_several_processes_are_settled_by_the_disk(
-    tmp_path: Path, server: ScriptedServer
-) -> None:
+def test_answers_of_several_processes_are_settled_by_the_disk(tmp_path, server):
     """Both have drawn an answer before either is stored; the loser's reports are drawn anew."""
     one, other = (Telemetry(WEEKLY, server.url, tmp_path, batch_size=REPORTS) for _ in range(2))
     for telemetry, value in ((one, "a"), (other, "b")):
@@ -145,9 +137,7 @@ def test_answers_of_several_processes_are_settled_by_the_disk(
 
 
 @pytest.mark.parametrize("then", ["another report", "a restart"])
-def test_answer_of_a_period_that_is_over_is_on_no_disk(
-    tmp_path: Path, clock: Clock, then: str
-) -> None:
+def test_answer_of_a_period_that_is_over_is_on_no_disk(tmp_path, clock, then):
     registry = make_registry(make_metric("page", period_days=7), make_metric("other"))
     telemetry = Telemetry(registry, NOWHERE, tmp_path)
     telemetry.record("page", "a")
@@ -166,9 +156,7 @@ def test_answer_of_a_period_that_is_over_is_on_no_disk(
     assert not any(bits in content for content in bytes_on_disk(tmp_path))
 
 
-def test_clock_that_goes_back_draws_no_answer_uncounted_and_stops_nothing(
-    tmp_path: Path, server: ScriptedServer, clock: Clock
-) -> None:
+def test_clock_that_goes_back_draws_no_answer_uncounted_and_stops_nothing(tmp_path, server, clock):
     record(tmp_path, server, "a")
     clock.now += 10 * 365 * DAY  # by mistake
     record(tmp_path, server, "b")
@@ -187,7 +175,7 @@ def test_clock_that_goes_back_draws_no_answer_uncounted_and_stops_nothing(
     assert (first, last) != (ahead, ahead)
 
 
-def test_max_periods_end_a_metric(tmp_path: Path, server: ScriptedServer, clock: Clock) -> None:
+def test_max_periods_end_a_metric(tmp_path, server, clock):
     metric = make_metric("page", period_days=1, max_periods=3)
     registry = make_registry(metric)
     for _ in range(5):
@@ -218,9 +206,7 @@ SILENCES = {
 
 
 @pytest.mark.parametrize("registry", SILENCES.values(), ids=SILENCES.keys())
-def test_silence_does_not_depend_on_values(
-    tmp_path: Path, clock: Clock, registry: Registry
-) -> None:
+def test_silence_does_not_depend_on_values(tmp_path, clock, registry):
     """The same times, other values: as many requests, each with as many reports of each metric."""
     seen = []
     for history in ("aaaaaa", "aabbaa", "abcabc", "cccbbb"):
@@ -241,9 +227,7 @@ def test_silence_does_not_depend_on_values(
     assert seen[0]
 
 
-def test_cap_that_is_reached_goes_on_with_the_last_admitted_answer(
-    tmp_path: Path, server: ScriptedServer
-) -> None:
+def test_cap_that_is_reached_goes_on_with_the_last_admitted_answer(tmp_path, server):
     registry = make_registry(make_metric("page", params=make_params(k=128, h=1, m=2), max_values=2))
     telemetry = record(tmp_path, server, "a", "b", "c", registry=registry)
     assert telemetry.status().stale == REPORTS
@@ -256,8 +240,8 @@ def test_cap_that_is_reached_goes_on_with_the_last_admitted_answer(
 
 
 def test_definition_that_changed_under_its_version_neither_reprices_nor_reports(
-    tmp_path: Path, server: ScriptedServer, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, server, caplog
+):
     record(tmp_path, server, "a", registry=make_registry(make_metric("page")))
     cheaper = make_registry(make_metric("page", params=make_params(f=0.9)), make_metric("other"))
     telemetry = Telemetry(cheaper, server.url, tmp_path)
@@ -272,9 +256,7 @@ def test_definition_that_changed_under_its_version_neither_reprices_nor_reports(
     assert [report["metric"] for report in server.reports[REPORTS:]] == ["other"]
 
 
-def test_processes_that_answer_at_once_share_a_periods_answer(
-    tmp_path: Path, server: ScriptedServer
-) -> None:
+def test_processes_that_answer_at_once_share_a_periods_answer(tmp_path, server):
     """Real processes, whose first values differ; P(two answers look alike) is that of 8 lanes."""
     script = """
 telemetry = open_telemetry(batch_size=500)
@@ -293,9 +275,7 @@ sys.exit(not telemetry.flush(40))
     assert len({batch["batch_id"] for batch in batches}) == len(batches)
 
 
-def test_fork_between_two_reports_keeps_the_periods_answer(
-    tmp_path: Path, server: ScriptedServer
-) -> None:
+def test_fork_between_two_reports_keeps_the_periods_answer(tmp_path, server):
     script = """
 telemetry = open_telemetry(batch_size=500)
 for _ in range(400):
@@ -313,9 +293,7 @@ sys.exit(not settled)
     assert len(set(answers(server.reports, each=2 * REPORTS))) == 1
 
 
-def test_late_recordings_of_a_period_that_is_over_are_not_answered_again(
-    tmp_path: Path, server: ScriptedServer, clock: Clock
-) -> None:
+def test_late_recordings_of_a_period_that_is_over_are_not_answered_again(tmp_path, server, clock):
     """Several processes hold recordings of the last second; the first to write ends the period."""
     registry = make_registry(WEEKLY["page"], make_metric("other"))
     workers = [Telemetry(registry, server.url, tmp_path) for _ in range(3)]
@@ -339,9 +317,7 @@ def test_late_recordings_of_a_period_that_is_over_are_not_answered_again(
     assert [r["metric"] for r in server.reports].count("page") == 1
 
 
-def test_two_wrong_clocks_keep_an_answer_for_no_longer_than_a_period(
-    tmp_path: Path, server: ScriptedServer, clock: Clock
-) -> None:
+def test_two_wrong_clocks_keep_an_answer_for_no_longer_than_a_period(tmp_path, server, clock):
     true = clock.now
     clock.now = true + 14 * 365 * DAY
     record(tmp_path, server, "a")
@@ -355,7 +331,7 @@ def test_two_wrong_clocks_keep_an_answer_for_no_longer_than_a_period(
 
 
 @pytest.mark.parametrize("f", [0.0, 0.5])
-def test_nothing_of_a_one_time_answer_is_kept(tmp_path: Path, f: float) -> None:
+def test_nothing_of_a_one_time_answer_is_kept(tmp_path, f):
     """With f = 0 its permanent response would be the true bits."""
     params = make_params(f=f, p=0.25, q=0.75) if f == 0 else make_params(f=f, p=0.0, q=1.0)
     metric_type = EnumType(("a", "b", "c", "hiv"))
@@ -372,7 +348,7 @@ def test_nothing_of_a_one_time_answer_is_kept(tmp_path: Path, f: float) -> None:
         assert connection.execute("SELECT answer FROM answers").fetchall() == [(b"",)]
 
 
-def test_budget_that_is_introduced_later_silences_nobody_for_its_changes(tmp_path: Path) -> None:
+def test_budget_that_is_introduced_later_silences_nobody_for_its_changes(tmp_path):
     before = make_registry(make_metric("page"))
     after = make_registry(
         make_metric("page"), make_metric("other"), lifetime_epsilon=3 * make_metric().price

@@ -1,7 +1,5 @@
 """What a person can see and decide: consent, previews, the ledger, forgetting."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -35,12 +33,8 @@ def own_threads() -> set[threading.Thread]:
     ],
 )
 def test_without_consent_there_is_no_state_no_thread_and_no_report(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    consent: bool,
-    environment: dict[str, str],
-    reason: str,
-) -> None:
+    tmp_path, monkeypatch, consent, environment, reason
+):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     before = own_threads()
@@ -56,16 +50,14 @@ def test_without_consent_there_is_no_state_no_thread_and_no_report(
 
 
 @pytest.mark.parametrize("value", ["", "0", "false", "No "])
-def test_switch_that_is_off_means_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_switch_that_is_off_means_nothing(tmp_path, monkeypatch, value):
     monkeypatch.setenv("DO_NOT_TRACK", value)
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.close(0)
     assert telemetry.status().disabled == "closed"
 
 
-def test_no_thread_runs_before_the_first_report(tmp_path: Path) -> None:
+def test_no_thread_runs_before_the_first_report(tmp_path):
     before = own_threads()
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     assert not own_threads() - before
@@ -75,7 +67,7 @@ def test_no_thread_runs_before_the_first_report(tmp_path: Path) -> None:
     telemetry.close(0)
 
 
-def test_preview_is_what_record_would_send(tmp_path: Path) -> None:
+def test_preview_is_what_record_would_send(tmp_path):
     """Where the second response is the identity, preview and record give the very same bits."""
     registry = make_registry(make_metric(params=make_params(p=0.0, q=1.0), one_time=True))
     with scripted_server() as server:
@@ -90,7 +82,7 @@ def test_preview_is_what_record_would_send(tmp_path: Path) -> None:
     assert preview.refusal is None
 
 
-def test_preview_spends_nothing_and_sends_nothing(tmp_path: Path) -> None:
+def test_preview_spends_nothing_and_sends_nothing(tmp_path):
     telemetry = Telemetry(make_registry(make_metric(max_values=1)), NOWHERE, tmp_path)
     before = own_threads()
     previews = [telemetry.preview("homepage", f"x{i}") for i in range(10)]
@@ -101,7 +93,7 @@ def test_preview_spends_nothing_and_sends_nothing(tmp_path: Path) -> None:
     assert telemetry.status().recorded == 0
 
 
-def test_preview_tells_epsilon_and_why_it_would_be_refused(tmp_path: Path) -> None:
+def test_preview_tells_epsilon_and_why_it_would_be_refused(tmp_path):
     telemetry = Telemetry(make_registry(make_metric(max_values=1)), NOWHERE, tmp_path)
     telemetry.record("homepage", "one")
     stale = telemetry.preview("homepage", "two")
@@ -116,7 +108,7 @@ def test_preview_tells_epsilon_and_why_it_would_be_refused(tmp_path: Path) -> No
     assert "privacy@example.com" in preview.words
 
 
-def test_preview_works_before_consent_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_preview_works_before_consent_and_leaves_no_trace(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path / "state", consent=False)
     preview = telemetry.preview("homepage", "x")
     assert preview.refusal == "no consent"
@@ -124,7 +116,7 @@ def test_preview_works_before_consent_and_leaves_no_trace(tmp_path: Path) -> Non
     assert not (tmp_path / "state").exists()
 
 
-def test_preview_raises_for_mistakes(tmp_path: Path) -> None:
+def test_preview_raises_for_mistakes(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path, consent=False)
     with pytest.raises(UnknownMetricError):
         telemetry.preview("hompage", "x")
@@ -132,7 +124,7 @@ def test_preview_raises_for_mistakes(tmp_path: Path) -> None:
         telemetry.preview("homepage", 3)
 
 
-def test_ledger_is_kept_across_starts(tmp_path: Path) -> None:
+def test_ledger_is_kept_across_starts(tmp_path):
     for _ in range(2):
         telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
         for value in ("one", "two", "one"):
@@ -143,9 +135,7 @@ def test_ledger_is_kept_across_starts(tmp_path: Path) -> None:
     assert metric.epsilon == pytest.approx(EPSILON + 2 * make_metric().epsilon_report)
 
 
-def test_cap_of_values_holds_across_starts_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_cap_of_values_holds_across_starts_and_says_so(tmp_path, caplog):
     registry = make_registry(make_metric(max_values=3))
     for value in ("one", "two", "three", "four", "five", "one"):
         telemetry = Telemetry(registry, NOWHERE, tmp_path)
@@ -157,7 +147,7 @@ def test_cap_of_values_holds_across_starts_and_says_so(
     assert caplog.text == ""
 
 
-def test_lifetime_budget_is_never_exceeded(tmp_path: Path) -> None:
+def test_lifetime_budget_is_never_exceeded(tmp_path):
     registry = make_registry(make_metric(max_values=1000), lifetime_epsilon=3 * EPSILON)
     telemetry = Telemetry(registry, NOWHERE, tmp_path)
     for number in range(100):
@@ -171,7 +161,7 @@ def test_lifetime_budget_is_never_exceeded(tmp_path: Path) -> None:
     assert (status.recorded, status.stale, status.dropped) == (100, 91, {})
 
 
-def test_one_time_metric_is_sent_once_in_a_life(tmp_path: Path) -> None:
+def test_one_time_metric_is_sent_once_in_a_life(tmp_path):
     registry = make_registry(make_metric(params=make_params(f=0.0), one_time=True))
     with scripted_server() as server:
         for _ in range(3):
@@ -183,7 +173,7 @@ def test_one_time_metric_is_sent_once_in_a_life(tmp_path: Path) -> None:
     assert telemetry.status().dropped == {"already reported (one-time metric)": 2}
 
 
-def test_two_processes_cannot_spend_the_same_budget_twice(tmp_path: Path) -> None:
+def test_two_processes_cannot_spend_the_same_budget_twice(tmp_path):
     """Two objects on one directory know of each other's spending only through the disk."""
     registry = make_registry(make_metric(max_values=2))
     with scripted_server() as server:
@@ -201,7 +191,7 @@ def test_two_processes_cannot_spend_the_same_budget_twice(tmp_path: Path) -> Non
     assert other.ledger().metrics[0].answers == 2
 
 
-def test_explanation_adds_metrics_and_people_up(tmp_path: Path) -> None:
+def test_explanation_adds_metrics_and_people_up(tmp_path):
     registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=50.0)
     telemetry = Telemetry(registry, NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
@@ -217,7 +207,7 @@ def test_explanation_adds_metrics_and_people_up(tmp_path: Path) -> None:
     assert "(epsilon 26.4) if no answer changes" in text
 
 
-def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path: Path) -> None:
+def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
     telemetry.flush(0.3)
@@ -228,7 +218,7 @@ def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path: Path) -> No
     assert telemetry.status().disabled is not None
 
 
-def test_reset_makes_another_client_and_is_counted(tmp_path: Path) -> None:
+def test_reset_makes_another_client_and_is_counted(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
     assert not telemetry.flush(0.5)
@@ -251,9 +241,7 @@ def test_reset_makes_another_client_and_is_counted(tmp_path: Path) -> None:
         ("client.db", None),
     ],
 )
-def test_damaged_state_fails_closed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: bytes | None
-) -> None:
+def test_damaged_state_fails_closed(tmp_path, caplog, name, damage):
     open_state(tmp_path, make_registry())
     if damage is None:
         (tmp_path / name).unlink()
@@ -277,7 +265,7 @@ def damaged_files(folder: Path, name: str) -> list[bytes]:
     return [path.read_bytes() for path in folder.iterdir() if path.name == name]
 
 
-def test_digests_in_the_ledger_are_keyed(tmp_path: Path) -> None:
+def test_digests_in_the_ledger_are_keyed(tmp_path):
     digests = set()
     for client in ("a", "b"):
         secret, *_ = open_state(tmp_path / client, make_registry())
@@ -286,7 +274,7 @@ def test_digests_in_the_ledger_are_keyed(tmp_path: Path) -> None:
     assert len(digests) == 2
 
 
-def test_consent_that_is_given_at_run_time_begins_to_record(tmp_path: Path) -> None:
+def test_consent_that_is_given_at_run_time_begins_to_record(tmp_path):
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path / "state", consent=False)
         telemetry.record("homepage", "x")
@@ -298,9 +286,7 @@ def test_consent_that_is_given_at_run_time_begins_to_record(tmp_path: Path) -> N
     assert telemetry.status().dropped == {"disabled": 1}
 
 
-def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(
-    tmp_path: Path,
-) -> None:
+def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     for _ in range(3):
         telemetry.record("homepage", "x")
@@ -319,7 +305,7 @@ def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(
     assert Telemetry(make_registry(), NOWHERE, tmp_path).ledger().epsilon > 0  # the account stays
 
 
-def test_reports_of_an_earlier_run_are_deleted_with_the_consent(tmp_path: Path) -> None:
+def test_reports_of_an_earlier_run_are_deleted_with_the_consent(tmp_path):
     with scripted_server(lambda _: Answer(503)) as server:
         with Telemetry(make_registry(), server.url, tmp_path) as telemetry:
             telemetry.record("homepage", "x")
@@ -329,7 +315,7 @@ def test_reports_of_an_earlier_run_are_deleted_with_the_consent(tmp_path: Path) 
         telemetry.close()
 
 
-def test_consent_may_change_back_and_forth(tmp_path: Path) -> None:
+def test_consent_may_change_back_and_forth(tmp_path):
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
         for consent in (False, True, True, False, False, True):
@@ -348,9 +334,7 @@ def test_consent_may_change_back_and_forth(tmp_path: Path) -> None:
     assert status.delivered + withdrawn == 3
 
 
-def test_environment_overrules_a_consent_given_at_run_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_overrules_a_consent_given_at_run_time(tmp_path, monkeypatch):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path / "state", consent=False)
     monkeypatch.setenv("DO_NOT_TRACK", "1")
     telemetry.set_consent(True)
@@ -359,7 +343,7 @@ def test_environment_overrules_a_consent_given_at_run_time(
     assert not (tmp_path / "state").exists()
 
 
-def test_account_can_be_read_without_consent(tmp_path: Path) -> None:
+def test_account_can_be_read_without_consent(tmp_path):
     with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
         telemetry.record("homepage", "x")
         telemetry.flush(0.3)
@@ -369,9 +353,7 @@ def test_account_can_be_read_without_consent(tmp_path: Path) -> None:
     assert refused.ledger().epsilon > 0
 
 
-def test_recording_a_one_time_metric_again_is_no_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_recording_a_one_time_metric_again_is_no_warning(tmp_path, caplog):
     registry = make_registry(make_metric(params=make_params(f=0.0), one_time=True))
     with caplog.at_level(logging.DEBUG, "hubbub.client"):
         for _ in range(3):
@@ -383,7 +365,7 @@ def test_recording_a_one_time_metric_again_is_no_warning(
     assert max(record.levelno for record in caplog.records) < logging.WARNING
 
 
-def test_explanation_tells_what_changes_reveal(tmp_path: Path) -> None:
+def test_explanation_tells_what_changes_reveal(tmp_path):
     registry = make_registry(
         make_metric(),
         make_metric("crash", period_days=30, max_periods=12),
@@ -399,9 +381,7 @@ def test_explanation_tells_what_changes_reveal(tmp_path: Path) -> None:
     assert "with the first answer alone" in text
 
 
-def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again(
-    tmp_path: Path,
-) -> None:
+def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again(tmp_path):
     gate = Gate()
     with scripted_server(gate) as server, ThreadPoolExecutor(1) as pool:
         telemetry = Telemetry(make_registry(), server.url, tmp_path, read_timeout=5.0)
@@ -417,7 +397,7 @@ def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again
     assert len(server.received) == 1
 
 
-def test_no_and_yes_at_once_delete_what_was_recorded_before_the_no(tmp_path: Path) -> None:
+def test_no_and_yes_at_once_delete_what_was_recorded_before_the_no(tmp_path):
     with scripted_server(lambda _: Answer(503)) as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_seconds=1e6)
         for _ in range(3):
@@ -433,8 +413,8 @@ def test_no_and_yes_at_once_delete_what_was_recorded_before_the_no(tmp_path: Pat
 
 
 def test_no_deletes_what_an_earlier_run_did_not_send_and_a_start_without_an_answer_does_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, caplog
+):
     with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
         telemetry.record("homepage", "x")
         telemetry.flush(0.3)
@@ -448,7 +428,7 @@ def test_no_deletes_what_an_earlier_run_did_not_send_and_a_start_without_an_answ
     assert caplog.text == ""
 
 
-def test_ledger_is_empty_after_forgetting(tmp_path: Path) -> None:
+def test_ledger_is_empty_after_forgetting(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
     assert telemetry.ledger().epsilon > 0
@@ -457,11 +437,11 @@ def test_ledger_is_empty_after_forgetting(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_recordings_that_race_with_a_withdrawal_leave_nothing(tmp_path: Path) -> None:
+def test_recordings_that_race_with_a_withdrawal_leave_nothing(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     ended = threading.Event()
 
-    def work() -> None:
+    def work():
         while not ended.is_set():
             telemetry.record("homepage", "x")
 
@@ -478,9 +458,7 @@ def test_recordings_that_race_with_a_withdrawal_leave_nothing(tmp_path: Path) ->
     assert not telemetry._recorder.pending
 
 
-def test_withdrawal_that_finds_the_disk_busy_is_made_up_for_before_anything_is_sent(
-    tmp_path: Path,
-) -> None:
+def test_withdrawal_that_finds_the_disk_busy_is_made_up_for_before_anything_is_sent(tmp_path):
     with scripted_server(lambda n: Answer(503 if n == 0 else 201)) as server:
         with Telemetry(make_registry(), server.url, tmp_path) as telemetry:
             for _ in range(5):
@@ -498,7 +476,7 @@ def test_withdrawal_that_finds_the_disk_busy_is_made_up_for_before_anything_is_s
     assert telemetry.status().dropped == {"consent withdrawn": 5}
 
 
-def test_consent_does_not_revive_a_client_that_was_forgotten_elsewhere(tmp_path: Path) -> None:
+def test_consent_does_not_revive_a_client_that_was_forgotten_elsewhere(tmp_path):
     one, other = (Telemetry(make_registry(), NOWHERE, tmp_path) for _ in range(2))
     for telemetry in (one, other):
         telemetry.record("homepage", "x")
@@ -511,7 +489,7 @@ def test_consent_does_not_revive_a_client_that_was_forgotten_elsewhere(tmp_path:
     assert str(other.status().disabled).startswith("forgotten")
 
 
-def test_reports_that_a_reset_deletes_are_counted(tmp_path: Path) -> None:
+def test_reports_that_a_reset_deletes_are_counted(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     for _ in range(5):
         telemetry.record("homepage", "x")
@@ -522,7 +500,7 @@ def test_reports_that_a_reset_deletes_are_counted(tmp_path: Path) -> None:
     telemetry.close(0)
 
 
-def test_preview_says_that_a_periods_answer_is_fixed(tmp_path: Path) -> None:
+def test_preview_says_that_a_periods_answer_is_fixed(tmp_path):
     registry = make_registry(make_metric(period_days=7))
     with Telemetry(registry, NOWHERE, tmp_path) as telemetry:
         assert "fixed already" not in telemetry.preview("homepage", "a").words

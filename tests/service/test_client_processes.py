@@ -1,7 +1,5 @@
 """Processes and threads that fork, share and end: every report is sent once, nothing hangs."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import threading
@@ -9,7 +7,6 @@ import time
 import urllib.request
 from collections import Counter
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
@@ -40,7 +37,7 @@ def by_metric(server: ScriptedServer) -> Counter[str]:
         ("raise KeyboardInterrupt", {-signal.SIGINT, 1}),
     ],
 )
-def test_app_that_just_ends_has_its_reports_sent(tmp_path: Path, end: str, codes: set[int]) -> None:
+def test_app_that_just_ends_has_its_reports_sent(tmp_path, end, codes):
     script = """
 telemetry = open_telemetry()
 record(telemetry, 3)
@@ -52,9 +49,7 @@ print(time.monotonic())
     assert ended.farewell_seconds < 2 + SLACK
 
 
-def test_app_ends_in_time_when_nobody_answers_and_its_reports_arrive_at_the_next_start(
-    tmp_path: Path,
-) -> None:
+def test_app_ends_in_time_when_nobody_answers_and_its_reports_arrive_at_the_next_start(tmp_path):
     gate = Gate()
     script = """
 telemetry = open_telemetry()
@@ -71,7 +66,7 @@ print(time.monotonic())
     assert by_metric(server) == {"homepage": 3}
 
 
-def test_start_with_waiting_reports_sends_them_without_any_call(tmp_path: Path) -> None:
+def test_start_with_waiting_reports_sends_them_without_any_call(tmp_path):
     with scripted_server(lambda n: Answer(503 if n == 0 else 201)) as server:
         app = App(tmp_path, server.url)
         app.run("telemetry = open_telemetry(); record(telemetry, 3)")
@@ -81,7 +76,7 @@ def test_start_with_waiting_reports_sends_them_without_any_call(tmp_path: Path) 
     assert by_metric(server) == {"homepage": 3}
 
 
-def test_report_is_on_disk_a_second_after_it_was_made(tmp_path: Path) -> None:
+def test_report_is_on_disk_a_second_after_it_was_made(tmp_path):
     script = """
 telemetry = open_telemetry()
 record(telemetry, 1)
@@ -95,7 +90,7 @@ time.sleep(60)
         assert time.monotonic() - recorded < 1 + SLACK
 
 
-def test_terminated_app_loses_at_most_its_last_second(tmp_path: Path) -> None:
+def test_terminated_app_loses_at_most_its_last_second(tmp_path):
     """Python ends at once on SIGTERM, unless the app handles it; we don't in its place."""
     script = """
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -116,7 +111,7 @@ time.sleep(60)
     assert 5 <= len(app.records_on_disk()) <= 7
 
 
-def test_threads_that_still_record_do_not_hinder_the_end(tmp_path: Path) -> None:
+def test_threads_that_still_record_do_not_hinder_the_end(tmp_path):
     script = """
 telemetry = open_telemetry(batch_size=10)
 
@@ -137,7 +132,7 @@ print(time.monotonic())
     assert by_metric(server) == {"homepage": app.reports_in_ledger()}
 
 
-def test_app_that_can_start_no_thread_is_told_and_lives_on(tmp_path: Path) -> None:
+def test_app_that_can_start_no_thread_is_told_and_lives_on(tmp_path):
     script = """
 telemetry = open_telemetry()
 threading.stack_size(2**46)
@@ -147,7 +142,7 @@ print(telemetry.status().disabled)
     assert App(tmp_path, NOWHERE).run(script).output == ["can't start new thread"]
 
 
-def test_forked_child_sends_its_own_and_never_its_parents(tmp_path: Path) -> None:
+def test_forked_child_sends_its_own_and_never_its_parents(tmp_path):
     script = """
 telemetry = open_telemetry()
 record(telemetry, 3, "parent")
@@ -167,7 +162,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
 
 
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)"])
-def test_forked_child_that_records_nothing_sends_nothing(tmp_path: Path, end: str) -> None:
+def test_forked_child_that_records_nothing_sends_nothing(tmp_path, end):
     script = f"""
 telemetry = open_telemetry()
 record(telemetry, 3, "parent")
@@ -182,7 +177,7 @@ os.waitpid(child, 0)
     assert by_metric(server) == {"parent": 3}
 
 
-def test_child_of_a_process_whose_lock_was_held_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_child_of_a_process_whose_lock_was_held_does_not_wait_for_it(tmp_path):
     script = """
 telemetry = open_telemetry()
 record(telemetry, 3, "parent")
@@ -208,7 +203,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     assert by_metric(server) == {"parent": 3, "child": 2}
 
 
-def test_child_that_outlives_its_parent_keeps_its_reports(tmp_path: Path) -> None:
+def test_child_that_outlives_its_parent_keeps_its_reports(tmp_path):
     """A parent with an open database would leave SQLite in the child wrong about its locks."""
     script = """
 telemetry = open_telemetry()
@@ -236,7 +231,7 @@ for thread in threading.enumerate():
     assert len(app.records_on_disk()) == app.reports_in_ledger() == 9
 
 
-def test_forks_of_a_busy_process_lose_nothing_and_send_nothing_twice(tmp_path: Path) -> None:
+def test_forks_of_a_busy_process_lose_nothing_and_send_nothing_twice(tmp_path):
     script = """
 telemetry = open_telemetry(batch_size=10)
 ended = threading.Event()
@@ -271,7 +266,7 @@ sys.exit(bool(failures) or not settled)
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_workers_share_one_client(tmp_path: Path, method: str) -> None:
+def test_workers_share_one_client(tmp_path, method):
     """All of them start at once, the first time ever; so they draw one secret and one cohort."""
     script = f"""
 import multiprocessing
@@ -296,7 +291,7 @@ if __name__ == "__main__":
     assert len({report["cohort"] for report in server.reports}) == 1
 
 
-def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path: Path) -> None:
+def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path):
     is_open = threading.Event()
     with (
         scripted_server(lambda _: Answer(201 if is_open.is_set() else 503)) as server,
@@ -317,9 +312,7 @@ def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path: Path) 
     assert app.records_on_disk() == []
 
 
-def test_database_that_another_process_keeps_locked_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monkeypatch):
     """It is locked just when an answer arrives, and for longer than SQLite waits."""
     monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)
 
@@ -346,9 +339,7 @@ def test_database_that_another_process_keeps_locked_is_waited_for(
     assert by_metric(server) == {"homepage": 2}
 
 
-def test_report_that_comes_while_the_outbox_is_looked_at_is_not_overlooked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_that_comes_while_the_outbox_is_looked_at_is_not_overlooked(tmp_path, monkeypatch):
     """One thread finds nothing to send, and before it rests another one brings something."""
     look = DeliveryScheduler.next
 
@@ -368,7 +359,7 @@ def test_report_that_comes_while_the_outbox_is_looked_at_is_not_overlooked(
         telemetry.close()
 
 
-def test_aiohttp_program_delivers_until_it_is_terminated(tmp_path: Path) -> None:
+def test_aiohttp_program_delivers_until_it_is_terminated(tmp_path):
     script = """
 import socket
 from aiohttp import web

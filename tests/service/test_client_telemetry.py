@@ -1,14 +1,11 @@
 """Life inside an app: never raises, never waits, counts whatever is lost."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import logging
 import threading
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +21,6 @@ from hubbub.client import (
 )
 from hubbub.client.transport import DeliveryFailure
 from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
@@ -32,7 +28,7 @@ from service.apps import NOWHERE, bytes_on_disk
 from service.posting import wait_until
 
 
-def test_no_value_leaves_the_process(tmp_path: Path) -> None:
+def test_no_value_leaves_the_process(tmp_path):
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
         telemetry.record("homepage", "https://intranet.example/secret-project")
@@ -42,7 +38,7 @@ def test_no_value_leaves_the_process(tmp_path: Path) -> None:
     assert set(request.batch["reports"][0]) == {"metric", "version", "cohort", "bits"}
 
 
-def test_refused_batch_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_refused_batch_is_dropped_and_counted(tmp_path):
     with scripted_server(lambda _: Answer(422)) as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
         telemetry.record("homepage", "x")
@@ -53,7 +49,7 @@ def test_refused_batch_is_dropped_and_counted(tmp_path: Path) -> None:
     assert telemetry.status().delivered == 0
 
 
-def test_oldest_report_goes_when_the_disk_is_full(tmp_path: Path) -> None:
+def test_oldest_report_goes_when_the_disk_is_full(tmp_path):
     with scripted_server(lambda _: Answer(503)) as server:
         telemetry = Telemetry(
             make_registry(), server.url, tmp_path, batch_size=10, max_outbox_bytes=5_000
@@ -68,7 +64,7 @@ def test_oldest_report_goes_when_the_disk_is_full(tmp_path: Path) -> None:
     assert status.waiting >= 30
 
 
-def test_what_is_left_on_disk_is_told_after_closing(tmp_path: Path) -> None:
+def test_what_is_left_on_disk_is_told_after_closing(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     for _ in range(3):
         telemetry.record("homepage", "x")
@@ -80,7 +76,7 @@ def test_what_is_left_on_disk_is_told_after_closing(tmp_path: Path) -> None:
     assert later.status().waiting == 0
 
 
-def test_oldest_report_goes_when_memory_is_full(tmp_path: Path) -> None:
+def test_oldest_report_goes_when_memory_is_full(tmp_path):
     """No thread runs before the recorder is drained, because all is recorded under its lock."""
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path, batch_size=10, max_pending=10)
     with telemetry._recorder.changed:
@@ -90,9 +86,7 @@ def test_oldest_report_goes_when_memory_is_full(tmp_path: Path) -> None:
     assert telemetry.status().dropped == {"no room in memory": 3}
 
 
-def test_record_never_raises_whatever_it_is_given(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_record_never_raises_whatever_it_is_given(tmp_path, caplog):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
 
     class Surprise(str):
@@ -114,7 +108,7 @@ def test_record_never_raises_whatever_it_is_given(
     assert "my secret home page" not in caplog.text
 
 
-def test_each_kind_of_loss_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_kind_of_loss_is_logged_once(tmp_path, caplog):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     with caplog.at_level(logging.WARNING, "hubbub.client"):
         for _ in range(5):
@@ -126,7 +120,7 @@ def test_each_kind_of_loss_is_logged_once(tmp_path: Path, caplog: pytest.LogCapt
     assert telemetry.status().dropped == {"unknown metric": 5}
 
 
-def test_expired_metric_is_not_reported(tmp_path: Path) -> None:
+def test_expired_metric_is_not_reported(tmp_path):
     yesterday = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
     telemetry = Telemetry(make_registry(make_metric(expires=yesterday)), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
@@ -135,9 +129,7 @@ def test_expired_metric_is_not_reported(tmp_path: Path) -> None:
     assert telemetry.status().recorded == 0
 
 
-def test_damaged_secret_turns_the_client_off_and_is_left_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_secret_turns_the_client_off_and_is_left_alone(tmp_path, caplog):
     (tmp_path / "secret").write_bytes(b"garbage")
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
@@ -150,7 +142,7 @@ def test_damaged_secret_turns_the_client_off_and_is_left_alone(
     assert caplog.text.count("hubbub is off") == 1
 
 
-def test_closed_client_drops_and_counts(tmp_path: Path) -> None:
+def test_closed_client_drops_and_counts(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
     telemetry.close(0)
@@ -159,7 +151,7 @@ def test_closed_client_drops_and_counts(tmp_path: Path) -> None:
     assert telemetry.status().dropped == {"closed": 1}
 
 
-def test_what_was_left_on_disk_arrives_after_the_next_start(tmp_path: Path) -> None:
+def test_what_was_left_on_disk_arrives_after_the_next_start(tmp_path):
     with scripted_server(lambda n: Answer(503 if n == 0 else 201)) as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
         for _ in range(5):
@@ -175,7 +167,7 @@ def test_what_was_left_on_disk_arrives_after_the_next_start(tmp_path: Path) -> N
     assert len(first["reports"]) == 5
 
 
-def test_what_was_left_for_another_collector_is_not_sent_to_this_one(tmp_path: Path) -> None:
+def test_what_was_left_for_another_collector_is_not_sent_to_this_one(tmp_path):
     with scripted_server(lambda _: Answer(503)) as old, scripted_server() as new:
         with Telemetry(make_registry(), old.url, tmp_path) as telemetry:
             telemetry.record("homepage", "x")
@@ -189,7 +181,7 @@ def test_what_was_left_for_another_collector_is_not_sent_to_this_one(tmp_path: P
         left.close()
 
 
-def test_refused_reports_go_and_the_others_are_sent_again(tmp_path: Path) -> None:
+def test_refused_reports_go_and_the_others_are_sent_again(tmp_path):
     refusal = Answer(422, b'{"errors": [{"report": 0}, {"report": 2}]}')
     with scripted_server(lambda n: Answer() if n else refusal) as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
@@ -206,7 +198,7 @@ def test_refused_reports_go_and_the_others_are_sent_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("period_days", [0, 7])
-def test_neither_values_nor_true_bits_are_ever_on_disk(tmp_path: Path, period_days: int) -> None:
+def test_neither_values_nor_true_bits_are_ever_on_disk(tmp_path, period_days):
     """The permanent response of the last answer is; true bits in any cohort would be found."""
     metric = make_metric(period_days=period_days)
     registry = make_registry(metric)
@@ -227,7 +219,7 @@ def test_neither_values_nor_true_bits_are_ever_on_disk(tmp_path: Path, period_da
     assert not [form for form in forms for content in contents if form in content]
 
 
-def test_enum_boolean_and_ordinal_are_reported(tmp_path: Path) -> None:
+def test_enum_boolean_and_ordinal_are_reported(tmp_path):
     registry = make_registry(
         make_metric("theme", metric_type=EnumType(("light", "dark"))),
         make_metric("crashed", metric_type=BooleanType()),
@@ -255,8 +247,8 @@ def test_enum_boolean_and_ordinal_are_reported(tmp_path: Path) -> None:
     ],
 )
 def test_development_mode_raises_what_the_author_should_mend(
-    tmp_path: Path, metric: str, value: Value, error: type[Exception], message: str
-) -> None:
+    tmp_path, metric, value, error, message
+):
     registry = make_registry(make_metric("theme", metric_type=EnumType(("light", "dark"))))
     telemetry = Telemetry(registry, NOWHERE, tmp_path, development=True)
     with pytest.raises(error, match=message):
@@ -264,7 +256,7 @@ def test_development_mode_raises_what_the_author_should_mend(
     telemetry.close(0)
 
 
-def test_mistakes_at_start_up_are_raised(tmp_path: Path) -> None:
+def test_mistakes_at_start_up_are_raised(tmp_path):
     with pytest.raises(MetricError, match="can't be read"):
         Telemetry(tmp_path / "missing.toml", NOWHERE, tmp_path)
     with pytest.raises(ValueError, match=r"endpoint = 'example\.com': must start with"):
@@ -275,11 +267,11 @@ def test_mistakes_at_start_up_are_raised(tmp_path: Path) -> None:
         Telemetry(make_registry(), NOWHERE, tmp_path, ingest_key="two\nlines")
 
 
-def test_threads_lose_nothing_between_them(tmp_path: Path) -> None:
+def test_threads_lose_nothing_between_them(tmp_path):
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=50)
 
-        def work() -> None:
+        def work():
             for _ in range(200):
                 telemetry.record("homepage", "x")
 
@@ -300,9 +292,7 @@ def test_threads_lose_nothing_between_them(tmp_path: Path) -> None:
         (422, "refused by the collector", ""),
     ],
 )
-def test_last_error_tells_why_a_batch_was_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int, reason: str, detail: str
-) -> None:
+def test_last_error_tells_why_a_batch_was_refused(tmp_path, caplog, status, reason, detail):
     told: list[DeliveryFailure] = []
     with (
         caplog.at_level(logging.DEBUG, "hubbub.client"),
@@ -321,10 +311,8 @@ def test_last_error_tells_why_a_batch_was_refused(
     assert (seen.last_error.detail in caplog.text) == (status != 422)
 
 
-def test_callback_that_raises_hurts_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_error: object) -> None:
+def test_callback_that_raises_hurts_nobody(tmp_path, caplog):
+    def fail(_error: object):
         raise ZeroDivisionError("my secret home page")
 
     answers = [Answer(503), Answer(201)]
@@ -339,7 +327,7 @@ def test_callback_that_raises_hurts_nobody(
     assert "my secret home page" not in caplog.text
 
 
-def test_leaving_the_context_delivers_what_waits(tmp_path: Path) -> None:
+def test_leaving_the_context_delivers_what_waits(tmp_path):
     with (
         scripted_server() as server,
         Telemetry(make_registry(), server.url, tmp_path) as telemetry,
@@ -351,7 +339,7 @@ def test_leaving_the_context_delivers_what_waits(tmp_path: Path) -> None:
     assert telemetry.status().disabled == "closed"
 
 
-def test_numbers_of_numpy_and_decimal_are_numbers(tmp_path: Path) -> None:
+def test_numbers_of_numpy_and_decimal_are_numbers(tmp_path):
     registry = make_registry(
         make_metric("tabs", metric_type=OrdinalType((1.0, 10.0))),
         make_metric("on", metric_type=BooleanType()),

@@ -1,7 +1,5 @@
 """One attempt to deliver, against servers that behave well and badly."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import contextlib
@@ -25,13 +23,7 @@ import pytest
 import trustme
 
 from factories import make_report
-from http_servers import (
-    DRIP_SECONDS,
-    Answer,
-    dripping_server,
-    scripted_server,
-    tunnelling_proxy,
-)
+from http_servers import DRIP_SECONDS, Answer, dripping_server, scripted_server, tunnelling_proxy
 from hubbub.client import Batch, Report
 from hubbub.client.transport import (
     MAX_ANSWER,
@@ -53,7 +45,7 @@ assert LONG < DRIP_SECONDS / 2
 
 
 @pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_proxies(monkeypatch):
     """Whatever the machine's own environment says, a test sets what it is about."""
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -89,7 +81,7 @@ def server_context(host: str = "127.0.0.1") -> ssl.SSLContext:
 
 
 @pytest.fixture
-def trusted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def trusted(monkeypatch):
     """Make clients trust our authority."""
     with authority().cert_pem.tempfile() as path:
         monkeypatch.setenv("SSL_CERT_FILE", path)
@@ -196,14 +188,14 @@ def hanging_port() -> Iterator[int]:
     ],
     ids=lambda value: f"{value.status} {value.body[:8]!r}" if isinstance(value, Answer) else "",
 )
-def test_outcome_of_an_answer(answer: Answer, outcome: Outcome) -> None:
+def test_outcome_of_an_answer(answer, outcome):
     with scripted_server(lambda _: answer) as server:
         assert HttpSender(server.url).send(BATCH).outcome is outcome
         in_both_forms = answer.status in {400, 403, 406, 415}
         assert len(server.received) == (2 if in_both_forms else 1)
 
 
-def test_request_says_nothing_about_the_machine() -> None:
+def test_request_says_nothing_about_the_machine():
     with scripted_server() as server:
         HttpSender(server.url + "/").send(BATCH)
     (request,) = server.received
@@ -216,7 +208,7 @@ def test_request_says_nothing_about_the_machine() -> None:
     }  # fmt: skip
 
 
-def test_ingest_key_is_presented_with_small_and_large_batches() -> None:
+def test_ingest_key_is_presented_with_small_and_large_batches():
     with scripted_server() as server:
         sender = HttpSender(server.url, ingest_key="hub_ingest_Zaphod-7~=")
         sender.send(BATCH)
@@ -228,13 +220,13 @@ def test_ingest_key_is_presented_with_small_and_large_batches() -> None:
 @pytest.mark.parametrize(
     "key", ["", " ", "a b", "a\r\nX: y", "a\n", "\x00", "gr\u00fcn", "=", "a=b", '"a"', b"a", 7]
 )
-def test_ingest_key_that_cannot_be_in_a_header_is_refused_and_not_quoted(key: str) -> None:
+def test_ingest_key_that_cannot_be_in_a_header_is_refused_and_not_quoted(key):
     with pytest.raises(ValueError, match=r"^ingest_key: must be letters, digits and ") as refusal:
         HttpSender("https://telemetry.example.com", ingest_key=key)
     assert str(refusal.value).endswith("-._~+/ alone, and = at the end")
 
 
-def test_ingest_key_does_not_follow_a_redirect() -> None:
+def test_ingest_key_does_not_follow_a_redirect():
     with scripted_server() as other:
         elsewhere = Answer(307, b"", {"Location": f"{other.url}/v1/reports"})
         with scripted_server(lambda _: elsewhere) as server:
@@ -242,7 +234,7 @@ def test_ingest_key_does_not_follow_a_redirect() -> None:
     assert other.received == []
 
 
-def test_large_body_is_compressed_and_a_small_one_is_not() -> None:
+def test_large_body_is_compressed_and_a_small_one_is_not():
     with scripted_server() as server:
         HttpSender(server.url).send(BATCH)
         HttpSender(server.url).send(LARGE)
@@ -266,7 +258,7 @@ def test_large_body_is_compressed_and_a_small_one_is_not() -> None:
         (None, None),
     ],
 )
-def test_retry_after_in_seconds_and_as_a_date(header: str | None, seconds: float | None) -> None:
+def test_retry_after_in_seconds_and_as_a_date(header, seconds):
     now = dt.datetime(2015, 10, 21, 7, 27, tzinfo=dt.UTC).timestamp()
     headers = {} if header is None else {"Retry-After": header}
     assert classify_response(429, headers, b"", now).retry_after == seconds
@@ -284,12 +276,12 @@ def test_retry_after_in_seconds_and_as_a_date(header: str | None, seconds: float
         (b"not json", ()),
     ],
 )
-def test_422_names_the_reports_that_are_refused(body: bytes, refused: tuple[int, ...]) -> None:
+def test_422_names_the_reports_that_are_refused(body, refused):
     answer = classify_response(422, {}, body, 0.0)
     assert (answer.outcome, answer.refused) == (REFUSED, refused)
 
 
-def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_of_the_environment_is_used(monkeypatch):
     with scripted_server() as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         answer = HttpSender("http://telemetry.example.com").send(BATCH)
@@ -298,13 +290,13 @@ def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("endpoint", ["ftp://example.com", "example.com", "file:///etc/passwd", ""])
-def test_endpoint_must_be_http(endpoint: str) -> None:
+def test_endpoint_must_be_http(endpoint):
     with pytest.raises(ValueError, match="must start with https:// or http://"):
         HttpSender(endpoint)
 
 
 @pytest.mark.usefixtures("trusted")
-def test_https_goes_through_a_proxy_that_sees_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_goes_through_a_proxy_that_sees_no_key(monkeypatch):
     with scripted_server(tls=server_context()) as server, tunnelling_proxy() as (proxy, asked):
         monkeypatch.setenv("https_proxy", f"http://arthur:dent@{proxy}")
         assert HttpSender(server.url, ingest_key="zaphod").send(BATCH) == Verdict(DELIVERED)
@@ -312,7 +304,7 @@ def test_https_goes_through_a_proxy_that_sees_no_key(monkeypatch: pytest.MonkeyP
     assert server.received[0].headers["Authorization"] == "Bearer zaphod"
 
 
-def test_threads_share_a_sender() -> None:
+def test_threads_share_a_sender():
     others_are_done = threading.Event()
 
     def hang_first(number: int) -> Answer:
@@ -329,7 +321,7 @@ def test_threads_share_a_sender() -> None:
     assert answers == [Verdict(DELIVERED)] * 8
 
 
-def test_attempts_of_other_threads_give_an_attempt_no_more_time() -> None:
+def test_attempts_of_other_threads_give_an_attempt_no_more_time():
     is_over = threading.Event()
 
     def hang_first(number: int) -> Answer:
@@ -350,7 +342,7 @@ def test_attempts_of_other_threads_give_an_attempt_no_more_time() -> None:
     assert len(server.received) > 1
 
 
-def test_importing_the_transport_imports_no_network_and_sending_imports_nothing_more() -> None:
+def test_importing_the_transport_imports_no_network_and_sending_imports_nothing_more():
     program = """
 import sys
 from hubbub.client.transport import HttpSender
@@ -396,7 +388,7 @@ _CHUNK = b"1\r\n \r\n"
     ],
     ids=["status line", "headers", "a header", "body", "endless body", "chunks", "continue"],
 )
-def test_answer_that_drips_is_left_in_time(at_once: bytes, drips: bytes) -> None:
+def test_answer_that_drips_is_left_in_time(at_once, drips):
     with dripping_server(at_once, drips) as port:
         sender = HttpSender(
             f"http://127.0.0.1:{port}", connect_timeout=DRIP_SECONDS, read_timeout=1.0
@@ -406,7 +398,7 @@ def test_answer_that_drips_is_left_in_time(at_once: bytes, drips: bytes) -> None
 
 
 @pytest.mark.usefixtures("trusted")
-def test_answer_that_drips_through_tls_is_left_in_time() -> None:
+def test_answer_that_drips_through_tls_is_left_in_time():
     head = b"HTTP/1.1 201 Created\r\n"
     with dripping_server(head, b"X: y\r\n" * 100, tls=server_context()) as port:
         sender = HttpSender(
@@ -416,7 +408,7 @@ def test_answer_that_drips_through_tls_is_left_in_time() -> None:
     assert error[:3] == ("timeout", "no complete answer in time", None)
 
 
-def test_server_that_never_answers_is_left_in_time() -> None:
+def test_server_that_never_answers_is_left_in_time():
     released = threading.Event()
 
     def hang(_number: int) -> Answer:
@@ -429,7 +421,7 @@ def test_server_that_never_answers_is_left_in_time() -> None:
     assert error.kind == "timeout"
 
 
-def test_server_that_never_reads_is_left_in_time() -> None:
+def test_server_that_never_reads_is_left_in_time():
     """The body is random, so it stays large: larger than what the system's buffers hold."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = HttpSender(
@@ -455,7 +447,7 @@ def tls_flight(client_hello: bytes) -> bytes:
 
 
 @pytest.mark.usefixtures("trusted")
-def test_tls_handshake_that_drips_is_left_in_time() -> None:
+def test_tls_handshake_that_drips_is_left_in_time():
     with dripping_server(b"", tls_flight) as port:
         sender = HttpSender(
             f"https://127.0.0.1:{port}", connect_timeout=1.0, read_timeout=DRIP_SECONDS
@@ -464,7 +456,7 @@ def test_tls_handshake_that_drips_is_left_in_time() -> None:
     assert error[:3] == ("timeout", "no connection within 1 seconds", None)
 
 
-def test_tls_handshake_that_hangs_is_left_in_time() -> None:
+def test_tls_handshake_that_hangs_is_left_in_time():
     with socket.create_server(("127.0.0.1", 0)) as listener:  # which the system connects to
         endpoint = f"https://127.0.0.1:{listener.getsockname()[1]}"
         error = in_time(lambda: HttpSender(endpoint, 1.0, DRIP_SECONDS).send(BATCH))
@@ -479,9 +471,7 @@ def test_tls_handshake_that_hangs_is_left_in_time() -> None:
     ],
     ids=["status line", "headers"],
 )
-def test_proxy_whose_tunnel_drips_is_left_in_time(
-    at_once: bytes, drips: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proxy_whose_tunnel_drips_is_left_in_time(at_once, drips, monkeypatch):
     with dripping_server(at_once, drips) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
         sender = HttpSender(
@@ -500,7 +490,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: addresses)
 
 
-def test_host_whose_addresses_all_hang_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_whose_addresses_all_hang_is_left_in_time(monkeypatch):
     with hanging_port() as port:
         resolve_to(monkeypatch, *[port] * 60)
         sender = HttpSender(
@@ -510,18 +500,14 @@ def test_host_whose_addresses_all_hang_is_left_in_time(monkeypatch: pytest.Monke
     assert error[:3] == ("timeout", "no connection within 1 seconds", None)
 
 
-def test_addresses_that_hang_or_refuse_leave_time_for_the_one_that_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_addresses_that_hang_or_refuse_leave_time_for_the_one_that_answers(monkeypatch):
     with hanging_port() as hanging, unreachable_port() as closed, scripted_server() as server:
         resolve_to(monkeypatch, hanging, closed, int(server.url.rpartition(":")[2]))
         sender = HttpSender("http://telemetry.example.com", connect_timeout=4.0)
         assert sender.send(BATCH) == Verdict(DELIVERED)
 
 
-def test_certificates_are_trusted_if_the_system_trusts_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_certificates_are_trusted_if_the_system_trusts_them(monkeypatch):
     with scripted_server(tls=server_context()) as server:
         error = error_of(HttpSender(server.url).send(BATCH))
         assert error.kind == "TLS"
@@ -532,9 +518,7 @@ def test_certificates_are_trusted_if_the_system_trusts_them(
             assert HttpSender(server.url).send(BATCH) == Verdict(DELIVERED)
 
 
-def test_app_that_trusts_anybody_does_not_make_telemetry_do_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_app_that_trusts_anybody_does_not_make_telemetry_do_so(monkeypatch):
     monkeypatch.setattr(ssl, "_create_default_https_context", ssl._create_unverified_context)
     with scripted_server(tls=server_context()) as server:
         assert error_of(HttpSender(server.url).send(BATCH)).kind == "TLS"
@@ -542,7 +526,7 @@ def test_app_that_trusts_anybody_does_not_make_telemetry_do_so(
 
 
 @pytest.mark.usefixtures("trusted")
-def test_certificate_of_another_host_is_not_trusted() -> None:
+def test_certificate_of_another_host_is_not_trusted():
     with scripted_server(tls=server_context("other.example.com")) as server:
         error = error_of(HttpSender(server.url).send(BATCH))
         assert server.received == []
@@ -550,27 +534,27 @@ def test_certificate_of_another_host_is_not_trusted() -> None:
     assert "certificate is not valid for '127.0.0.1'" in error.detail
 
 
-def test_server_without_tls_is_told_as_that() -> None:
+def test_server_without_tls_is_told_as_that():
     with blunt_port(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         error = error_of(HttpSender(f"https://127.0.0.1:{port}").send(BATCH))
     assert error[:3] == ("TLS", "wrong version number", None)
 
 
 @pytest.mark.parametrize("host", ["hubbub.invalid", "a..b", "x" * 70 + ".invalid"])
-def test_name_that_does_not_exist_is_told_as_that(host: str) -> None:
+def test_name_that_does_not_exist_is_told_as_that(host):
     for scheme in ("http", "https"):
         error = error_of(HttpSender(f"{scheme}://{host}").send(BATCH))
         assert (error.kind, error.status) == ("DNS", None)
         assert error.detail
 
 
-def test_nobody_listening_means_try_again() -> None:
+def test_nobody_listening_means_try_again():
     with unreachable_port() as port:
         error = error_of(HttpSender(f"http://127.0.0.1:{port}").send(BATCH))
     assert error[:3] == ("connection", "Connection refused", None)
 
 
-def test_connection_that_is_reset_means_try_again() -> None:
+def test_connection_that_is_reset_means_try_again():
     with blunt_server(b"HTTP/1.1 201 Created\r\n", reset=True) as url:
         error = error_of(HttpSender(url).send(BATCH))
     assert error[:3] == ("connection", "Connection reset by peer", None)
@@ -590,13 +574,13 @@ def test_connection_that_is_reset_means_try_again() -> None:
     ],
     ids=["nothing", "not http", "status", "headers", "no body", "half 201", "half 422", "chunk"],
 )
-def test_answer_that_is_not_whole_means_try_again(words: bytes, detail: str) -> None:
+def test_answer_that_is_not_whole_means_try_again(words, detail):
     with blunt_server(words) as url:
         error = error_of(HttpSender(url).send(BATCH))
     assert error[:3] == ("connection", f"no complete HTTP answer ({detail})", None)
 
 
-def test_answer_that_is_too_long_is_judged_by_its_beginning() -> None:
+def test_answer_that_is_too_long_is_judged_by_its_beginning():
     with scripted_server(lambda _: Answer(503, b"x" * (MAX_ANSWER + 1))) as server:
         error = error_of(HttpSender(server.url).send(BATCH))
     assert error[:3] == ("status", "answered with status 503", 503)
@@ -639,9 +623,7 @@ _ADDRESS = "the address isn't a collector's"
     ],
     ids=lambda value: f"{value.status} {value.body[:16]!r}" if isinstance(value, Answer) else "",
 )  # fmt: skip
-def test_answer_that_does_not_say_delivered_is_explained(
-    answer: Answer, kind: str, detail: str
-) -> None:
+def test_answer_that_does_not_say_delivered_is_explained(answer, kind, detail):
     with scripted_server(lambda _: answer) as server:
         before = time.time()
         verdict = HttpSender(server.url).send(BATCH)
@@ -650,7 +632,7 @@ def test_answer_that_does_not_say_delivered_is_explained(
     assert before <= verdict.error.time <= time.time()
 
 
-def test_delivery_has_no_error() -> None:
+def test_delivery_has_no_error():
     with scripted_server() as server:
         assert HttpSender(server.url).send(BATCH) == Verdict(DELIVERED)
 
@@ -667,7 +649,7 @@ def test_delivery_has_no_error() -> None:
         (422, "refused by the collector"),
     ],
 )
-def test_refusals_are_counted_by_what_there_is_to_mend(status: int, reason: str) -> None:
+def test_refusals_are_counted_by_what_there_is_to_mend(status, reason):
     answer = classify_response(status, {}, b"", 0.0)
     assert answer.outcome is REFUSED
     assert refusal_reason(answer) == reason
@@ -683,9 +665,7 @@ def test_refusals_are_counted_by_what_there_is_to_mend(status: int, reason: str)
     ],
     ids=["refuses", "no host", "no port", "unknown"],
 )
-def test_login_and_key_are_not_in_the_error(
-    proxy: str, kind: str, detail: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_login_and_key_are_not_in_the_error(proxy, kind, detail, monkeypatch):
     words = b"HTTP/1.0 407 dent\r\nContent-Length: 0\r\n\r\n"
     with blunt_port(words) as port:
         monkeypatch.setenv("https_proxy", proxy.format(f"127.0.0.1:{port}"))
@@ -726,7 +706,7 @@ def failure_of_aiohttp(
     return error_of(failure(raised.value, time.time()))
 
 
-def test_exceptions_of_aiohttp_are_told_like_our_own() -> None:
+def test_exceptions_of_aiohttp_are_told_like_our_own():
     name = "http://hubbub.invalid"
     assert failure_of_aiohttp(name)[:3] == error_of(HttpSender(name).send(BATCH))[:3]
     with unreachable_port() as port:
@@ -754,13 +734,13 @@ def test_exceptions_of_aiohttp_are_told_like_our_own() -> None:
     assert proxy[:3] == ("connection", "the proxy refused a tunnel, with status 407", None)
 
 
-def test_names_that_another_resolver_of_aiohttp_cannot_find_are_told_as_that() -> None:
+def test_names_that_another_resolver_of_aiohttp_cannot_find_are_told_as_that():
     """With aiodns installed, aiohttp's resolver raises such errors, and no socket.gaierror."""
     error = failure_of_aiohttp("http://hubbub.invalid", names="DNS server returned nothing")
     assert error[:3] == ("DNS", "DNS server returned nothing", None)
 
 
-def test_exception_that_causes_itself_is_explained() -> None:
+def test_exception_that_causes_itself_is_explained():
     error = ConnectionResetError()
     error.__cause__ = error
     told = error_of(failure(error, time.time()))

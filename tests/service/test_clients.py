@@ -1,7 +1,5 @@
 """The real client and the real collector, through good times and bad."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections import Counter
@@ -12,13 +10,13 @@ from pathlib import Path
 from factories import make_metric, make_registry
 from hubbub.client import Encoder, Telemetry
 from hubbub.client.state import open_state
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import stored_count, stored_records
 
 
 def test_every_recorded_value_becomes_one_stored_report(
-    collector: Collector, database: Path, metrics_file: Path, tmp_path: Path
-) -> None:
+    collector, database, metrics_file, tmp_path
+):
     with _telemetry(metrics_file, collector.url, tmp_path / "client") as telemetry:
         _record(telemetry, 250)
         assert telemetry.flush(timeout=60)
@@ -28,12 +26,10 @@ def test_every_recorded_value_becomes_one_stored_report(
     assert stored_count(database) == 250
 
 
-def test_stored_reports_bear_their_clients_cohorts(
-    collector: Collector, database: Path, metrics_file: Path, tmp_path: Path
-) -> None:
+def test_stored_reports_bear_their_clients_cohorts(collector, database, metrics_file, tmp_path):
     folders = [tmp_path / f"client {i}" for i in range(6)]
 
-    def report(folder: Path) -> None:
+    def report(folder: Path):
         with _telemetry(metrics_file, collector.url, folder) as telemetry:
             _record(telemetry, 10)
             assert telemetry.flush(timeout=60)
@@ -47,8 +43,8 @@ def test_stored_reports_bear_their_clients_cohorts(
 
 
 def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     with (
         _reserved_port() as port,
         _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry,
@@ -71,9 +67,7 @@ def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
     assert stored_count(database) == 200
 
 
-def test_client_that_starts_before_the_collector_delivers(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+def test_client_that_starts_before_the_collector_delivers(metrics_file, database, tmp_path):
     with (
         _reserved_port() as port,
         _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry,
@@ -86,8 +80,8 @@ def test_client_that_starts_before_the_collector_delivers(
 
 
 def test_reports_that_the_collector_refuses_do_not_take_others_with_them(
-    collector: Collector, database: Path, tmp_path: Path
-) -> None:
+    collector, database, tmp_path
+):
     """The app's registry is older than the collector's for one metric of two."""
     registry = make_registry(make_metric(), make_metric("gone"))
     with contextlib.closing(Telemetry(registry, collector.url, tmp_path / "client")) as telemetry:

@@ -1,11 +1,8 @@
 """Batches of closed days that are sent again, while collectors make filters, load them, and die."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 from collections.abc import Sequence
-from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -21,8 +18,8 @@ _OFTEN = ["--upkeep-seconds", "0.1"]
 
 
 def test_batches_of_closed_days_are_known_while_filters_are_made_and_whoever_makes_them_is_killed(
-    metrics_file: Path, any_store_url: str
-) -> None:
+    metrics_file, any_store_url
+):
     """By the collector itself, by the one in its place, and by one that was there before both."""
     batches = [make_batch() for _ in range(2 * _DAYS)]
     asyncio.run(_store_on_days(any_store_url, batches))

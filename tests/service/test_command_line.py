@@ -1,7 +1,5 @@
 """The command `hubbub-collector`: its subcommands, its settings, its keys, what it logs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -9,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -55,7 +52,7 @@ def new_key(*arguments: str) -> tuple[str, str]:
     return made.stdout.removesuffix("\n"), made.stderr
 
 
-def test_help_lists_the_subcommands_without_importing_them() -> None:
+def test_help_lists_the_subcommands_without_importing_them():
     program = (
         "import sys; from hubbub.collector.cli import main"
         "; main(['--help'], standalone_mode=False)"
@@ -77,19 +74,19 @@ def test_help_lists_the_subcommands_without_importing_them() -> None:
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_every_subcommand_exists(name: str) -> None:
+def test_every_subcommand_exists(name):
     done = run(name, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"Usage: hubbub-collector {name} ")
 
 
-def test_unknown_subcommand_is_refused() -> None:
+def test_unknown_subcommand_is_refused():
     done = run("server")
     assert done.returncode == 2
     assert "No such command 'server'" in done.stderr
 
 
-def test_serve_has_a_described_flag_for_every_setting_but_the_tables_of_keys() -> None:
+def test_serve_has_a_described_flag_for_every_setting_but_the_tables_of_keys():
     said = " ".join(run("serve", "--help").stdout.split())
     for name, field in Settings.model_fields.items():
         flag = "--" + name.replace("_", "-")
@@ -98,7 +95,7 @@ def test_serve_has_a_described_flag_for_every_setting_but_the_tables_of_keys() -
             assert str(field.description) in said
 
 
-def test_configuration_is_printed_with_its_sources(tmp_path: Path) -> None:
+def test_configuration_is_printed_with_its_sources(tmp_path):
     file = tmp_path / "collector.toml"
     file.write_text("metrics = 'metrics.toml'\nworkers = 2\n", encoding="utf-8")
     done = run(
@@ -113,7 +110,7 @@ def test_configuration_is_printed_with_its_sources(tmp_path: Path) -> None:
     assert "beeblebrox" not in done.stdout
 
 
-def test_mistakes_are_one_line_each() -> None:
+def test_mistakes_are_one_line_each():
     done = run(
         "serve", "--port", "http", "--workers", "0",
         environment={"HUBBUB_COLLECTOR_COLOUR": "red"},
@@ -126,7 +123,7 @@ def test_mistakes_are_one_line_each() -> None:
         assert any(line.startswith(f"Error: {named}: ") for line in lines)
 
 
-def test_token_prints_the_secret_alone_and_only_its_hash_for_the_configuration() -> None:
+def test_token_prints_the_secret_alone_and_only_its_hash_for_the_configuration():
     secret, lines = new_key("--ingest", "--name", "browser", "--expires", "2027-12-31")
     assert re.fullmatch(r"hub_ingest_[A-Za-z0-9_-]{47}", secret)
     assert secret not in lines
@@ -135,7 +132,7 @@ def test_token_prints_the_secret_alone_and_only_its_hash_for_the_configuration()
     assert entry["expires"].isoformat() == "2027-12-31"
 
 
-def test_admin_token_has_the_scopes_that_are_asked_for_and_else_may_only_read() -> None:
+def test_admin_token_has_the_scopes_that_are_asked_for_and_else_may_only_read():
     _secret, lines = new_key("--admin", "--scope", "export", "--scope", "delete", "--scope", "read")
     assert tomllib.loads(lines)["admin_tokens"]["main"]["scopes"] == ["delete", "export", "read"]
     secret, lines = new_key("--admin")
@@ -152,17 +149,15 @@ def test_admin_token_has_the_scopes_that_are_asked_for_and_else_may_only_read() 
         (["--expires", "31.12.2027"], "--expires"),
     ],
 )
-def test_wrong_token_options_are_explained_and_make_no_secret(
-    arguments: list[str], fault: str
-) -> None:
+def test_wrong_token_options_are_explained_and_make_no_secret(arguments, fault):
     done = run("token", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert fault in done.stderr
 
 
 def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
-    metrics_file: Path, database: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    metrics_file, database, tmp_path, capfd
+):
     old, old_lines = new_key("--name", "old")
     new, new_lines = new_key("--name", "new")
     expired, expired_lines = new_key("--name", "expired", "--expires", "2020-01-01")
@@ -189,9 +184,7 @@ def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
         assert key[11:] not in said
 
 
-def test_what_the_service_says_is_json_without_times(
-    metrics_file: Path, database: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_service_says_is_json_without_times(metrics_file, database, capfd):
     capfd.readouterr()
     with running_collector(metrics_file, database, ["--log-level", "debug"]) as collector:
         assert post(collector.url, make_batch()).status == 201

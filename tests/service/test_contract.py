@@ -4,8 +4,6 @@ Schemathesis makes valid and invalid requests for every operation and compares e
 document. HUBBUB_CONTRACT_EXAMPLES sets how many it draws at random for an operation.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
@@ -170,20 +168,20 @@ def varying() -> Callable[[HookContext, Case[Any]], Case[Any]]:
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Path:
+def registry(tmp_path) -> Path:
     path = tmp_path / "several.toml"
     path.write_text(registry_toml(*METRICS), encoding="utf-8")
     return path
 
 
 @pytest.fixture
-def open_to_all(registry: Path, database: Path) -> Iterator[Collector]:
+def open_to_all(registry, database) -> Iterator[Collector]:
     with running_collector(registry, database, ["--max-reports", "6"]) as collector:
         yield collector
 
 
 @pytest.fixture
-def guarded(registry: Path, database: Path, tmp_path: Path) -> Iterator[Collector]:
+def guarded(registry, database, tmp_path) -> Iterator[Collector]:
     config = tmp_path / "collector.toml"
     config.write_text(
         f'max_reports = 6\n[ingest_keys.app]\nsha256 = "{_KEY_HASH}"\n'
@@ -193,7 +191,7 @@ def guarded(registry: Path, database: Path, tmp_path: Path) -> Iterator[Collecto
         yield collector
 
 
-def test_every_answer_is_one_that_the_document_describes(open_to_all: Collector) -> None:
+def test_every_answer_is_one_that_the_document_describes(open_to_all):
     outcome = explore(open_to_all)
     assert not outcome.faults, "\n\n".join(outcome.faults)
     assert outcome.statuses("POST", "/v1/reports") == DESCRIBED
@@ -217,9 +215,7 @@ def test_every_answer_is_one_that_the_document_describes(open_to_all: Collector)
     }
 
 
-def test_every_batch_that_fits_the_document_is_stored_once(
-    open_to_all: Collector, database: Path
-) -> None:
+def test_every_batch_that_fits_the_document_is_stored_once(open_to_all, database):
     outcome = explore(open_to_all, path="/v1/reports", mode="positive", hooks=[varying()])
     assert not outcome.faults, "\n\n".join(outcome.faults)
     for media_type in (JSON, COMPACT):
@@ -231,7 +227,7 @@ def test_every_batch_that_fits_the_document_is_stored_once(
     assert sum(stored) == outcome.reports > EXAMPLES
 
 
-def test_keys_are_asked_for_as_the_document_says(guarded: Collector, database: Path) -> None:
+def test_keys_are_asked_for_as_the_document_says(guarded, database):
     outcome = explore(guarded, key=_KEY)
     assert not outcome.faults, "\n\n".join(outcome.faults)
     assert outcome.checks["ignored_auth"]
@@ -242,9 +238,7 @@ def test_keys_are_asked_for_as_the_document_says(guarded: Collector, database: P
     assert sum(stored_count(database, metric) for metric in METRICS) == outcome.reports > 0
 
 
-def test_nothing_is_taken_without_the_key_that_the_document_asks_for(
-    guarded: Collector, database: Path
-) -> None:
+def test_nothing_is_taken_without_the_key_that_the_document_asks_for(guarded, database):
     outcome = explore(guarded, path="/v1/reports")
     assert not outcome.faults, "\n\n".join(outcome.faults)
     assert outcome.statuses("POST", "/v1/reports") == {401}

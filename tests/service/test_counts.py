@@ -1,7 +1,5 @@
 """Counts that outlive reports, as people and machines meet them: service, kills, commands."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json
@@ -31,13 +29,7 @@ from hubbub.protocol.records import Records
 from hubbub.reporting.estimates import Estimates
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
-from hubbub.storage import (
-    MetricVersion,
-    NewBatch,
-    StoredCounts,
-    StoredRecords,
-    open_store,
-)
+from hubbub.storage import MetricVersion, NewBatch, StoredCounts, StoredRecords, open_store
 from service.posting import SECONDS, make_batch, post, send, wait_until
 
 KILLS = 2
@@ -110,15 +102,15 @@ def program(*arguments: object, code: int = 0) -> str:
 
 
 @pytest.fixture
-def metrics(tmp_path: Path) -> Path:
+def metrics(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(METRIC), encoding="utf-8")
     return path
 
 
 def test_collector_counts_what_is_old_and_everything_is_decoded_as_before(
-    metrics: Path, any_store_url: str, tmp_path: Path
-) -> None:
+    metrics, any_store_url, tmp_path
+):
     def decode(**options: Any) -> Estimates:
         candidates = [*VALUES, "absent"]
         return decode_metric(
@@ -167,7 +159,7 @@ def test_collector_counts_what_is_old_and_everything_is_decoded_as_before(
         assert held(any_store_url)[1] == {}
 
 
-def test_counting_that_is_killed_loses_and_doubles_nothing(any_store_url: str) -> None:
+def test_counting_that_is_killed_loses_and_doubles_nothing(any_store_url):
     chance = random.Random(4)  # noqa: S311
     expected = fill(any_store_url, *[(OLD[0], records_of(20, seed)) for seed in range(100)])
     command = [sys.executable, "-c", _COUNTING, any_store_url, str(TODAY)]
@@ -186,7 +178,7 @@ def test_counting_that_is_killed_loses_and_doubles_nothing(any_store_url: str) -
     assert ways == {"counts": expected.total}
 
 
-def test_export_and_import_move_counts_with_reports(metrics: Path, tmp_path: Path) -> None:
+def test_export_and_import_move_counts_with_reports(metrics, tmp_path):
     here, there = (f"sqlite:///{tmp_path}/{name}.db" for name in ("here", "there"))
     fill(here, *[(day, records_of(500, seed)) for seed, day in enumerate(OLD)])
     program("maintain", "--store", here, "--report-days", 30)
@@ -219,9 +211,7 @@ def test_export_and_import_move_counts_with_reports(metrics: Path, tmp_path: Pat
     assert (pack_counts(kept), moved) == (pack_counts(expected), ways)
 
 
-def test_counts_that_are_damaged_or_of_others_are_not_imported(
-    metrics: Path, tmp_path: Path
-) -> None:
+def test_counts_that_are_damaged_or_of_others_are_not_imported(metrics, tmp_path):
     here, there = (f"sqlite:///{tmp_path}/{name}.db" for name in ("here", "there"))
     fill(here, (OLD[0], records_of(100, 1)))
     program("maintain", "--store", here, "--report-days", 30)

@@ -1,13 +1,10 @@
 """The examples in docs/deploy, given to the real collector."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -41,9 +38,7 @@ _EPHEMERAL = [
 
 
 @pytest.fixture
-def from_pod(
-    tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Collector]:
+def from_pod(tmp_path, database, monkeypatch) -> Iterator[Collector]:
     """Run a pod's configuration, on SQLite and on free ports, with keys that are known here."""
     for name, text in kubernetes()["ConfigMap"]["data"].items():
         (tmp_path / name).write_text(text)
@@ -57,7 +52,7 @@ def from_pod(
 
 
 @pytest.mark.parametrize("name", ["collector.toml", "container.toml", "kubernetes.yaml"])
-def test_collector_takes_the_configuration(name: str, tmp_path: Path) -> None:
+def test_collector_takes_the_configuration(name, tmp_path):
     file, environment = FOLDER / name, dict[str, str]()
     if name == "kubernetes.yaml":
         file = tmp_path / "collector.toml"
@@ -73,7 +68,7 @@ def test_collector_takes_the_configuration(name: str, tmp_path: Path) -> None:
     assert "open-sesame" not in printed.stdout
 
 
-def test_pod_answers_its_probes_and_takes_reports(from_pod: Collector) -> None:
+def test_pod_answers_its_probes_and_takes_reports(from_pod):
     (container,) = pod()["containers"]
     paths = [
         container[probe]["httpGet"]["path"]
@@ -87,7 +82,7 @@ def test_pod_answers_its_probes_and_takes_reports(from_pod: Collector) -> None:
     assert _post(from_pod).status == 201
 
 
-def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod: Collector) -> None:
+def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod):
     admin, bearer = from_pod.read_admin_url(), {"Authorization": f"Bearer {_TOKEN}"}
     wait_until_published(admin, _TOKEN)
     assert _post(from_pod).status == 201
@@ -102,9 +97,7 @@ def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod: Collector) -> No
     assert told >= {metric for rule in alerts() for metric in metrics_in(rule["expr"])}
 
 
-def test_health_check_of_the_image_tells_a_live_collector_from_none(
-    metrics_file: Path, database: Path
-) -> None:
+def test_health_check_of_the_image_tells_a_live_collector_from_none(metrics_file, database):
     (check,) = [i.command for i in dockerfile() if i.word == "HEALTHCHECK"]
     with running_collector(metrics_file, database, ["--probe-port", "0"]) as collector:
         address = urlsplit(collector.read_probe_url()).netloc
@@ -116,7 +109,7 @@ def test_health_check_of_the_image_tells_a_live_collector_from_none(
     assert b"refused" in done.stderr
 
 
-def test_configuration_that_cannot_work_is_not_tried_again(tmp_path: Path) -> None:
+def test_configuration_that_cannot_work_is_not_tried_again(tmp_path):
     """Under systemd, by the exit code that the unit names; whatever else happens is."""
     config = tmp_path / "collector.toml"
     config.write_text("max_reports = 0\n")

@@ -1,7 +1,5 @@
 """The example of a decoder on Kubernetes, its commands run with real processes and real TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import os
@@ -83,14 +81,14 @@ def _running(command: list[str], environment: dict[str, str], log: Path) -> Iter
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     (tmp_path / "metrics.toml").write_text(kubernetes()["ConfigMap"]["data"]["metrics.toml"])
     (tmp_path / "names.txt").write_text("".join(f"name-{i}.example\n" for i in range(100)))
     (tmp_path / "results").mkdir()
     return tmp_path
 
 
-def test_a_night_on_kubernetes(folder: Path) -> None:
+def test_a_night_on_kubernetes(folder):
     """The export, the scheduler, a worker and the decoder of the manifest, as one machine can."""
     (folder / "tls").mkdir()
     _certificates(folder / "tls")

@@ -1,7 +1,5 @@
 """SIGTERM: what was begun is finished, nothing new is begun, and the process ends well."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import signal
@@ -9,12 +7,11 @@ import socket
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from hubbub.client import batch_to_json
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import (
     SECONDS,
     accepts_connections,
@@ -28,9 +25,7 @@ from service.posting import (
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_request_under_way_is_answered_and_stored(
-    collector: Collector, database: Path, number: signal.Signals
-) -> None:
+def test_request_under_way_is_answered_and_stored(collector, database, number):
     body = batch_to_json(make_batch(5))
     with _begun_request(collector.url, body) as connection:
         collector.process.send_signal(number)
@@ -44,9 +39,7 @@ def test_request_under_way_is_answered_and_stored(
     assert stored_count(database) == 5
 
 
-def test_batch_that_waits_for_the_store_is_answered_and_stored(
-    collector: Collector, database: Path
-) -> None:
+def test_batch_that_waits_for_the_store_is_answered_and_stored(collector, database):
     with (
         ThreadPoolExecutor(1) as pool,
         contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other,
@@ -63,7 +56,7 @@ def test_batch_that_waits_for_the_store_is_answered_and_stored(
     assert stored_count(database) == 5
 
 
-def test_idle_connection_does_not_hold_the_collector(collector: Collector) -> None:
+def test_idle_connection_does_not_hold_the_collector(collector):
     with connect(collector.url) as silent, connect(collector.url) as used:
         used.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
         assert _answer(used).status == 200
@@ -75,9 +68,7 @@ def test_idle_connection_does_not_hold_the_collector(collector: Collector) -> No
 
 
 @pytest.mark.parametrize("seconds", ["0", "0.5"])
-def test_request_that_does_not_end_is_given_up_and_not_stored(
-    metrics_file: Path, database: Path, seconds: str
-) -> None:
+def test_request_that_does_not_end_is_given_up_and_not_stored(metrics_file, database, seconds):
     body = batch_to_json(make_batch(5))
     with (
         running_collector(metrics_file, database, ["--drain-seconds", seconds]) as collector,
@@ -90,7 +81,7 @@ def test_request_that_does_not_end_is_given_up_and_not_stored(
     assert stored_count(database) == 0
 
 
-def test_collector_that_was_drained_left_no_journal(collector: Collector, database: Path) -> None:
+def test_collector_that_was_drained_left_no_journal(collector, database):
     assert post(collector.url, make_batch(5)).status == 201
     assert send(collector.url, "GET", "/livez").status == 200
     collector.stop()

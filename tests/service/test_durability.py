@@ -1,7 +1,5 @@
 """Nothing is acknowledged that isn't stored, whatever happens to the collector or its disk."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools
@@ -31,7 +29,7 @@ class _Traffic:
     unanswered: list[Batch] = field(default_factory=list)
 
 
-def test_acknowledged_batch_survives_kill_9(metrics_file: Path, database: Path) -> None:
+def test_acknowledged_batch_survives_kill_9(metrics_file, database):
     traffic = _Traffic()
     for _ in range(_ROUNDS):
         with running_collector(metrics_file, database) as collector:
@@ -41,7 +39,7 @@ def test_acknowledged_batch_survives_kill_9(metrics_file: Path, database: Path) 
     _assert_counted_once_when_sent_again(traffic, metrics_file, database)
 
 
-def test_acknowledged_batch_survives_sigterm_under_load(metrics_file: Path, database: Path) -> None:
+def test_acknowledged_batch_survives_sigterm_under_load(metrics_file, database):
     traffic = _Traffic()
     for _ in range(2):
         with running_collector(metrics_file, database) as collector:
@@ -50,7 +48,7 @@ def test_acknowledged_batch_survives_sigterm_under_load(metrics_file: Path, data
     _assert_counted_once_when_sent_again(traffic, metrics_file, database)
 
 
-def test_only_batch_survives_kill_9_at_its_answer(metrics_file: Path, database: Path) -> None:
+def test_only_batch_survives_kill_9_at_its_answer(metrics_file, database):
     batches = [make_batch() for _ in range(_ROUNDS)]
     for batch in batches:
         with running_collector(metrics_file, database) as collector:
@@ -62,9 +60,7 @@ def test_only_batch_survives_kill_9_at_its_answer(metrics_file: Path, database: 
     _assert_counted_once_when_sent_again(_Traffic(batches), metrics_file, database)
 
 
-def test_batch_waits_for_a_locked_store_and_is_then_stored(
-    collector: Collector, database: Path
-) -> None:
+def test_batch_waits_for_a_locked_store_and_is_then_stored(collector, database):
     batch = make_batch()
     with ThreadPoolExecutor(1) as pool:
         with _locked(database):
@@ -76,9 +72,7 @@ def test_batch_waits_for_a_locked_store_and_is_then_stored(
     assert stored_count(database) == len(batch.reports)
 
 
-def test_batch_that_waited_at_kill_9_was_not_acknowledged(
-    metrics_file: Path, database: Path
-) -> None:
+def test_batch_that_waited_at_kill_9_was_not_acknowledged(metrics_file, database):
     batch = make_batch()
     with running_collector(metrics_file, database) as collector, ThreadPoolExecutor(1) as pool:
         with _locked(database):
@@ -95,9 +89,7 @@ def test_batch_that_waited_at_kill_9_was_not_acknowledged(
     assert stored_count(database) == len(batch.reports)
 
 
-def test_batch_that_the_disk_refuses_is_answered_503_and_taken_later(
-    collector: Collector, database: Path
-) -> None:
+def test_batch_that_the_disk_refuses_is_answered_503_and_taken_later(collector, database):
     stored, refused = make_batch(), make_batch()
     assert post(collector.url, stored).status == 201
     with _full_disk(collector):
@@ -114,9 +106,7 @@ def test_batch_that_the_disk_refuses_is_answered_503_and_taken_later(
     assert stored_count(database) == len(stored.reports) + len(refused.reports)
 
 
-def test_refused_by_the_disk_and_then_killed_counts_once(
-    metrics_file: Path, database: Path
-) -> None:
+def test_refused_by_the_disk_and_then_killed_counts_once(metrics_file, database):
     refused = make_batch()
     with running_collector(metrics_file, database) as collector:
         with _full_disk(collector):

@@ -3,8 +3,6 @@
 Servers listen on sockets that the tests open, so that requests wait until a server is up.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
@@ -193,9 +191,7 @@ def flask_workers(machine: Machine, *options: str) -> Iterator[tuple[subprocess.
 
 
 @pytest.mark.parametrize(("options", "imports"), [([], 2), (["--preload"], 1)])
-def test_flask_workers_share_one_client_and_send_each_report_once(
-    tmp_path: Path, options: list[str], imports: int
-) -> None:
+def test_flask_workers_share_one_client_and_send_each_report_once(tmp_path, options, imports):
     """The app is imported by each worker, or by the parent, whose report no child sends again."""
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)
@@ -214,7 +210,7 @@ def test_flask_workers_share_one_client_and_send_each_report_once(
 
 
 @pytest.mark.parametrize("reason", ["no", "DO_NOT_TRACK"])
-def test_flask_workers_leave_nothing_without_consent(tmp_path: Path, reason: str) -> None:
+def test_flask_workers_leave_nothing_without_consent(tmp_path, reason):
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)
         if reason == "DO_NOT_TRACK":
@@ -239,7 +235,7 @@ def fastapi_server(machine: Machine) -> Iterator[tuple[subprocess.Popen[str], st
             yield process, address_of(listener)
 
 
-def test_fastapi_operator_reads_agrees_and_has_everything_forgotten(tmp_path: Path) -> None:
+def test_fastapi_operator_reads_agrees_and_has_everything_forgotten(tmp_path):
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)
         with fastapi_server(machine) as (process, url):
@@ -269,7 +265,7 @@ def test_fastapi_operator_reads_agrees_and_has_everything_forgotten(tmp_path: Pa
     assert arrived(server, machine)["failed_in"] == 6
 
 
-def test_fastapi_honours_do_not_track_whatever_the_answer(tmp_path: Path) -> None:
+def test_fastapi_honours_do_not_track_whatever_the_answer(tmp_path):
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)
         machine.environment["DO_NOT_TRACK"] = "1"
@@ -297,7 +293,7 @@ def celery_worker(machine: Machine, *options: str) -> Iterator[subprocess.Popen[
         yield process
 
 
-def test_celery_pool_sends_each_report_once_before_it_ends(tmp_path: Path) -> None:
+def test_celery_pool_sends_each_report_once_before_it_ends(tmp_path):
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)
         agree(machine)
@@ -309,7 +305,7 @@ def test_celery_pool_sends_each_report_once_before_it_ends(tmp_path: Path) -> No
     assert not machine.has_stored("json.decoder")
 
 
-def test_celery_worker_leaves_nothing_without_consent(tmp_path: Path) -> None:
+def test_celery_worker_leaves_nothing_without_consent(tmp_path):
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)
         agree(machine, "no")
@@ -319,7 +315,7 @@ def test_celery_worker_leaves_nothing_without_consent(tmp_path: Path) -> None:
     assert not machine.state.exists()
 
 
-def test_command_line_asks_once_and_sends_what_is_recorded(tmp_path: Path) -> None:
+def test_command_line_asks_once_and_sends_what_is_recorded(tmp_path):
     with scripted_server() as server:
         machine = Machine(tmp_path, "notes.toml", server.url)
         assert machine.run("command_line.py", "list") == "No notes.\n"  # nobody there to ask
@@ -340,7 +336,7 @@ def test_command_line_asks_once_and_sends_what_is_recorded(tmp_path: Path) -> No
     assert list(machine.state.iterdir()) == []
 
 
-def test_command_line_without_network_sends_with_a_later_command(tmp_path: Path) -> None:
+def test_command_line_without_network_sends_with_a_later_command(tmp_path):
     is_there = threading.Event()
     with scripted_server(lambda _: Answer(201 if is_there.is_set() else 503)) as server:
         machine = Machine(tmp_path, "notes.toml", server.url)
@@ -359,7 +355,7 @@ def test_command_line_without_network_sends_with_a_later_command(tmp_path: Path)
     assert arrived(server, machine) == {"editor": 2, "command": 2}
 
 
-def test_command_line_sends_nothing_more_once_it_is_off(tmp_path: Path) -> None:
+def test_command_line_sends_nothing_more_once_it_is_off(tmp_path):
     machine = Machine(tmp_path, "notes.toml")
     assert machine.run("command_line.py", "telemetry", "on") == "Thank you.\n"
     machine.run("command_line.py", "add", "Buy milk")
@@ -374,7 +370,7 @@ def test_command_line_sends_nothing_more_once_it_is_off(tmp_path: Path) -> None:
     assert machine.reports_paid_for() == {"editor": 1, "command": 1}
 
 
-def test_command_line_honours_do_not_track_and_then_asks_nothing(tmp_path: Path) -> None:
+def test_command_line_honours_do_not_track_and_then_asks_nothing(tmp_path):
     machine = Machine(tmp_path, "notes.toml")
     machine.environment["DO_NOT_TRACK"] = "1"
     assert machine.run_at_terminal("command_line.py", "list", keys="y\n") == "No notes.\n"
@@ -383,7 +379,7 @@ def test_command_line_honours_do_not_track_and_then_asks_nothing(tmp_path: Path)
     assert not machine.state.exists()
 
 
-def test_desktop_user_reads_agrees_and_has_everything_forgotten(tmp_path: Path) -> None:
+def test_desktop_user_reads_agrees_and_has_everything_forgotten(tmp_path):
     events = ["home news.example.org", "privacy", "yes", "home news.example.org"]
     with scripted_server() as server:
         machine = Machine(tmp_path, "metrics.toml", server.url)
@@ -400,7 +396,7 @@ def test_desktop_user_reads_agrees_and_has_everything_forgotten(tmp_path: Path) 
     assert len(server.reports) == 1
 
 
-def test_desktop_user_may_agree_again_after_all_was_forgotten(tmp_path: Path) -> None:
+def test_desktop_user_may_agree_again_after_all_was_forgotten(tmp_path):
     events = ["yes", "home a", "forget", "yes", "home a", "no", "home b"]
     machine = Machine(tmp_path, "metrics.toml")
     said = machine.run("desktop_app.py", stdin="\n".join(events))
@@ -413,7 +409,7 @@ def test_desktop_user_may_agree_again_after_all_was_forgotten(tmp_path: Path) ->
     assert server.received == []  # what waited was deleted
 
 
-def test_desktop_app_hears_of_a_network_that_fails_in_its_event_loop(tmp_path: Path) -> None:
+def test_desktop_app_hears_of_a_network_that_fails_in_its_event_loop(tmp_path):
     machine = Machine(tmp_path, "metrics.toml")
     machine.run("desktop_app.py", stdin="yes\nhome news.example.org\n")
     with machine.started("python", str(machine.examples / "desktop_app.py")) as process:
@@ -421,7 +417,7 @@ def test_desktop_app_hears_of_a_network_that_fails_in_its_event_loop(tmp_path: P
     assert line == "Telemetry will be tried again later (connection)."
 
 
-def test_desktop_app_honours_do_not_track(tmp_path: Path) -> None:
+def test_desktop_app_honours_do_not_track(tmp_path):
     machine = Machine(tmp_path, "metrics.toml")
     machine.environment["DO_NOT_TRACK"] = "1"
     said = machine.run("desktop_app.py", stdin="yes\nhome news.example.org\n")

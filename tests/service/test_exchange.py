@@ -1,7 +1,5 @@
 """The commands `export` and `import`, and the decoder on what they leave, as people run them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -80,7 +78,7 @@ async def fill(url: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+def filled(tmp_path_factory) -> Filled:
     folder = tmp_path_factory.mktemp("exchange")
     found = Filled(folder, folder / "metrics.toml", folder / "candidates.txt")
     found.metrics.write_text(registry_toml(METRIC), encoding="utf-8")
@@ -91,12 +89,12 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 
 
 @pytest.fixture(scope="module")
-def out(filled: Filled) -> Path:
+def out(filled) -> Path:
     collector("export", "--store", filled.store, "--to", filled.folder / "out")
     return filled.folder / "out"
 
 
-def test_export_tells_what_it_wrote(filled: Filled, tmp_path: Path) -> None:
+def test_export_tells_what_it_wrote(filled, tmp_path):
     said = collector("export", "--store", filled.store, "--to", tmp_path, "--until", DAYS[0])
     [path] = tmp_path.glob(f"metric=homepage/version=1/day={DAYS[0]}/part-*.parquet")
     assert said.splitlines() == [
@@ -107,9 +105,7 @@ def test_export_tells_what_it_wrote(filled: Filled, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("span", [(), ("--since", DAYS[1], "--until", DAYS[1])])
-def test_decoding_an_export_gives_the_same_bytes_as_the_database(
-    filled: Filled, out: Path, span: tuple[object, ...]
-) -> None:
+def test_decoding_an_export_gives_the_same_bytes_as_the_database(filled, out, span):
     def decode(store: str) -> str:
         given = ("--metrics", filled.metrics, "--candidates", filled.candidates)
         done = run(
@@ -123,7 +119,7 @@ def test_decoding_an_export_gives_the_same_bytes_as_the_database(
     assert len(from_database.splitlines()) == 1 + len(VALUES) + 10
 
 
-def test_duckdb_and_pyarrow_read_an_export_as_it_is(filled: Filled, out: Path) -> None:
+def test_duckdb_and_pyarrow_read_an_export_as_it_is(filled, out):
     stored = stored_records(filled.database, METRIC)
     expected = Counter(record[0] for record in stored)
     query = (
@@ -144,7 +140,7 @@ def test_duckdb_and_pyarrow_read_an_export_as_it_is(filled: Filled, out: Path) -
     assert {row["cohort"]: row["bits_count"] for row in counts} == expected
 
 
-def test_export_and_import_move_a_store(filled: Filled, out: Path, tmp_path: Path) -> None:
+def test_export_and_import_move_a_store(filled, out, tmp_path):
     """The second import finds everything there, and the moved store is exported alike."""
     database = tmp_path / "moved.db"
     command = ("import", out, "--metrics", filled.metrics, "--store", f"sqlite:///{database}")
@@ -158,9 +154,7 @@ def test_export_and_import_move_a_store(filled: Filled, out: Path, tmp_path: Pat
     assert "exported 6,000 reports in 2 files" in again
 
 
-def test_import_killed_in_the_middle_is_completed_by_the_next(
-    filled: Filled, tmp_path: Path
-) -> None:
+def test_import_killed_in_the_middle_is_completed_by_the_next(filled, tmp_path):
     """1.5 million reports, which take three transactions; killed once some are there."""
     table = np.random.default_rng(2).integers(0, 256, (1_500_000, WIDTH), dtype=np.uint8)
     table[:, 0] %= 8
@@ -187,7 +181,7 @@ def _stored_any(database: Path) -> bool:
         return False  # not made yet
 
 
-def test_google_reports_are_imported_and_counted(filled: Filled, tmp_path: Path) -> None:
+def test_google_reports_are_imported_and_counted(filled, tmp_path):
     path, database = tmp_path / "case_reports.csv", tmp_path / "b.db"
     rows = [f"c{i},{i % 8},{0:032b},{0:032b},{i:032b}" for i in range(1000)]
     path.write_text("\n".join(["client,cohort,bloom,prr,irr", *rows, ""]), encoding="utf-8")
@@ -214,9 +208,7 @@ def test_google_reports_are_imported_and_counted(filled: Filled, tmp_path: Path)
         (("export", "--to", "new", "--store", "sqlite:///absent.db"), "absent.db"),
     ],
 )
-def test_what_can_not_be_done_is_told_in_a_line(
-    filled: Filled, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_what_can_not_be_done_is_told_in_a_line(filled, tmp_path, arguments, message):
     (tmp_path / "bad.csv").write_text("cohort,irr\n1,0101\n", encoding="utf-8")
     program = Path(sysconfig.get_path("scripts"), "hubbub-collector")
     command = [str(program), arguments[0], "--store", filled.store, *arguments[1:]]
@@ -233,9 +225,7 @@ def test_what_can_not_be_done_is_told_in_a_line(
 
 
 @pytest.mark.parametrize("module", ["collector", "decoder"])
-def test_missing_pyarrow_is_told_with_the_extra_that_brings_it(
-    filled: Filled, out: Path, module: str
-) -> None:
+def test_missing_pyarrow_is_told_with_the_extra_that_brings_it(filled, out, module):
     arguments = {
         "collector": ["export", "--store", filled.store, "--to", str(filled.folder / "none")],
         "decoder": [
@@ -257,7 +247,7 @@ def test_missing_pyarrow_is_told_with_the_extra_that_brings_it(
     assert "Traceback" not in done.stderr
 
 
-def test_progress_is_shown_on_a_terminal_alone(filled: Filled, tmp_path: Path) -> None:
+def test_progress_is_shown_on_a_terminal_alone(filled, tmp_path):
     ours, theirs = os.openpty()
     with contextlib.closing(os.fdopen(ours, "rb", buffering=0)) as terminal:
         program = Path(sysconfig.get_path("scripts"), "hubbub-collector")

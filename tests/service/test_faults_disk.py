@@ -1,7 +1,5 @@
 """The disk fails and recovers under load: refusals meanwhile, nothing lost, no restart needed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ _ROUNDS = 2
 
 
 @pytest.fixture
-def store_folder(tmp_path: Path) -> Path:
+def store_folder(tmp_path) -> Path:
     """Make a folder that holds nothing but the store."""
     folder = tmp_path / "store"
     folder.mkdir()
@@ -24,16 +22,14 @@ def store_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def alone(metrics_file: Path, store_folder: Path) -> Iterator[Collector]:
+def alone(metrics_file, store_folder) -> Iterator[Collector]:
     """Serve into that folder."""
     with running_collector(metrics_file, store_folder / "hubbub.db") as running:
         yield running
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_full_disk_is_survived_under_load(
-    metrics_file: Path, sqlite_url: str, workers: str
-) -> None:
+def test_full_disk_is_survived_under_load(metrics_file, sqlite_url, workers):
     accounts = Accounts()
     options = ["--workers", workers, "--upkeep-seconds", "0.2"]
     with (
@@ -55,9 +51,7 @@ def test_full_disk_is_survived_under_load(
     accounts.assert_all_counted_once(stored_in(sqlite_url))
 
 
-def test_readyz_says_that_the_store_refuses_until_it_is_worth_another_try(
-    metrics_file: Path, database: Path
-) -> None:
+def test_readyz_says_that_the_store_refuses_until_it_is_worth_another_try(metrics_file, database):
     with running_collector(metrics_file, database, ["--retry-after-seconds", "2"]) as collector:
         with full_disk(collector):
             wait_until(lambda: _is_not_ready_after_a_refusal(collector))
@@ -67,8 +61,8 @@ def test_readyz_says_that_the_store_refuses_until_it_is_worth_another_try(
 
 
 def test_folder_that_vanishes_for_a_while_is_told_by_readyz_and_nothing_is_lost(
-    alone: Collector, store_folder: Path
-) -> None:
+    alone, store_folder
+):
     accounts = Accounts()
     elsewhere = store_folder.with_name("elsewhere")
     with Load(alone.url, accounts, connections=4) as load:

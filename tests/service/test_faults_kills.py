@@ -1,7 +1,5 @@
 """Collectors with several processes are killed at random moments: each report counts once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -28,9 +26,7 @@ _LONGER_THAN_ANY_WORKER_MAY_BE_SILENT = 6.0
 _TWO_WORKERS = ["--workers", "2", "--upkeep-seconds", "0.2"]
 
 
-def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(
-    metrics_file: Path, any_store_url: str
-) -> None:
+def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(metrics_file, any_store_url):
     chance = random.Random(1)  # noqa: S311
     with _collector_under_load(metrics_file, any_store_url) as (collector, load, accounts):
         for _ in range(KILLS):
@@ -47,8 +43,8 @@ def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(
 
 
 def test_stopped_worker_is_replaced_and_whoever_was_connected_to_it_is_let_go(
-    metrics_file: Path, sqlite_url: str
-) -> None:
+    metrics_file, sqlite_url
+):
     with _collector_under_load(metrics_file, sqlite_url) as (collector, load, accounts):
         load.wait_for(_BATCHES)
         before = set(workers_of(collector))
@@ -68,8 +64,8 @@ def test_stopped_worker_is_replaced_and_whoever_was_connected_to_it_is_let_go(
 
 
 def test_collector_that_was_stopped_as_a_whole_goes_on_with_the_same_workers(
-    metrics_file: Path, sqlite_url: str
-) -> None:
+    metrics_file, sqlite_url
+):
     with running_collector(metrics_file, sqlite_url, _TWO_WORKERS) as collector:
         processes = processes_of(collector)
         for pid in processes:
@@ -83,15 +79,13 @@ def test_collector_that_was_stopped_as_a_whole_goes_on_with_the_same_workers(
 
 
 def test_workers_of_a_killed_supervisor_end_and_nothing_is_lost_or_doubled(
-    metrics_file: Path, any_store_url: str
-) -> None:
+    metrics_file, any_store_url
+):
     chance = random.Random(2)  # noqa: S311
     _kill_again_and_again(metrics_file, any_store_url, chance, only_supervisor=True)
 
 
-def test_all_processes_killed_at_once_lose_and_double_nothing(
-    metrics_file: Path, any_store_url: str
-) -> None:
+def test_all_processes_killed_at_once_lose_and_double_nothing(metrics_file, any_store_url):
     chance = random.Random(3)  # noqa: S311
     _kill_again_and_again(metrics_file, any_store_url, chance, only_supervisor=False)
 

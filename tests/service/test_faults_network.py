@@ -1,12 +1,9 @@
 """Through a network that loses, cuts, delays and crumbles, every report counts exactly once."""
 
-from __future__ import annotations
-
 import contextlib
-from pathlib import Path
 
 from hubbub.client import Telemetry
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.fault_proxy import Fault, fault_proxy
 from service.loads import Accounts, Load, stored_in
 from service.posting import SECONDS, stored_records, wait_until
@@ -15,9 +12,7 @@ _FAULTS_OF_EACH_KIND = 5
 _RECORDED = 100
 
 
-def test_poster_that_retries_is_counted_once_through_a_bad_network(
-    metrics_file: Path, any_store_url: str
-) -> None:
+def test_poster_that_retries_is_counted_once_through_a_bad_network(metrics_file, any_store_url):
     accounts = Accounts()
 
     def is_enough() -> bool:
@@ -35,9 +30,7 @@ def test_poster_that_retries_is_counted_once_through_a_bad_network(
     accounts.assert_all_counted_once(stored_in(any_store_url))
 
 
-def test_client_is_counted_once_through_a_bad_network(
-    metrics_file: Path, collector: Collector, database: Path, tmp_path: Path
-) -> None:
+def test_client_is_counted_once_through_a_bad_network(metrics_file, collector, database, tmp_path):
     with fault_proxy(collector.url, seed=2) as proxy:
         telemetry = Telemetry(metrics_file, proxy.url, tmp_path / "client", batch_size=10)
         with contextlib.closing(telemetry):

@@ -1,12 +1,7 @@
 """PostgreSQL stops, crashes and cuts connections under load, and the collector gets over it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from databases import PostgresqlServer
 from hubbub.simulations.experiments.processes import running_collector
 from service.faults import processes_of, status_of
 from service.loads import Accounts, Load, stored_in
@@ -17,8 +12,8 @@ _CUTS = 8
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["crash", "stop"])
 def test_outage_of_the_database_is_survived_under_load(
-    metrics_file: Path, postgresql: PostgresqlServer, postgresql_url: str, at_once: bool
-) -> None:
+    metrics_file, postgresql, postgresql_url, at_once
+):
     accounts = Accounts()
     options = ["--workers", "2", "--upkeep-seconds", "0.5"]
     with (
@@ -40,8 +35,8 @@ def test_outage_of_the_database_is_survived_under_load(
 
 
 def test_connections_cut_amid_commits_lose_and_double_nothing(
-    metrics_file: Path, postgresql_server: PostgresqlServer, postgresql_url: str
-) -> None:
+    metrics_file, postgresql_server, postgresql_url
+):
     accounts = Accounts()
     cut = (
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "

@@ -1,7 +1,5 @@
 """A running service notices with the next publication that 1% of today's reports are forged."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json
@@ -83,8 +81,8 @@ class _Admin(NamedTuple):
 
 
 def test_forged_hundredth_of_today_raises_the_alarm_with_the_next_publication(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     """P(false failure) < 1e-6: that honest reports, the same in every run, raise it themselves.
 
     Of the 400 equal ones about 71 are in a sample, fewer than 30 with a chance below 1e-8.

@@ -4,8 +4,6 @@ HUBBUB_FUZZ says how many, HUBBUB_FUZZ_SEED which; a failure names the seed and 
 Half of them, the even ones, go to a collector with a quarantine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
@@ -13,7 +11,6 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -39,8 +36,8 @@ _BROKEN = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 @pytest.mark.parametrize("quarantine", [True, False], ids=["quarantine", "no quarantine"])
 def test_malformed_requests_are_refused_and_valid_ones_among_them_counted_once(
-    metrics_file: Path, sqlite_url: str, quarantine: bool
-) -> None:
+    metrics_file, sqlite_url, quarantine
+):
     """With a quarantine some that would be refused are kept there, once as well."""
     options = ["--body-seconds", "2", "--header-seconds", "2", "--log-level", "error"]
     if quarantine:

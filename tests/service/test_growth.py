@@ -1,7 +1,5 @@
 """The measurement of large stores, on small ones: it runs, and every loaded id is recognised."""
 
-from __future__ import annotations
-
 import pytest
 
 from evaluation.loadtest.growth import main
@@ -9,7 +7,7 @@ from evaluation.loadtest.growth import main
 
 @pytest.mark.long
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
-def test_stores_of_two_sizes_are_compared(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stores_of_two_sizes_are_compared(store, capsys):
     small = ["--ids", "3000", "--few", "300", "--days", "3", "--turns", "1", "--seconds", "0.5"]
     main(["--store", store, *small])
     said = capsys.readouterr().out

@@ -1,9 +1,5 @@
 """Reports that no honest client would make: counted, or refused if so configured."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from factories import make_report
 from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
@@ -23,8 +19,8 @@ scopes = ["read"]
 
 
 def test_improbable_reports_are_stored_and_counted_without_their_cohort(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
     with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
@@ -38,8 +34,8 @@ def test_improbable_reports_are_stored_and_counted_without_their_cohort(
 
 
 def test_batch_with_improbable_reports_is_refused_if_so_configured(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     config = tmp_path / "collector.toml"
     config.write_text('improbable_reports = "refuse"' + _CONFIG, encoding="utf-8")
     with running_collector(metrics_file, database, ["--config", str(config)]) as collector:

@@ -1,13 +1,10 @@
 """Ctrl-C at random moments, while a command imports its libraries or soon after: no traceback."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -33,9 +30,7 @@ main()
         ("collector", ("export", "homepage", "--store", "sqlite:///{0}/none.db")),
     ],
 )
-def test_ctrl_c_during_imports_is_quiet(
-    tmp_path: Path, metrics_file: Path, package: str, command: tuple[str, ...]
-) -> None:
+def test_ctrl_c_during_imports_is_quiet(tmp_path, metrics_file, package, command):
     """The first two wait for ever if nobody interrupts them; the third may be over before."""
     arguments = [argument.format(tmp_path, metrics_file) for argument in command]
     moments = random.Random(len(package))  # noqa: S311 - delays, not secrets

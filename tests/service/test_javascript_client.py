@@ -1,7 +1,5 @@
 """JavaScript clients, the real collector and the real decoder: what went in is found again."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -64,7 +62,7 @@ def metrics_toml() -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     (tmp_path / "metrics.toml").write_text(metrics_toml(), encoding="utf-8")
     names = "".join(f"{name}\n" for name in [*CLIENTS, *DECOYS])
     (tmp_path / "names.txt").write_text(names, encoding="utf-8")
@@ -72,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def collector_url(folder: Path) -> Iterator[str]:
+def collector_url(folder) -> Iterator[str]:
     with running_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
         yield collector.url
 
@@ -93,7 +91,7 @@ def decode(folder: Path) -> dict[str, dict[str, str]]:
         return {row["string"]: row for row in csv.DictReader(file)}
 
 
-def test_collector_takes_and_decoder_finds_what_javascript_clients_report(folder: Path) -> None:
+def test_collector_takes_and_decoder_finds_what_javascript_clients_report(folder):
     """3,000 clients with secrets of their own, 4 values among 104 candidates, nothing seeded.
 
     P(false alarm) < 1e-6: a count misses by 6 standard errors with probability 2e-9, a decoy is
@@ -132,7 +130,7 @@ def run_example(script: str, folder: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_readmes_example_for_node_delivers(folder: Path, collector_url: str) -> None:
+def test_readmes_example_for_node_delivers(folder, collector_url):
     script = example("In Node").replace("https://telemetry.example.com", collector_url)
     status = run_example(script, folder)
     assert (status["recorded"], status["delivered"], status["dropped"]) == (1, 1, {})
@@ -141,7 +139,7 @@ def test_readmes_example_for_node_delivers(folder: Path, collector_url: str) -> 
     assert "news.example.org" not in kept.read_text("utf-8")
 
 
-def test_readmes_example_for_browsers_delivers(folder: Path, collector_url: str) -> None:
+def test_readmes_example_for_browsers_delivers(folder, collector_url):
     script = example("In a browser").replace("/telemetry", collector_url)
     status = run_example(f"{PAGE}\n{script}\nawait telemetry.flush();", folder)
     assert (status["recorded"], status["delivered"], status["dropped"]) == (1, 1, {})

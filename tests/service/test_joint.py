@@ -1,7 +1,5 @@
 """Joint values over real HTTP, from both clients: the widest reports there are, and hashed ones."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -67,15 +65,13 @@ def program(*arguments: object) -> None:
 
 
 @pytest.fixture
-def metrics(tmp_path: Path) -> Path:
+def metrics(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(WIDE, HASHED), encoding="utf-8")
     return path
 
 
-def test_reports_of_4096_bits_and_hashed_ones_arrive_from_python(
-    metrics: Path, database: Path, tmp_path: Path
-) -> None:
+def test_reports_of_4096_bits_and_hashed_ones_arrive_from_python(metrics, database, tmp_path):
     """More of the wide ones than fit into a request: 1,500 of 684 characters of bits alone.
 
     P(false failure) < 1e-6: 1,503 reports, of up to 4,096 bits that are wrong with 1.5e-13 each.
@@ -138,11 +134,11 @@ def assert_export_and_import_keep(metrics: Path, database: Path, folder: Path) -
         assert kept == original
 
 
-def test_javascript_clients_report_the_same(metrics: Path, database: Path) -> None:
+def test_javascript_clients_report_the_same(metrics, database):
     """30 clients of each metric. P(false failure) < 1e-7: 30 reports of 4,096 bits."""
     registry = json.loads(registry_json(metrics))
 
-    def report(metric: str, values: list[dict[str, Any]], url: str) -> None:
+    def report(metric: str, values: list[dict[str, Any]], url: str):
         job = {"registry": registry, "endpoint": url, "metric": metric, "values": values}
         done = run_program("fleet.js", job)
         assert done == {"recorded": len(values), "delivered": len(values), "dropped": 0}
@@ -163,9 +159,7 @@ def test_javascript_clients_report_the_same(metrics: Path, database: Path) -> No
     assert len({record[:2] for record in stored}) > 5
 
 
-def test_both_clients_refuse_what_isnt_a_tuple(
-    metrics: Path, database: Path, tmp_path: Path
-) -> None:
+def test_both_clients_refuse_what_isnt_a_tuple(metrics, database, tmp_path):
     wrong: list[Value] = ["p0", {"page": "p0"}, {"page": "unheard of", "crash": "c0"}]
     with running_collector(metrics, database) as collector:
         with Telemetry(REGISTRY, collector.url, tmp_path / "state") as telemetry:

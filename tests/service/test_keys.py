@@ -1,10 +1,7 @@
 """Ingest keys at the door: who may send, and how much."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +30,7 @@ expires = {_YESTERDAY}
 
 
 @pytest.fixture
-def guarded(metrics_file: Path, database: Path, tmp_path: Path) -> Iterator[Collector]:
+def guarded(metrics_file, database, tmp_path) -> Iterator[Collector]:
     """Serve with three keys, and to nobody without one."""
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
@@ -41,7 +38,7 @@ def guarded(metrics_file: Path, database: Path, tmp_path: Path) -> Iterator[Coll
         yield collector
 
 
-def test_reports_are_taken_with_a_key_only(guarded: Collector, database: Path) -> None:
+def test_reports_are_taken_with_a_key_only(guarded, database):
     assert _post(guarded, _GOOD).status == 201
     for header in (None, "", "Basic Zm9vOmJhcg==", "Bearer", f"Token {_GOOD}", f"Bearer {_GOOD}x"):
         answer = post(
@@ -56,12 +53,12 @@ def test_reports_are_taken_with_a_key_only(guarded: Collector, database: Path) -
     assert stored_count(database) == 3
 
 
-def test_probes_need_no_key(guarded: Collector) -> None:
+def test_probes_need_no_key(guarded):
     for path in ("/livez", "/readyz", "/openapi.json"):
         assert send(guarded.url, "GET", path).status == 200
 
 
-def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded: Collector) -> None:
+def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded):
     assert _post(guarded, _SLOW, reports=100).status == 201
     answer = _post(guarded, _SLOW, reports=1)
     assert answer.status == 429
@@ -69,9 +66,7 @@ def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded: Collecto
     assert _post(guarded, _GOOD, reports=1).status == 201
 
 
-def test_what_was_acknowledged_is_acknowledged_again_without_quota(
-    guarded: Collector, database: Path
-) -> None:
+def test_what_was_acknowledged_is_acknowledged_again_without_quota(guarded, database):
     first, second = make_batch(40), make_batch(60)
     for batch in (first, second):
         assert _send(guarded, _SLOW, batch).status == 201
@@ -84,14 +79,14 @@ def test_what_was_acknowledged_is_acknowledged_again_without_quota(
     assert stored_count(database) == 100
 
 
-def test_what_is_sent_again_leaves_the_quota_as_it_was(guarded: Collector) -> None:
+def test_what_is_sent_again_leaves_the_quota_as_it_was(guarded):
     first = make_batch(40)
     assert [_send(guarded, _SLOW, first).status for _ in range(3)] == [201, 200, 200]
     assert _post(guarded, _SLOW, reports=60).status == 201
     assert _post(guarded, _SLOW, reports=1).status == 429
 
 
-def test_what_is_sent_again_beyond_the_quota_for_that_costs_quota(guarded: Collector) -> None:
+def test_what_is_sent_again_beyond_the_quota_for_that_costs_quota(guarded):
     first = make_batch(30)
     assert [_send(guarded, _SLOW, first).status for _ in range(6)] == [201, *[200] * 5]
     # Three of the five were free. The fourth took 30 and the fifth 30 of the 70 that were left,
@@ -100,19 +95,15 @@ def test_what_is_sent_again_beyond_the_quota_for_that_costs_quota(guarded: Colle
     assert _post(guarded, _SLOW, reports=1).status == 429
 
 
-def test_batch_that_no_quota_could_ever_hold_is_refused_for_good(guarded: Collector) -> None:
+def test_batch_that_no_quota_could_ever_hold_is_refused_for_good(guarded):
     answer = _post(guarded, _SLOW, reports=101)
     assert answer.status == 413
     assert answer.json["detail"] == "reports: 101; this key may send at most 100 at once"
 
 
 def test_app_with_a_key_is_heard_and_its_key_is_kept_nowhere(
-    guarded: Collector,
-    metrics_file: Path,
-    database: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    guarded, metrics_file, database, tmp_path, capfd
+):
     state = tmp_path / "state"
     telemetry = Telemetry(metrics_file, guarded.url, state, ingest_key=_GOOD)
     telemetry.record("homepage", "a")

@@ -6,8 +6,6 @@ the registry doesn't know it yet. After each step both must agree. HUBBUB_MODEL_
 many histories are played.
 """
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import os
@@ -34,7 +32,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from databases import PostgresqlServer
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
@@ -88,7 +85,7 @@ class CollectorModel(RuleBasedStateMachine):
         return f"sqlite:///{self._folder / f'{next(self._numbers)}.db'}"
 
     @initialize()
-    def begin(self) -> None:
+    def begin(self):
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self._metrics = self._folder / "metrics.toml"
         self._write_registry()
@@ -100,21 +97,21 @@ class CollectorModel(RuleBasedStateMachine):
         self._stack.close()
 
     @rule(target=known, homepage=st.integers(1, 20), search=st.integers(0, 5))
-    def upload(self, homepage: int, search: int) -> Batch:
+    def upload(self, homepage, search) -> Batch:
         batch = _mixed_batch(homepage, search)
         assert post(self._collector.url, batch).status == 201
         self._book(batch)
         return batch
 
     @rule(target=known, homepage=st.integers(0, 5), stranger=st.integers(1, 5))
-    def upload_from_a_stranger(self, homepage: int, stranger: int) -> Batch:
+    def upload_from_a_stranger(self, homepage, stranger) -> Batch:
         batch = _mixed_batch(homepage, 0, stranger)
         assert post(self._collector.url, batch).status == 201
         self._book(batch)
         return batch
 
     @rule()
-    def mend_the_registry(self) -> None:
+    def mend_the_registry(self):
         """Let it know the stranger, whose reports are then replayed; or begin anew without it."""
         self._stop()
         if _STRANGER.name in self._registry:
@@ -130,7 +127,7 @@ class CollectorModel(RuleBasedStateMachine):
         wait_until(lambda: not self._query(_quarantined))
 
     @rule(sizes=st.lists(st.integers(1, 5), min_size=2, max_size=8), copies=st.integers(1, 3))
-    def upload_several_at_once(self, sizes: list[int], copies: int) -> None:
+    def upload_several_at_once(self, sizes, copies):
         batches = [make_batch(size) for size in sizes]
         with ThreadPoolExecutor(len(sizes) * copies) as pool:
             answers = list(pool.map(self._post, batches * copies))
@@ -140,23 +137,23 @@ class CollectorModel(RuleBasedStateMachine):
             self._book(batch)
 
     @rule(batch=known)
-    def upload_again(self, batch: Batch) -> None:
+    def upload_again(self, batch):
         expected = 200 if batch.batch_id in self._taken else 201
         assert post(self._collector.url, batch).status == expected
         if expected == 201:
             self._book(batch)
 
     @rule(spoil=st.sampled_from(_WRONG), size=st.integers(1, 5))
-    def upload_invalid(self, spoil: Callable[[Batch], bytes], size: int) -> None:
+    def upload_invalid(self, spoil, size):
         assert 400 <= post(self._collector.url, spoil(make_batch(size))).status < 500
 
     @rule()
-    def restart(self) -> None:
+    def restart(self):
         self._stop()
         self._start()
 
     @rule(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
-    def kill_while_uploading(self, sizes: list[int]) -> None:
+    def kill_while_uploading(self, sizes):
         batches = [make_batch(size) for size in sizes]
         with ThreadPoolExecutor(len(sizes)) as pool:
             answers = [pool.submit(self._post, batch) for batch in batches]
@@ -173,15 +170,15 @@ class CollectorModel(RuleBasedStateMachine):
             self._book(batch)
 
     @rule()
-    def maintain(self) -> None:
+    def maintain(self):
         _run_command("maintain", "--store", self._store)
 
     @rule(sizes=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=3))
-    def count_reports_that_come_late(self, sizes: list[tuple[int, int]]) -> None:
+    def count_reports_that_come_late(self, sizes):
         """Each time the reports of that day were counted before, but for the first."""
         today = dt.datetime.now(dt.UTC).date()
 
-        async def add_and_count(store: Store) -> None:
+        async def add_and_count(store: Store):
             for batch in (_mixed_batch(*size) for size in sizes):
                 records = _records_of(batch)
                 new = NewBatch(
@@ -201,7 +198,7 @@ class CollectorModel(RuleBasedStateMachine):
         self._query(add_and_count)
 
     @rule(days=st.sampled_from([-1, 1]))
-    def forget_ids(self, days: int) -> None:
+    def forget_ids(self, days):
         """Forget the ids from before yesterday, which are none, or all."""
         before = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=days)
 
@@ -217,7 +214,7 @@ class CollectorModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self._records or self._counted or self._apart)
     @rule(metric=st.sampled_from([*_METRICS, _STRANGER.name]))
-    def delete_metric(self, metric: str) -> None:
+    def delete_metric(self, metric):
         held = self._records + self._apart
         of_metric = {key for key in held if key[0] == metric}
         if metric not in self._registry and not of_metric:
@@ -231,7 +228,7 @@ class CollectorModel(RuleBasedStateMachine):
         assert f"deleted {deleted:,} reports" in said
 
     @rule()
-    def export_and_import(self) -> None:
+    def export_and_import(self):
         """Move house: all reports go to another store, where no id is known; not what is apart."""
         self._stop()
         exported = self._folder / f"export {next(self._numbers)}"
@@ -246,7 +243,7 @@ class CollectorModel(RuleBasedStateMachine):
         self._start()
 
     @invariant()
-    def store_holds_what_the_model_says(self) -> None:
+    def store_holds_what_the_model_says(self):
         if self._running is None:
             return
         found = Counter(
@@ -295,14 +292,12 @@ class CollectorModel(RuleBasedStateMachine):
         return asyncio.run(ask())
 
 
-def test_collector_on_sqlite_behaves_as_its_model() -> None:
+def test_collector_on_sqlite_behaves_as_its_model():
     _play(CollectorModel, EXAMPLES, _STEPS)
 
 
 @pytest.mark.long
-def test_two_workers_on_postgresql_behave_as_their_model(
-    postgresql_server: PostgresqlServer,
-) -> None:
+def test_two_workers_on_postgresql_behave_as_their_model(postgresql_server):
     class Shared(CollectorModel):
         workers = 2
 

@@ -4,8 +4,6 @@ Every record's bits are random, so that where they lie in the files can be looke
 PostgreSQL are those of the whole server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import re
@@ -99,7 +97,7 @@ def _check(places: Sequence[tuple[int, int]], reports: int) -> None:
     assert _neighbours(places) < 30
 
 
-def test_sqlite_file_shows_no_neighbours_once_the_day_is_over(sqlite_url: str) -> None:
+def test_sqlite_file_shows_no_neighbours_once_the_day_is_over(sqlite_url):
     """P(false alarm) < 1e-20: 30 neighbours where 2 are expected."""
     batches = _new_batches(200, 3)
     asyncio.run(_append(sqlite_url, batches))
@@ -109,8 +107,8 @@ def test_sqlite_file_shows_no_neighbours_once_the_day_is_over(sqlite_url: str) -
 
 @pytest.mark.parametrize("day", [_TODAY, _TODAY - dt.timedelta(days=100)])
 def test_files_of_postgresql_show_no_neighbours_once_the_day_is_over(
-    postgresql: PostgresqlServer, postgresql_url: str, day: dt.date
-) -> None:
+    postgresql, postgresql_url, day
+):
     """Nor does its log, if it isn't recycled; P(false alarm) < 1e-20, as above."""
     batches = _new_batches(200, 3)
     postgresql.stop()
@@ -125,13 +123,13 @@ def test_files_of_postgresql_show_no_neighbours_once_the_day_is_over(
 
 
 def test_imports_and_stores_of_older_collectors_leave_no_neighbours_in_postgresql(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     """Their reports come to the table that all days share; P(false alarm) < 1e-20, as above."""
     batches = _new_batches(200, 3)
     old = _TODAY - dt.timedelta(days=3)
 
-    async def import_all() -> None:
+    async def import_all():
         async with open_store(postgresql_url, create=True) as store:
             for batch in batches:
                 records = Records(_WIDTH, b"".join(bytes(2) + bits for bits in batch))
@@ -145,7 +143,7 @@ def test_imports_and_stores_of_older_collectors_leave_no_neighbours_in_postgresq
     _check(_places(_files_of_server(postgresql, "base"), batches), 600)
 
 
-def test_large_segments_do_not_stay_in_the_order_in_which_they_came(any_store_url: str) -> None:
+def test_large_segments_do_not_stay_in_the_order_in_which_they_came(any_store_url):
     """P(false alarm) < 1e-100: a segment of 9 has none of 4,915 of 16,384 reports of another."""
     origins = 9
 
@@ -166,8 +164,8 @@ def test_large_segments_do_not_stay_in_the_order_in_which_they_came(any_store_ur
 
 
 def test_what_a_collector_stored_shows_no_neighbours_after_the_next_day_began(
-    metrics_file: Path, any_store_url: str, postgresql: PostgresqlServer
-) -> None:
+    metrics_file, any_store_url, postgresql
+):
     """P(false alarm) < 1e-20: 30 neighbours where 2 are expected."""
     batches = _new_batches(60, 4)
     options = ["--upkeep-seconds", "0.2"]

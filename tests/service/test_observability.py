@@ -1,14 +1,11 @@
 """What operators see: refusals by reason and key, latencies, what ends when, and what runs."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import signal
 import ssl
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,14 +70,14 @@ class Served:
 
 
 @pytest.fixture
-def served(metrics_file: Path, database: Path, tmp_path: Path) -> Iterator[Served]:
+def served(metrics_file, database, tmp_path) -> Iterator[Served]:
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
     with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
         yield Served(collector)
 
 
-def test_refusals_are_counted_by_reason_and_by_the_name_of_the_key(served: Served) -> None:
+def test_refusals_are_counted_by_reason_and_by_the_name_of_the_key(served):
     unheard = make_metric("unheard_of")
     assert [served.post("slow", 6), served.post("slow", 5), served.post("slow", 1)] == [
         413,
@@ -115,7 +112,7 @@ def test_refusals_are_counted_by_reason_and_by_the_name_of_the_key(served: Serve
         assert hashed.encode() not in told
 
 
-def test_answers_to_reports_have_a_histogram_of_their_times(served: Served) -> None:
+def test_answers_to_reports_have_a_histogram_of_their_times(served):
     for _ in range(5):
         assert served.post("app") == 201
         assert send(served.collector.url, "GET", "/livez").status == 200
@@ -126,9 +123,7 @@ def test_answers_to_reports_have_a_histogram_of_their_times(served: Served) -> N
     assert served.ask("/status.json").json["answer_p99"] > 0
 
 
-def test_what_runs_can_be_told_apart_from_what_another_collector_runs(
-    served: Served, metrics_file: Path
-) -> None:
+def test_what_runs_can_be_told_apart_from_what_another_collector_runs(served, metrics_file):
     wait_until(lambda: REVISIONS[-1] in str(served.numbers("hubbub_build_info")))
     (first,) = served.numbers("hubbub_build_info")
     digest, schema, version = first
@@ -143,7 +138,7 @@ def test_what_runs_can_be_told_apart_from_what_another_collector_runs(
     assert served.ask("/status.json").json["registry_digest"] == other
 
 
-def test_keys_that_end_soon_are_told(served: Served) -> None:
+def test_keys_that_end_soon_are_told(served):
     wait_until(lambda: served.numbers("hubbub_expiry_timestamp_seconds"))
     ends = served.numbers("hubbub_expiry_timestamp_seconds")
     assert ends.keys() == {("app", "ingest_key"), ("old", "ingest_key")}
@@ -154,10 +149,8 @@ def test_keys_that_end_soon_are_told(served: Served) -> None:
     assert "The ingest key old ended on 2026-02-01 00:00 UTC." in page
 
 
-def test_days_that_are_over_and_not_mixed_are_counted(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
-    async def store_before() -> None:
+def test_days_that_are_over_and_not_mixed_are_counted(metrics_file, database, tmp_path):
+    async def store_before():
         async with open_store(f"sqlite:///{database}", create=True) as store:
             for age in (1, 2):
                 await store.append([make_new_batch()], _TODAY - dt.timedelta(days=age))
@@ -181,11 +174,11 @@ def test_days_that_are_over_and_not_mixed_are_counted(
 
 
 def test_certificate_tells_when_it_ends_and_again_after_it_was_renewed(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     authority, files = trustme.CA(), (tmp_path / "cert.pem", tmp_path / "key.pem")
 
-    def issue(end: dt.datetime) -> None:
+    def issue(end: dt.datetime):
         issued = authority.issue_cert("127.0.0.1", not_after=end)
         issued.cert_chain_pems[0].write_to_path(files[0])
         issued.private_key_pem.write_to_path(files[1])

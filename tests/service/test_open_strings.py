@@ -1,7 +1,5 @@
 """Open strings over real HTTP: reports depend on their client's part of a value, and arrive."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
@@ -43,15 +41,13 @@ def program(*arguments: object) -> str:
 
 
 @pytest.fixture
-def metrics(tmp_path: Path) -> Path:
+def metrics(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(WORDS, VISITS), encoding="utf-8")
     return path
 
 
-def test_stored_reports_are_of_each_clients_part_in_its_cohort(
-    metrics: Path, database: Path, tmp_path: Path
-) -> None:
+def test_stored_reports_are_of_each_clients_part_in_its_cohort(metrics, database, tmp_path):
     """24 clients, 4 of each value; 65,535 cohorts, of which some only two bytes can number.
 
     P(false failure) < 1e-6: 72 reports of 128 bits, two lanes in 1e12 wrong (2e-8), and all
@@ -60,7 +56,7 @@ def test_stored_reports_are_of_each_clients_part_in_its_cohort(
     clients = {tmp_path / f"client {i}": VALUES[i % len(VALUES)] for i in range(24)}
     with running_collector(metrics, database) as collector:
 
-        def report(folder: Path) -> None:
+        def report(folder: Path):
             with Telemetry(metrics, collector.url, folder) as telemetry:
                 telemetry.record("words", clients[folder])
                 telemetry.record("words", clients[folder])

@@ -1,7 +1,5 @@
 """Too much of everything: the surplus is sent away politely, and the rest is served in full."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gzip
@@ -54,9 +52,7 @@ _MOST_GROWTH = 100 * 2**20
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def test_requests_beyond_the_most_are_told_when_to_come_back(
-    metrics_file: Path, database: Path
-) -> None:
+def test_requests_beyond_the_most_are_told_when_to_come_back(metrics_file, database):
     batch = make_batch(5)
     body = batch_to_json(batch)
     with (
@@ -78,8 +74,8 @@ def test_requests_beyond_the_most_are_told_when_to_come_back(
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_overload_loses_nothing_and_probes_are_answered_meanwhile(
-    metrics_file: Path, sqlite_url: str, workers: str
-) -> None:
+    metrics_file, sqlite_url, workers
+):
     accounts = Accounts()
     options = ["--max-requests", "2", "--workers", workers]
     with (
@@ -97,9 +93,7 @@ def test_overload_loses_nothing_and_probes_are_answered_meanwhile(
 
 
 @pytest.mark.parametrize("invalid_share", [1.0, 0.5, 0.05])
-def test_good_traffic_amid_invalid_traffic_loses_nothing(
-    collector: Collector, sqlite_url: str, invalid_share: float
-) -> None:
+def test_good_traffic_amid_invalid_traffic_loses_nothing(collector, sqlite_url, invalid_share):
     chance = random.Random(invalid_share)  # noqa: S311
     accounts = Accounts()
     is_invalid = [chance.random() < invalid_share for _ in range(_REQUESTS)]
@@ -110,9 +104,7 @@ def test_good_traffic_amid_invalid_traffic_loses_nothing(
     accounts.assert_all_counted_once(stored_in(sqlite_url))
 
 
-def test_slow_body_is_given_up_and_does_not_hinder_others(
-    metrics_file: Path, database: Path
-) -> None:
+def test_slow_body_is_given_up_and_does_not_hinder_others(metrics_file, database):
     body = batch_to_json(make_batch())
     with (
         running_collector(metrics_file, database, ["--body-seconds", "1"]) as collector,
@@ -131,9 +123,7 @@ def test_slow_body_is_given_up_and_does_not_hinder_others(
 
 
 @pytest.mark.parametrize("already_used", [False, True])
-def test_slow_head_is_given_up_and_does_not_hinder_others(
-    metrics_file: Path, database: Path, already_used: bool
-) -> None:
+def test_slow_head_is_given_up_and_does_not_hinder_others(metrics_file, database, already_used):
     with (
         running_collector(metrics_file, database, ["--header-seconds", "1"]) as collector,
         connect(collector.url) as slow,
@@ -148,7 +138,7 @@ def test_slow_head_is_given_up_and_does_not_hinder_others(
     assert stored_count(database) == 5
 
 
-def test_idle_connection_makes_room_for_a_new_one(metrics_file: Path, database: Path) -> None:
+def test_idle_connection_makes_room_for_a_new_one(metrics_file, database):
     options = ["--max-connections", "3"]
     with running_collector(metrics_file, database, options) as collector, ExitStack() as stack:
         kept = [stack.enter_context(connect(collector.url)) for _ in range(3)]
@@ -160,9 +150,7 @@ def test_idle_connection_makes_room_for_a_new_one(metrics_file: Path, database: 
             assert [_livez(connection) for connection in (kept[0], kept[2], new)] == [200] * 3
 
 
-def test_connections_that_are_all_busy_are_served_to_the_end(
-    metrics_file: Path, database: Path
-) -> None:
+def test_connections_that_are_all_busy_are_served_to_the_end(metrics_file, database):
     body = batch_to_json(make_batch())
     options = ["--max-connections", "3"]
     with running_collector(metrics_file, database, options) as collector, ExitStack() as stack:
@@ -177,9 +165,7 @@ def test_connections_that_are_all_busy_are_served_to_the_end(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_probes_are_answered_on_a_listener_of_their_own(
-    metrics_file: Path, database: Path, workers: str
-) -> None:
+def test_probes_are_answered_on_a_listener_of_their_own(metrics_file, database, workers):
     options = ["--probe-port", "0", "--workers", workers]
     with running_collector(metrics_file, database, options) as collector:
         probes = collector.read_probe_url()
@@ -191,7 +177,7 @@ def test_probes_are_answered_on_a_listener_of_their_own(
         assert send(probes, "DELETE", "/livez").status == 405
 
 
-def test_nothing_tells_what_answers(metrics_file: Path, database: Path, tmp_path: Path) -> None:
+def test_nothing_tells_what_answers(metrics_file, database, tmp_path):
     config = tmp_path / "collector.toml"
     _secret, sha256 = generate_secret("admin")
     token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
@@ -208,9 +194,7 @@ def test_nothing_tells_what_answers(metrics_file: Path, database: Path, tmp_path
                 assert (answer.status, "Server" in answer.headers) == (400, False)
 
 
-def test_admin_takes_no_bodies_and_cuts_who_floods_it(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+def test_admin_takes_no_bodies_and_cuts_who_floods_it(metrics_file, database, tmp_path):
     config = tmp_path / "collector.toml"
     _secret, sha256 = generate_secret("admin")
     token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
@@ -227,8 +211,8 @@ def test_admin_takes_no_bodies_and_cuts_who_floods_it(
 
 
 def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     _secret, sha256 = generate_secret("admin")
     token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
@@ -254,8 +238,8 @@ def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(
 
 
 def test_connections_that_no_file_is_left_for_are_told_in_one_line(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     errors = tmp_path / "errors"
     with (
         errors_kept_in(errors),
@@ -273,9 +257,7 @@ def test_connections_that_no_file_is_left_for_are_told_in_one_line(
     assert len(errors.read_text(encoding="utf-8").splitlines()) < 10
 
 
-def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(
-    metrics_file: Path, database: Path
-) -> None:
+def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(metrics_file, database):
     large, small = make_batch(20), make_batch(2)
     most = len(batch_to_json(large)) + len(batch_to_json(small)) // 2
     options = ["--max-waiting-bytes", str(most)]
@@ -299,7 +281,7 @@ def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(
     assert stored_count(database) == 2 + 20 + 3
 
 
-def test_zip_bombs_in_parallel_are_refused_and_memory_stays_bounded(collector: Collector) -> None:
+def test_zip_bombs_in_parallel_are_refused_and_memory_stays_bounded(collector):
     bomb = gzip.compress(bytes(256 * 2**20), 9)
     assert len(bomb) < 2**20
     pid = collector.process.pid

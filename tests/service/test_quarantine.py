@@ -1,7 +1,5 @@
 """Quarantine as clients, operators and intruders meet it: kept, shown, replayed once or deleted."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -152,8 +150,8 @@ def _program(*arguments: object) -> str:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_reports_that_the_registry_does_not_know_are_counted_once_it_is_mended(
-    metrics_file: Path, sqlite_url: str, postgresql_url: str, workers: int
-) -> None:
+    metrics_file, sqlite_url, postgresql_url, workers
+):
     store = sqlite_url if workers == 1 else postgresql_url
     # The compact form has one width for each version.
     batches = {JSON: _mixed(_OLD, _NEW, _OTHER, _NARROW), COMPACT: _mixed(_OLD, _NEW, _OTHER)}
@@ -189,8 +187,8 @@ def test_reports_that_the_registry_does_not_know_are_counted_once_it_is_mended(
 
 
 def test_clients_of_both_languages_deliver_what_is_quarantined_and_drop_nothing(
-    metrics_file: Path, sqlite_url: str
-) -> None:
+    metrics_file, sqlite_url
+):
     definition = {"k": 128, "h": 2, "m": 64, "f": 0.5, "p": 0.25, "q": 0.75}
     words = {"description": "What the tests ask", "owner": "privacy@example.com"}
     entry = {"version": 2, "type": "string", "expires": "2099-12-31", **words, **definition}
@@ -206,9 +204,7 @@ def test_clients_of_both_languages_deliver_what_is_quarantined_and_drop_nothing(
         wait_until(lambda: len(stored_in(sqlite_url, _NEW)) == 8)
 
 
-def test_what_no_registry_can_mend_is_refused_and_named_alone(
-    metrics_file: Path, sqlite_url: str
-) -> None:
+def test_what_no_registry_can_mend_is_refused_and_named_alone(metrics_file, sqlite_url):
     """So its sender drops nothing else, and sends the rest again under the same id."""
     metrics_file.write_text(registry_toml(_OLD, _OTHER), encoding="utf-8")
     with serving(metrics_file, sqlite_url):
@@ -240,9 +236,7 @@ def test_what_no_registry_can_mend_is_refused_and_named_alone(
         assert len(stored_in(sqlite_url)) == len(wrong)
 
 
-def test_without_room_batches_are_refused_as_without_a_quarantine(
-    metrics_file: Path, sqlite_url: str
-) -> None:
+def test_without_room_batches_are_refused_as_without_a_quarantine(metrics_file, sqlite_url):
     with serving(metrics_file, sqlite_url, quarantine_bytes=2_000, upkeep_seconds=3600) as served:
         first, second = make_batch(30, _NEW), _mixed(_OLD, _NEW, reports=90)
         assert post(served.url, first).status == 201
@@ -264,8 +258,8 @@ def test_without_room_batches_are_refused_as_without_a_quarantine(
 
 
 def test_what_another_collector_knows_is_put_off_and_not_quarantined(
-    metrics_file: Path, postgresql_url: str, tmp_path: Path
-) -> None:
+    metrics_file, postgresql_url, tmp_path
+):
     newer = tmp_path / "newer.toml"
     newer.write_text(registry_toml(_NEW), encoding="utf-8")
     with (
@@ -280,16 +274,14 @@ def test_what_another_collector_knows_is_put_off_and_not_quarantined(
     assert [it.key.metric for it in _kept(postgresql_url)] == ["other"]
 
 
-def test_replay_that_is_killed_loses_and_doubles_nothing(
-    any_store_url: str, metrics_file: Path
-) -> None:
+def test_replay_that_is_killed_loses_and_doubles_nothing(any_store_url, metrics_file):
     chance = random.Random(4)  # noqa: S311
     key = QuarantineKey("homepage", 2, 18)
     wanted = [make_batch(20, _NEW) for _ in range(60)]
     bits = [b"".join(records_of(batch)) for batch in wanted]
     _fill(any_store_url, *[(key, _TODAY, data) for data in bits])
 
-    async def declare() -> None:
+    async def declare():
         async with open_store(any_store_url, create=True) as store:
             await store.declare([_NEW])
 
@@ -313,8 +305,8 @@ def test_replay_that_is_killed_loses_and_doubles_nothing(
 
 
 def test_commands_say_what_is_in_quarantine_and_what_becomes_of_it(
-    metrics_file: Path, any_store_url: str, tmp_path: Path
-) -> None:
+    metrics_file, any_store_url, tmp_path
+):
     store = ["--store", any_store_url]
     # No honest report has all bits set, or none.
     plausible = [number.to_bytes(2, "little") + 8 * b"\x5a\xa5" for number in range(66)]
@@ -352,9 +344,7 @@ def test_commands_say_what_is_in_quarantine_and_what_becomes_of_it(
     assert [it.key for it in _kept(any_store_url)] == [QuarantineKey("homepage", 1, 10)]
 
 
-def test_no_byte_tells_after_upkeep_which_quarantined_reports_came_together(
-    metrics_file: Path, database: Path
-) -> None:
+def test_no_byte_tells_after_upkeep_which_quarantined_reports_came_together(metrics_file, database):
     """As with reports that are known; P(false alarm) < 1e-12."""
     batches = [
         Batch(tuple(make_report(_NEW, cohort=i, bits=secrets.randbits(128)) for _ in range(3)))

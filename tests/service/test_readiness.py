@@ -1,24 +1,20 @@
 """GET /readyz: yes only as long as reports can be made durable."""
 
-from __future__ import annotations
-
 import resource
-from pathlib import Path
 
-from databases import PostgresqlServer
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.faults import errors_kept_in
 from service.posting import make_batch, post, send, wait_until
 
 
-def test_collector_is_ready_once_it_listens(collector: Collector) -> None:
+def test_collector_is_ready_once_it_listens(collector):
     answer = send(collector.url, "GET", "/readyz")
     assert (answer.status, answer.json) == (200, {"status": "ready"})
 
 
 def test_collector_with_a_full_disk_is_alive_but_not_ready_and_tells_its_log_why(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     too_much, errors = str(10**18), tmp_path / "errors"
     options = ["--min-free-bytes", too_much]
     with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
@@ -32,8 +28,8 @@ def test_collector_with_a_full_disk_is_alive_but_not_ready_and_tells_its_log_why
 
 
 def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
-    metrics_file: Path, postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    metrics_file, postgresql, postgresql_url
+):
     with running_collector(metrics_file, postgresql_url) as collector:
         assert send(collector.url, "GET", "/readyz").status == 200
         postgresql.stop()
@@ -49,9 +45,7 @@ def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
         assert post(collector.url, make_batch()).status == 201
 
 
-def test_limit_of_open_files_is_raised_for_the_connections(
-    metrics_file: Path, database: Path
-) -> None:
+def test_limit_of_open_files_is_raised_for_the_connections(metrics_file, database):
     ours, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # which the collector inherits
     try:

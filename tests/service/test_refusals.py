@@ -1,7 +1,5 @@
 """What the collector refuses: always with a problem document, never storing a part."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator
@@ -12,15 +10,7 @@ import pytest
 from hubbub.client import Batch, batch_to_json
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from service.posting import (
-    COMPACT,
-    JSON,
-    Answer,
-    make_batch,
-    post,
-    send,
-    stored_count,
-)
+from service.posting import COMPACT, JSON, Answer, make_batch, post, send, stored_count
 
 _GZIP = {"Content-Encoding": "gzip"}
 _WHOLE = batch_to_compact(make_batch()._replace(batch_id=32 * "0"))
@@ -28,7 +18,7 @@ _ID = '{"batch_id": "' + 32 * "0" + '", "reports": '
 
 
 @pytest.fixture
-def url(untouched: tuple[Collector, Path]) -> Iterator[str]:
+def url(untouched) -> Iterator[str]:
     """Give a collector's address; afterwards it must live and have stored nothing more."""
     collector, database = untouched
     before = stored_count(database)
@@ -37,7 +27,7 @@ def url(untouched: tuple[Collector, Path]) -> Iterator[str]:
     assert stored_count(database) == before
 
 
-def test_all_that_is_refused_is_accepted_once_it_is_right(collector: Collector) -> None:
+def test_all_that_is_refused_is_accepted_once_it_is_right(collector):
     assert post(collector.url, batch_to_json(make_batch(2))).status == 201
     assert post(collector.url, batch_to_compact(make_batch(2)), COMPACT).status == 201
     assert post(collector.url, _ID.encode() + _reports({}, {}) + b"}").status == 201
@@ -62,7 +52,7 @@ def test_all_that_is_refused_is_accepted_once_it_is_right(collector: Collector) 
         (_WHOLE[:17] + b"\xff\x00" + b"\xff" * 1_000_000, COMPACT),
     ],
 )
-def test_malformed_body_is_answered_400(url: str, body: bytes, content_type: str) -> None:
+def test_malformed_body_is_answered_400(url, body, content_type):
     assert f"not valid {content_type}" in _detail(post(url, body, content_type), 400)
 
 
@@ -75,7 +65,7 @@ def test_malformed_body_is_answered_400(url: str, body: bytes, content_type: str
         (_ID.encode() + b'[{"bits":' + b"[" * 500_000, JSON),
     ],
 )
-def test_deeply_nested_body_is_refused(url: str, body: bytes, content_type: str) -> None:
+def test_deeply_nested_body_is_refused(url, body, content_type):
     answer = post(url, body, content_type)
     assert answer.status in {400, 422}
     _detail(answer, answer.status)
@@ -92,18 +82,16 @@ def test_deeply_nested_body_is_refused(url: str, body: bytes, content_type: str)
     ],
     ids=["text", "empty", "plain JSON", "cut off", "damaged"],
 )
-def test_bad_gzip_is_answered_400(url: str, body: bytes) -> None:
+def test_bad_gzip_is_answered_400(url, body):
     assert "body" in _detail(post(url, body, headers=_GZIP), 400)
 
 
-def test_too_large_body_is_answered_413_with_the_limit(url: str) -> None:
+def test_too_large_body_is_answered_413_with_the_limit(url):
     body = batch_to_json(make_batch()).ljust(2**20 + 1)
     assert "1048576 bytes" in _detail(post(url, body), 413)
 
 
-def test_zip_bomb_is_answered_413_without_being_inflated(
-    metrics_file: Path, database: Path
-) -> None:
+def test_zip_bomb_is_answered_413_without_being_inflated(metrics_file, database):
     bomb = gzip.compress(bytes(2**28), compresslevel=1)
     assert len(bomb) < 2**21
     with running_collector(metrics_file, database, ["--max-body", str(2**21)]) as collector:
@@ -118,14 +106,14 @@ def test_zip_bomb_is_answered_413_without_being_inflated(
     "content_type",
     ["text/plain", "application/x-www-form-urlencoded", "application/msgpack", "json", ""],
 )
-def test_other_media_type_is_answered_415_with_the_right_ones(url: str, content_type: str) -> None:
+def test_other_media_type_is_answered_415_with_the_right_ones(url, content_type):
     detail = _detail(post(url, make_batch(), content_type), 415)
     assert "Content-Type" in detail
     assert JSON in detail
     assert COMPACT in detail
 
 
-def test_missing_media_type_is_answered_415(url: str) -> None:
+def test_missing_media_type_is_answered_415(url):
     _detail(send(url, "POST", "/v1/reports", batch_to_json(make_batch())), 415)
 
 
@@ -154,24 +142,20 @@ def test_missing_media_type_is_answered_415(url: str) -> None:
         ({"value": "x"}, "reports[1]: Object contains unknown field `value`"),
     ],
 )
-def test_wrong_field_is_named_with_what_was_expected(
-    url: str, fields: dict[str, object], fault: str
-) -> None:
+def test_wrong_field_is_named_with_what_was_expected(url, fields, fault):
     body = _ID.encode() + _reports({}, fields, {}) + b"}"
     assert _detail(post(url, body), 422) == fault
 
 
 @pytest.mark.parametrize("field", ["metric", "version", "cohort", "bits"])
-def test_missing_field_is_named(url: str, field: str) -> None:
+def test_missing_field_is_named(url, field):
     report = {name: value for name, value in _report({}).items() if name != field}
     body = json.dumps({"batch_id": "0" * 32, "reports": [_report({}), report]}).encode()
     detail = _detail(post(url, body), 422)
     assert detail == f"reports[1]: Object missing required field `{field}`"
 
 
-def test_every_refused_report_of_a_compact_batch_is_named_by_its_place_in_the_body(
-    url: str,
-) -> None:
+def test_every_refused_report_of_a_compact_batch_is_named_by_its_place_in_the_body(url):
     good = make_batch(2).reports
     batch = Batch(
         (
@@ -195,7 +179,7 @@ def test_every_refused_report_of_a_compact_batch_is_named_by_its_place_in_the_bo
     "batch_id",
     ["", "0" * 31, "0" * 33, "A" * 32, "g" * 32, "0" * 32 + "\n", " " + "0" * 31, 0, None, ["0"]],
 )
-def test_wrong_batch_id_is_refused(url: str, batch_id: object) -> None:
+def test_wrong_batch_id_is_refused(url, batch_id):
     body = json.dumps({"batch_id": batch_id, "reports": [_report({})]}).encode()
     detail = _detail(post(url, body), 422)
     assert detail.startswith("batch_id: ")
@@ -216,18 +200,18 @@ def test_wrong_batch_id_is_refused(url: str, batch_id: object) -> None:
         (b'{"sent": 1}', "body: Object contains unknown field `sent`"),
     ],
 )
-def test_wrong_batch_is_answered_422(url: str, body: bytes, fault: str) -> None:
+def test_wrong_batch_is_answered_422(url, body, fault):
     assert _detail(post(url, body), 422) == fault
 
 
-def test_one_wrong_report_among_many_refuses_them_all(url: str) -> None:
+def test_one_wrong_report_among_many_refuses_them_all(url):
     fine: dict[str, object] = {}
     reports = [fine] * 500 + [{**fine, "cohort": 64}] + [fine] * 500
     body = _ID.encode() + _reports(*reports) + b"}"
     assert _detail(post(url, body), 422).startswith("reports[500].cohort")
 
 
-def test_refused_batch_may_be_sent_again_put_right(collector: Collector, database: Path) -> None:
+def test_refused_batch_may_be_sent_again_put_right(collector, database):
     wrong = _ID.encode() + _reports({}, {"cohort": 64}) + b"}"
     right = _ID.encode() + _reports({}, {"cohort": 63}) + b"}"
     assert post(collector.url, wrong).status == 422
@@ -239,7 +223,7 @@ def test_refused_batch_may_be_sent_again_put_right(collector: Collector, databas
     "path", ["/", "/v1", "/v1/reports/", "/v2/reports", "/v1/reports/7", "/%00%ff", "/favicon.ico"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_unknown_path_is_answered_404(url: str, method: str, path: str) -> None:
+def test_unknown_path_is_answered_404(url, method, path):
     _detail(send(url, method, path), 404)
 
 
@@ -255,9 +239,7 @@ def test_unknown_path_is_answered_404(url: str, method: str, path: str) -> None:
         ("DELETE", "/livez", {"GET", "HEAD"}),
     ],
 )
-def test_wrong_method_is_answered_405_with_the_allowed_ones(
-    url: str, method: str, path: str, allowed: set[str]
-) -> None:
+def test_wrong_method_is_answered_405_with_the_allowed_ones(url, method, path, allowed):
     answer = send(url, method, path)
     assert method in _detail(answer, 405)
     assert set(answer.headers["Allow"].split(",")) == allowed

@@ -1,12 +1,9 @@
 """SIGHUP: a new registry or certificate comes into force without a pause, a wrong one doesn't."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,8 +24,8 @@ _OTHER = make_metric("search")
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
-    metrics_file: Path, database: Path, workers: int
-) -> None:
+    metrics_file, database, workers
+):
     with running_collector(metrics_file, database, ["--workers", str(workers)]) as collector:
         assert post(collector.url, make_batch(3, _OLD)).status == 201
         assert post(collector.url, make_batch(3, _NEW)).status == 422
@@ -42,8 +39,8 @@ def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
 
 
 def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_is_refused(
-    metrics_file: Path, postgresql_url: str, tmp_path: Path
-) -> None:
+    metrics_file, postgresql_url, tmp_path
+):
     gone = make_metric("gone")
     newer_file = tmp_path / "newer.toml"
     newer_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
@@ -77,12 +74,8 @@ def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_
     ],
 )
 def test_wrong_registry_is_explained_and_the_old_one_stays(
-    metrics_file: Path,
-    database: Path,
-    tmp_path: Path,
-    change: Callable[[str], str],
-    fault: str,
-) -> None:
+    metrics_file, database, tmp_path, change, fault
+):
     errors = tmp_path / "errors"
     with errors_kept_in(errors), running_collector(metrics_file, database) as collector:
         metrics_file.write_text(change(registry_toml()), encoding="utf-8")
@@ -93,9 +86,7 @@ def test_wrong_registry_is_explained_and_the_old_one_stays(
     assert stored_count(database) == 3
 
 
-def test_new_certificate_is_shown_after_a_hangup(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+def test_new_certificate_is_shown_after_a_hangup(metrics_file, database, tmp_path):
     authority = trustme.CA()
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
@@ -110,8 +101,8 @@ def test_new_certificate_is_shown_after_a_hangup(
 
 
 def test_certificate_without_its_key_is_refused_and_the_old_one_stays(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+    metrics_file, database, tmp_path
+):
     authority = trustme.CA()
     certificate, key, errors = (tmp_path / name for name in ("cert.pem", "key.pem", "errors"))
     options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
@@ -126,13 +117,13 @@ def test_certificate_without_its_key_is_refused_and_the_old_one_stays(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
-    metrics_file: Path, database: Path, tmp_path: Path, workers: int
-) -> None:
+    metrics_file, database, tmp_path, workers
+):
     (old, old_hash), (new, new_hash) = (generate_secret("ingest") for _ in range(2))
     (old_token, old_token_hash), (token, token_hash) = (generate_secret("admin") for _ in range(2))
     config = tmp_path / "collector.toml"
 
-    def configure(key_hash: str, admin_hash: str) -> None:
+    def configure(key_hash: str, admin_hash: str):
         config.write_text(
             f"workers = {workers}\nadmin_port = 0\npublish_seconds = 0.2\n"
             f'[ingest_keys.app]\nsha256 = "{key_hash}"\n'
@@ -161,8 +152,8 @@ def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
-    metrics_file: Path, database: Path, tmp_path: Path, workers: int
-) -> None:
+    metrics_file, database, tmp_path, workers
+):
     token, token_hash = generate_secret("admin")
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     text = (
@@ -203,9 +194,7 @@ def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
     assert "colour: unknown setting" in said
 
 
-def test_change_that_needs_a_restart_is_told(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+def test_change_that_needs_a_restart_is_told(metrics_file, database, tmp_path):
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     config.write_text("max_reports = 5\n", encoding="utf-8")
     options = ["--config", str(config)]
@@ -217,9 +206,7 @@ def test_change_that_needs_a_restart_is_told(
         assert post(collector.url, make_batch(6)).status == 413
 
 
-def test_worker_is_replaced_by_one_with_the_registry_that_is_in_force(
-    metrics_file: Path, database: Path
-) -> None:
+def test_worker_is_replaced_by_one_with_the_registry_that_is_in_force(metrics_file, database):
     with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
         metrics_file.write_text("being edited", encoding="utf-8")
         before = set(workers_of(collector))
@@ -228,9 +215,7 @@ def test_worker_is_replaced_by_one_with_the_registry_that_is_in_force(
         wait_until(lambda: _takes(collector, _OLD, times=10))
 
 
-def test_old_tls_and_plain_http_are_refused(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+def test_old_tls_and_plain_http_are_refused(metrics_file, database, tmp_path):
     authority = trustme.CA()
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     _issue(authority, certificate, key)

@@ -1,7 +1,5 @@
 """Sealed reports from real clients through a collector that can't read them to the decoder."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -42,7 +40,7 @@ WIDTH = 6
 
 
 @pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
-def opened(request: pytest.FixtureRequest) -> Opener:
+def opened(request) -> Opener:
     """Open a client, driven by its threads or by an event loop."""
     opener: Opener = request.param
     return opener
@@ -91,7 +89,7 @@ class Parties:
 
 
 @pytest.fixture
-def parties(tmp_path: Path) -> Parties:
+def parties(tmp_path) -> Parties:
     key = PrivateKey.generate(IN_FORCE)
     made = Parties(tmp_path, key)
     made.private.write_text(f"# a comment\n{key}\n", encoding="utf-8")
@@ -131,8 +129,8 @@ def decoded(parties: Parties, store: str) -> str:
 
 
 def test_collector_holds_nothing_readable_and_the_decoder_finds_what_was_reported(
-    parties: Parties, database: Path
-) -> None:
+    parties, database
+):
     """P(false alarm) < 1e-6: 2,000 reports of 6 bytes in a megabyte of random ones, 2e9 / 2^48."""
     reports, sealer = simulated_reports(2000), Sealer(str(parties.key.public), REGISTRY)
     collectors = parties.folder / "collectors.toml"  # who collects needn't know what is asked
@@ -170,9 +168,7 @@ def test_collector_holds_nothing_readable_and_the_decoder_finds_what_was_reporte
     assert [line.split(",")[0] for line in result.splitlines()[1:4]] == list(VALUES)
 
 
-def test_clients_reports_pass_a_real_collector(
-    parties: Parties, database: Path, opened: Opener
-) -> None:
+def test_clients_reports_pass_a_real_collector(parties, database, opened):
     key = str(parties.key.public)
     with (
         running_collector(parties.metrics, database, ["--config", str(parties.config)]) as running,
@@ -199,9 +195,7 @@ def opened_bodies(server: ScriptedServer, key: PrivateKey) -> list[list[SealedRe
     return found
 
 
-def test_each_attempt_is_sealed_anew_with_the_same_numbers_in_every_process(
-    parties: Parties, opened: Opener
-) -> None:
+def test_each_attempt_is_sealed_anew_with_the_same_numbers_in_every_process(parties, opened):
     """The collector takes it and says nothing; the next process tries again, under another id."""
     state, key = parties.folder / "state", str(parties.key.public)
     with scripted_server(lambda n: Answer(0) if n == 0 else Answer()) as server:
@@ -221,9 +215,7 @@ def test_each_attempt_is_sealed_anew_with_the_same_numbers_in_every_process(
 
 
 @pytest.mark.parametrize("status", [400, 403, 406, 415, 422])
-def test_nothing_is_sent_unsealed_whatever_is_answered(
-    parties: Parties, opened: Opener, status: int
-) -> None:
+def test_nothing_is_sent_unsealed_whatever_is_answered(parties, opened, status):
     with (
         scripted_server(lambda _: Answer(status)) as server,
         opened(
@@ -236,9 +228,7 @@ def test_nothing_is_sent_unsealed_whatever_is_answered(
     assert len(opened_bodies(server, parties.key)) == 1
 
 
-def test_sealed_reports_are_refused_together_since_none_can_be_named(
-    parties: Parties, opened: Opener
-) -> None:
+def test_sealed_reports_are_refused_together_since_none_can_be_named(parties, opened):
     """The client's first report isn't the first record of a body."""
     named = Answer(422, b'{"errors": [{"report": 0}]}')
     with (
@@ -259,7 +249,7 @@ def test_sealed_reports_are_refused_together_since_none_can_be_named(
         assert len(server.received) == 1
 
 
-def test_reports_wait_while_no_key_is_in_force(parties: Parties, opened: Opener) -> None:
+def test_reports_wait_while_no_key_is_in_force(parties, opened):
     state, ended = parties.folder / "state", str(PrivateKey.generate(ENDED).public)
     with scripted_server() as server:
         with opened(REGISTRY, server.url, state, sealed_to=ended) as telemetry:
@@ -285,14 +275,14 @@ main()
 """
 
 
-def test_killed_opener_goes_on_where_it_was(parties: Parties) -> None:
+def test_killed_opener_goes_on_where_it_was(parties):
     """Killed thrice while it stores, in whatever it is doing then; nothing is lost or doubled."""
     reports, key = simulated_reports(6000), parties.key.public
     body = Sealer(str(key), REGISTRY).seal(Batch(tuple(reports)), bytes(32))
     batch = read_sealed(body, [key.key_id])
     source, target = parties.folder / "sealed.db", parties.folder / "opened.db"
 
-    async def collect() -> None:
+    async def collect():
         async with open_store(f"sqlite:///{source}", create=True) as store:
             await store.declare_sealed()
             records = {sealed_key(64): Records(64 + OVERHEAD, batch.records)}
@@ -324,7 +314,7 @@ def test_killed_opener_goes_on_where_it_was(parties: Parties) -> None:
     assert Counter(stored_records(target, METRIC)) == Counter(map(plain, reports))
 
 
-def test_keys_are_added_and_removed_by_a_hangup(parties: Parties, database: Path) -> None:
+def test_keys_are_added_and_removed_by_a_hangup(parties, database):
     sealer = Sealer(str(parties.key.public), REGISTRY)
 
     def status() -> int:
@@ -347,7 +337,7 @@ def test_keys_are_added_and_removed_by_a_hangup(parties: Parties, database: Path
         assert post(collector.url, make_batch(2, METRIC)).status == 201
 
 
-def test_keygen_makes_a_file_for_its_owner_and_tells_the_public_key(tmp_path: Path) -> None:
+def test_keygen_makes_a_file_for_its_owner_and_tells_the_public_key(tmp_path):
     file = tmp_path / "spring.key"
     done = run("hubbub-collector", "keygen", file, "--last-day", IN_FORCE, "--name", "spring")
     assert done.returncode == 0
@@ -365,7 +355,7 @@ def test_keygen_makes_a_file_for_its_owner_and_tells_the_public_key(tmp_path: Pa
     assert PrivateKey.parse(file.read_text(encoding="utf-8").splitlines()[1]) == key
 
 
-def test_open_refuses_what_cannot_work_without_telling_a_key(parties: Parties) -> None:
+def test_open_refuses_what_cannot_work_without_telling_a_key(parties):
     ended = parties.folder / "ended.key"
     ended.write_text(str(PrivateKey.generate(ENDED)), encoding="utf-8")
     public = parties.folder / "public.key"
@@ -389,9 +379,7 @@ def test_open_refuses_what_cannot_work_without_telling_a_key(parties: Parties) -
         assert str(parties.key)[19:] not in done.stderr
 
 
-def test_private_key_in_the_collectors_configuration_is_refused_and_not_shown(
-    parties: Parties,
-) -> None:
+def test_private_key_in_the_collectors_configuration_is_refused_and_not_shown(parties):
     text = f'[sealing_keys.spring]\npublic = "{parties.key}"\n'
     parties.config.write_text(text, encoding="utf-8")
     options = ("--config", parties.config, "--metrics", parties.metrics)
@@ -403,12 +391,8 @@ def test_private_key_in_the_collectors_configuration_is_refused_and_not_shown(
 
 @pytest.mark.parametrize("retention", [None, 90])
 def test_collector_warns_of_sealed_records_that_would_stay_for_ever(
-    metrics_file: Path,
-    database: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    retention: int | None,
-) -> None:
+    metrics_file, database, tmp_path, capfd, retention
+):
     key = PrivateKey.generate(IN_FORCE)
     config = tmp_path / "collector.toml"
     lines = ["report_days = 30", f'[sealing_keys.spring]\npublic = "{key.public}"']

@@ -1,7 +1,5 @@
 """The command: it starts, or says in one line why it doesn't."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -30,14 +28,14 @@ _IMPORTED_LATE = {
 
 
 @pytest.mark.parametrize("command", ["hubbub-collector", "hubbub-decoder", "hubbub-simulate"])
-def test_help_works(command: str) -> None:
+def test_help_works(command):
     done = _run(str(Path(sys.executable).with_name(command)), "--help")
     assert done.returncode == 0
     assert f"Usage: {command}" in done.stdout
     assert done.stderr == ""
 
 
-def test_package_runs_as_a_command() -> None:
+def test_package_runs_as_a_command():
     done = _run(sys.executable, "-m", "hubbub.collector", "serve", "--help")
     assert done.returncode == 0
     assert "Usage: hubbub-collector serve" in done.stdout
@@ -45,15 +43,13 @@ def test_package_runs_as_a_command() -> None:
         assert option in done.stdout
 
 
-def test_version_is_told() -> None:
+def test_version_is_told():
     done = _run(sys.executable, "-m", "hubbub.collector", "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert "hubbub-collector, version " in done.stdout
 
 
-def test_collector_listens_before_it_imports_what_few_need(
-    metrics_file: Path, database: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_collector_listens_before_it_imports_what_few_need(metrics_file, database, capfd):
     """A new store in a file, no admin listener, no variables: the start that is most frequent."""
     program = ("-X", "importtime", "-m", "hubbub.collector")
     with running_collector(metrics_file, database, program=program):
@@ -63,7 +59,7 @@ def test_collector_listens_before_it_imports_what_few_need(
     assert not imported & _IMPORTED_LATE
 
 
-def test_ipv6_address_is_announced_as_a_url(metrics_file: Path, database: Path) -> None:
+def test_ipv6_address_is_announced_as_a_url(metrics_file, database):
     with running_collector(metrics_file, database, ["--host", "::1"]) as collector:
         assert collector.url.startswith("http://[::1]:")
 
@@ -78,9 +74,7 @@ def test_ipv6_address_is_announced_as_a_url(metrics_file: Path, database: Path) 
         (registry_toml() + "colour = 1", "unknown key 'colour'"),
     ],
 )
-def test_bad_registry_is_explained(
-    tmp_path: Path, database: Path, content: str | None, fault: str
-) -> None:
+def test_bad_registry_is_explained(tmp_path, database, content, fault):
     metrics = tmp_path / "bad.toml"
     if content is not None:
         metrics.write_text(content, encoding="utf-8")
@@ -99,25 +93,23 @@ def test_bad_registry_is_explained(
         "sqlite:///hubbub.db?timeout=never",
     ],
 )
-def test_store_of_another_kind_is_refused(metrics_file: Path, url: str) -> None:
+def test_store_of_another_kind_is_refused(metrics_file, url):
     assert f"store {url!r}: must be sqlite:///PATH" in _refusal(metrics_file, url)
 
 
-def test_store_in_a_missing_folder_is_explained(metrics_file: Path, tmp_path: Path) -> None:
+def test_store_in_a_missing_folder_is_explained(metrics_file, tmp_path):
     url = f"sqlite:///{tmp_path}/missing/hubbub.db"
     assert f"store {url!r}: unable to open database file" in _refusal(metrics_file, url)
 
 
-def test_store_that_is_no_database_is_explained_and_left_alone(
-    metrics_file: Path, tmp_path: Path
-) -> None:
+def test_store_that_is_no_database_is_explained_and_left_alone(metrics_file, tmp_path):
     letter = tmp_path / "letter.txt"
     letter.write_text("Dear reader, " * 100, encoding="utf-8")
     assert "file is not a database" in _refusal(metrics_file, f"sqlite:///{letter}")
     assert letter.read_text(encoding="utf-8") == "Dear reader, " * 100
 
 
-def test_port_in_use_is_explained(metrics_file: Path, database: Path) -> None:
+def test_port_in_use_is_explained(metrics_file, database):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         message = _refusal(metrics_file, f"sqlite:///{database}", "--port", port)
@@ -125,9 +117,7 @@ def test_port_in_use_is_explained(metrics_file: Path, database: Path) -> None:
     assert "address already in use" in message
 
 
-def test_port_of_another_collector_with_workers_is_not_shared(
-    metrics_file: Path, database: Path, tmp_path: Path
-) -> None:
+def test_port_of_another_collector_with_workers_is_not_shared(metrics_file, database, tmp_path):
     with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
         port = collector.url.rpartition(":")[2]
         options = ("--workers", "2", "--port", port)
@@ -136,7 +126,7 @@ def test_port_of_another_collector_with_workers_is_not_shared(
         )
 
 
-def test_address_of_another_machine_is_explained(metrics_file: Path, database: Path) -> None:
+def test_address_of_another_machine_is_explained(metrics_file, database):
     message = _refusal(metrics_file, f"sqlite:///{database}", "--host", "192.0.2.1")
     assert "--host 192.0.2.1" in message
 
@@ -151,13 +141,11 @@ def test_address_of_another_machine_is_explained(metrics_file: Path, database: P
         ("--colour", "1"),
     ],
 )
-def test_wrong_option_is_named(metrics_file: Path, database: Path, option: str, value: str) -> None:
+def test_wrong_option_is_named(metrics_file, database, option, value):
     assert option in _refusal(metrics_file, f"sqlite:///{database}", option, value)
 
 
-def test_parameters_changed_under_the_same_version_are_refused(
-    metrics_file: Path, database: Path
-) -> None:
+def test_parameters_changed_under_the_same_version_are_refused(metrics_file, database):
     with running_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch()).status == 201
     usual = metrics_file.read_text(encoding="utf-8")
@@ -173,9 +161,7 @@ def test_parameters_changed_under_the_same_version_are_refused(
     assert stored_count(database) == 6
 
 
-def test_changed_parameters_under_a_new_version_are_stored_apart(
-    metrics_file: Path, database: Path
-) -> None:
+def test_changed_parameters_under_a_new_version_are_stored_apart(metrics_file, database):
     old, new = make_metric(), make_metric(version=2, params=make_params(k=64))
     with running_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch(3, old)).status == 201
@@ -189,9 +175,7 @@ def test_changed_parameters_under_a_new_version_are_stored_apart(
     assert _counts(database, old, new) == [6, 5]
 
 
-def test_what_describes_a_metric_may_change_under_the_same_version(
-    metrics_file: Path, database: Path
-) -> None:
+def test_what_describes_a_metric_may_change_under_the_same_version(metrics_file, database):
     with running_collector(metrics_file, database):
         pass
     text = metrics_file.read_text(encoding="utf-8")

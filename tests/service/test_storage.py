@@ -1,13 +1,10 @@
 """Exports in object storage, on a real S3 server, and what a kill leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -24,14 +21,11 @@ from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.locations import resolve
 from hubbub.storage.files.manifests import MANIFEST, Manifest, read_manifest
 from hubbub.storage.files.reader import ParquetReader
-from service.operators import DAY, KEY, METRIC, SECONDS, Operator, records_of
-from service.s3_server import Proxy
+from service.operators import DAY, KEY, METRIC, SECONDS, records_of
 from unit.collector.exchanges import export_all, fill
 
 
-def test_export_to_s3_is_decoded_and_imported_like_the_store(
-    operator: Operator, tmp_path: Path
-) -> None:
+def test_export_to_s3_is_decoded_and_imported_like_the_store(operator, tmp_path):
     """Twice, with more reports: the day is replaced, and objects of the first export are gone."""
     operator.export_here()
     [first] = [file for file in resolve(operator.address).files() if "part-" in file.name]
@@ -51,7 +45,7 @@ def test_export_to_s3_is_decoded_and_imported_like_the_store(
     assert out.endswith(f"imported 1,500 reports into {moved}\n")
 
 
-def test_export_killed_before_its_manifest_counts_for_nothing(operator: Operator) -> None:
+def test_export_killed_before_its_manifest_counts_for_nothing(operator):
     """The earlier day stays; the next export is right, and removes what was left."""
     operator.export_here()
     operator.add(range(5_000, 6_000))
@@ -80,7 +74,7 @@ def test_export_killed_before_its_manifest_counts_for_nothing(operator: Operator
     assert len(deleted) == 2  # of the first export, and of the killed one
 
 
-def test_sealed_reports_are_opened_from_s3(operator: Operator, tmp_path: Path) -> None:
+def test_sealed_reports_are_opened_from_s3(operator, tmp_path):
     today = dt.datetime.now(dt.UTC).date()
     key, registry = PrivateKey.generate(today + dt.timedelta(days=2)), make_registry(METRIC)
     (tmp_path / "private.key").write_text(f"{key}\n", encoding="utf-8")
@@ -90,7 +84,7 @@ def test_sealed_reports_are_opened_from_s3(operator: Operator, tmp_path: Path) -
     batch = BatchReader(registry, sealed_to=[key.public.key_id]).read(body, MEDIA_TYPE)
     operator.store = f"sqlite:///{tmp_path}/sealed.db"
 
-    async def collect() -> None:
+    async def collect():
         async with open_store(operator.store, create=True) as store:
             await store.declare_sealed()
             await store.append([batch], today)
@@ -106,7 +100,7 @@ def test_sealed_reports_are_opened_from_s3(operator: Operator, tmp_path: Path) -
     assert out.endswith(f"opened 50 reports into {opened}\n")
 
 
-def test_credentials_do_not_belong_into_addresses(operator: Operator) -> None:
+def test_credentials_do_not_belong_into_addresses(operator):
     for address in ("s3://AKIA:hush@reports/x", "s3://reports/x?access_key=hush"):
         export = ["export", "--store", operator.store, "--to", address]
         result = CliRunner().invoke(main, export)
@@ -123,26 +117,24 @@ def test_credentials_do_not_belong_into_addresses(operator: Operator) -> None:
         ("file:///a%20b/c", "local", "/a b/c"),
     ],
 )
-def test_other_addresses_find_their_file_system(address: str, kind: str, path: str) -> None:
+def test_other_addresses_find_their_file_system(address, kind, path):
     filesystem, found = resolve(address).arrow()
     assert (filesystem.type_name, found) == (kind, path)
 
 
 @pytest.mark.parametrize("address", ["s3:reports/x", "S3:/secret@reports", "parquet:s3://secret"])
-def test_what_is_nearly_an_address_is_refused_and_makes_no_folder_of_that_name(
-    address: str,
-) -> None:
+def test_what_is_nearly_an_address_is_refused_and_makes_no_folder_of_that_name(address):
     with pytest.raises(StoreError, match=r"address \w+:\.\.\.: expected a path") as refused:
         resolve(address)
     assert "secret" not in str(refused.value)
     assert resolve(f"./{address}").is_local
 
 
-def test_day_that_is_exported_again_while_it_is_read(tmp_path: Path) -> None:
+def test_day_that_is_exported_again_while_it_is_read(tmp_path):
     """Between listing and reading the new day is taken; a file lost in between is an error."""
     out = tmp_path / "out"
 
-    async def scenario() -> None:
+    async def scenario():
         async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
             await fill(store, range(10), METRIC, DAY)
             await export_all(store, out)
@@ -161,16 +153,14 @@ def test_day_that_is_exported_again_while_it_is_read(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_manifest_that_is_replaced_under_the_reader_is_read_again(
-    operator: Operator, through_proxy: Proxy
-) -> None:
+def test_manifest_that_is_replaced_under_the_reader_is_read_again(operator, through_proxy):
     """A shorter one, between the requests for its length and for its bytes."""
     operator.export_here()
     [place] = [it for it in resolve(operator.address).files() if it.name == MANIFEST]
     document = place.read_bytes()
     place.write_bytes(document + b"#" * 100)
 
-    def replace(method: str, path: str) -> None:
+    def replace(method: str, path: str):
         if method == "GET" and path.endswith(MANIFEST):
             through_proxy.trouble = lambda _method, _path: None
             place.write_bytes(document)
@@ -179,10 +169,10 @@ def test_manifest_that_is_replaced_under_the_reader_is_read_again(
     assert read_manifest(place.parent) == Manifest.from_json(document)
 
 
-def test_manifest_says_which_files_count_and_how_many_reports(tmp_path: Path) -> None:
+def test_manifest_says_which_files_count_and_how_many_reports(tmp_path):
     out = tmp_path / "out"
 
-    async def export() -> None:
+    async def export():
         async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
             await fill(store, range(10), METRIC, DAY)
             await export_all(store, out)

@@ -1,10 +1,7 @@
 """Tasks of engines that read object storage, of which something goes away meanwhile."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -40,26 +37,26 @@ def dask() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def export(tmp_path: Path, s3: Proxy) -> Export:
+def export(tmp_path, s3) -> Export:
     return Export(tmp_path, s3)
 
 
-def test_worker_that_is_killed_while_it_reads(dask: Engine, export: Export) -> None:
-    [worker] = dask._client.run(os.getpid).values()  # type: ignore[attr-defined]
+def test_worker_that_is_killed_while_it_reads(dask, export):
+    [worker] = dask._client.run(os.getpid).values()
     check_killed_worker(dask, export, lambda: kill(worker))
 
 
-def test_object_that_vanishes_while_others_are_read(dask: Engine, export: Export) -> None:
+def test_object_that_vanishes_while_others_are_read(dask, export):
     for engine in (LocalEngine(2), dask):
         check_vanished_object(engine, export)
         export.add(range(0))
 
 
-def test_days_that_are_exported_again_while_they_are_read(dask: Engine, export: Export) -> None:
+def test_days_that_are_exported_again_while_they_are_read(dask, export):
     check_exported_again(dask, export)
 
 
-def test_row_group_is_fetched_in_a_request_a_column(tmp_path: Path, s3: Proxy) -> None:
+def test_row_group_is_fetched_in_a_request_a_column(tmp_path, s3):
     """Of 4 MiB, as exports have them, from any storage but a disk."""
     width = 18
     block = Records(width, os.urandom(2**22 // width * width))

@@ -1,13 +1,10 @@
 """Two processes export one day to object storage, each its reports, and others read meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import multiprocessing
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.inference.counts import CohortCounts
@@ -15,14 +12,12 @@ from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
 from hubbub.storage.files.reader import ParquetReader
 from service.exporters import DONE, export_again_and_again
-from service.operators import METRIC, Operator, records_of
+from service.operators import METRIC, records_of
 
 ROUNDS = 6
 
 
-def test_readers_get_the_one_day_or_the_other_or_an_error(
-    operator: Operator, tmp_path: Path
-) -> None:
+def test_readers_get_the_one_day_or_the_other_or_an_error(operator, tmp_path):
     """And the next export mends what the two may have left.
 
     Both go on until each export went well once, and a reader has found a day.

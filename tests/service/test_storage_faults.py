@@ -1,7 +1,5 @@
 """Faults of object storage and of disks: the right result or an error of one line, nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import itertools
@@ -9,7 +7,6 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -19,8 +16,8 @@ from hubbub.storage.files.locations import describe_fault, resolve, storage_erro
 from hubbub.storage.files.manifests import MANIFEST
 from hubbub.storage.files.rappor_reports import open_unpacked
 from hubbub.storage.files.reader import ParquetReader
-from service.operators import DAY, KEY, SECONDS, Operator, records_of
-from service.s3_server import BUCKET, Fault, Proxy, Trouble
+from service.operators import DAY, KEY, SECONDS, records_of
+from service.s3_server import BUCKET, Fault, Trouble
 
 BUSY, EXPIRED = (503, "SlowDown"), (400, "ExpiredToken")
 LARGE = 12_000_000
@@ -56,9 +53,7 @@ CUTS = [Fault.CUT_REQUEST, Fault.CUT_ANSWER]
 
 
 @pytest.mark.parametrize("trouble", CUTS, ids=str)
-def test_large_object_is_whole_after_a_fault_in_each_direction(
-    through_proxy: Proxy, trouble: Trouble
-) -> None:
+def test_large_object_is_whole_after_a_fault_in_each_direction(through_proxy, trouble):
     data, place = os.urandom(LARGE), resolve(f"s3://{BUCKET}/large")
     through_proxy.trouble = in_turn("PUT", [trouble])
     place.write_bytes(data)
@@ -67,7 +62,7 @@ def test_large_object_is_whole_after_a_fault_in_each_direction(
     assert place.read_bytes() == data
 
 
-def test_upload_that_is_cut_for_good_leaves_no_object(through_proxy: Proxy) -> None:
+def test_upload_that_is_cut_for_good_leaves_no_object(through_proxy):
     place = resolve(f"s3://{BUCKET}/cut")
     through_proxy.trouble = always("PUT", Fault.CUT_REQUEST)
     with pytest.raises(StorageError, match="can't be reached, or is silent"):
@@ -75,14 +70,14 @@ def test_upload_that_is_cut_for_good_leaves_no_object(through_proxy: Proxy) -> N
     assert place.size() is None
 
 
-def test_day_is_exported_and_decoded_through_passing_faults(operator: Operator) -> None:
+def test_day_is_exported_and_decoded_through_passing_faults(operator):
     operator.proxy.trouble = in_turn("PUT", [Fault.CUT_REQUEST, Fault.CUT_ANSWER, BUSY])
     assert operator.export()[0] == 0
     operator.proxy.trouble = in_turn("GET", [Fault.CUT_ANSWER, BUSY, BUSY])
     assert operator.decode() == (0, operator.expected(), "")
 
 
-def test_silence_in_the_middle_of_a_body_is_overcome_or_told(operator: Operator) -> None:
+def test_silence_in_the_middle_of_a_body_is_overcome_or_told(operator):
     """Three programs at once: for each the server falls silent once, or at each attempt."""
     operator.export_here()
     ever = f"{operator.address}-ever"
@@ -116,7 +111,7 @@ def test_silence_in_the_middle_of_a_body_is_overcome_or_told(operator: Operator)
     assert not [file for file in resolve(ever).files() if file.name == MANIFEST]
 
 
-def test_credentials_that_expire_in_the_middle(operator: Operator) -> None:
+def test_credentials_that_expire_in_the_middle(operator):
     """The day that was told of counts, the other one doesn't; the next export completes it.
 
     Of the decoder's requests S3 refuses the first without a body, so its status is all there is.
@@ -158,8 +153,8 @@ LACKING = "lack the right to list, read, write and delete objects there"
     ],
 )
 def test_refusals_are_told_in_words_with_a_body_or_without(
-    through_proxy: Proxy, status: int, code: str, named: str, unnamed: str
-) -> None:
+    through_proxy, status, code, named, unnamed
+):
     place = resolve(f"s3://{BUCKET}/refused")
     through_proxy.trouble = lambda _method, _path: (status, code)
     for attempt, said in ((lambda: place.write_bytes(b"x"), named), (place.size, unnamed)):
@@ -173,9 +168,7 @@ def test_refusals_are_told_in_words_with_a_body_or_without(
     ("methods", "said"),
     [({"GET"}, "the reason was lost; run this again"), ({"GET", "HEAD"}, LACKING)],
 )
-def test_refusal_whose_words_are_lost_is_asked_about(
-    through_proxy: Proxy, methods: set[str], said: str
-) -> None:
+def test_refusal_whose_words_are_lost_is_asked_about(through_proxy, methods, said):
     """They are lost where they are longer than what was asked for."""
     place = resolve(f"s3://{BUCKET}/small")
     place.write_bytes(b"x")
@@ -189,7 +182,7 @@ def test_refusal_whose_words_are_lost_is_asked_about(
     assert said in str(error.value)
 
 
-def test_words_of_other_providers_are_told_without_their_requests() -> None:
+def test_words_of_other_providers_are_told_without_their_requests():
     google = OSError(
         "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of CURL "
         "error [6]=Could not resolve hostname error_info={reason=, domain=, metadata={}})"
@@ -208,12 +201,12 @@ def test_words_of_other_providers_are_told_without_their_requests() -> None:
 
 
 @pytest.mark.usefixtures("s3")
-def test_missing_bucket_is_told() -> None:
+def test_missing_bucket_is_told():
     with pytest.raises(StorageError, match="no such bucket; create it first"):
         resolve("s3://missing/x").write_bytes(b"x")
 
 
-def test_object_that_vanishes_under_the_reader_is_missing(operator: Operator) -> None:
+def test_object_that_vanishes_under_the_reader_is_missing(operator):
     """Whether before it is opened or after: S3 says that in two ways, of which one can be lost.
 
     An answer about an error that is longer than what was asked for isn't read.
@@ -231,7 +224,7 @@ def test_object_that_vanishes_under_the_reader_is_missing(operator: Operator) ->
     assert operator.export()[0] == 0
     reader = ParquetReader(operator.address)
 
-    async def read() -> None:
+    async def read():
         await reader.count(KEY)
         [part] = [file for file in resolve(operator.address).files() if "part-" in file.name]
         part.remove()
@@ -242,7 +235,7 @@ def test_object_that_vanishes_under_the_reader_is_missing(operator: Operator) ->
 
 
 @pytest.mark.usefixtures("s3")
-def test_objects_are_what_was_written_whatever_their_name() -> None:
+def test_objects_are_what_was_written_whatever_their_name():
     """Pyarrow would pack what is called .gz, and unpack it again."""
     place = resolve(f"s3://{BUCKET}/list.gz")
     place.write_bytes(b"no gzip")
@@ -256,9 +249,7 @@ def test_objects_are_what_was_written_whatever_their_name() -> None:
         file.read()
 
 
-def test_full_disk_ends_an_export_and_leaves_the_day_as_it_was(
-    operator: Operator, tmp_path: Path
-) -> None:
+def test_full_disk_ends_an_export_and_leaves_the_day_as_it_was(operator, tmp_path):
     """No file may be larger than 100,000 bytes, as if the disk were full then."""
     operator.address = f"file://{tmp_path}/out"
     operator.export_here()

@@ -1,7 +1,5 @@
 """What the collector keeps and says can't tell who sent a report, when, or with which others."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import gzip
@@ -19,7 +17,7 @@ import pytest
 
 from factories import make_report
 from hubbub.client import Batch, batch_to_json
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import running_collector
 from service.posting import connect, make_batch, post, records_of, send, stored_records
 
 _ADDRESS = "127.45.67.89"
@@ -42,9 +40,7 @@ _TIMES = (
 )
 
 
-def test_nothing_kept_or_said_names_a_client_or_a_time(
-    metrics_file: Path, database: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_kept_or_said_names_a_client_or_a_time(metrics_file, database, tmp_path, capfd):
     """P(false alarm) < 1e-8: three times one of 250 binary numbers, in 20 kB of random bytes.
 
     What is kept with batches or reports is there twelve times at least, so three times are a leak.
@@ -78,9 +74,7 @@ def test_nothing_kept_or_said_names_a_client_or_a_time(
     assert re.search(rb"\d{4}-\d\d-\d\d", kept)
 
 
-def test_errors_of_the_store_are_logged_without_the_batch(
-    metrics_file: Path, database: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_the_store_are_logged_without_the_batch(metrics_file, database, capfd):
     batch = make_batch()
     with running_collector(metrics_file, database) as collector:
         with contextlib.closing(sqlite3.connect(database)) as connection:
@@ -95,7 +89,7 @@ def test_errors_of_the_store_are_logged_without_the_batch(
         assert telltale not in answer.body.decode()
 
 
-def test_no_column_links_reports_to_a_batch(collector: Collector, database: Path) -> None:
+def test_no_column_links_reports_to_a_batch(collector, database):
     assert post(collector.url, make_batch()).status == 201
     with contextlib.closing(sqlite3.connect(database)) as connection:
         columns = {table: _columns(connection, table) for table in _tables(connection)}
@@ -121,9 +115,7 @@ def test_no_column_links_reports_to_a_batch(collector: Collector, database: Path
             assert connection.execute(f"PRAGMA foreign_key_list({table})").fetchall() == []
 
 
-def test_batch_ids_are_found_nowhere_but_in_their_own_table(
-    collector: Collector, database: Path
-) -> None:
+def test_batch_ids_are_found_nowhere_but_in_their_own_table(collector, database):
     batches = [make_batch() for _ in range(20)]
     for batch in batches:
         assert post(collector.url, batch).status == 201
@@ -137,7 +129,7 @@ def test_batch_ids_are_found_nowhere_but_in_their_own_table(
                     assert not any(i in value or i.hex().encode() in value for i in ids)
 
 
-def test_times_are_kept_as_days(collector: Collector, database: Path) -> None:
+def test_times_are_kept_as_days(collector, database):
     before = dt.datetime.now(dt.UTC).date()
     assert post(collector.url, make_batch()).status == 201
     days = {before.isoformat(), dt.datetime.now(dt.UTC).date().isoformat()}
@@ -148,9 +140,7 @@ def test_times_are_kept_as_days(collector: Collector, database: Path) -> None:
         assert _id_tables(connection) <= {f"batch_ids_{day.replace('-', '')}" for day in days}
 
 
-def test_reports_of_a_batch_are_stored_in_another_order(
-    collector: Collector, database: Path
-) -> None:
+def test_reports_of_a_batch_are_stored_in_another_order(collector, database):
     """P(false alarm) = 1/256!"""
     batch = Batch(tuple(make_report(cohort=i % 64, bits=i) for i in range(256)))
     sent = [r.cohort.to_bytes(2, "little") + r.bits for r in batch.reports]
@@ -160,9 +150,7 @@ def test_reports_of_a_batch_are_stored_in_another_order(
     assert sorted(stored) == records_of(batch)
 
 
-def test_segments_and_batches_do_not_show_their_order_of_arrival(
-    collector: Collector, database: Path
-) -> None:
+def test_segments_and_batches_do_not_show_their_order_of_arrival(collector, database):
     """P(false alarm) = 4/24! for one of the two tables in order, or in reverse."""
     batches = [Batch((make_report(cohort=i),)) for i in range(24)]
     for batch in batches:
@@ -182,9 +170,7 @@ def test_segments_and_batches_do_not_show_their_order_of_arrival(
     assert ids not in (arrival, arrival[::-1])
 
 
-def test_no_byte_tells_after_upkeep_which_reports_came_with_which_batch(
-    metrics_file: Path, database: Path
-) -> None:
+def test_no_byte_tells_after_upkeep_which_reports_came_with_which_batch(metrics_file, database):
     """In a quiet hour every batch has a segment of its own, until the collector has merged them.
 
     P(false alarm) < 1e-20: records in the order of their arrival, or found where they aren't.

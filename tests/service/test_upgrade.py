@@ -4,8 +4,6 @@ The next version is this one with two more migrations: one adds a column and a t
 version can live with; the other removes a table that the next version doesn't need.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess
@@ -18,17 +16,11 @@ from typing import NamedTuple
 
 import pytest
 
-from databases import GUARDED, PostgresqlServer
+from databases import GUARDED
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
 from service.posting import SECONDS, make_batch, post, stored_count
-from unit.collector.next_version import (
-    CONTRACTED,
-    EXPANDED,
-    NOW,
-    SERVED_BY,
-    write_migrations,
-)
+from unit.collector.next_version import CONTRACTED, EXPANDED, NOW, SERVED_BY, write_migrations
 from unit.collector.test_store_migrations import execute
 
 _THIS = ("-m", "hubbub.collector")
@@ -54,15 +46,15 @@ class Versions(NamedTuple):
 
 
 @pytest.fixture
-def versions(tmp_path: Path) -> Versions:
+def versions(tmp_path) -> Versions:
     folder = tmp_path / "migrations"
     write_migrations(folder)
     return Versions(_THIS, ("-c", _NEXT % str(folder)))
 
 
 def test_nothing_is_lost_or_doubled_by_an_upgrade_and_a_rollback_under_load(
-    metrics_file: Path, any_store_url: str, versions: Versions
-) -> None:
+    metrics_file, any_store_url, versions
+):
     """Collectors of both versions share a PostgreSQL; they use an SQLite file in turns."""
     accounts, together = Accounts(), not any_store_url.startswith("sqlite")
 
@@ -107,8 +99,8 @@ def test_nothing_is_lost_or_doubled_by_an_upgrade_and_a_rollback_under_load(
 
 
 def test_start_makes_what_this_version_needs_and_removes_nothing(
-    metrics_file: Path, any_store_url: str, versions: Versions
-) -> None:
+    metrics_file, any_store_url, versions
+):
     with running_collector(metrics_file, any_store_url, program=versions.next) as collector:
         assert post(collector.url, make_batch()).status == 201
     with running_collector(metrics_file, any_store_url) as collector:
@@ -118,11 +110,8 @@ def test_start_makes_what_this_version_needs_and_removes_nothing(
 
 
 def test_reader_needs_no_new_rights_after_an_expansion(
-    metrics_file: Path,
-    postgresql: PostgresqlServer,
-    postgresql_url: str,
-    versions: Versions,
-) -> None:
+    metrics_file, postgresql, postgresql_url, versions
+):
     user, password = GUARDED
     with running_collector(metrics_file, postgresql_url) as collector:
         assert post(collector.url, make_batch()).status == 201
@@ -137,9 +126,7 @@ def test_reader_needs_no_new_rights_after_an_expansion(
     assert len(stored_in(reading)) == 3
 
 
-def test_collector_may_refuse_an_old_schema(
-    metrics_file: Path, any_store_url: str, versions: Versions
-) -> None:
+def test_collector_may_refuse_an_old_schema(metrics_file, any_store_url, versions):
     _run(versions.this, "migrate", "--store", any_store_url)
     options = ("--metrics", str(metrics_file), "--store", any_store_url, "--port", "0")
     refused = _start(versions.next, "serve", *options, "--old-schema", "refuse")
@@ -156,8 +143,8 @@ def test_collector_may_refuse_an_old_schema(
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_collector_may_wait_until_somebody_has_migrated(
-    metrics_file: Path, any_store_url: str, versions: Versions, workers: str
-) -> None:
+    metrics_file, any_store_url, versions, workers
+):
     _run(versions.this, "migrate", "--store", any_store_url)
     with _waiting(versions.next, metrics_file, any_store_url, workers) as process:
         assert process.stderr
@@ -173,9 +160,7 @@ def test_collector_may_wait_until_somebody_has_migrated(
         assert process.wait(SECONDS) == 0
 
 
-def test_collector_that_waits_ends_when_it_is_told(
-    metrics_file: Path, sqlite_url: str, versions: Versions
-) -> None:
+def test_collector_that_waits_ends_when_it_is_told(metrics_file, sqlite_url, versions):
     _run(versions.this, "migrate", "--store", sqlite_url)
     with _waiting(versions.next, metrics_file, sqlite_url, "1") as process:
         assert process.stderr
@@ -184,9 +169,7 @@ def test_collector_that_waits_ends_when_it_is_told(
         assert process.wait(SECONDS) == 0
 
 
-def test_store_can_be_copied_before_it_is_migrated(
-    metrics_file: Path, sqlite_url: str, versions: Versions, tmp_path: Path
-) -> None:
+def test_store_can_be_copied_before_it_is_migrated(metrics_file, sqlite_url, versions, tmp_path):
     with running_collector(metrics_file, sqlite_url) as collector:
         assert post(collector.url, make_batch()).status == 201
     copy = tmp_path / "backup.db"

@@ -1,9 +1,5 @@
 """Maintenance beside a collector under load: the commands as they are run by hand or by cron."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from factories import make_metric, registry_toml
 from hubbub.simulations.experiments.processes import running_collector
 from service.commands import run_collector_command
@@ -11,9 +7,7 @@ from service.loads import Accounts, Load, assert_delivered, send_all_again, stor
 from service.posting import make_batch, post
 
 
-def test_every_report_counts_once_while_others_maintain_the_store(
-    metrics_file: Path, any_store_url: str
-) -> None:
+def test_every_report_counts_once_while_others_maintain_the_store(metrics_file, any_store_url):
     accounts = Accounts()
     with running_collector(metrics_file, any_store_url) as collector:
         with Load(collector.url, accounts, connections=4, pause=0.005) as load:
@@ -29,9 +23,7 @@ def test_every_report_counts_once_while_others_maintain_the_store(
         assert set(send_all_again(collector.url, accounts.made)) == {200}
 
 
-def test_metric_is_deleted_under_load_and_its_version_stays_taken(
-    metrics_file: Path, any_store_url: str
-) -> None:
+def test_metric_is_deleted_under_load_and_its_version_stays_taken(metrics_file, any_store_url):
     search = make_metric("search")
     metrics_file.write_text(registry_toml(make_metric(), search), encoding="utf-8")
     accounts = Accounts()

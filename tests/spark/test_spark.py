@@ -1,7 +1,5 @@
 """The decoder on Spark: the counts of threads, or a clear error. Needs Java: make test-spark."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -13,7 +11,7 @@ import pytest
 from engine_tasks import check_kept, die, die_once, refuse_three, scaled, write_export
 from evaluation.studies.cases import StringsCase, zipf
 from factories import make_metric, make_params
-from hubbub.decoder.engines import Engine, Keeper, open_engine
+from hubbub.decoder.engines import Keeper, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.engines.spark import SparkEngine
 from hubbub.decoder.errors import EngineError
@@ -36,7 +34,7 @@ def spark() -> Iterator[Keeper]:
             yield engine
 
 
-def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_path: Path) -> None:
+def test_counts_and_what_is_looked_at_are_those_of_threads(spark, tmp_path):
     export = write_export(tmp_path, METRIC.params)
     here, there = AnomalyDetector(METRIC), AnomalyDetector(METRIC)
     expected = asyncio.run(load_reports(export, METRIC, detector=here)).counts
@@ -49,7 +47,7 @@ def test_counts_and_what_is_looked_at_are_those_of_threads(spark: Engine, tmp_pa
         np.testing.assert_array_equal(of_day.bits, by_day[day].bits)
 
 
-def test_a_screened_list_is_that_of_threads(spark: Engine, tmp_path: Path) -> None:
+def test_a_screened_list_is_that_of_threads(spark, tmp_path):
     params = make_params(k=64, h=2, m=16)
     case = StringsCase.made_up("screened", params, 200_000, zipf(20), 0, 20)
     run = case.collect_reports(3)[1]
@@ -66,9 +64,7 @@ def test_a_screened_list_is_that_of_threads(spark: Engine, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("what", WAYS)
-def test_an_export_is_decoded_as_threads_decode_a_database(
-    tmp_path: Path, spark: Keeper, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_an_export_is_decoded_as_threads_decode_a_database(tmp_path, spark, monkeypatch, what):
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
     monkeypatch.setattr("hubbub.inference.decoding.open_engine", lambda *_: nullcontext(spark))
@@ -80,16 +76,14 @@ def test_an_export_is_decoded_as_threads_decode_a_database(
     assert found == numbers_of(stored.decode(**options))
 
 
-def test_what_is_kept_is_used_again_and_made_again_if_it_is_lost(
-    tmp_path: Path, spark: Keeper
-) -> None:
+def test_what_is_kept_is_used_again_and_made_again_if_it_is_lost(tmp_path, spark):
     check_kept(spark, tmp_path / "flag")
     results = spark.keep(refuse_three, None, range(5)).map(scaled, 2)
     with pytest.raises(ValueError, match="three"):
         list(results)
 
 
-def test_nothing_stays_in_a_session_that_a_program_has(spark: Keeper) -> None:
+def test_nothing_stays_in_a_session_that_a_program_has(spark):
     assert isinstance(spark, SparkEngine)
     kept = spark.keep(scaled, 3, range(3))
     assert list(kept.map(scaled, 2)) == [0, 6, 12]
@@ -102,23 +96,23 @@ def persisted(spark: SparkEngine) -> int:
     return int(spark._context._jsc.getPersistentRDDs().size())
 
 
-def test_results_come_in_order_and_exceptions_as_they_were(spark: Engine) -> None:
+def test_results_come_in_order_and_exceptions_as_they_were(spark):
     assert list(spark.map(scaled, 3, range(40))) == [3 * task for task in range(40)]
     with pytest.raises(ValueError, match="three"):
         list(spark.map(refuse_three, None, range(10)))
 
 
-def test_task_whose_worker_is_killed_is_done_again(spark: Engine, tmp_path: Path) -> None:
+def test_task_whose_worker_is_killed_is_done_again(spark, tmp_path):
     assert list(spark.map(die_once, tmp_path / "flag", range(12))) == list(range(12))
     assert (tmp_path / "flag").exists()
 
 
-def test_task_that_kills_every_worker_is_an_error(spark: Engine) -> None:
+def test_task_that_kills_every_worker_is_an_error(spark):
     with pytest.raises(EngineError, match="exited unexpectedly"):
         list(spark.map(die, None, [1]))
 
 
-def test_file_that_is_gone_since_the_plan_is_refused(spark: Engine, tmp_path: Path) -> None:
+def test_file_that_is_gone_since_the_plan_is_refused(spark, tmp_path):
     export = write_export(tmp_path, METRIC.params, 1_000)
     path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
     tasks = plan_tasks([DayFile(path)], 300)
@@ -127,7 +121,7 @@ def test_file_that_is_gone_since_the_plan_is_refused(spark: Engine, tmp_path: Pa
         list(count_tasks(spark, tasks, METRIC.params))
 
 
-def test_without_java_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_what_is_missing_is_named(monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(EngineError, match="needs Java 17"), open_engine("spark"):
         pass

@@ -1,10 +1,7 @@
 """Spark's tasks that read object storage, of which something goes away meanwhile."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +25,7 @@ def s3() -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def spark(s3: Proxy) -> Iterator[Engine]:
+def spark(s3) -> Iterator[Engine]:
     """One worker, so that it is known who does the first task."""
     with open_engine("spark", "local[1]") as engine:
         # The JVM may have been started before the server.
@@ -37,17 +34,17 @@ def spark(s3: Proxy) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def export(tmp_path: Path, s3: Proxy) -> Export:
+def export(tmp_path, s3) -> Export:
     return Export(tmp_path, s3)
 
 
-def test_worker_that_is_killed_while_it_reads(spark: Engine, export: Export) -> None:
+def test_worker_that_is_killed_while_it_reads(spark, export):
     check_killed_worker(spark, export, lambda: kill(descendants(os.getpid(), "pyspark.daemon")[0]))
 
 
-def test_object_that_vanishes_while_others_are_read(spark: Engine, export: Export) -> None:
+def test_object_that_vanishes_while_others_are_read(spark, export):
     check_vanished_object(spark, export)
 
 
-def test_days_that_are_exported_again_while_they_are_read(spark: Engine, export: Export) -> None:
+def test_days_that_are_exported_again_while_they_are_read(spark, export):
     check_exported_again(spark, export)

@@ -3,8 +3,6 @@
 Cells of one run share its people and coins, so the run is the unit of every bound.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -48,7 +46,7 @@ CASES = (
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_intervals_cover_the_truth(case: AssociationCase) -> None:
+def test_intervals_cover_the_truth(case):
     """Coverage is within .02 of .95, and mean squared z-scores within .1 of 1.
 
     Beyond what 24 runs leave uncertain (Student's t); P(false alarm) < 1e-6 by Bonferroni.

@@ -4,8 +4,6 @@ A run is one population's people, coins and noise. Candidates of a run share err
 the unit of every bound.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -40,7 +38,7 @@ def trials(opted_in: float, difference: float = 0.0, runs: int = RUNS) -> tuple[
 
 @pytest.mark.parametrize("opted_in", [0.05, 0.2])
 @pytest.mark.parametrize("which", ["covered", "covered_detected"])
-def test_intervals_hold_the_populations_shares(opted_in: float, which: str) -> None:
+def test_intervals_hold_the_populations_shares(opted_in, which):
     """At least 95%, less Student's bound for 16 runs: P(false alarm) <= 1e-6 a case.
 
     Of the runs' shares of intervals that hold, those with more intervals weigh more.
@@ -52,7 +50,7 @@ def test_intervals_hold_the_populations_shares(opted_in: float, which: str) -> N
 
 
 @pytest.mark.parametrize("opted_in", [0.05, 0.2])
-def test_groups_of_one_population_are_seldom_said_to_differ(opted_in: float) -> None:
+def test_groups_of_one_population_are_seldom_said_to_differ(opted_in):
     """Level .05 of 16 runs, exact binomial bound: P(false alarm) <= 1e-6 a case."""
     rejected = sum(trial.p_value <= 0.05 for trial in trials(opted_in))
     assert frequency_bounds(rejected, RUNS, ALARM)[0] <= 0.05
@@ -60,7 +58,7 @@ def test_groups_of_one_population_are_seldom_said_to_differ(opted_in: float) -> 
 
 
 @pytest.mark.parametrize("opted_in", [0.05, 0.2])
-def test_false_names_are_as_rare_as_asked_for(opted_in: float) -> None:
+def test_false_names_are_as_rare_as_asked_for(opted_in):
     """False discovery rate of at most .05, less Student's bound: P(false alarm) <= 1e-6 a case."""
     shares = np.array([
         trial.false.blended / max(trial.false.blended + trial.found.blended, 1)
@@ -70,12 +68,12 @@ def test_false_names_are_as_rare_as_asked_for(opted_in: float) -> None:
     assert shares.mean() <= 0.05 + room
 
 
-def test_groups_of_different_populations_are_told_apart() -> None:
+def test_groups_of_different_populations_are_told_apart():
     """The commonest strings differ by half of their shares, ten standard errors and more."""
     assert all(trial.p_value <= 0.05 for trial in trials(0.2, difference=0.5, runs=4))
 
 
-def test_both_groups_together_find_more_and_err_less_than_each_alone() -> None:
+def test_both_groups_together_find_more_and_err_less_than_each_alone():
     found = [trial.found for trial in trials(0.2)]
     assert sum(each.blended for each in found) > 1.3 * sum(each.local for each in found)
     errors = np.array([trial.squared_errors for trial in trials(0.05)]).mean(axis=0)

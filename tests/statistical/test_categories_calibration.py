@@ -5,8 +5,6 @@ run's share of intervals that hold the truth is one observation, and bounds are 
 `python -m evaluation.studies.categories` prints the same figures for more cases and runs.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import fields
 
@@ -63,7 +61,7 @@ def measure(case: CategoryCase) -> dict[str, FloatArray]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}, {case.n_reports}")
-def test_intervals_hold_the_truth_in_95_of_100(case: CategoryCase) -> None:
+def test_intervals_hold_the_truth_in_95_of_100(case):
     """P(false alarm) <= 1e-6 over all cases if the expected coverage is from 93% to 97%."""
     measured = measure(case)
     for name in ("all", "absent", "near", "differences", "cumulative"):
@@ -75,7 +73,7 @@ def test_intervals_hold_the_truth_in_95_of_100(case: CategoryCase) -> None:
 
 
 @pytest.mark.parametrize("case", [ordinal(12, 1_000, LOOSE), ordinal(60, 20_000, PAPER)])
-def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case: CategoryCase) -> None:
+def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case):
     """Buckets are coarse, so more than 95% is right; P(false alarm) <= 1e-6 at 94%."""
     measured = measure(case)
     for name in ("quantiles", "mean_bounds"):
@@ -86,7 +84,7 @@ def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case: Categor
 
 
 @pytest.mark.parametrize("case", [enum(4, 1_000, LOOSE), enum(20, 20_000, PAPER)])
-def test_estimates_are_unbiased_and_scatter_as_the_covariance_says(case: CategoryCase) -> None:
+def test_estimates_are_unbiased_and_scatter_as_the_covariance_says(case):
     """Standardised errors over the runs; P(false alarm) <= 1e-6 (normal, Bonferroni).
 
     The variance of 400 standardised errors has a standard error of sqrt(2/399); 5% are left for
@@ -103,7 +101,7 @@ def test_estimates_are_unbiased_and_scatter_as_the_covariance_says(case: Categor
     np.testing.assert_allclose(standardised.var(axis=0, ddof=1), 1, atol=room)
 
 
-def test_empty_categories_are_detected_no_more_often_than_alpha_says() -> None:
+def test_empty_categories_are_detected_no_more_often_than_alpha_says():
     """p <= 0.05 in at most 5% of runs; an exact bound for each; P(false alarm) <= 1e-6."""
     case = enum(20, 20_000, PAPER)
     empty = np.flatnonzero(case.shares == 0)

@@ -6,11 +6,8 @@ for any two histories, and no transcript may exceed it; with ``memory = "value"`
 the tests show that, so that nobody promises it again.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,19 +18,10 @@ from scipy import stats
 
 from evaluation.frequencies import loss_interval, tells_most
 from evaluation.studies.change import HALF_WAY, Audit, Contest, audit, contests, main, modes
-from evaluation.studies.transcripts import (
-    Recordings,
-    largest_log_ratio,
-    log_ratio,
-    worst_values,
-)
+from evaluation.studies.transcripts import Recordings, largest_log_ratio, log_ratio, worst_values
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Encoder, Metric, Report
-from hubbub.planning.histories import (
-    any_history_epsilon,
-    linked_epsilon,
-    same_times_epsilon,
-)
+from hubbub.planning.histories import any_history_epsilon, linked_epsilon, same_times_epsilon
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -69,7 +57,7 @@ def half_way(metric: Metric, reports: int) -> Contest:
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
 @pytest.mark.parametrize("reports", [1, 2, 9])
-def test_no_pair_of_histories_breaks_what_is_stated_of_it(metric: Metric, reports: int) -> None:
+def test_no_pair_of_histories_breaks_what_is_stated_of_it(metric, reports):
     """A theorem, so any excess is a failure; 40 clients of each of two histories a pair."""
     for mode in modes(metric):
         for contest in contests(mode, reports):
@@ -87,8 +75,8 @@ def test_no_pair_of_histories_breaks_what_is_stated_of_it(metric: Metric, report
     second=st.lists(st.integers(0, 3), min_size=8, max_size=8),
 )
 def test_with_periods_no_transcript_of_any_two_histories_breaks_the_bound(
-    days: int, first_day: int, first: list[int], second: list[int]
-) -> None:
+    days, first_day, first, second
+):
     """The largest ratio of all transcripts, for arbitrary histories of four values."""
     metric = with_periods(make_metric(params=SMALL), days)
     one, other = (Recordings(tuple(map(str, values)), first_day) for values in (first, second))
@@ -98,9 +86,7 @@ def test_with_periods_no_transcript_of_any_two_histories_breaks_the_bound(
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
 @pytest.mark.parametrize(("days", "reports"), [(1, 1), (30, 2), (1, 2), (30, 15), (7, 12)])
-def test_with_periods_the_worst_histories_come_close_to_the_bound(
-    metric: Metric, days: int, reports: int
-) -> None:
+def test_with_periods_the_worst_histories_come_close_to_the_bound(metric, days, reports):
     """Against the exact loss of each period, for the borders that lose most: power of the audit."""
     metric = with_periods(metric, days)
     one, other = worst_values(metric)
@@ -115,7 +101,7 @@ def test_with_periods_the_worst_histories_come_close_to_the_bound(
 
 
 @pytest.mark.parametrize("days", [1, 30])
-def test_clients_with_periods_are_seen_near_the_bound(days: int) -> None:
+def test_clients_with_periods_are_seen_near_the_bound(days):
     """Each of 1,000 clients attains it with probability .02 or more, so P(false alarm) < 1e-8.
 
     Thirty reports of one period nearly give its permanent response away, whose four bits are the
@@ -137,9 +123,7 @@ def test_clients_with_periods_are_seen_near_the_bound(days: int) -> None:
     [(("a", "b"), ("a", "a")), (("a", "b"), ("b", "a")), (("a", "a"), ("b", "b"))],
 )
 @pytest.mark.parametrize("days", [0, 1, 2])
-def test_the_law_of_a_transcript_is_the_enumeration_over_permanent_responses(
-    values: tuple[str, str], changed: tuple[str, str], days: int
-) -> None:
+def test_the_law_of_a_transcript_is_the_enumeration_over_permanent_responses(values, changed, days):
     """All 65,536 transcripts of two reports, against sums over all permanent responses."""
     metric = make_metric(params=SMALL)
     if days:
@@ -175,7 +159,7 @@ def by_pattern(low: float, high: float) -> FloatArray:
     return table
 
 
-def test_frequencies_of_two_reports_in_a_period_keep_the_bound() -> None:
+def test_frequencies_of_two_reports_in_a_period_keep_the_bound():
     """A change inside a period, by counting alone: "a, then b" against "b, then a".
 
     200,000 clients of each history, all 65,536 transcripts: none is more frequent under one history
@@ -222,7 +206,7 @@ def linked_loss_in_one_period(metric: Metric) -> float:
     return linked_epsilon(metric._replace(memory="value", period_days=0), 2)
 
 
-def test_memory_by_values_breaks_the_sum_over_values_with_two_reports() -> None:
+def test_memory_by_values_breaks_the_sum_over_values_with_two_reports():
     """A change between two reports exceeds 2 epsilon_report for a third of the clients.
 
     Each of 1,000 clients exceeds it with probability .34 (measured on 20,000): 250 or fewer do so
@@ -243,9 +227,7 @@ def test_memory_by_values_breaks_the_sum_over_values_with_two_reports() -> None:
     ],
     ids=["homepage", "boolean"],
 )
-def test_memory_by_values_shows_a_change_half_way_through_sixty_reports(
-    metric: Metric, lowest: float, highest: float
-) -> None:
+def test_memory_by_values_shows_a_change_half_way_through_sixty_reports(metric, lowest, highest):
     """The medians are near 586 and 27, where the sum over two values says 8.79 and 3.89.
 
     400 clients. One is beyond either limit with probability below .24, and exceeds the sum with
@@ -257,7 +239,7 @@ def test_memory_by_values_shows_a_change_half_way_through_sixty_reports(
     assert result.above > 0.8
 
 
-def test_what_a_change_reveals_grows_with_every_report() -> None:
+def test_what_a_change_reveals_grows_with_every_report():
     """The largest ratio of "A, then B" against "always A", exactly: it has no bound."""
     losses = [
         largest_log_ratio(contest.metric, contest.first, contest.second)
@@ -268,7 +250,7 @@ def test_what_a_change_reveals_grows_with_every_report() -> None:
     assert losses[0] > 7 * same_times_epsilon(make_metric(), 2, 2)
 
 
-def test_the_table_has_a_line_for_each_memory_and_number_of_reports(tmp_path: Path) -> None:
+def test_the_table_has_a_line_for_each_memory_and_number_of_reports(tmp_path):
     path = tmp_path / "metrics.toml"
     once = make_metric("once", params=make_params(f=0.0), one_time=True)
     path.write_text(registry_toml(METRICS["boolean"], once), encoding="utf-8")
@@ -282,7 +264,7 @@ def test_the_table_has_a_line_for_each_memory_and_number_of_reports(tmp_path: Pa
     assert "0 above what is stated of them" in result.stdout
 
 
-def test_an_audit_says_when_a_statement_is_broken() -> None:
+def test_an_audit_says_when_a_statement_is_broken():
     """Any ratio above the bound does; where nothing is stated, nothing can be broken."""
     for mode in modes(METRICS["boolean"]):
         contest = half_way(mode, 10)

@@ -4,15 +4,13 @@ A known encoder was once sped up by using coins twice: every bit kept its own fr
 was gone. So pairs are tested, along every axis on which coins could be shared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from factories import make_metric, make_params, make_secret, report_bits
-from hubbub.client import Encoder, RapporParams
+from hubbub.client import Encoder
 from hubbub.client.randomness import BernoulliSampler, uniform_below
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.enums import EnumType
@@ -63,9 +61,7 @@ def assert_law(sample: BitArray, expected: FloatArray) -> None:
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
-def test_permanent_responses_and_reports_are_exact_and_independent(
-    params: RapporParams, rng: np.random.Generator
-) -> None:
+def test_permanent_responses_and_reports_are_exact_and_independent(params, rng):
     """All clients' responses to one value, 1 w.p. f/2 + (1 - f) B, and a report of each.
 
     128 rates and 8,128 pairs of either (step 2 of the paper, and both steps). P(false alarm) < 1e-6
@@ -86,9 +82,7 @@ def test_permanent_responses_and_reports_are_exact_and_independent(
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
-def test_instantaneous_responses_are_exact_and_independent(
-    params: RapporParams, rng: np.random.Generator
-) -> None:
+def test_instantaneous_responses_are_exact_and_independent(params, rng):
     """Step 3 of the paper, 100,000 draws for one permanent response. P(false alarm) < 1e-6."""
     permanent = int.from_bytes(make_secret("selector")[:16], "little")
     encoder = Encoder(make_metric(params=params), make_secret())
@@ -96,7 +90,7 @@ def test_instantaneous_responses_are_exact_and_independent(
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
 
 
-def test_undecided_lanes_are_exact_and_independent(rng: np.random.Generator) -> None:
+def test_undecided_lanes_are_exact_and_independent(rng):
     """5,000 draws in which every first byte leaves its lane undecided; P(false alarm) < 1e-6.
 
     One lane in 256 comes so far, too few for the other tests to see what becomes of it.
@@ -112,7 +106,7 @@ def test_undecided_lanes_are_exact_and_independent(rng: np.random.Generator) -> 
     assert_law(sample, chances(lanes(selector, k), 256 * low % 1, 256 * high % 1))
 
 
-def test_reports_with_the_systems_coins_follow_the_same_law() -> None:
+def test_reports_with_the_systems_coins_follow_the_same_law():
     """20,000 unseeded reports of one client: 128 rates and 8,128 pairs; P(false alarm) < 1e-6."""
     params = PARAMS["awkward"]
     encoder = Encoder(make_metric(params=params), make_secret())
@@ -123,7 +117,7 @@ def test_reports_with_the_systems_coins_follow_the_same_law() -> None:
 
 
 @pytest.mark.parametrize("second", ["value", "metric", "version", "next report"])
-def test_two_responses_of_one_client_share_no_coin(second: str, rng: np.random.Generator) -> None:
+def test_two_responses_of_one_client_share_no_coin(second, rng):
     """All 128 x 128 pairs between two responses of each of 50,000 clients; P(alarm) < 1e-6."""
     params, n = PARAMS["dyadic"], 50_000
     homepage, other = make_metric(params=params), make_metric(params=params)
@@ -153,7 +147,7 @@ def test_two_responses_of_one_client_share_no_coin(second: str, rng: np.random.G
     assert_law(sample, np.concatenate([half, half]))
 
 
-def test_cohorts_are_uniform_and_independent_between_metrics() -> None:
+def test_cohorts_are_uniform_and_independent_between_metrics():
     """100,000 secrets, 64 x 64 cells of two metrics' cohorts; P(false alarm) < 1e-6."""
     n, m = 100_000, 64
     homepage, search = make_metric("homepage"), make_metric("search")
@@ -164,7 +158,7 @@ def test_cohorts_are_uniform_and_independent_between_metrics() -> None:
     assert chi_squared_p(cells.ravel(), np.full(m * m, n / m**2)) > ALARM
 
 
-def test_cohort_tells_nothing_about_the_permanent_response() -> None:
+def test_cohort_tells_nothing_about_the_permanent_response():
     """100,000 secrets: in each of 8 cohorts all 128 flip rates are f/2; P(false alarm) < 1e-6."""
     params = make_params(m=8)
     metric = make_metric(params=params)
@@ -181,9 +175,7 @@ def test_cohort_tells_nothing_about_the_permanent_response() -> None:
         assert np.abs(z).max() < z_limit(params.m * params.k)
 
 
-def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(
-    rng: np.random.Generator,
-) -> None:
+def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(rng):
     """100,000 secrets, a third at each step: 3 x 128 rates, 3 x 8,128 pairs, and the 3 steps.
 
     P(false alarm) < 1e-6 for each of the three (Bonferroni, normal approximation).
@@ -207,7 +199,7 @@ def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(
         assert np.abs(pair_z(sample, expected)).max() < z_limit(3 * k * (k - 1) // 2)
 
 
-def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng: np.random.Generator) -> None:
+def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng):
     """20,000 clients' answers to one tuple and a report of each: 2,000 rates, 1,999,000 pairs.
 
     A correlation of 5% is seen. P(false alarm) < 1e-6 for each of the two kinds of rates and of
@@ -232,7 +224,7 @@ def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng: np.random.G
     assert_law(unpack(reported, params.k), chances(true_bits, params.p_star, params.q_star))
 
 
-def test_uniform_below_has_no_favourite(rng: np.random.Generator) -> None:
+def test_uniform_below_has_no_favourite(rng):
     """200,000 draws below 1,000 (not a divisor of 2^32); P(false alarm) < 1e-6."""
     drawn = np.bincount([uniform_below(1000, rng.bytes) for _ in range(200_000)], minlength=1000)
     assert chi_squared_p(drawn, np.full(1000, 200.0)) > ALARM

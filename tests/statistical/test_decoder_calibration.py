@@ -5,8 +5,6 @@ of one run are not. So where candidates of a run share an error, the run is the 
 Many reports come from the sampler, which counts them in memory; few from simulated clients.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -30,10 +28,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import Collected
-from hubbub.simulations.simulated_clients.population_sampler import (
-    ReportingPlan,
-    sample_population,
-)
+from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
 from significance import ALARM, frequency_z, z_limit
 
 ALPHA = 0.05
@@ -91,7 +86,7 @@ def by_name(case: StringsCase) -> str:
 
 
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
-def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case: StringsCase) -> None:
+def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case):
     """Mean over 60 runs of the share of all 100 to 200 intervals that hold the truth.
 
     A run's share has a measured sd of at most 0.024, so the mean's is 0.0031, and the mean of 60 is
@@ -104,9 +99,7 @@ def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case: Strings
 
 
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
-def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(
-    case: StringsCase,
-) -> None:
+def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(case):
     """60 runs of 200 candidates that nobody holds.
 
     Runs with any detection: at most as many as a binomial(60, 0.05) exceeds once in 1e6. A
@@ -128,7 +121,7 @@ def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(
 
 
 @pytest.mark.parametrize("case", FEW_TRUE, ids=by_name)
-def test_share_of_false_names_stays_below_alpha(case: StringsCase) -> None:
+def test_share_of_false_names_stays_below_alpha(case):
     """Benjamini-Hochberg over 40 runs where a tenth of the candidates is present.
 
     The expected share of false names is at most 0.05 x 9/10. A run's share has a measured sd of at
@@ -160,7 +153,7 @@ def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
-def test_intervals_of_detected_strings_hold_the_truth_as_often(case: StringsCase) -> None:
+def test_intervals_of_detected_strings_hold_the_truth_as_often(case):
     """All intervals of detected strings in 60 runs, pooled: between 92% and 98% hold the truth.
 
     Runs are independent, and their shares are averaged with weights, the numbers detected: the
@@ -179,7 +172,7 @@ def test_intervals_of_detected_strings_hold_the_truth_as_often(case: StringsCase
 
 
 @pytest.mark.long
-def test_crowded_filters_with_all_strings_listed_have_honest_intervals() -> None:
+def test_crowded_filters_with_all_strings_listed_have_honest_intervals():
     """k = 8, 32 cohorts, 100 strings of 256 rows, 10 million reports, 12 runs.
 
     The bits of a report are far from independent here, and errors are shared by all strings: a
@@ -197,7 +190,7 @@ def test_crowded_filters_with_all_strings_listed_have_honest_intervals() -> None
     assert 0.92 - 0.044 < np.mean(of_detected) <= 1
 
 
-def test_plentiful_reports_of_other_strings_detect_nothing() -> None:
+def test_plentiful_reports_of_other_strings_detect_nothing():
     """2 million reports of 100 strings, none of them among 1,000 candidates; 12 runs.
 
     Noise is negligible beside the strings' own bits. Runs with any detection are at most as many as
@@ -234,7 +227,7 @@ def detections_at(case: StringsCase, multiple: float, n: int) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
-def test_detection_limit_is_a_share_found_nine_times_in_ten(case: StringsCase) -> None:
+def test_detection_limit_is_a_share_found_nine_times_in_ten(case):
     """Strings of the limit's share: 250, in 50 runs.
 
     Measured over 300 others: 0.91 +- 0.017 (paper's) and 0.89 +- 0.018 (loose). The bounds are
@@ -246,14 +239,14 @@ def test_detection_limit_is_a_share_found_nine_times_in_ten(case: StringsCase) -
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
-def test_twice_the_detection_limit_is_found_nearly_always(case: StringsCase) -> None:
+def test_twice_the_detection_limit_is_found_nearly_always(case):
     """Of 75 strings one may be missed: a miss lies 5 sd off, so two are rarer than 1e-8."""
     assert detections_at(case, 2, 15) >= 74
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", ALL_STRONG, ids=by_name)
-def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case: StringsCase) -> None:
+def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case):
     """Listed strings lie far above the detection limit: none is detected for coming out high.
 
     Over 60 runs the errors are standard normal: none beyond z_limit, mean within 4.9 / sqrt(60),
@@ -274,7 +267,7 @@ def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case: St
 
 
 @pytest.mark.long
-def test_demonstration_finds_twenty_names_or_more_and_no_false_one() -> None:
+def test_demonstration_finds_twenty_names_or_more_and_no_false_one():
     """The demo's parameters and population: 91,910 candidates, 500,000 reports, 8 runs.
 
     35.8 names were found on average over 24 runs. Each has its own power (`detection_power`: 36.3

@@ -6,8 +6,6 @@ HUBBUB_CLIENTS says how many clients report. With 100,000 a lane's rate is seen 
 rate of all lanes that is off by 0.1%, and a correlation of 2%.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass
@@ -116,7 +114,7 @@ def assert_rates_and_pairs(sample: BitArray, expected: FloatArray, alarm: float)
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-def test_bits_of_a_report_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
+def test_bits_of_a_report_are_exact_and_independent(noise, tmp_path):
     """All clients' reports of one value: 128 rates, 8,128 pairs; P(false alarm) < 1e-6."""
     clients = Clients(STRING, noise, tmp_path)
     (bits,) = clients.filters([VALUE])
@@ -125,7 +123,7 @@ def test_bits_of_a_report_are_exact_and_independent(noise: Noise, tmp_path: Path
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-def test_permanent_responses_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
+def test_permanent_responses_are_exact_and_independent(noise, tmp_path):
     """All secrets: 1 w.p. f/2 + (1 - f) B; P(false alarm) < 1e-6."""
     clients = Clients(STRING, noise, tmp_path)
     (bits,) = clients.filters([VALUE])
@@ -133,7 +131,7 @@ def test_permanent_responses_are_exact_and_independent(noise: Noise, tmp_path: P
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
-def test_instantaneous_responses_are_exact_and_independent(noise: Noise, tmp_path: Path) -> None:
+def test_instantaneous_responses_are_exact_and_independent(noise, tmp_path):
     """As many draws for one permanent response of mixed bits; P(false alarm) < 1e-6."""
     mixed = np.random.default_rng(1).bytes(16)
     sample = Clients(STRING, noise, tmp_path).draw([mixed.hex()], ["instantaneous"])
@@ -145,9 +143,7 @@ def test_instantaneous_responses_are_exact_and_independent(noise: Noise, tmp_pat
     [(ENUM, "c9"), (ORDINAL, 3.0), (BOOLEAN, True), (BOOLEAN, False)],
     ids=["enum", "ordinal", "true", "false"],
 )
-def test_reports_of_other_types_follow_the_same_law(
-    fields: dict[str, Any], value: object, tmp_path: Path
-) -> None:
+def test_reports_of_other_types_follow_the_same_law(fields, value, tmp_path):
     """Half of the clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""
     noise = NOISES["awkward"]
     clients = Clients(fields, noise, tmp_path)
@@ -165,7 +161,7 @@ JOINT: dict[str, Any] = {
 }
 
 
-def test_2000_cells_of_a_joint_metric_are_exact_and_independent(tmp_path: Path) -> None:
+def test_2000_cells_of_a_joint_metric_are_exact_and_independent(tmp_path):
     """20,000 clients' permanent bits and a report of each: 2,000 rates and 1,999,000 pairs each.
 
     A correlation of 5% is seen. P(false alarm) < 1e-6.
@@ -180,7 +176,7 @@ def test_2000_cells_of_a_joint_metric_are_exact_and_independent(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("stage", ["permanent", "instantaneous"])
-def test_two_responses_of_one_client_share_no_coin(stage: str, tmp_path: Path) -> None:
+def test_two_responses_of_one_client_share_no_coin(stage, tmp_path):
     """All 256 x 255 / 2 pairs of bits of two responses of half of the clients; P(alarm) < 1e-6.
 
     Permanent responses are to two values, instantaneous ones to the same permanent bits twice.
@@ -199,7 +195,7 @@ def test_two_responses_of_one_client_share_no_coin(stage: str, tmp_path: Path) -
 PERIODS: dict[str, Any] = {"memory": "period", "period_days": 7}
 
 
-def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path: Path) -> None:
+def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path):
     """As many answers to one value by one client: 3 cohorts, permanent bits, a report of each.
 
     P(false alarm) < 1e-6: half of it for the fit of the cohorts, the rest for the rates and pairs
@@ -221,7 +217,7 @@ def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path
         assert_rates_and_pairs(reported, noise.reported(bits), ALARM / 12)
 
 
-def test_open_strings_are_exact_and_independent_at_every_step(tmp_path: Path) -> None:
+def test_open_strings_are_exact_and_independent_at_every_step(tmp_path):
     """All clients, half at each of two steps: the cohorts, permanent bits, a report of each.
 
     P(false alarm) < 1e-6: half of it for the fit of the cohorts, the rest for the rates and pairs
@@ -241,7 +237,7 @@ def test_open_strings_are_exact_and_independent_at_every_step(tmp_path: Path) ->
         assert_rates_and_pairs(drawn[:, 16:], noise.reported(bits), ALARM / 8)
 
 
-def test_two_answers_of_one_client_share_no_coin(tmp_path: Path) -> None:
+def test_two_answers_of_one_client_share_no_coin(tmp_path):
     """Permanent bits in two periods of half of the clients; P(false alarm) < 1e-6."""
     noise = NOISES["dyadic"]
     clients = Clients({**STRING, **PERIODS}, noise, tmp_path)
@@ -315,9 +311,7 @@ def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) ->
     ],
     ids=["dyadic", "awkward", "boolean", "permanent alone"],
 )
-def test_reports_and_permanent_responses_keep_their_epsilons(
-    fields: dict[str, Any], noise: Noise, share: float, tmp_path: Path
-) -> None:
+def test_reports_and_permanent_responses_keep_their_epsilons(fields, noise, share, tmp_path):
     """A share of the clients for each of two values; all 256 outputs are looked at.
 
     P(false alarm) < 1e-6: two audits at 1/4 of that each, four tests of fit at 1/8 each.

@@ -6,8 +6,6 @@ does, and the chances say how likely another seed would fail.
 `python -m evaluation.studies.joint` prints the same figures for more cases and runs.
 """
 
-from __future__ import annotations
-
 import os
 
 import numpy as np
@@ -33,7 +31,7 @@ ALARM = 1e-6
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_intervals_of_tables_hold(case: DrawnTable) -> None:
+def test_intervals_of_tables_hold(case):
     """Each kind's mean coverage within .93 to .97, but for noise: P(false alarm) < 1e-6 (normal).
 
     Cramer's V is left out: its interval may reach 0 or be cut off at values that aren't known.
@@ -67,9 +65,7 @@ def p_value_of_independence(case: DrawnTable, number: int) -> float:
     [(0, 0.0, 0.07), (10, 0.4, 1.0), (30, 0.98, 1.0)],
     ids=["independent", "10% partners", "30% partners"],
 )
-def test_independence_is_rejected_as_often_as_it_should_be(
-    partners: int, least: float, most: float
-) -> None:
+def test_independence_is_rejected_as_often_as_it_should_be(partners, least, most):
     """100 x 20 values, 30,000 reports, epsilon 4; P(false alarm) < 1e-6 (binomial).
 
     With a tenth of partners 55% were rejected in 200 other runs; 40% make the bound 3 of 40.

@@ -4,8 +4,6 @@ Candidates of one run share its people and coins, so the run is the unit of ever
 are all candidates alike: nothing here depends on how least squares decodes the counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,7 +15,6 @@ from cramer_rao import error_bound, expected_reports
 from evaluation.studies.cases import StringsCase, uniform, zipf
 from evaluation.studies.likelihood import gauss
 from factories import make_params
-from hubbub.client import RapporParams
 from hubbub.decoder import decode
 from hubbub.inference.candidates import bit_positions, hashed
 from hubbub.inference.likelihood.decoding import Likelihood, fit_reports
@@ -57,7 +54,7 @@ def by_name(case: StringsCase) -> str:
 
 
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
-def test_95_percent_intervals_hold_the_truth(case: StringsCase) -> None:
+def test_95_percent_intervals_hold_the_truth(case):
     """Mean over 10 runs of the share of about 60 intervals that hold the truth, top one unlisted.
 
     The seeds are stated, so the test passes always or never; a run's share has a measured sd of
@@ -72,7 +69,7 @@ def test_95_percent_intervals_hold_the_truth(case: StringsCase) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
-def test_absent_names_are_hardly_ever_detected(case: StringsCase) -> None:
+def test_absent_names_are_hardly_ever_detected(case):
     """20 runs: at most as many with a detection as binomial(20, 0.05) exceeds once in 1e6.
 
     P-values of a run's 100 candidates are near enough independent: those below 0.5 are within 6
@@ -88,7 +85,7 @@ def test_absent_names_are_hardly_ever_detected(case: StringsCase) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("params", [CROWDED, LOOSE], ids=["usual", "loose"])
-def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
+def test_errors_are_the_smallest_possible(params):
     """Six strings, all listed: RMSE over 30 runs is within 5% of the Cramer-Rao bound, or below.
 
     The ratio's squared value is a mean of 180 about independent squares, so its standard error is
@@ -109,7 +106,7 @@ def test_errors_are_the_smallest_possible(params: RapporParams) -> None:
     assert np.sqrt(np.mean(refit_squares)) < 1.05 + 4 * 0.053
 
 
-def test_errors_are_smaller_than_those_of_bit_counts() -> None:
+def test_errors_are_smaller_than_those_of_bit_counts():
     """Median over 4 runs of the squared error of all candidates' estimates, per least squares'."""
     case = StringsCase.made_up("loose", LOOSE, 200_000, gauss(60), 10, 12)
     ratios = []

@@ -5,8 +5,6 @@ binomial's; 5 standard deviations are then P(false alarm) < 1e-6 a comparison (n
 approximation).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -33,7 +31,7 @@ def room(share: float, links: int) -> float:
 
 
 @pytest.mark.long
-def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together() -> None:
+def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together():
     """Why nobody may rely on shuffling: nearly all seven-day histories of a thousand clients."""
     outcomes = list(linking.attack(quick=True))
     assert [outcome for outcome in outcomes if not outcome.holds] == []
@@ -42,9 +40,7 @@ def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together() 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"k={case.params.k}")
-def test_the_prediction_is_neither_too_low_nor_too_high(
-    case: LinkedClients, rng: np.random.Generator
-) -> None:
+def test_the_prediction_is_neither_too_low_nor_too_high(case, rng):
     predicted = right_links(case.params, case.width, case.clients)
     days = linking.simulated_days(case, rng)
     measured = linking.right_share(days, case.params, rng)
@@ -53,9 +49,7 @@ def test_the_prediction_is_neither_too_low_nor_too_high(
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", ["one value", "two values", "Zipf's law"])
-def test_to_know_all_values_and_their_shares_helps_little(
-    shape: str, rng: np.random.Generator
-) -> None:
+def test_to_know_all_values_and_their_shares_helps_little(shape, rng):
     """The attacker weighs all values by their true shares: the exact likelihood ratio, h = 1."""
     weights = {
         "one value": np.ones(1),

@@ -3,8 +3,6 @@
 Seeded, so what passes once always does; the chances say how likely another seed would fail.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -31,7 +29,7 @@ def words(n: int, rng: np.random.Generator) -> list[str]:
 
 
 @pytest.mark.long
-def test_intervals_of_found_strings_hold() -> None:
+def test_intervals_of_found_strings_hold():
     """The share of all clients, of some 20 strings detected in each of 15 runs.
 
     P(false alarm) < 1e-6 at the stated coverage of .95, taken as .93 for what normal tails leave.
@@ -56,7 +54,7 @@ def test_intervals_of_found_strings_hold() -> None:
     assert false <= 0.05 * (total + false) + 2 * 4.75 * np.sqrt(0.05 * (total + false))
 
 
-def test_little_is_found_where_everybody_has_another_string() -> None:
+def test_little_is_found_where_everybody_has_another_string():
     """Any detection at alpha = .05 among 4,000 clients with a string each, in 15 runs.
 
     P(false alarm) < 1e-6 (binomial).

@@ -3,8 +3,6 @@
 `python -m evaluation.studies planned-strings` has the whole grid with more collections.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -33,9 +31,7 @@ _ALARM = 1e-6
     ],
     ids=["the paper's", "a plan's", "small filter"],
 )
-def test_strings_at_the_limit_are_found_as_often_as_predicted(
-    params: RapporParams, reports: int
-) -> None:
+def test_strings_at_the_limit_are_found_as_often_as_predicted(params, reports):
     """Within 10% of the limit; sampling alone is off by 3% of it (one standard error)."""
     case = PlannedStrings(params, reports, 1e5)
     (trials,) = run_trials([case], _COLLECTIONS)
@@ -66,7 +62,7 @@ def string_report_kinds(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
-def test_most_likely_share_has_the_error_of_the_information(share: float) -> None:
+def test_most_likely_share_has_the_error_of_the_information(share):
     """500 collections of 2,000 reports with two hashes: a standard deviation's error is 3%."""
     params, n = RapporParams(16, 2, 1, 0.25, 0.2, 0.8), 2_000
     rng = np.random.default_rng(7)
@@ -95,9 +91,7 @@ def test_most_likely_share_has_the_error_of_the_information(share: float) -> Non
     ],
     ids=["one-time", "longitudinal", "three fields"],
 )
-def test_joint_tables_have_the_errors_of_their_plan(
-    sizes: tuple[int, ...], budget: Budget, reports: int
-) -> None:
+def test_joint_tables_have_the_errors_of_their_plan(sizes, budget, reports):
     """100 tables; P(false alarm) < 1e-6 each: normal for means, binomial for what is found.
 
     The test of independence, whose limit itself is drawn, counts as right from 0.8 on.

@@ -3,8 +3,6 @@
 Honest reports come from the real encoder where padding and coins matter, and from numpy otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -89,7 +87,7 @@ def anomalies_of(metric: Metric, *chunks: Records) -> AnomalyReport:
 
 @pytest.mark.parametrize("name", POPULATIONS)
 @pytest.mark.parametrize("often", [1, OFTEN])
-def test_honest_population_raises_no_alarm(name: str, often: int, rng: np.random.Generator) -> None:
+def test_honest_population_raises_no_alarm(name, often, rng):
     """30,000 reports, once or 30 times a client. P(false alarm) < 1e-6, by the proven bounds."""
     metric_type, values, noise = POPULATIONS[name]
     metric = metric_of(metric_type, noise)
@@ -109,9 +107,7 @@ def test_honest_population_raises_no_alarm(name: str, often: int, rng: np.random
     ],
     ids=["true", "false", "enum", "ordinal"],
 )
-def test_real_clients_set_as_many_bits_as_the_law_says(
-    metric_type: MetricType, value: Value, j: int
-) -> None:
+def test_real_clients_set_as_many_bits_as_the_law_says(metric_type, value, j):
     """Unused bits of the byte among them: 20,000 clients' reports. P(false alarm) < 1e-6."""
     metric = metric_of(metric_type, (0.4, 0.1, 0.8))
     data = b"".join(
@@ -126,9 +122,7 @@ def test_real_clients_set_as_many_bits_as_the_law_says(
 
 
 @pytest.mark.parametrize("name", POPULATIONS)
-def test_improbable_reports_are_no_more_than_their_tail_says(
-    name: str, rng: np.random.Generator
-) -> None:
+def test_improbable_reports_are_no_more_than_their_tail_says(name, rng):
     """3,000 clients of 10 reports each, tail 0.05: z-test over clients, P(false alarm) < 1e-6.
 
     Reports of one client are improbable together, but not more often.
@@ -143,9 +137,7 @@ def test_improbable_reports_are_no_more_than_their_tail_says(
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.25, 0.75), (0.5, 0.51)])
-def test_repeats_of_honest_reports_alarm_no_more_often_than_they_may(
-    p: float, q: float, rng: np.random.Generator
-) -> None:
+def test_repeats_of_honest_reports_alarm_no_more_often_than_they_may(p, q, rng):
     """400 populations whose permanent responses are the worst: all of them 0.
 
     24 bits in one cohort, so that honest reports do repeat; alarm 0.05. P(false failure) < 1e-6
@@ -164,9 +156,7 @@ def test_repeats_of_honest_reports_alarm_no_more_often_than_they_may(
 
 
 @pytest.mark.parametrize("often", [1, 7, 100])
-def test_cohorts_seldom_ask_for_more_reports_a_client_than_were_sent(
-    often: int, rng: np.random.Generator
-) -> None:
+def test_cohorts_seldom_ask_for_more_reports_a_client_than_were_sent(often, rng):
     """2,000 populations of 5,000 clients, alarm 0.05. P(false failure) < 1e-6 (binomial)."""
     runs, alarm = 2000, 0.05
     sizes = rng.multinomial(5000, np.full(16, 1 / 16), size=runs) * often
@@ -178,9 +168,7 @@ def test_cohorts_seldom_ask_for_more_reports_a_client_than_were_sent(
 @pytest.mark.parametrize("targets", [("evil.example",), tuple(f"evil {i}" for i in range(5))])
 @pytest.mark.parametrize("others", [0.0, 1.0])
 @pytest.mark.parametrize("k", [32, 128])
-def test_one_percent_of_naive_forgeries_is_found(
-    k: int, others: float, targets: tuple[str, ...], rng: np.random.Generator
-) -> None:
+def test_one_percent_of_naive_forgeries_is_found(k, others, targets, rng):
     """The maximal gain attack on 50,000 reports; certain, but for what is honest: P < 1e-6."""
     metric = make_metric(params=make_params(k=k, m=16))
     names = POPULATIONS["strings"][1]
@@ -190,7 +178,7 @@ def test_one_percent_of_naive_forgeries_is_found(
     assert not anomalies_of(metric, good).suspicious
 
 
-def test_forgers_who_imitate_the_noise_are_not_found(rng: np.random.Generator) -> None:
+def test_forgers_who_imitate_the_noise_are_not_found(rng):
     """What docs/poisoning.md admits: they gain 2.5 times their share, unseen."""
     metric = make_metric(params=make_params(m=16))
     good = honest(metric, POPULATIONS["strings"][1], 49_500, 1, rng)

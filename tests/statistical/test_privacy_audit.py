@@ -7,8 +7,6 @@ the stated epsilon, or it would have no power to find a breach. With k = 8 all 2
 looked at.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +16,6 @@ from evaluation.frequencies import loss_interval, tells_most
 from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder, Metric, RapporParams
 from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -119,17 +116,13 @@ def audit(metric: Metric, values: Values, clients: int, rng: np.random.Generator
 
 
 @pytest.mark.parametrize(("params", "clients"), PARAMS.values(), ids=PARAMS.keys())
-def test_strings_keep_their_epsilons(
-    params: RapporParams, clients: int, rng: np.random.Generator
-) -> None:
+def test_strings_keep_their_epsilons(params, clients, rng):
     """P(false alarm) < 1e-6 for each of the two audits (exact bounds) and the four tests of fit."""
     audit(make_metric(params=params), disjoint_values(params), clients, rng)
 
 
 @pytest.mark.parametrize(("metric_type", "one", "other"), KINDS.values(), ids=KINDS.keys())
-def test_other_types_keep_their_epsilons(
-    metric_type: MetricType, one: Value, other: Value, rng: np.random.Generator
-) -> None:
+def test_other_types_keep_their_epsilons(metric_type, one, other, rng):
     """As for strings, with p and q that don't add up to 1, so that a boolean's outcomes differ."""
     metric = make_metric(metric_type=metric_type, params=make_params(f=0.3141, p=0.1234, q=0.7))
     encoder = Encoder(metric, make_secret())
@@ -137,9 +130,7 @@ def test_other_types_keep_their_epsilons(
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_open_strings_keep_their_epsilons_at_every_step(
-    step: int, rng: np.random.Generator
-) -> None:
+def test_open_strings_keep_their_epsilons_at_every_step(step, rng):
     """As for other types. The values share no bit in a cohort of the step; k = 8, h = 1."""
     metric_type = OpenStringType((3,), 4)
     metric = make_metric(
@@ -156,9 +147,7 @@ HASHED = JointType((Field("slow", BooleanType()), Field("driver", StringType()))
 
 @pytest.mark.parametrize("changed", [{"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500}],
                          ids=" and ".join)  # fmt: skip
-def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(
-    changed: dict[str, object], rng: np.random.Generator
-) -> None:
+def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(changed, rng):
     """As for other types; eight cells, each with a bit of its own."""
     metric = make_metric(metric_type=CELLS, params=make_params(f=0.3141, p=0.1234, q=0.7))
     value: dict[str, object] = {"slow": False, "tabs": 5}
@@ -168,9 +157,7 @@ def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(
 
 
 @pytest.mark.parametrize("changes", ["slow", "driver", "both"])
-def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(
-    changes: str, rng: np.random.Generator
-) -> None:
+def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes, rng):
     """As for strings: k = 8, h = 2, and the values share no bit."""
     params = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)
     metric = make_metric(metric_type=HASHED, params=params)
@@ -191,9 +178,7 @@ def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(
     audit(metric, values, 80_000, rng)
 
 
-def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(
-    rng: np.random.Generator,
-) -> None:
+def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(rng):
     """An observer who averages away the second noise is left with the permanent response.
 
     8,000 clients a value, 100 reports each: a majority vote reads a permanent bit wrongly with
@@ -224,9 +209,7 @@ def majority_of(n_reports: int, encoder: Encoder, bits: int, rng: np.random.Gene
     return sum(1 << lane for lane in np.flatnonzero(majority).tolist())
 
 
-def test_a_month_of_an_open_string_reveals_no_more_than_epsilon_permanent(
-    rng: np.random.Generator,
-) -> None:
+def test_a_month_of_an_open_string_reveals_no_more_than_epsilon_permanent(rng):
     """The whole transcript, cohort and 30 linked reports, of 6,000 clients a value.
 
     The observer knows which step and cohort a client is in, averages the second noise away, and

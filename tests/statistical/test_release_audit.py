@@ -5,8 +5,6 @@ below 1e-6 (Clopper-Pearson). Each audit also shows that it would see a mechanis
 of what it costs.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
@@ -273,7 +271,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_mechanisms_hide_a_user(name: str) -> None:
+def test_mechanisms_hide_a_user(name):
     attack = ATTACKS[name]
     epsilon = attack.people * attack.mechanism.cost.epsilon
     assert attack.share * epsilon < attack.epsilon() <= epsilon
@@ -314,9 +312,7 @@ def replaced_mode(epsilon: Fraction, delta: Fraction, draws: int) -> int:
 @pytest.mark.parametrize(
     "false_releases", [thresholded_key, decided_mode, far_moved_median, replaced_mode]
 )
-def test_what_one_user_decides_is_released_with_at_most_delta(
-    false_releases: Callable[[Fraction, Fraction, int], int], epsilon: Fraction
-) -> None:
+def test_what_one_user_decides_is_released_with_at_most_delta(false_releases, epsilon):
     """And with more than half of it: a mechanism that claims half would be found out."""
     delta, scale = Fraction(DELTAS[epsilon]), laplace_scale(1, epsilon)
     exact = laplace_tail(laplace_threshold(scale, delta), scale)
@@ -327,7 +323,7 @@ def test_what_one_user_decides_is_released_with_at_most_delta(
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_thresholds_of_textbooks_release_more_than_delta(epsilon: Fraction) -> None:
+def test_thresholds_of_textbooks_release_more_than_delta(epsilon):
     """ln(1 / delta) / epsilon is for a key's number of rows, not for what noise adds to one."""
     delta, scale = Fraction("1e-3"), laplace_scale(1, epsilon)
     textbook = math.ceil(-math.log(float(delta)) / float(epsilon))
@@ -337,7 +333,7 @@ def test_thresholds_of_textbooks_release_more_than_delta(epsilon: Fraction) -> N
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
-def test_opendp_counts_keys_at_the_threshold_as_not_released(law: str) -> None:
+def test_opendp_counts_keys_at_the_threshold_as_not_released(law):
     """Its map for integers is too low, so thresholds are ours; if this fails, take OpenDP's.
 
     With noise of scale 1 and threshold 3, the share of keys with one row that is released is more
@@ -395,7 +391,7 @@ def top_law(scores: Sequence[int], best: int, scale: float) -> dict[tuple[int, .
 
 
 @pytest.mark.parametrize("best", [2, 3])
-def test_rankings_have_the_law_of_one_selection_after_the_other(best: int) -> None:
+def test_rankings_have_the_law_of_one_selection_after_the_other(best):
     scores, draws = [2, 1, 0, 1], 3_000
     for monotonic in (False, True):
         scale = select_scale(1, FOUR, monotonic=monotonic, best=best)
@@ -409,7 +405,7 @@ def test_rankings_have_the_law_of_one_selection_after_the_other(best: int) -> No
 
 @pytest.mark.parametrize("best", [2, 3])
 @pytest.mark.parametrize("monotonic", [False, True])
-def test_rankings_cost_what_opendp_says_and_hardly_less(best: int, monotonic: bool) -> None:
+def test_rankings_cost_what_opendp_says_and_hardly_less(best, monotonic):
     """The largest log ratio of all rankings, of scores from 0 to 4 and what a user makes of them.
 
     He moves each score by 1 at most; monotonic ones all in the same direction.
@@ -433,9 +429,7 @@ def test_rankings_cost_what_opendp_says_and_hardly_less(best: int, monotonic: bo
 
 @pytest.mark.parametrize("epsilon", [HALF, ONE, TWO])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_modes_that_lead_by_the_threshold_and_four_scales_are_released(
-    epsilon: Fraction, rows: int
-) -> None:
+def test_modes_that_lead_by_the_threshold_and_four_scales_are_released(epsilon, rows):
     """In 99 of 100 cases, as the documentation says; 97 are asked for."""
     draws = 2_500
     scale, least = lead_threshold(rows, epsilon, Fraction("1e-6"))
@@ -462,7 +456,7 @@ RADII: dict[str, tuple[Mechanism[Any], Any, float]] = {
 
 
 @pytest.mark.parametrize("name", RADII)
-def test_radii_hold_at_least_as_often_as_they_say(name: str) -> None:
+def test_radii_hold_at_least_as_often_as_they_say(name):
     mechanism, data, truth = RADII[name]
     draws = 2_000
     rows = [mechanism(data)[0] for _ in range(draws)]
@@ -470,7 +464,7 @@ def test_radii_hold_at_least_as_often_as_they_say(name: str) -> None:
     assert bounds(within, draws)[1] >= 0.95
 
 
-def test_radii_of_noise_hold_as_often_as_they_say() -> None:
+def test_radii_of_noise_hold_as_often_as_they_say():
     """Of the least radius, so that hardly more than 95% are within it."""
     draws, scale = 20_000, laplace_scale(1, Fraction(1, 20))
     within = int((np.abs(add_laplace([0] * draws, scale)) <= laplace_radius(scale)).sum())

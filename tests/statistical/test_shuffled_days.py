@@ -1,16 +1,12 @@
 """Days on which a client reports of one permanent response aren't independent; seeded."""
 
-from __future__ import annotations
-
-import numpy as np
-
 from evaluation.attacks import shuffled_days
 from evaluation.attacks.shuffled_days import CLIENTS, DAYS, DELTA, PARAMS
 from factories import make_metric
 from hubbub.planning.amplification import amplify
 
 
-def test_figures_of_single_days_do_not_add_up(rng: np.random.Generator) -> None:
+def test_figures_of_single_days_do_not_add_up(rng):
     """The delta of six days exceeds six deltas at six epsilons, hundreds of times.
 
     A lower bound that fails with P < 1e-6 (normal approximation).
@@ -19,6 +15,6 @@ def test_figures_of_single_days_do_not_add_up(rng: np.random.Generator) -> None:
     assert shuffled_days.lower_delta(DAYS * day, CLIENTS, 20_000, rng) > 100 * DELTA
 
 
-def test_what_is_claimed_of_six_days_holds() -> None:
+def test_what_is_claimed_of_six_days_holds():
     outcomes = list(shuffled_days.attack(quick=True))
     assert [outcome for outcome in outcomes if not outcome.holds] == []

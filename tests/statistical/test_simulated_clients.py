@@ -4,8 +4,6 @@ Known counterexample, as in the client: a sampler that uses coins twice keeps ev
 and only pairs show it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -124,7 +122,7 @@ def client_patterns(held: IntArray) -> IntArray:
 
 
 @pytest.mark.parametrize(("low", "high"), PAIRS.values(), ids=PAIRS.keys())
-def test_lanes_are_exact_and_independent(low: float, high: float, rng: np.random.Generator) -> None:
+def test_lanes_are_exact_and_independent(low, high, rng):
     """200,000 reports of 128 bits: 128 rates, 8,128 pairs, 3 x 128 covariances over time.
 
     P(false alarm) < 1e-6 for each of the three (Bonferroni, normal approximation).
@@ -135,7 +133,7 @@ def test_lanes_are_exact_and_independent(low: float, high: float, rng: np.random
     assert_law(unpack(words.tobytes(), K), np.where(selected == 1, high, low))
 
 
-def test_selector_may_differ_from_word_to_word(rng: np.random.Generator) -> None:
+def test_selector_may_differ_from_word_to_word(rng):
     """Over random selectors the rate is the mean of the two, and both groups have their own.
 
     P(false alarm) < 1e-6 for the 2 x 128 rates (Bonferroni, normal approximation).
@@ -149,7 +147,7 @@ def test_selector_may_differ_from_word_to_word(rng: np.random.Generator) -> None
         assert np.abs(z).max() < z_limit(2 * K)
 
 
-def test_reports_follow_both_responses(rng: np.random.Generator) -> None:
+def test_reports_follow_both_responses(rng):
     """One value's 200,000 reports: p* and q* on 128 bits, 8,128 pairs. P(false alarm) < 1e-6."""
     _, bits = SimulatedClients(("example.com",), AWKWARD, rng).report(
         np.zeros(REPORTS, dtype=np.int64)
@@ -160,7 +158,7 @@ def test_reports_follow_both_responses(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("m", [2, 7, 64, 1000])
-def test_cohorts_are_uniform(m: int, rng: np.random.Generator) -> None:
+def test_cohorts_are_uniform(m, rng):
     """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
     params = make_params(k=8, m=m)
     cohorts, _ = SimulatedClients(("alpha",), params, rng).report(np.zeros(REPORTS, dtype=np.int64))
@@ -168,13 +166,13 @@ def test_cohorts_are_uniform(m: int, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("value", range(len(SMALL_VALUES)), ids=SMALL_VALUES)
-def test_whole_reports_have_their_exact_probabilities(value: int, rng: np.random.Generator) -> None:
+def test_whole_reports_have_their_exact_probabilities(value, rng):
     """Chi-squared over all 4 x 256 patterns of (cohort, bits). P(false alarm) = 1e-6."""
     counts = simulated_patterns(np.full(REPORTS, value), rng)
     assert chi_squared_p(counts, REPORTS * pattern_chances(SMALL_VALUES[value])) > ALARM
 
 
-def test_simulated_and_real_clients_cannot_be_told_apart(rng: np.random.Generator) -> None:
+def test_simulated_and_real_clients_cannot_be_told_apart(rng):
     """50,000 encoders, each with its own secret, and 200,000 simulated clients of the same values.
 
     The clients' patterns against their exact probabilities, and both samples against each other
@@ -221,14 +219,14 @@ def pair_counts(first: BitArray, second: BitArray) -> IntArray:
     return np.stack([(codes == code).sum(axis=0) for code in range(4)], axis=1)
 
 
-def test_longitudinal_reports_have_the_same_law_as_single_ones() -> None:
+def test_longitudinal_reports_have_the_same_law_as_single_ones():
     """200,000 clients' first reports: 128 rates, 8,128 pairs. P(false alarm) < 1e-6 each."""
     _, (bits,) = longitudinal_reports([0], AWKWARD, ("example.com",), 1, REPORTS)
     lanes = lanes_of(bloom_bits("example.com", 0, AWKWARD))
     assert_law(bits, np.where(lanes == 1, AWKWARD.q_star, AWKWARD.p_star))
 
 
-def test_permanent_responses_of_two_values_are_independent() -> None:
+def test_permanent_responses_of_two_values_are_independent():
     """All 256 lanes of both values' permanent responses: 32,640 pairs. P(false alarm) < 1e-6."""
     values = ("example.com", "example.org")
     simulated = LongitudinalClients(values, AWKWARD, np.random.SeedSequence(2))
@@ -243,7 +241,7 @@ def test_permanent_responses_of_two_values_are_independent() -> None:
 
 
 @pytest.mark.parametrize("between", [[], [1], [1, 2]], ids=["next day", "a day", "two days"])
-def test_days_of_one_value_share_the_permanent_response(between: list[int]) -> None:
+def test_days_of_one_value_share_the_permanent_response(between):
     """The joint distribution of a bit's two reports, chi-squared in each of 8 lanes and 4 cohorts.
 
     Independent days would differ from it by hundreds of standard errors. P(false alarm) = 1e-6.
@@ -253,7 +251,7 @@ def test_days_of_one_value_share_the_permanent_response(between: list[int]) -> N
     assert_joint_law(cohorts, reports[0], reports[-1], shared=True)
 
 
-def test_days_of_different_values_share_nothing() -> None:
+def test_days_of_different_values_share_nothing():
     """As above, of two values: each has a permanent response of its own. P(false alarm) = 1e-6."""
     cohorts, (first, second) = longitudinal_reports([0, 1], SMALL, SMALL_VALUES, 4, REPORTS)
     assert_joint_law(cohorts, first, second, shared=False)
@@ -279,7 +277,7 @@ def assert_joint_law(cohorts: IntArray, first: BitArray, second: BitArray, *, sh
             assert chi_squared_p(seen[lane], chances) > ALARM / (SMALL.m * SMALL.k)
 
 
-def test_real_clients_second_reports_have_the_same_joint_law() -> None:
+def test_real_clients_second_reports_have_the_same_joint_law():
     """20,000 encoders report twice; the distribution that simulated ones are held to is theirs.
 
     P(false alarm) = 1e-6.
@@ -299,7 +297,7 @@ def test_real_clients_second_reports_have_the_same_joint_law() -> None:
 
 
 @pytest.mark.parametrize("m", [7, 64, 1000])
-def test_longitudinal_cohorts_are_uniform(m: int) -> None:
+def test_longitudinal_cohorts_are_uniform(m):
     """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
     simulated = LongitudinalClients(("alpha",), make_params(k=8, m=m), np.random.SeedSequence(5))
     cohorts = simulated.cohorts(np.arange(REPORTS))
@@ -323,9 +321,7 @@ def lanes_of_open(value: str, cohort: int) -> BitArray:
     return np.array([bits >> lane & 1 for lane in range(8)], dtype=np.uint8)
 
 
-def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(
-    rng: np.random.Generator,
-) -> None:
+def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(rng):
     """200,000 simulated clients and 30,000 encoders, each against the exact probabilities.
 
     Chi-squared over all 4 x 256 patterns of (cohort, bits): the cohort says the step, so steps,
@@ -349,7 +345,7 @@ def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(
     assert chi_squared_p(pattern_counts(np.array(clients), np.array(reports)), expected) > ALARM
 
 
-def test_values_with_one_prefix_share_a_permanent_response_and_others_do_not() -> None:
+def test_values_with_one_prefix_share_a_permanent_response_and_others_do_not():
     """Two days' reports of two values, chi-squared in each of 8 lanes and 4 cohorts.
 
     P(false alarm) = 1e-6. As a real client's, whose response is keyed by the bits.

@@ -3,8 +3,6 @@
 `python -m evaluation.studies trends` prints the same figures for more scenarios and runs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,9 +13,7 @@ from evaluation.studies.trends import (
     SHARES,
     TWO_THIRDS_LISTED,
     VALUES,
-    CategoryTrends,
     MarkedChanges,
-    StringTrends,
     new_clients_each_day,
     same_clients_every_day,
     trends_of,
@@ -32,7 +28,7 @@ def marked(case: Case[MarkedChanges], runs: int) -> MarkedChanges:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS[:4], ids=lambda scenario: scenario.name)
-def test_steady_shares_are_rarely_marked_and_intervals_hold_them(scenario: StringTrends) -> None:
+def test_steady_shares_are_rarely_marked_and_intervals_hold_them(scenario):
     """12 runs at alpha 0.05: more than 5 with an alarm have a chance below 2e-5.
 
     Intervals that hold the truth in 95% of 12 * 14 days hold it in over 88% of them with a chance
@@ -44,14 +40,14 @@ def test_steady_shares_are_rarely_marked_and_intervals_hold_them(scenario: Strin
     assert 0.88 < np.mean(figures.coverage) < 0.99
 
 
-def test_large_steps_are_found_on_their_day() -> None:
+def test_large_steps_are_found_on_their_day():
     """6 points: found in 98.8% of cases, on the day itself or one beside; seeded."""
     figures = marked(SCENARIOS[-1], 6)
     assert np.nanmean(figures.found) > 0.8
     assert np.nanmean(figures.about_the_day) > 0.8
 
 
-def test_whole_reports_tell_days_apart_better_and_no_less_reliably() -> None:
+def test_whole_reports_tell_days_apart_better_and_no_less_reliably():
     """5 runs at alpha 0.05, a third of the strings not listed: alarms in all have P < 1e-6.
 
     Intervals that hold the truth in 95% of 5 * 14 independent days hold it in 78% of them with a
@@ -78,9 +74,7 @@ STEADY = [each for each in (*CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS) if not eac
 
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", STEADY, ids=lambda scenario: scenario.name)
-def test_steady_categories_are_rarely_marked_and_intervals_hold_them(
-    scenario: CategoryTrends,
-) -> None:
+def test_steady_categories_are_rarely_marked_and_intervals_hold_them(scenario):
     """40 runs at alpha 0.05: 14 or more with an alarm have a chance below 1e-8.
 
     Intervals that hold a truth in 95% of independent days hold it in fewer than 85% of 560 of them
@@ -93,7 +87,7 @@ def test_steady_categories_are_rarely_marked_and_intervals_hold_them(
         assert 0.85 < np.mean(figures.coverage) < 0.999
 
 
-def test_large_steps_of_categories_are_found_on_their_day() -> None:
+def test_large_steps_of_categories_are_found_on_their_day():
     """6 points, one report a client: found in 97% of cases and more; seeded."""
     for scenario in ONE_TIME_SCENARIOS:
         if scenario.step == 0.06:
@@ -103,7 +97,7 @@ def test_large_steps_of_categories_are_found_on_their_day() -> None:
 
 
 @pytest.mark.long
-def test_noise_of_clients_that_come_back_is_taken_for_what_days_share() -> None:
+def test_noise_of_clients_that_come_back_is_taken_for_what_days_share():
     """Their permanent noise makes pooled bits scatter, which is excess variance; seeded."""
     new, returning = (
         trends_of(draw(np.random.default_rng(3))).pooled.diagnostics.excess_deviation

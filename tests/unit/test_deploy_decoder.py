@@ -1,7 +1,5 @@
 """The example of a decoder on Kubernetes against the code and each other; nothing is run."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 
@@ -19,7 +17,7 @@ ROOT = FOLDER.parents[1]
 @pytest.mark.parametrize(
     ("name", "main"), [("hubbub-export", collector), ("hubbub-decode", decoder)]
 )
-def test_commands_and_flags_exist(name: str, main: click.Command) -> None:
+def test_commands_and_flags_exist(name, main):
     program, *arguments = commands_of(name)
     context = main.make_context(program, list(arguments))
     assert isinstance(main, click.Group)
@@ -28,7 +26,7 @@ def test_commands_and_flags_exist(name: str, main: click.Command) -> None:
     command.make_context(found, rest, parent=context)
 
 
-def test_what_is_exported_is_decoded_by_the_workers_of_the_scheduler() -> None:
+def test_what_is_exported_is_decoded_by_the_workers_of_the_scheduler():
     export, decode, worker = map(commands_of, ("hubbub-export", "hubbub-decode", "hubbub-worker"))
     assert f"--store=parquet:{export[export.index('--to') + 1]}" in decode
     (master,) = [word.removeprefix("--master=") for word in decode if word.startswith("--master=")]
@@ -41,7 +39,7 @@ def test_what_is_exported_is_decoded_by_the_workers_of_the_scheduler() -> None:
     assert decode[2] in kubernetes()["ConfigMap"]["data"]["metrics.toml"]
 
 
-def test_objects_find_each_other() -> None:
+def test_objects_find_each_other():
     objects = decoder_objects()
     namespace = kubernetes()["Namespace"]["metadata"]["name"]
     assert {item["metadata"]["namespace"] for item in objects.values()} == {namespace}
@@ -59,7 +57,7 @@ def test_objects_find_each_other() -> None:
     assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": meant}}]}]
 
 
-def test_nobody_joins_without_a_certificate() -> None:
+def test_nobody_joins_without_a_certificate():
     settings = yaml.safe_load((FOLDER / "dask.yaml").read_text())
     in_pods = decoder_objects()["ConfigMap hubbub-dask"]["data"]["hubbub.yaml"]
     assert yaml.safe_load(in_pods) == settings
@@ -70,7 +68,7 @@ def test_nobody_joins_without_a_certificate() -> None:
     assert needed == set(re.findall(r"--from-file ([a-z]+\.pem)", readme))
 
 
-def test_pods_mount_what_there_is_and_are_told_no_secret_that_they_do_not_need() -> None:
+def test_pods_mount_what_there_is_and_are_told_no_secret_that_they_do_not_need():
     readme = (FOLDER / "README.md").read_text()
     maps = {"hubbub-collector", "hubbub-dask"}
     for name, spec in decoder_pods().items():
@@ -86,7 +84,7 @@ def test_pods_mount_what_there_is_and_are_told_no_secret_that_they_do_not_need()
         assert all(f"secret generic {secret} " in readme for secret in secrets)
 
 
-def test_pods_meet_the_restricted_standard() -> None:
+def test_pods_meet_the_restricted_standard():
     (user,) = [i.rest for i in dockerfile() if i.word == "USER"]
     for spec in decoder_pods().values():
         context = spec["securityContext"]
@@ -104,7 +102,7 @@ def test_pods_meet_the_restricted_standard() -> None:
         assert container["resources"]["limits"].keys() == {"memory"}
 
 
-def test_images_are_this_version_and_hold_what_is_run() -> None:
+def test_images_are_this_version_and_hold_what_is_run():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     readme = (FOLDER / "README.md").read_text()
     images = {spec["containers"][0]["image"] for spec in decoder_pods().values()}

@@ -1,7 +1,5 @@
 """The examples in docs/deploy against the code and against each other; nothing is run."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -48,14 +46,14 @@ DIRECTIVES = {
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_around(monkeypatch):
     for name in Settings.model_fields:
         monkeypatch.delenv(f"HUBBUB_COLLECTOR_{name.upper()}", raising=False)
     monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
 
 
 @pytest.fixture
-def in_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def in_pod(tmp_path, monkeypatch) -> Settings:
     """Return the settings of a pod: those of the ConfigMap and of a Secret."""
     file = tmp_path / "collector.toml"
     file.write_text(kubernetes()["ConfigMap"]["data"]["collector.toml"])
@@ -75,7 +73,7 @@ def in_image() -> Settings:
 
 
 @pytest.mark.parametrize("arguments", commands(), ids=" ".join)
-def test_commands_and_flags_are_the_collectors(arguments: list[str]) -> None:
+def test_commands_and_flags_are_the_collectors(arguments):
     context = main.make_context("hubbub-collector", list(arguments))
     assert isinstance(main, click.Group)
     name, command, rest = main.resolve_command(context, list(arguments))
@@ -83,20 +81,20 @@ def test_commands_and_flags_are_the_collectors(arguments: list[str]) -> None:
     command.make_context(name, rest, parent=context)
 
 
-def test_readme_names_every_file_and_only_those() -> None:
+def test_readme_names_every_file_and_only_those():
     table = (FOLDER / "README.md").read_text().split("\n\n")[2]
     files = {path.name for path in FOLDER.iterdir()} - {"README.md"}
     assert set(re.findall(r"`([\w.-]+\.?\w+)`", table)) == files
 
 
-def test_example_keys_let_nobody_in(on_machine: Settings) -> None:
+def test_example_keys_let_nobody_in(on_machine):
     assert not on_machine.anonymous
     hashes = {key.sha256 for key in on_machine.ingest_keys.values()}
     hashes |= {token.sha256 for token in on_machine.admin_tokens.values()}
     assert hashes == {"0" * 64}
 
 
-def test_image_is_built_on_a_base_that_is_named_exactly() -> None:
+def test_image_is_built_on_a_base_that_is_named_exactly():
     bases = [i.rest.split()[0] for i in dockerfile() if i.word == "FROM"]
     assert len(set(bases)) == 1  # the environment made in one has to work in the other
     match = re.fullmatch(r"python:(\d\.\d+)-slim-[a-z]+", bases[0])
@@ -105,7 +103,7 @@ def test_image_is_built_on_a_base_that_is_named_exactly() -> None:
     assert f"Programming Language :: Python :: {match[1]}" in project["classifiers"]
 
 
-def test_image_runs_as_nobody_in_particular_and_without_a_shell() -> None:
+def test_image_runs_as_nobody_in_particular_and_without_a_shell():
     words = [i.word for i in dockerfile()]
     last_stage = dockerfile()[len(words) - words[::-1].index("FROM") - 1 :]
     (user,) = [i.rest for i in last_stage if i.word == "USER"]
@@ -119,7 +117,7 @@ def test_image_runs_as_nobody_in_particular_and_without_a_shell() -> None:
     assert [i.rest for i in last_stage if i.word == "STOPSIGNAL"] == ["SIGTERM"]
 
 
-def test_image_has_the_program_that_it_starts() -> None:
+def test_image_has_the_program_that_it_starts():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (entry,) = [i.command for i in dockerfile() if i.word == "ENTRYPOINT"]
     assert entry[0] in project["scripts"]
@@ -129,7 +127,7 @@ def test_image_has_the_program_that_it_starts() -> None:
     assert "collector" in extras
 
 
-def test_image_listens_where_it_says_and_writes_where_it_may(in_image: Settings) -> None:
+def test_image_listens_where_it_says_and_writes_where_it_may(in_image):
     last = {i.word: i.rest for i in dockerfile()}
     assert last["EXPOSE"] == str(in_image.port)
     assert in_image.host == EVERYWHERE
@@ -144,7 +142,7 @@ def test_image_listens_where_it_says_and_writes_where_it_may(in_image: Settings)
     assert str(in_image.metrics.parent) == str(Path(variable).parent)
 
 
-def test_build_gets_all_that_it_needs_and_little_else() -> None:
+def test_build_gets_all_that_it_needs_and_little_else():
     lines = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
     kept = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines
@@ -159,14 +157,14 @@ def test_build_gets_all_that_it_needs_and_little_else() -> None:
     assert kept == needed
 
 
-def test_unit_consists_of_directives_that_exist() -> None:
+def test_unit_consists_of_directives_that_exist():
     known = {f"{part}.{name}" for part, names in DIRECTIVES.items() for name in names.split()}
     assert unit().keys() == known
     several = {name for name, values in unit().items() if len(values) > 1}
     assert several == {"Service.SystemCallFilter"}
 
 
-def test_unit_gives_the_collector_time_to_drain(on_machine: Settings) -> None:
+def test_unit_gives_the_collector_time_to_drain(on_machine):
     patience = float(_service("TimeoutStopSec"))
     assert patience > on_machine.drain_seconds + WORKERS_END_SECONDS
     assert _service("KillSignal") == "SIGTERM"
@@ -174,9 +172,7 @@ def test_unit_gives_the_collector_time_to_drain(on_machine: Settings) -> None:
     assert _service("ExecReload") == "/bin/kill -HUP $MAINPID"
 
 
-def test_unit_gives_the_collector_the_folder_and_the_files_that_it_needs(
-    on_machine: Settings,
-) -> None:
+def test_unit_gives_the_collector_the_folder_and_the_files_that_it_needs(on_machine):
     folder = f"/var/lib/{_service('StateDirectory')}"
     assert _service("WorkingDirectory") == folder
     assert on_machine.store.startswith(f"sqlite:///{folder}/")
@@ -191,7 +187,7 @@ def _most_memory(settings: Settings) -> int:
     return 112 + kib // 2**10
 
 
-def test_documentation_and_attack_allow_the_same_memory() -> None:
+def test_documentation_and_attack_allow_the_same_memory():
     text = " ".join((ROOT / "docs" / "operations.md").read_text().split())
     most, over_tls = (
         int(number)
@@ -207,7 +203,7 @@ def test_documentation_and_attack_allow_the_same_memory() -> None:
     assert over_tls == most + (per_connection - 16) * defaults.max_connections // 2**10 + sessions
 
 
-def test_unit_leaves_the_collector_no_rights_that_it_does_not_use() -> None:
+def test_unit_leaves_the_collector_no_rights_that_it_does_not_use():
     for name in ("NoNewPrivileges", "DynamicUser", "PrivateTmp", "PrivateDevices", "ProtectHome"):
         assert _service(name) == "yes"
     assert _service("ProtectSystem") == "strict"
@@ -215,7 +211,7 @@ def test_unit_leaves_the_collector_no_rights_that_it_does_not_use() -> None:
     assert unit()["Service.SystemCallFilter"][0] == "@system-service"
 
 
-def test_pods_get_a_configuration_that_is_whole(in_pod: Settings) -> None:
+def test_pods_get_a_configuration_that_is_whole(in_pod):
     assert in_pod.store == pod_environment()["HUBBUB_COLLECTOR_STORE"]
     assert not in_pod.anonymous
     assert in_pod.admin_tokens["prometheus"].scopes == {"read"}
@@ -226,7 +222,7 @@ def test_pods_get_a_configuration_that_is_whole(in_pod: Settings) -> None:
     assert pod()["enableServiceLinks"] is False
 
 
-def test_secrets_are_referred_to_and_not_in_the_manifest() -> None:
+def test_secrets_are_referred_to_and_not_in_the_manifest():
     text = (FOLDER / "kubernetes.yaml").read_text()
     assert "Secret" not in kubernetes()
     assert not re.search(r"[0-9a-f]{64}|postgresql://|hub_(ingest|admin)_", text)
@@ -237,7 +233,7 @@ def test_secrets_are_referred_to_and_not_in_the_manifest() -> None:
         assert f" {reference['key']}=" in readme
 
 
-def test_objects_find_each_other(in_pod: Settings) -> None:
+def test_objects_find_each_other(in_pod):
     objects = kubernetes()
     names = {o["metadata"]["name"] for kind, o in objects.items() if kind != "Namespace"}
     assert names == {"hubbub-collector"}
@@ -268,7 +264,7 @@ def test_objects_find_each_other(in_pod: Settings) -> None:
     assert str(in_pod.metrics.parent) == mounts["config"]
 
 
-def test_pods_end_slowly_enough_and_never_all_at_once(in_pod: Settings) -> None:
+def test_pods_end_slowly_enough_and_never_all_at_once(in_pod):
     (pause,) = re.findall(r"sleep\((\d+)\)", str(_container()["lifecycle"]["preStop"]))
     patience = pod()["terminationGracePeriodSeconds"]
     assert patience > int(pause) + in_pod.drain_seconds + WORKERS_END_SECONDS
@@ -277,7 +273,7 @@ def test_pods_end_slowly_enough_and_never_all_at_once(in_pod: Settings) -> None:
     assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-def test_pods_meet_the_restricted_standard() -> None:
+def test_pods_meet_the_restricted_standard():
     labels = kubernetes()["Namespace"]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     context = _container()["securityContext"]
@@ -292,13 +288,13 @@ def test_pods_meet_the_restricted_standard() -> None:
     assert pod()["automountServiceAccountToken"] is False
 
 
-def test_image_of_the_pods_is_this_version() -> None:
+def test_image_of_the_pods_is_this_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert _container()["image"] == f"hubbub-collector:{version}"
     assert f"--tag hubbub-collector:{version} ." in (FOLDER / "README.md").read_text()
 
 
-def test_alerts_are_about_numbers_that_exist() -> None:
+def test_alerts_are_about_numbers_that_exist():
     exposed = _exposed_names()
     for rule in alerts():
         metrics = metrics_in(rule["expr"])
@@ -314,7 +310,7 @@ def test_alerts_are_about_numbers_that_exist() -> None:
         assert used <= known, rule["alert"]
 
 
-def test_alerts_say_what_is_left_after_adding_up() -> None:
+def test_alerts_say_what_is_left_after_adding_up():
     names = [rule["alert"] for rule in alerts()]
     assert len(set(names)) == len(names)
     for rule in alerts():
@@ -330,7 +326,7 @@ def test_alerts_say_what_is_left_after_adding_up() -> None:
         assert rule["labels"]["severity"] in {"page", "ticket"}
 
 
-def test_every_kind_of_trouble_that_is_counted_has_an_alert() -> None:
+def test_every_kind_of_trouble_that_is_counted_has_an_alert():
     watched = {metric for rule in alerts() for metric in metrics_in(rule["expr"])}
     for name in (
         "shed",

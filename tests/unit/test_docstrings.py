@@ -1,7 +1,5 @@
 """Examples in docstrings are true: each runs, and returns what it says."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from pathlib import Path
@@ -22,13 +20,13 @@ def modules_with_examples() -> list[str]:
 
 
 @pytest.mark.parametrize("name", modules_with_examples())
-def test_examples_of_a_module_are_true(name: str) -> None:
+def test_examples_of_a_module_are_true(name):
     done = doctest.testmod(importlib.import_module(name))
     assert done.attempted > 0
     assert done.failed == 0
 
 
-def test_what_users_call_most_has_examples() -> None:
+def test_what_users_call_most_has_examples():
     assert {
         "hubbub.inference.categories.decoding",
         "hubbub.inference.counts",

@@ -1,7 +1,5 @@
 """A type that hubbub doesn't have, on the decoder's side: letters in the alphabet's order."""
 
-from __future__ import annotations
-
 from hubbub.decoder.metric_types.categories import CategoryDecoder
 from hubbub.protocol.metric_types.base import MetricType
 

@@ -3,8 +3,6 @@
 With a disk each recording is committed at once, and what became of it is read from what is stored.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Outboxes on real files, and readers of what is in their batches."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The laws of the account: silence tells nothing of values, and what is admitted is paid for."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Sequence
@@ -96,7 +94,7 @@ def values(n: int) -> st.SearchStrategy[list[int]]:
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_silence_depends_on_times_alone(data: st.DataObject) -> None:
+def test_silence_depends_on_times_alone(data):
     """For any two histories of values with the same recording times and metrics."""
     rules = data.draw(registries())
     times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
@@ -110,7 +108,7 @@ def test_silence_depends_on_times_alone(data: st.DataObject) -> None:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_silence_depends_on_times_alone_also_after_resets(data: st.DataObject) -> None:
+def test_silence_depends_on_times_alone_also_after_resets(data):
     rules = data.draw(registries())
     times = data.draw(st.lists(moments(rules), min_size=2, max_size=12))
     resets = data.draw(st.sets(st.integers(1, len(times) - 1), max_size=2))
@@ -122,7 +120,7 @@ def test_silence_depends_on_times_alone_also_after_resets(data: st.DataObject) -
 
 
 @pytest.mark.parametrize("budget", [None, 3 * ENUM_PRICE, 2 * ENUM_PRICE])
-def test_a_reset_does_not_tell_whether_answers_had_changed(budget: float | None) -> None:
+def test_a_reset_does_not_tell_whether_answers_had_changed(budget):
     """Caps once counted what was answered with the former secret, changes and all."""
     rules = histories.registry(budget, theme=histories.metric(ENUM, max_values=2))
     seen = [
@@ -154,7 +152,7 @@ def reports_with_resets(
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_silence_of_two_processes_depends_on_times_alone(data: st.DataObject) -> None:
+def test_silence_of_two_processes_depends_on_times_alone(data):
     """Whoever records and whoever comes to the disk first, however long others wait for it."""
     rules = data.draw(registries())
     times = data.draw(st.lists(moments(rules), min_size=1, max_size=10))
@@ -194,7 +192,7 @@ def reports_after_each(
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_recordings_become_what_the_document_says(data: st.DataObject) -> None:
+def test_recordings_become_what_the_document_says(data):
     rules = data.draw(registries())
     times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
     recordings = history(rules, times, data.draw(values(len(times))))
@@ -207,9 +205,7 @@ def test_recordings_become_what_the_document_says(data: st.DataObject) -> None:
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_when_recordings_are_stored_changes_nothing_of_what_becomes_of_them(
-    data: st.DataObject,
-) -> None:
+def test_when_recordings_are_stored_changes_nothing_of_what_becomes_of_them(data):
     """They are charged once, all those that wait together: nothing is admitted beyond a cap."""
     rules = data.draw(registries())
     times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
@@ -231,7 +227,7 @@ def test_when_recordings_are_stored_changes_nothing_of_what_becomes_of_them(
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_what_is_admitted_is_paid_for_and_stays_in_the_budget(data: st.DataObject) -> None:
+def test_what_is_admitted_is_paid_for_and_stays_in_the_budget(data):
     rules = data.draw(registries())
     times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
     registry = registry_of(rules)
@@ -247,9 +243,7 @@ def test_what_is_admitted_is_paid_for_and_stays_in_the_budget(data: st.DataObjec
 
 
 @pytest.mark.parametrize("winner", [0, 1])
-def test_the_period_is_answered_by_the_process_that_is_stored_first(
-    tmp_path: Path, winner: int
-) -> None:
+def test_the_period_is_answered_by_the_process_that_is_stored_first(tmp_path, winner):
     """In m = 1024 cohorts two answers share one with chance 1/1024: so of 20 periods one may."""
     metric = make_metric("page", params=make_params(m=1024), period_days=1)
     processes = [Process(tmp_path, make_registry(metric)) for _ in range(2)]
@@ -280,9 +274,7 @@ def take_spool(folder: Path) -> list[Report]:
     ]
 
 
-def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(
-    tmp_path: Path,
-) -> None:
+def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(tmp_path):
     registry = make_registry(THEME._replace(max_values=1))
     first, second = Process(tmp_path, registry), Process(tmp_path, registry)
     for process, value in ((first, "red"), (second, "blue")):
@@ -293,7 +285,7 @@ def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(
     assert list(stored_reports(tmp_path).values()) == [2]
 
 
-def test_of_two_processes_one_reports_a_one_time_metric(tmp_path: Path) -> None:
+def test_of_two_processes_one_reports_a_one_time_metric(tmp_path):
     metric = make_metric("tabs", params=make_params(p=0.0, q=1.0), one_time=True)
     processes = [Process(tmp_path, make_registry(metric)) for _ in range(2)]
     for process in processes:
@@ -302,7 +294,7 @@ def test_of_two_processes_one_reports_a_one_time_metric(tmp_path: Path) -> None:
     assert list(stored_reports(tmp_path).values()) == [1]
 
 
-def test_two_versions_of_an_app_leave_each_others_periods_alone(tmp_path: Path) -> None:
+def test_two_versions_of_an_app_leave_each_others_periods_alone(tmp_path):
     """While an update spreads, processes of both write to one directory."""
     old, new = (Process(tmp_path, make_registry(mood(version=version))) for version in (1, 2))
     for hour in range(6):
@@ -313,8 +305,8 @@ def test_two_versions_of_an_app_leave_each_others_periods_alone(tmp_path: Path) 
 
 
 def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_longer_registered(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     old = Process(tmp_path, make_registry(mood(), THEME))
     old.record(START, "mood", True)
     old.commit_reports(START)
@@ -332,9 +324,7 @@ def stored_periods(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("period_days", [0, 5])
-def test_a_metric_that_changed_under_its_version_harms_no_other(
-    tmp_path: Path, period_days: int
-) -> None:
+def test_a_metric_that_changed_under_its_version_harms_no_other(tmp_path, period_days):
     """Nor does it lose its answer, should the change be taken back."""
     rightly = make_registry(mood(), THEME)
     before = Process(tmp_path, rightly)
@@ -354,7 +344,7 @@ def mood(*, version: int = 1, period_days: int = 10) -> Metric:
     return make_metric("mood", version=version, metric_type=BooleanType(), period_days=period_days)
 
 
-def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path: Path) -> None:
+def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path):
     """From their next visit to the disk others, too, count from the reading that is stored."""
     processes = [Process(tmp_path, make_registry(mood())) for _ in range(3)]
     for turn, days in enumerate((0, -15, -12, -11, -5, -4, -4)):
@@ -364,7 +354,7 @@ def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path: Path) 
     assert sorted(stored_reports(tmp_path).values()) == [3, 4]
 
 
-def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path: Path) -> None:
+def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path):
     """The second learns at the disk alone since when the clock is behind."""
     first, second = (Process(tmp_path, make_registry(mood())) for _ in range(2))
     for process, days in ((first, 0), (second, 0), (first, -15), (second, -5)):
@@ -376,7 +366,7 @@ def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path: Path) 
     assert sorted(stored_reports(tmp_path).values()) == [2, 3]
 
 
-def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path: Path) -> None:
+def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path):
     """After a reset the app's thread and both of ours may open the new secret's state."""
     process = Process(tmp_path, make_registry(THEME))
     process.record(START, "theme", "red")
@@ -388,7 +378,7 @@ def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path: P
     assert list(stored_reports(tmp_path).values()) == [1]
 
 
-def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path: Path) -> None:
+def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path):
     """Of 60 reports in which two values alternate every change can be seen, for ever."""
     before = Process(tmp_path, make_registry(THEME._replace(max_values=2)))
     for number in range(60):
@@ -405,7 +395,7 @@ def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path: Path) -
         )
 
 
-def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path: Path) -> None:
+def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path):
     alone = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
     for colour in ("red", "green", "red"):
         alone.record(START, "theme", colour)

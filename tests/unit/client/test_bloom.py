@@ -1,7 +1,5 @@
 """The hash that everyone shares."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest
@@ -17,7 +15,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(value=text, k=st.integers(1, 128).map(lambda n: 8 * n), h=st.integers(1, 8), data=st.data())
-def test_positions_equal_the_reference(value: str, k: int, h: int, data: st.DataObject) -> None:
+def test_positions_equal_the_reference(value, k, h, data):
     cohort = data.draw(st.integers(0, 1023))
     params = make_params(k=k, h=h, m=1024)
     assert list(bit_positions(value, cohort, params)) == protocol.bloom_positions(
@@ -26,7 +24,7 @@ def test_positions_equal_the_reference(value: str, k: int, h: int, data: st.Data
 
 
 @given(value=text, cohort=st.integers(0, 63))
-def test_filter_has_exactly_the_positions_set(value: str, cohort: int) -> None:
+def test_filter_has_exactly_the_positions_set(value, cohort):
     params = make_params()
     positions = set(bit_positions(value, cohort, params))
     bits = bloom_bits(value, cohort, params)
@@ -34,7 +32,7 @@ def test_filter_has_exactly_the_positions_set(value: str, cohort: int) -> None:
 
 
 @given(value=text)
-def test_canonically_equivalent_values_are_one_value(value: str) -> None:
+def test_canonically_equivalent_values_are_one_value(value):
     params = make_params()
     decomposed = unicodedata.normalize("NFD", value)
     assert bit_positions(decomposed, 5, params) == bit_positions(
@@ -45,24 +43,24 @@ def test_canonically_equivalent_values_are_one_value(value: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [("007", "7"), ("NA", "na"), ("x", " x"), ("x", "x\n"), ("", " ")]
 )
-def test_values_are_opaque(one: str, other: str) -> None:
+def test_values_are_opaque(one, other):
     params = make_params(k=1024, h=8)
     assert bloom_bits(one, 0, params) != bloom_bits(other, 0, params)
 
 
-def test_the_largest_value_is_64_kib_of_utf8() -> None:
+def test_the_largest_value_is_64_kib_of_utf8():
     assert len(canonical_bytes("é" * (MAX_VALUE_BYTES // 2))) == MAX_VALUE_BYTES
     with pytest.raises(EncodingError, match="must be at most 65536 bytes"):
         canonical_bytes("é" * (MAX_VALUE_BYTES // 2) + "x")
 
 
 @pytest.mark.parametrize("value", [None, 7, b"bytes", ["x"]])
-def test_only_strings_are_values(value: object) -> None:
+def test_only_strings_are_values(value):
     with pytest.raises(EncodingError, match=f"{type(value).__name__}: must be a string"):
         canonical_bytes(value)
 
 
-def test_lone_surrogate_is_refused_without_quoting_the_value() -> None:
+def test_lone_surrogate_is_refused_without_quoting_the_value():
     with pytest.raises(EncodingError) as caught:
         canonical_bytes("my secret home page \ud800")
     assert "secret" not in str(caught.value)

@@ -1,9 +1,5 @@
 """The compact form of batches: one for each batch."""
 
-from __future__ import annotations
-
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +38,7 @@ batches = (
 
 
 @given(batches)
-def test_batch_becomes_what_the_reference_makes_of_it(batch: Batch) -> None:
+def test_batch_becomes_what_the_reference_makes_of_it(batch):
     body = batch_to_compact(batch)
     reports = [reference.Report(*report) for report in batch.reports]
     expected, _ = reference.encode(batch.batch_id, reports)
@@ -50,9 +46,7 @@ def test_batch_becomes_what_the_reference_makes_of_it(batch: Batch) -> None:
 
 
 @given(batches, st.randoms(use_true_random=False))
-def test_batch_has_one_form_in_whatever_order_its_reports_are(
-    batch: Batch, chance: random.Random
-) -> None:
+def test_batch_has_one_form_in_whatever_order_its_reports_are(batch, chance):
     shuffled = list(batch.reports)
     chance.shuffle(shuffled)
     assert batch_to_compact(_batch(shuffled)) == batch_to_compact(batch)
@@ -91,7 +85,7 @@ def test_batch_has_one_form_in_whatever_order_its_reports_are(
         ),
     ],
 )
-def test_batch_that_does_not_fit_the_form_is_refused(batch: Batch, message: str) -> None:
+def test_batch_that_does_not_fit_the_form_is_refused(batch, message):
     with pytest.raises(CompactError) as refused:
         batch_to_compact(batch)
     assert str(refused.value) == message

@@ -1,7 +1,5 @@
 """When a scheduler sends what, and what an answer does; a day of trouble in a moment."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -15,14 +13,7 @@ from hubbub.client.delivery import DeliveryResult, DeliveryScheduler, system_cha
 from hubbub.client.outbox import NO_ROOM, LeasedBatch, Outbox
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
-from unit.client.outboxes import (
-    another_process_holds,
-    id_in,
-    make_batches,
-    numbers_in,
-    opened,
-    put,
-)
+from unit.client.outboxes import another_process_holds, id_in, make_batches, numbers_in, opened, put
 
 DELIVERED = Answer(Outcome.DELIVERED)
 REFUSED = "refused by the collector"
@@ -67,7 +58,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path) -> Iterator[Desk]:
     with opened(tmp_path) as outbox:
         yield Desk(tmp_path, outbox, batch_size=5, seconds=60.0)
 
@@ -81,15 +72,13 @@ def refused(*indices: int) -> Answer:
     return classify_response(422, {}, body.encode(), 0.0)
 
 
-def test_full_batch_is_due_at_once(desk: Desk) -> None:
+def test_full_batch_is_due_at_once(desk):
     desk.spool(1, 2, 3, 4, 5)
     assert sorted(numbers_in(desk.batch())) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("chance", "seconds"), [(0.0, 30.0), (0.5, 60.0), (NEARLY_ONE, 90.0)])
-def test_smaller_batch_is_due_after_half_to_one_and_a_half_of_its_time(
-    desk: Desk, chance: float, seconds: float
-) -> None:
+def test_smaller_batch_is_due_after_half_to_one_and_a_half_of_its_time(desk, chance, seconds):
     desk.chance = chance
     desk.spool(1)
     assert desk.wait() == pytest.approx(seconds)
@@ -99,7 +88,7 @@ def test_smaller_batch_is_due_after_half_to_one_and_a_half_of_its_time(
     assert numbers_in(desk.batch()) == [1]
 
 
-def test_later_reports_do_not_put_off_the_first(desk: Desk) -> None:
+def test_later_reports_do_not_put_off_the_first(desk):
     desk.spool(1)
     assert desk.wait() == 60.0
     desk.now += 59.0
@@ -109,7 +98,7 @@ def test_later_reports_do_not_put_off_the_first(desk: Desk) -> None:
     assert sorted(numbers_in(desk.batch())) == [1, 2]
 
 
-def test_every_batch_draws_its_own_time(desk: Desk) -> None:
+def test_every_batch_draws_its_own_time(desk):
     waits = []
     for number, chance in enumerate([0.1, 0.9, 0.4]):
         desk.chance = chance
@@ -120,13 +109,13 @@ def test_every_batch_draws_its_own_time(desk: Desk) -> None:
     assert waits == pytest.approx([36.0, 84.0, 54.0])
 
 
-def test_hurry_makes_a_batch_of_what_there_is(desk: Desk) -> None:
+def test_hurry_makes_a_batch_of_what_there_is(desk):
     desk.spool(1, 2)
     desk.wait()
     assert sorted(numbers_in(desk.batch(hurry=True))) == [1, 2]
 
 
-def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -> None:
+def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk):
     for first in range(0, 20, 5):
         desk.spool(*range(first, first + 5))
     sent = []
@@ -141,14 +130,14 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk: Desk) -
 
 
 @pytest.mark.parametrize("answer", [UNREACHABLE, classify_response(500, {}, b"", 0.0)])
-def test_batch_that_was_deleted_while_it_was_sent_is_told(desk: Desk, answer: Answer) -> None:
+def test_batch_that_was_deleted_while_it_was_sent_is_told(desk, answer):
     desk.spool(1, 2)
     batch = desk.batch(hurry=True)
     desk.outbox.clear(desk.now)
     assert desk.scheduler.settle(batch, answer) == DeliveryResult(gone=2)
 
 
-def test_id_changes_only_while_nothing_can_have_been_stored(desk: Desk) -> None:
+def test_id_changes_only_while_nothing_can_have_been_stored(desk):
     """Nobody answered; the collector says that nothing was stored; it doesn't say."""
     desk.spool(1)
     unstored, unknown = (
@@ -164,13 +153,11 @@ def test_id_changes_only_while_nothing_can_have_been_stored(desk: Desk) -> None:
     assert len(set(ids[2:])) == 1
 
 
-def test_idle_scheduler_is_in_no_hurry_to_look_again(desk: Desk) -> None:
+def test_idle_scheduler_is_in_no_hurry_to_look_again(desk):
     assert desk.wait() >= 600.0
 
 
-def test_scheduler_looks_again_for_what_another_process_has_in_hand(
-    tmp_path: Path, desk: Desk
-) -> None:
+def test_scheduler_looks_again_for_what_another_process_has_in_hand(tmp_path, desk):
     """That one may be killed, and a flush here waits until the outbox is empty."""
     desk.spool(1)
     make_batches(desk.outbox, 1, desk.now)
@@ -180,7 +167,7 @@ def test_scheduler_looks_again_for_what_another_process_has_in_hand(
     assert desk.batch()
 
 
-def test_back_off_doubles_up_to_five_minutes(desk: Desk) -> None:
+def test_back_off_doubles_up_to_five_minutes(desk):
     desk.chance = NEARLY_ONE
     desk.spool(1)
     delays = []
@@ -190,7 +177,7 @@ def test_back_off_doubles_up_to_five_minutes(desk: Desk) -> None:
     assert delays == pytest.approx([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300])
 
 
-def test_back_off_has_full_jitter(desk: Desk) -> None:
+def test_back_off_has_full_jitter(desk):
     desk.spool(1)
     for chance, seconds in [(0.25, 0.25), (0.5, 1.0), (0.125, 0.5), (0.75, 6.0)]:
         desk.chance = chance
@@ -198,7 +185,7 @@ def test_back_off_has_full_jitter(desk: Desk) -> None:
         desk.now += seconds
 
 
-def test_nothing_is_sent_during_a_back_off_however_much_comes(desk: Desk) -> None:
+def test_nothing_is_sent_during_a_back_off_however_much_comes(desk):
     desk.spool(1)
     for _ in range(10):
         desk.now += desk.delay_after(UNREACHABLE)
@@ -212,7 +199,7 @@ def test_nothing_is_sent_during_a_back_off_however_much_comes(desk: Desk) -> Non
 
 
 @pytest.mark.parametrize("answer", [DELIVERED, classify_response(413, {}, b"", 0.0), refused(0)])
-def test_any_word_from_the_collector_ends_the_back_off(desk: Desk, answer: Answer) -> None:
+def test_any_word_from_the_collector_ends_the_back_off(desk, answer):
     desk.chance = NEARLY_ONE
     desk.spool(1, 2, 3, 4, 5)
     for _ in range(5):
@@ -222,7 +209,7 @@ def test_any_word_from_the_collector_ends_the_back_off(desk: Desk, answer: Answe
     assert desk.delay_after(UNREACHABLE) == pytest.approx(1.0)
 
 
-def test_failed_attempt_keeps_the_batch_as_it_is(desk: Desk) -> None:
+def test_failed_attempt_keeps_the_batch_as_it_is(desk):
     desk.spool(1, 2, 3, 4, 5)
     batches = set()
     for _ in range(5):
@@ -235,7 +222,7 @@ def test_failed_attempt_keeps_the_batch_as_it_is(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, NEARLY_ONE])
-def test_retry_after_is_the_least_that_is_waited(desk: Desk, chance: float) -> None:
+def test_retry_after_is_the_least_that_is_waited(desk, chance):
     desk.chance = chance
     desk.spool(1)
     assert desk.delay_after(too_many_requests(120.0)) == pytest.approx(120.0 + chance)
@@ -243,7 +230,7 @@ def test_retry_after_is_the_least_that_is_waited(desk: Desk, chance: float) -> N
     assert desk.wait() == pytest.approx(1.0 + chance)
 
 
-def test_reset_of_backoff_ends_our_own_back_off(desk: Desk) -> None:
+def test_reset_of_backoff_ends_our_own_back_off(desk):
     desk.spool(1)
     for _ in range(8):
         desk.now += desk.delay_after(UNREACHABLE)
@@ -252,7 +239,7 @@ def test_reset_of_backoff_ends_our_own_back_off(desk: Desk) -> None:
     assert desk.batch()
 
 
-def test_reset_of_backoff_does_not_shorten_what_the_collector_asked_for(desk: Desk) -> None:
+def test_reset_of_backoff_does_not_shorten_what_the_collector_asked_for(desk):
     desk.spool(1)
     assert desk.delay_after(too_many_requests(120.0)) == 120.5
     desk.scheduler.reset_backoff()
@@ -264,16 +251,14 @@ def test_reset_of_backoff_does_not_shorten_what_the_collector_asked_for(desk: De
     assert desk.batch()
 
 
-def test_nobody_can_ask_for_more_than_a_day(desk: Desk) -> None:
+def test_nobody_can_ask_for_more_than_a_day(desk):
     desk.spool(1)
     assert desk.delay_after(too_many_requests(1e12)) <= 86_400.0 + 1.0
 
 
 @settings(max_examples=30)
 @given(back=st.floats(0.0, 1e9), asked=st.floats(0.0, 1e9))
-def test_clock_that_was_set_back_blocks_nothing_for_more_than_a_day(
-    tmp_path_factory: pytest.TempPathFactory, back: float, asked: float
-) -> None:
+def test_clock_that_was_set_back_blocks_nothing_for_more_than_a_day(tmp_path_factory, back, asked):
     folder = tmp_path_factory.mktemp("state")
     with opened(folder) as outbox:
         desk = Desk(folder, outbox, batch_size=5, seconds=60.0)
@@ -287,14 +272,14 @@ def test_clock_that_was_set_back_blocks_nothing_for_more_than_a_day(
             assert desk.batch()
 
 
-def test_clock_that_was_set_back_does_not_put_off_a_batch(desk: Desk) -> None:
+def test_clock_that_was_set_back_does_not_put_off_a_batch(desk):
     desk.spool(1)
     desk.wait()
     desk.now -= 86_400.0
     assert desk.batch()
 
 
-def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk: Desk) -> None:
+def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk):
     desk.spool(1, 2, 3, 4, 5)
     first = desk.batch()
     numbers = numbers_in(first)
@@ -306,7 +291,7 @@ def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk: D
     assert desk.outbox.waiting() == 0
 
 
-def test_report_that_is_named_twice_counts_once(desk: Desk) -> None:
+def test_report_that_is_named_twice_counts_once(desk):
     desk.spool(1, 2, 3, 4, 5)
     assert desk.answer(refused(1, 1, 1)) == DeliveryResult(refused=1, reason=REFUSED)
     assert len(numbers_in(desk.batch())) == 4
@@ -324,15 +309,13 @@ def test_report_that_is_named_twice_counts_once(desk: Desk) -> None:
         ),
     ],
 )
-def test_batch_that_will_never_be_accepted_is_dropped_and_counted(
-    desk: Desk, answer: Answer
-) -> None:
+def test_batch_that_will_never_be_accepted_is_dropped_and_counted(desk, answer):
     desk.spool(1, 2, 3, 4, 5)
     assert desk.answer(answer) == DeliveryResult(refused=5, reason=refusal_reason(answer))
     assert desk.outbox.waiting() == 0
 
 
-def test_reasons_tell_a_bad_key_from_a_wrong_address(desk: Desk) -> None:
+def test_reasons_tell_a_bad_key_from_a_wrong_address(desk):
     reasons = []
     for status in (401, 403, 404, 405, 400):
         desk.spool(1)
@@ -342,7 +325,7 @@ def test_reasons_tell_a_bad_key_from_a_wrong_address(desk: Desk) -> None:
     assert reasons == [": ingest key"] * 2 + [": no such address"] * 2 + [""]
 
 
-def test_systems_chance_is_uniform_enough() -> None:
+def test_systems_chance_is_uniform_enough():
     """Mean of 10,000 draws; P(false alarm) < 1e-6 (five standard errors)."""
     draws = [system_chance() for _ in range(10_000)]
     assert all(0.0 <= draw < 1.0 for draw in draws)
@@ -350,7 +333,7 @@ def test_systems_chance_is_uniform_enough() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_day_of_trouble_loses_nothing_and_sends_nothing_twice(tmp_path: Path, seed: int) -> None:
+def test_a_day_of_trouble_loses_nothing_and_sends_nothing_twice(tmp_path, seed):
     """Outages of every kind, restarts and flushes; see day_of_trouble. A seed passes always or
     never; where it draws, full jitter below five minutes makes one attempt in 150 seconds.
     """

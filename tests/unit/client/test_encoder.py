@@ -1,7 +1,5 @@
 """The encoder's law in structure: what depends on what. Frequencies are in tests/statistical."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -29,11 +27,11 @@ def permanent(client: int = 1, **changes: object) -> int:
     return Encoder(metric, make_secret(client)).permanent_response(BITS).bits
 
 
-def test_permanent_response_is_the_same_for_life() -> None:
+def test_permanent_response_is_the_same_for_life():
     assert len({permanent() for _ in range(20)}) == 1
 
 
-def test_permanent_response_is_the_same_in_every_process(request: pytest.FixtureRequest) -> None:
+def test_permanent_response_is_the_same_in_every_process(request):
     tests = str(request.config.rootpath / "tests")
     script = IN_ANOTHER_PROCESS.format(tests=tests, bits=BITS)
     for hash_seed in ("0", "1"):
@@ -59,30 +57,30 @@ def test_permanent_response_is_the_same_in_every_process(request: pytest.Fixture
     ],
     ids=str,
 )
-def test_permanent_responses_of_two_domains_differ(other: dict[str, object]) -> None:
+def test_permanent_responses_of_two_domains_differ(other):
     """128 bits flipped with 1/4 each: P(two independent responses agree) = (10/16)^128 < 1e-26."""
-    assert permanent(**other) != permanent()  # type: ignore[arg-type]
+    assert permanent(**other) != permanent()
 
 
-def test_moving_a_letter_from_metric_to_application_changes_the_domain() -> None:
+def test_moving_a_letter_from_metric_to_application_changes_the_domain():
     one = permanent(application="com.example.a", name="bc")
     other = permanent(application="com.example.ab", name="c")
     assert one != other
 
 
-def test_permanent_responses_to_two_values_differ() -> None:
+def test_permanent_responses_to_two_values_differ():
     encoder = Encoder(make_metric(), make_secret())
     other = bloom_bits("example.org", 3, make_params())
     noise = encoder.permanent_response(BITS).bits ^ BITS
     assert encoder.permanent_response(other).bits ^ other != noise
 
 
-def test_without_permanent_noise_the_permanent_response_is_the_filter() -> None:
+def test_without_permanent_noise_the_permanent_response_is_the_filter():
     encoder = Encoder(make_metric(params=make_params(f=0.0)), make_secret())
     assert encoder.permanent_response(BITS).bits == BITS
 
 
-def test_report_bears_the_metric_and_the_clients_cohort() -> None:
+def test_report_bears_the_metric_and_the_clients_cohort():
     metric = make_metric(version=7, params=make_params(k=24, m=5))
     encoder = Encoder(metric, make_secret())
     report = encoder.encode("example.com")
@@ -91,13 +89,13 @@ def test_report_bears_the_metric_and_the_clients_cohort() -> None:
     assert len(report.bits) == 3
 
 
-def test_reports_of_one_value_are_drawn_anew() -> None:
+def test_reports_of_one_value_are_drawn_anew():
     """128 bits, each equal in two reports with probability 5/8: P(equal) < 1e-26 a pair."""
     encoder = Encoder(make_metric(), make_secret())
     assert len({encoder.encode("example.com").bits for _ in range(10)}) == 10
 
 
-def test_report_is_the_instantaneous_response_to_the_permanent_one() -> None:
+def test_report_is_the_instantaneous_response_to_the_permanent_one():
     """With p = 0 and q = 1 the second response is the identity, so the report shows the first."""
     encoder = Encoder(make_metric(params=make_params(p=0.0, q=1.0)), make_secret())
     bits = bloom_bits("example.com", encoder.cohort, encoder.metric.params)
@@ -105,7 +103,7 @@ def test_report_is_the_instantaneous_response_to_the_permanent_one() -> None:
     assert int.from_bytes(reported, "little") == encoder.permanent_response(bits).bits
 
 
-def test_instantaneous_response_takes_the_stream_that_it_is_given() -> None:
+def test_instantaneous_response_takes_the_stream_that_it_is_given():
     encoder = Encoder(make_metric(), make_secret())
     first = report_bits(encoder, BITS, seeded_stream("a"))
     assert first == report_bits(encoder, BITS, seeded_stream("a"))
@@ -113,11 +111,11 @@ def test_instantaneous_response_takes_the_stream_that_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 31, 33])
-def test_secret_of_another_size_is_refused(size: int) -> None:
+def test_secret_of_another_size_is_refused(size):
     with pytest.raises(StateError, match=f"secret of {size} bytes: must be 32 bytes"):
         Encoder(make_metric(), bytes(size))
 
 
-def test_value_that_is_no_text_is_refused() -> None:
+def test_value_that_is_no_text_is_refused():
     with pytest.raises(EncodingError, match="must be a string"):
         Encoder(make_metric(), make_secret()).encode(3)

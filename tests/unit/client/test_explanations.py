@@ -1,17 +1,15 @@
 """What people read, word for word, in every case; JavaScript is held to the same file."""
 
-from __future__ import annotations
-
 import json
 
 from unit.client import texts
 
 
-def test_texts_are_those_of_the_file_for_both_clients() -> None:
+def test_texts_are_those_of_the_file_for_both_clients():
     assert texts.FILE.read_text(encoding="utf-8") == texts.text()
 
 
-def test_every_text_keeps_to_one_unit_and_says_what_isnt_bounded_so() -> None:
+def test_every_text_keeps_to_one_unit_and_says_what_isnt_bounded_so():
     for row in json.loads(texts.text()):
         text = row["text"]
         assert text.count("-fold (epsilon ") == text.count("-fold")
@@ -20,7 +18,7 @@ def test_every_text_keeps_to_one_unit_and_says_what_isnt_bounded_so() -> None:
         assert "inf" not in text.split()
 
 
-def test_rounds_of_coin_flips_are_those_that_the_metric_has() -> None:
+def test_rounds_of_coin_flips_are_those_that_the_metric_has():
     previews = [row for row in texts.rows() if row["case"].startswith("preview: ")]
     for row in previews:
         rounds = "one round" if "once, no" in row["case"] else "two rounds"

@@ -1,9 +1,6 @@
 """The protocols that apps annotate by: clients and doubles satisfy them, for mypy and in fact."""
 
-from __future__ import annotations
-
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,7 +61,7 @@ def shape(function: Any) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize(("protocol", "cls"), CLAIMS, ids=lambda cls: cls.__name__)
-def test_class_has_the_methods_of_its_protocol(protocol: type, cls: type) -> None:
+def test_class_has_the_methods_of_its_protocol(protocol, cls):
     asked = methods(protocol)
     assert {"record", "status", "ledger", "explain", "preview", "set_consent", "reset"} <= set(
         asked
@@ -80,7 +77,7 @@ def test_class_has_the_methods_of_its_protocol(protocol: type, cls: type) -> Non
     [(RecordingTelemetry, Telemetry), (AsyncRecordingTelemetry, AsyncTelemetry)],
     ids=lambda cls: cls.__name__,
 )
-def test_double_has_all_that_the_client_has(double: type, real: type) -> None:
+def test_double_has_all_that_the_client_has(double, real):
     def names(cls: type) -> set[str]:
         return {name for name in dir(cls) if not name.startswith("_")}
 
@@ -88,7 +85,7 @@ def test_double_has_all_that_the_client_has(double: type, real: type) -> None:
     assert names(real) <= names(double)
 
 
-def test_app_that_asks_for_the_protocol_takes_client_and_double(tmp_path: Path) -> None:
+def test_app_that_asks_for_the_protocol_takes_client_and_double(tmp_path):
     registry = make_registry()
     double = RecordingTelemetry(registry)
     assert leave(double)

@@ -1,7 +1,5 @@
 """What the lanes that store and send do next, in any order of events."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,21 +10,21 @@ from hubbub.client.lanes import Lanes
 BATCH_SIZE = 5
 
 
-def test_new_client_is_settled_and_has_nothing_to_do() -> None:
+def test_new_client_is_settled_and_has_nothing_to_do():
     lanes = Lanes(BATCH_SIZE)
     assert lanes.is_settled(0)
     assert not lanes.has_work(0)
     assert not lanes.is_time_to_send(lanes.changes)
 
 
-def test_one_recording_waits_for_more_and_a_batch_does_not() -> None:
+def test_one_recording_waits_for_more_and_a_batch_does_not():
     lanes = Lanes(BATCH_SIZE)
     assert lanes.has_work(1)
     assert not lanes.is_time_to_store(1)
     assert lanes.is_time_to_store(BATCH_SIZE)
 
 
-def test_hurry_stores_sends_and_forgets_failures_until_it_is_over() -> None:
+def test_hurry_stores_sends_and_forgets_failures_until_it_is_over():
     lanes = Lanes(BATCH_SIZE)
     seen = lanes.changes
     lanes.hurry()
@@ -37,7 +35,7 @@ def test_hurry_stores_sends_and_forgets_failures_until_it_is_over() -> None:
     assert not lanes.is_time_to_store(1)
 
 
-def test_report_that_is_stored_while_the_sender_looks_is_not_overlooked() -> None:
+def test_report_that_is_stored_while_the_sender_looks_is_not_overlooked():
     lanes = Lanes(BATCH_SIZE)
     seen = lanes.changes
     lanes.begin_storing()
@@ -48,7 +46,7 @@ def test_report_that_is_stored_while_the_sender_looks_is_not_overlooked() -> Non
     assert not lanes.is_idle(0)
 
 
-def test_failed_attempt_leaves_nothing_to_wait_for_but_isnt_settled() -> None:
+def test_failed_attempt_leaves_nothing_to_wait_for_but_isnt_settled():
     lanes = Lanes(BATCH_SIZE)
     lanes.end_storing(changed=True)
     lanes.on_disk = 1
@@ -57,7 +55,7 @@ def test_failed_attempt_leaves_nothing_to_wait_for_but_isnt_settled() -> None:
     assert not lanes.is_settled(0)
 
 
-def test_withdrawn_reports_are_deleted_before_anything_else() -> None:
+def test_withdrawn_reports_are_deleted_before_anything_else():
     lanes = Lanes(BATCH_SIZE)
     lanes.withdraw()
     assert lanes.has_work(0)
@@ -79,16 +77,16 @@ class LifeOfTwoLanes(RuleBasedStateMachine):
         self.looked: tuple[int, int] | None = None
 
     @rule(count=st.integers(1, 3))
-    def record(self, count: int) -> None:
+    def record(self, count):
         self.pending += count
 
     @rule()
-    def flush(self) -> None:
+    def flush(self):
         self.lanes.hurry()
 
     @precondition(lambda self: self.pending and not self.is_storing)
     @rule()
-    def begin_to_store(self) -> None:
+    def begin_to_store(self):
         assert self.lanes.has_work(self.pending)
         self.lanes.begin_storing()
         self.is_storing = True
@@ -96,7 +94,7 @@ class LifeOfTwoLanes(RuleBasedStateMachine):
 
     @precondition(lambda self: self.is_storing)
     @rule(succeeds=st.booleans())
-    def end_storing(self, succeeds: bool) -> None:
+    def end_storing(self, succeeds):
         if succeeds:
             self.stored += self.drained
             self.lanes.on_disk = self.stored
@@ -107,12 +105,12 @@ class LifeOfTwoLanes(RuleBasedStateMachine):
 
     @precondition(lambda self: self.looked is None)
     @rule()
-    def look(self) -> None:
+    def look(self):
         self.looked = self.lanes.changes, self.stored
 
     @precondition(lambda self: self.looked is not None)
     @rule(succeeds=st.booleans())
-    def send(self, succeeds: bool) -> None:
+    def send(self, succeeds):
         assert self.looked is not None
         seen, stored = self.looked
         self.looked = None
@@ -123,7 +121,7 @@ class LifeOfTwoLanes(RuleBasedStateMachine):
             self.lanes.end_sending(seen)
 
     @invariant()
-    def nothing_is_settled_that_waits(self) -> None:
+    def nothing_is_settled_that_waits(self):
         waits = self.pending + self.drained + self.stored
         assert not (self.lanes.is_settled(self.pending) and waits)
         assert not (self.lanes.is_idle(self.pending) and self.pending + self.drained)

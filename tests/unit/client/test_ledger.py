@@ -1,7 +1,5 @@
 """What answers cost, and whether there is room for another."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -51,7 +49,7 @@ def bought(
     return Row(answer, reports, report, price, changed)
 
 
-def test_reports_of_one_value_cost_at_most_its_permanent_epsilon() -> None:
+def test_reports_of_one_value_cost_at_most_its_permanent_epsilon():
     ledger = Ledger(make_registry())
     spent, committed = [], []
     for _ in range(5):
@@ -62,7 +60,7 @@ def test_reports_of_one_value_cost_at_most_its_permanent_epsilon() -> None:
     assert committed == pytest.approx([PERMANENT] * 5)
 
 
-def test_values_metrics_and_versions_add_up() -> None:
+def test_values_metrics_and_versions_add_up():
     registry = make_registry(make_metric(), make_metric("search", params=make_params(f=0.75)))
     ledger = filled(registry, key(1), key(2), key(1, "search"))
     spending, search = ledger.spending(), registry["search"]
@@ -75,7 +73,7 @@ def test_values_metrics_and_versions_add_up() -> None:
 
 
 @given(reports=st.lists(st.integers(0, 5), max_size=60))
-def test_sums_are_over_values(reports: list[int]) -> None:
+def test_sums_are_over_values(reports):
     spending = filled(make_registry(make_metric(max_values=10)), *map(key, reports)).spending()
     counts = [reports.count(value) for value in set(reports)]
     expected = math.fsum(min(n * REPORT, PERMANENT) for n in counts)
@@ -84,7 +82,7 @@ def test_sums_are_over_values(reports: list[int]) -> None:
 
 
 @given(n=st.integers(0, 50))
-def test_what_is_spent_bounds_what_linked_reports_reveal(n: int) -> None:
+def test_what_is_spent_bounds_what_linked_reports_reveal(n):
     """The exact loss of n reports that share a permanent response, against the ledger.
 
     All n reports of a bit show 1: P = a q^n + (1 - a) p^n with a = 1 - f/2 or f/2. The worst case
@@ -102,20 +100,20 @@ def test_what_is_spent_bounds_what_linked_reports_reveal(n: int) -> None:
     assert loss <= bought(key(1), PERMANENT, reports=n, report=REPORT).spent + 1e-9
 
 
-def test_distinct_values_are_capped_and_known_ones_go_on() -> None:
+def test_distinct_values_are_capped_and_known_ones_go_on():
     ledger = filled(make_registry(make_metric(max_values=2)), key(1), key(2))
     assert ledger.judge(key(3), answered=True) == STALE
     assert ledger.judge(key(1), answered=True) == AGAIN
 
 
-def test_periods_are_capped() -> None:
+def test_periods_are_capped():
     metric = make_metric(period_days=1, max_periods=2)
     ledger = filled(make_registry(metric), key(1), key(2))
     assert ledger.judge(key(3), answered=True) == (Verdict.REFUSED, PERIODS_USED_UP)
     assert ledger.judge(key(2), answered=True) == AGAIN
 
 
-def test_lifetime_budget_holds_over_all_metrics() -> None:
+def test_lifetime_budget_holds_over_all_metrics():
     registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=2.5 * PERMANENT)
     ledger = filled(registry, *[key(1)] * 10, key(2, "search"))
     assert ledger.judge(key(3), answered=True) == STALE
@@ -123,14 +121,14 @@ def test_lifetime_budget_holds_over_all_metrics() -> None:
     assert ledger.judge(key(1), answered=True) == AGAIN  # it is paid for
 
 
-def test_changes_never_use_what_another_metrics_first_value_needs() -> None:
+def test_changes_never_use_what_another_metrics_first_value_needs():
     registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=3 * PERMANENT)
     ledger = filled(registry, key(1), key(2))
     assert ledger.judge(key(3), answered=True) == STALE
     assert ledger.judge(key(1, "search"), answered=False) == NEW
 
 
-def test_changes_never_use_what_periods_need() -> None:
+def test_changes_never_use_what_periods_need():
     mood = make_metric("mood", period_days=1, max_periods=3)
     registry = make_registry(make_metric(), mood, lifetime_epsilon=4.9 * PERMANENT)
     ledger = filled(registry, key(1))
@@ -138,7 +136,7 @@ def test_changes_never_use_what_periods_need() -> None:
     enter(ledger, *(key(i, "mood") for i in range(3)))
 
 
-def test_a_first_value_without_room_is_refused() -> None:
+def test_a_first_value_without_room_is_refused():
     registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=1.5 * PERMANENT)
     ledger = filled(registry, key(1))
     assert ledger.judge(key(1, "search"), answered=False) == (Verdict.REFUSED, OVER_BUDGET)
@@ -146,12 +144,12 @@ def test_a_first_value_without_room_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(1 - 1e-10, Verdict.NEW), (1 - 1e-8, STALE[0])])
-def test_a_budget_is_met_to_one_part_in_a_billion(share: float, verdict: Verdict) -> None:
+def test_a_budget_is_met_to_one_part_in_a_billion(share, verdict):
     ledger = filled(make_registry(lifetime_epsilon=2 * PERMANENT * share), key(1))
     assert ledger.judge(key(2), answered=True)[0] is verdict
 
 
-def test_one_time_metric_is_reported_once() -> None:
+def test_one_time_metric_is_reported_once():
     metric = make_metric(params=make_params(p=0.0, q=1.0), one_time=True)
     ledger = filled(make_registry(metric), key(1))
     assert ledger.judge(key(1), answered=True) == (Verdict.REFUSED, ALREADY_REPORTED)
@@ -159,7 +157,7 @@ def test_one_time_metric_is_reported_once() -> None:
     assert ledger.spending().committed == metric.epsilon_report
 
 
-def test_a_new_version_of_a_one_time_metric_may_be_reported() -> None:
+def test_a_new_version_of_a_one_time_metric_may_be_reported():
     def registry(version: int) -> Registry:
         params = make_params(p=0.0, q=1.0)
         return make_registry(make_metric(version=version, params=params, one_time=True))
@@ -170,7 +168,7 @@ def test_a_new_version_of_a_one_time_metric_may_be_reported() -> None:
     assert [m.version for m in second.spending().metrics] == [1, 2]
 
 
-def test_rows_carry_the_account_to_the_next_start() -> None:
+def test_rows_carry_the_account_to_the_next_start():
     registry = make_registry(make_metric(max_values=2), lifetime_epsilon=100.0)
     answers = [key(1), key(1), key(2)]
     ledger = filled(registry, *answers)
@@ -180,7 +178,7 @@ def test_rows_carry_the_account_to_the_next_start() -> None:
     assert again.judge(key(3), answered=True) == STALE
 
 
-def test_what_old_versions_cost_is_still_owed() -> None:
+def test_what_old_versions_cost_is_still_owed():
     old = bought(key(1, "gone", 4), 3.0, reports=2)
     ledger = Ledger(make_registry(lifetime_epsilon=3.0 + PERMANENT * 1.5), [old])
     assert (ledger.spending().epsilon, ledger.spending().committed) == (2.0, 3.0)
@@ -188,7 +186,7 @@ def test_what_old_versions_cost_is_still_owed() -> None:
     assert ledger.judge(key(2), answered=True) == STALE
 
 
-def test_the_first_answer_of_an_old_version_is_reserved_and_its_changes_are_not() -> None:
+def test_the_first_answer_of_an_old_version_is_reserved_and_its_changes_are_not():
     first = bought(key(1, "gone", 4), PERMANENT)
     change = bought(key(2, "gone", 4), PERMANENT, changed=True)
     registry = make_registry(lifetime_epsilon=4 * PERMANENT)
@@ -197,7 +195,7 @@ def test_the_first_answer_of_an_old_version_is_reserved_and_its_changes_are_not(
     assert ledger.judge(key(3), answered=True) == STALE
 
 
-def test_what_old_versions_cost_never_uses_what_a_first_value_needs() -> None:
+def test_what_old_versions_cost_never_uses_what_a_first_value_needs():
     registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=3 * PERMANENT)
     ledger = Ledger(registry, [bought(key(1, "gone", 4), PERMANENT)])
     enter(ledger, key(1))
@@ -205,7 +203,7 @@ def test_what_old_versions_cost_never_uses_what_a_first_value_needs() -> None:
     assert ledger.judge(key(1, "search"), answered=False) == NEW
 
 
-def test_prices_stay_as_they_were_when_answers_were_bought() -> None:
+def test_prices_stay_as_they_were_when_answers_were_bought():
     """Another f under the same version makes the metric unusable, and the past no cheaper."""
     rows = [filled(make_registry(), key(1)).row(key(1))]
     cheap = make_registry(make_metric(params=make_params(f=0.95)))
@@ -214,7 +212,7 @@ def test_prices_stay_as_they_were_when_answers_were_bought() -> None:
     assert ledger.spending().epsilon == pytest.approx(REPORT)
 
 
-def test_an_unusable_metric_keeps_back_what_it_cost_and_no_more() -> None:
+def test_an_unusable_metric_keeps_back_what_it_cost_and_no_more():
     registry = make_registry(
         make_metric("mood", period_days=1, max_periods=10),
         make_metric("dark", metric_type=BooleanType()),
@@ -227,7 +225,7 @@ def test_an_unusable_metric_keeps_back_what_it_cost_and_no_more() -> None:
     )
 
 
-def test_order_of_reports_does_not_matter() -> None:
+def test_order_of_reports_does_not_matter():
     answers = [key(1), key(1), key(2), key(3)]
     totals = {
         round(filled(make_registry(), *order).spending().epsilon, 9)

@@ -1,7 +1,5 @@
 """metrics.toml: what is read, and that every mistake is named where it stands."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path
@@ -16,77 +14,28 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
 
 
-def with_line(old: str, new: str) -> str:
-    text = registry_toml()
-    assert text.count(old) == 1
-    return text.replace(old, new)
-
-
-def test_registry_of_the_readme_is_read() -> None:
+def test_registry_of_the_readme_is_read():
     metric = Registry.load(EXAMPLE)["homepage"]
     assert metric.params == make_params(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)
     assert metric.application == "com.example.browser"
     assert metric.expires == dt.date(2027, 12, 31)
 
 
-def test_registry_is_a_mapping_of_its_metrics() -> None:
+def test_registry_is_a_mapping_of_its_metrics():
     registry = make_registry(make_metric("search"), make_metric("homepage", version=3))
     assert set(registry) == {"homepage", "search"}
     assert len(registry) == 2
     assert registry["homepage"].version == 3
 
 
-def test_unknown_metric_lists_the_known_ones() -> None:
+def test_unknown_metric_lists_the_known_ones():
     with pytest.raises(UnknownMetricError) as caught:
         make_registry()["hompage"]
     assert str(caught.value) == "metric 'hompage': must be one of: homepage"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("k = 128", "k = 100", "metrics.homepage.k = 100: must be a multiple of 8"),
-        ("k = 128", "", "metrics.homepage.k: is missing"),
-        ("p = 0.25", "p = 0.75", "metrics.homepage.p = q = 0.75: must differ"),
-        ("f = 0.5", 'f = "0.5"', "metrics.homepage.f = '0.5': must be a number"),
-        ("version = 1", "version = 0", "metrics.homepage.version = 0: must be an integer"),
-        ("version = 1", "version = true", "metrics.homepage.version = True: must be an integer"),
-        ("version = 1", "version = 2147483648", "between 1 and 2147483647"),
-        ('type = "string"', 'type = "text"', "metrics.homepage.type = 'text': must be"),
-        ('owner = "privacy@example.com"', 'owner = " "', "metrics.homepage.owner = ' '"),
-        ("expires = 2099-12-31", 'expires = "2099-12-31"', "without quotes"),
-        ("expires = 2099-12-31", "expires = 2099-12-31T00:00:00", "must be a date"),
-        ("k = 128", "k = 128\nbits = 3", "metrics.homepage: unknown key 'bits'"),
-        ("[metrics.homepage]", "[metrics.HomePage]", "metrics.HomePage: the name must be"),
-        ("[metrics.homepage]", '[metrics.""]', "the name must be 1 to 64"),
-        ("[metrics.homepage]", "[homepage]", "unknown key 'homepage'"),
-        ('application = "com.example.browser"', "", "application is missing"),
-        ('application = "com.example.browser"', "application = 3", "application = 3: must be"),
-        ("k = 128", "k = ", "not valid TOML"),
-    ],
-)
-def test_mistake_is_named_where_it_stands(old: str, new: str, message: str) -> None:
-    with pytest.raises(MetricError) as caught:
-        Registry.parse(with_line(old, new))
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['application = "a"\n', 'application = "a"\nmetrics = 3', 'application = "a"\n[metrics]'],
-)
-def test_registry_without_metrics_is_refused(text: str) -> None:
-    with pytest.raises(MetricError, match="at least one table"):
-        Registry.parse(text)
-
-
-def test_metric_that_is_no_table_is_refused() -> None:
-    with pytest.raises(MetricError, match=r"metrics\.homepage = 3: must be a table"):
-        Registry.parse('application = "a"\n[metrics]\nhomepage = 3')
-
-
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_unreadable_file_is_named(tmp_path, content):
     path = tmp_path / "metrics.toml"
     if content is not None:
         path.write_bytes(content)
@@ -94,61 +43,30 @@ def test_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None
         Registry.load(path)
 
 
-def test_change_of_parameters_needs_a_new_version() -> None:
+def test_change_of_parameters_needs_a_new_version():
     old, changed = make_registry(), make_metric(params=make_params(f=0.25))
     with pytest.raises(MetricError, match="version must be greater than 1"):
         check_compatible(old, make_registry(changed))
     check_compatible(old, make_registry(make_metric(version=2, params=make_params(f=0.25))))
 
 
-def test_version_never_goes_down() -> None:
+def test_version_never_goes_down():
     with pytest.raises(MetricError, match=r"metrics\.homepage\.version = 1: must be at least 2"):
         check_compatible(make_registry(make_metric(version=2)), make_registry())
 
 
-def test_application_never_changes() -> None:
+def test_application_never_changes():
     with pytest.raises(MetricError, match=r"must stay 'com\.example\.browser'"):
         check_compatible(make_registry(), make_registry(make_metric(application="other")))
 
 
-def test_metrics_may_come_go_and_be_described_anew() -> None:
+def test_metrics_may_come_go_and_be_described_anew():
     old = make_registry(make_metric("homepage"), make_metric("search"))
     later = make_metric("homepage", expires=dt.date(2100, 1, 1))
     check_compatible(old, make_registry(later, make_metric("settings")))
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('memory = "week"', "metrics.homepage.memory = 'week': must be one of: value, period"),
-        ("period_days = 7", "metrics.homepage: unknown key 'period_days'"),
-        ('memory = "period"', "metrics.homepage.period_days: is missing"),
-        (
-            'memory = "period"\nperiod_days = 0',
-            "metrics.homepage.period_days = 0: must be an integer",
-        ),
-        ('memory = "period"\nperiod_days = 4000', "between 1 and 3650"),
-        (
-            'memory = "period"\nperiod_days = 7\nmax_periods = 0',
-            "metrics.homepage.max_periods = 0: must be an integer between 1 and",
-        ),
-        (
-            'memory = "period"\nperiod_days = 7\nmax_values = 3',
-            "metrics.homepage: unknown key 'max_values'",
-        ),
-        (
-            'memory = "period"\nperiod_days = 7\nmode = "one-time"',
-            'metrics.homepage.memory = "period": must be left out',
-        ),
-    ],
-)
-def test_mistakes_in_memory_are_named(line: str, message: str) -> None:
-    with pytest.raises(MetricError) as caught:
-        Registry.parse(with_line("max_values = 100", line))
-    assert message in str(caught.value)
-
-
-def test_memory_by_periods_is_part_of_the_definition() -> None:
+def test_memory_by_periods_is_part_of_the_definition():
     weekly = make_registry(make_metric(period_days=7))["homepage"]
     assert (weekly.memory, weekly.period_days, weekly.max_periods) == ("period", 7, 100)
     assert weekly.reserve == 100 * weekly.epsilon_permanent
@@ -157,13 +75,13 @@ def test_memory_by_periods_is_part_of_the_definition() -> None:
         check_compatible(make_registry(), make_registry(weekly))
 
 
-def test_periods_are_the_same_for_all_clients() -> None:
+def test_periods_are_the_same_for_all_clients():
     weekly = make_metric(period_days=7)
     week = 7 * 86_400.0
     assert [weekly.period(t) for t in (0.0, week - 1, week, 10 * week)] == [0, 0, 1, 10]
 
 
-def test_what_is_left_for_changes_never_falls() -> None:
+def test_what_is_left_for_changes_never_falls():
     """Or a first answer would be refused to clients whose answers changed often."""
     price = make_metric().price
     old = make_registry(make_metric(), lifetime_epsilon=3 * price)
@@ -181,7 +99,7 @@ def test_what_is_left_for_changes_never_falls() -> None:
 @pytest.mark.parametrize(
     "number", ["1" + "0" * 400, "-1" + "0" * 400, "1" + "0" * 5_000, "1e999", "nan", "-inf"]
 )
-def test_numbers_that_no_float_holds_are_refused_wherever_they_stand(number: str) -> None:
+def test_numbers_that_no_float_holds_are_refused_wherever_they_stand(number):
     """As a value, or as one of a list; 4,300 digits are more than Python reads."""
     text = registry_toml(
         make_metric(),

@@ -1,7 +1,5 @@
 """The queue on disk: nothing lost uncounted, nothing under two ids, nothing held twice."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 import threading
@@ -48,7 +46,7 @@ from unit.client.outboxes import (
 )
 
 
-def test_batch_takes_the_oldest_reports(tmp_path: Path) -> None:
+def test_batch_takes_the_oldest_reports(tmp_path):
     with opened(tmp_path) as outbox:
         for first in (0, 3, 6, 9):
             put(tmp_path, first, first + 1, first + 2)
@@ -58,9 +56,7 @@ def test_batch_takes_the_oldest_reports(tmp_path: Path) -> None:
         assert outbox.waiting() == 12
 
 
-def test_order_of_reports_in_a_batch_tells_nothing_of_when_they_were_recorded(
-    tmp_path: Path,
-) -> None:
+def test_order_of_reports_in_a_batch_tells_nothing_of_when_they_were_recorded(tmp_path):
     """They ascend, which is the order of the compact form, too."""
     with opened(tmp_path) as outbox:
         put(tmp_path, *random.Random(1).sample(range(200), 50))  # noqa: S311
@@ -70,7 +66,7 @@ def test_order_of_reports_in_a_batch_tells_nothing_of_when_they_were_recorded(
     assert len(records) == 50
 
 
-def test_no_batch_holds_the_lasting_cohorts_of_two_metrics(tmp_path: Path) -> None:
+def test_no_batch_holds_the_lasting_cohorts_of_two_metrics(tmp_path):
     """Those of periods, and of metrics with a single cohort, name nobody and may share one."""
     with opened(tmp_path) as outbox:
         for metric in ("homepage", "search", "mood", "theme"):
@@ -83,7 +79,7 @@ def test_no_batch_holds_the_lasting_cohorts_of_two_metrics(tmp_path: Path) -> No
     assert batches == [{"homepage", "mood", "theme"}, {"search"}]
 
 
-def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path: Path) -> None:
+def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path):
     wide = make_registry(make_metric(params=make_params(k=1024)))
     put(tmp_path, *range(6_000), registry=wide)
     with opened(tmp_path, 2**22) as outbox:
@@ -98,7 +94,7 @@ def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path: Path) 
     assert sorted(numbers) == list(range(6_000))
 
 
-def test_batches_are_never_larger_than_was_asked(tmp_path: Path) -> None:
+def test_batches_are_never_larger_than_was_asked(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, *range(25))
         sizes = []
@@ -109,12 +105,12 @@ def test_batches_are_never_larger_than_was_asked(tmp_path: Path) -> None:
         assert sizes == [10, 10, 5]
 
 
-def test_nothing_spooled_makes_no_batch(tmp_path: Path) -> None:
+def test_nothing_spooled_makes_no_batch(tmp_path):
     with opened(tmp_path) as outbox:
         assert lease(outbox) is None
 
 
-def test_every_batch_has_an_id_of_its_own(tmp_path: Path) -> None:
+def test_every_batch_has_an_id_of_its_own(tmp_path):
     with opened(tmp_path) as outbox:
         ids = set()
         for number in range(20):
@@ -126,7 +122,7 @@ def test_every_batch_has_an_id_of_its_own(tmp_path: Path) -> None:
     assert all(len(bytes.fromhex(batch_id)) == 16 for batch_id in ids)
 
 
-def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path: Path) -> None:
+def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1, 2, 3)
         first = must_hold(outbox)
@@ -135,7 +131,7 @@ def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path: Path) -> Non
         assert must_hold(outbox_of_the_next_run) == first._replace(is_new=False)
 
 
-def test_shortened_batch_keeps_its_id_and_loses_what_it_must(tmp_path: Path) -> None:
+def test_shortened_batch_keeps_its_id_and_loses_what_it_must(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 10, 11, 12, 13)
         whole = must_hold(outbox)
@@ -146,7 +142,7 @@ def test_shortened_batch_keeps_its_id_and_loses_what_it_must(tmp_path: Path) -> 
         assert rest.reports == outbox.waiting() == 2
 
 
-def test_id_that_no_collector_can_have_stored_is_not_shown_again(tmp_path: Path) -> None:
+def test_id_that_no_collector_can_have_stored_is_not_shown_again(tmp_path):
     """But one that was, once, stays, or what it stored would count twice under another."""
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
@@ -159,7 +155,7 @@ def test_id_that_no_collector_can_have_stored_is_not_shown_again(tmp_path: Path)
         assert ids[2] == ids[3] == ids[4] == id_in(must_hold(outbox))
 
 
-def test_id_stays_if_another_process_has_sent_the_batch_meanwhile(tmp_path: Path) -> None:
+def test_id_stays_if_another_process_has_sent_the_batch_meanwhile(tmp_path):
     with opened(tmp_path) as slow, opened(tmp_path) as quick:
         put(tmp_path, 1)
         late = must_hold(slow)
@@ -170,7 +166,7 @@ def test_id_stays_if_another_process_has_sent_the_batch_meanwhile(tmp_path: Path
             quick.release(sent)
 
 
-def test_id_of_a_sealed_batch_stays_in_every_case(tmp_path: Path) -> None:
+def test_id_of_a_sealed_batch_stays_in_every_case(tmp_path):
     """It isn't shown: the numbers of what is sealed depend on it."""
     with opened(tmp_path, sealed=True) as outbox:
         put(tmp_path, 1)
@@ -180,9 +176,7 @@ def test_id_of_a_sealed_batch_stays_in_every_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_what_may_have_arrived_in_the_other_form_is_dropped_and_counted(
-    tmp_path: Path, sealed: bool
-) -> None:
+def test_what_may_have_arrived_in_the_other_form_is_dropped_and_counted(tmp_path, sealed):
     """Unsealed a batch counts once by its id, sealed by the numbers within: never across."""
     put(tmp_path, 1, 2)
     with opened(tmp_path, sealed=not sealed) as before:
@@ -192,7 +186,7 @@ def test_what_may_have_arrived_in_the_other_form_is_dropped_and_counted(
         assert outbox.dropped == {MAY_HAVE_ARRIVED: 1}
 
 
-def test_reports_wait_for_the_collector_that_they_were_recorded_for(tmp_path: Path) -> None:
+def test_reports_wait_for_the_collector_that_they_were_recorded_for(tmp_path):
     other = "https://another.example.com:443"
     put(tmp_path, 1)
     put(tmp_path, 2, origin=other)
@@ -203,7 +197,7 @@ def test_reports_wait_for_the_collector_that_they_were_recorded_for(tmp_path: Pa
         assert ours.clear(LEASE_SECONDS) == 2  # consent is the application's, wherever it reports
 
 
-def test_waiting_counts_all_and_spooled_what_is_in_no_batch(tmp_path: Path) -> None:
+def test_waiting_counts_all_and_spooled_what_is_in_no_batch(tmp_path):
     with opened(tmp_path) as outbox:
         assert (outbox.waiting(), outbox.has_batches(), outbox.spooled()) == (0, False, 0)
         put(tmp_path, 1, 2)
@@ -215,7 +209,7 @@ def test_waiting_counts_all_and_spooled_what_is_in_no_batch(tmp_path: Path) -> N
         assert outbox.spooled() == 1
 
 
-def test_batch_that_another_process_sends_is_left_to_it(tmp_path: Path) -> None:
+def test_batch_that_another_process_sends_is_left_to_it(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
         make_batches(outbox, 1)
@@ -225,7 +219,7 @@ def test_batch_that_another_process_sends_is_left_to_it(tmp_path: Path) -> None:
             assert numbers_in(must_hold(outbox)) == [2]
 
 
-def test_batch_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
+def test_batch_of_a_dead_process_is_taken_at_once(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
         make_batches(outbox, 1)
@@ -236,7 +230,7 @@ def test_batch_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
             assert numbers_in(must_hold(outbox)) == [1]
 
 
-def test_batch_that_is_held_too_long_is_taken(tmp_path: Path) -> None:
+def test_batch_that_is_held_too_long_is_taken(tmp_path):
     """The holder may be stuck, or another program that got the process id of a dead one."""
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
@@ -246,7 +240,7 @@ def test_batch_that_is_held_too_long_is_taken(tmp_path: Path) -> None:
             assert lease(outbox, 100.0 + LEASE_SECONDS) is not None
 
 
-def test_clock_that_was_set_back_prolongs_no_hold(tmp_path: Path) -> None:
+def test_clock_that_was_set_back_prolongs_no_hold(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
         make_batches(outbox, 1)
@@ -254,7 +248,7 @@ def test_clock_that_was_set_back_prolongs_no_hold(tmp_path: Path) -> None:
             assert lease(outbox, 1000.0) is not None
 
 
-def test_batch_that_was_taken_a_moment_ago_is_held(tmp_path: Path) -> None:
+def test_batch_that_was_taken_a_moment_ago_is_held(tmp_path):
     """Two processes read the clock, then one takes the batch while the other waits for its turn."""
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
@@ -263,7 +257,7 @@ def test_batch_that_was_taken_a_moment_ago_is_held(tmp_path: Path) -> None:
             assert lease(outbox, 999.9) is None
 
 
-def test_who_settles_a_batch_too_late_harms_no_other(tmp_path: Path) -> None:
+def test_who_settles_a_batch_too_late_harms_no_other(tmp_path):
     """Its hold ran out, another process has sent it, and a new batch might bear its key."""
     with opened(tmp_path) as slow, opened(tmp_path) as quick:
         for settle in (slow.remove, slow.release, lambda leased: slow.remove(leased, [0])):
@@ -279,7 +273,7 @@ def test_who_settles_a_batch_too_late_harms_no_other(tmp_path: Path) -> None:
             assert quick.waiting() == 0
 
 
-def test_own_batch_may_be_taken_again(tmp_path: Path) -> None:
+def test_own_batch_may_be_taken_again(tmp_path):
     """Else an attempt that ended in an error of the disk would leave it lying."""
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
@@ -287,7 +281,7 @@ def test_own_batch_may_be_taken_again(tmp_path: Path) -> None:
         assert must_hold(outbox)[:3] == must_hold(outbox)[:3]
 
 
-def test_two_outboxes_of_one_process_never_hold_the_same(tmp_path: Path) -> None:
+def test_two_outboxes_of_one_process_never_hold_the_same(tmp_path):
     with opened(tmp_path) as ours:
         put(tmp_path, 1)
         make_batches(ours, 1)
@@ -297,7 +291,7 @@ def test_two_outboxes_of_one_process_never_hold_the_same(tmp_path: Path) -> None
         assert must_hold(ours)[:3] == batch[:3]
 
 
-def test_batch_of_an_earlier_process_with_our_id_is_taken_at_once(tmp_path: Path) -> None:
+def test_batch_of_an_earlier_process_with_our_id_is_taken_at_once(tmp_path):
     """In a container an app often has the same process id after every start."""
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
@@ -307,7 +301,7 @@ def test_batch_of_an_earlier_process_with_our_id_is_taken_at_once(tmp_path: Path
         assert lease(outbox) is not None
 
 
-def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path):
     with opened(tmp_path) as outbox:
         for first in (0, 2):
             put(tmp_path, first, first + 1)
@@ -324,7 +318,7 @@ def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path: Path) -> No
         assert sorted(kept) == list(range(10 - len(kept), 10))
 
 
-def test_trimming_below_the_cap_drops_nothing(tmp_path: Path) -> None:
+def test_trimming_below_the_cap_drops_nothing(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, *range(100))
         make_batches(outbox, 50)
@@ -333,7 +327,7 @@ def test_trimming_below_the_cap_drops_nothing(tmp_path: Path) -> None:
         assert outbox.dropped == {}
 
 
-def test_trimmed_outbox_is_no_larger_than_its_cap(tmp_path: Path) -> None:
+def test_trimmed_outbox_is_no_larger_than_its_cap(tmp_path):
     put(tmp_path, *range(200))
     for cap in (15_000, 7_000, 1_000, 1):
         with opened(tmp_path, max_bytes=cap) as outbox:
@@ -342,7 +336,7 @@ def test_trimmed_outbox_is_no_larger_than_its_cap(tmp_path: Path) -> None:
             assert size_of(tmp_path) <= cap
 
 
-def test_cap_is_about_what_reports_take_on_disk(tmp_path: Path) -> None:
+def test_cap_is_about_what_reports_take_on_disk(tmp_path):
     """The file grows by a tenth more or less than what is counted of 10,000 reports."""
     for metric in ("homepage", "theme"):
         folder = tmp_path / metric
@@ -354,7 +348,7 @@ def test_cap_is_about_what_reports_take_on_disk(tmp_path: Path) -> None:
         assert grown == pytest.approx(size_of(folder), rel=0.1)
 
 
-def test_what_another_process_sends_is_not_trimmed(tmp_path: Path) -> None:
+def test_what_another_process_sends_is_not_trimmed(tmp_path):
     put(tmp_path, 1)
     with opened(tmp_path) as roomy:
         make_batches(roomy, 1)
@@ -365,7 +359,7 @@ def test_what_another_process_sends_is_not_trimmed(tmp_path: Path) -> None:
         assert numbers_on_disk(tmp_path) == [1]
 
 
-def test_what_another_process_sends_is_not_too_old(tmp_path: Path) -> None:
+def test_what_another_process_sends_is_not_too_old(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
         make_batches(outbox, 1)
@@ -376,7 +370,7 @@ def test_what_another_process_sends_is_not_too_old(tmp_path: Path) -> None:
         assert outbox.dropped == {TOO_OLD: 1}
 
 
-def test_batch_older_than_the_collectors_memory_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_batch_older_than_the_collectors_memory_is_dropped_and_counted(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1, 2, now=100.0)
         make_batches(outbox, 2, 100.0)
@@ -400,9 +394,7 @@ def test_batch_older_than_the_collectors_memory_is_dropped_and_counted(tmp_path:
         "UPDATE reports SET checksum = zeroblob(16) WHERE id = 1",
     ],
 )
-def test_damaged_report_is_dropped_and_counted_and_the_others_are_sent(
-    tmp_path: Path, damage: str
-) -> None:
+def test_damaged_report_is_dropped_and_counted_and_the_others_are_sent(tmp_path, damage):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
         put(tmp_path, 3)
@@ -413,7 +405,7 @@ def test_damaged_report_is_dropped_and_counted_and_the_others_are_sent(
 
 
 @pytest.mark.parametrize("what", ["batch_id = replace(batch_id, 'a', 'b') || 'c'", "checksum = 0"])
-def test_damaged_batch_is_dropped_and_counted_and_never_sent(tmp_path: Path, what: str) -> None:
+def test_damaged_batch_is_dropped_and_counted_and_never_sent(tmp_path, what):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1, 2)
         make_batches(outbox, 2)
@@ -425,7 +417,7 @@ def test_damaged_batch_is_dropped_and_counted_and_never_sent(tmp_path: Path, wha
         assert outbox.waiting() == 1
 
 
-def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path: Path) -> None:
+def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path):
     with closing(open_storage(tmp_path)) as storage:
         storage._connection.execute("PRAGMA max_page_count = 1")  # as many as there are
         reports = [make_report(bits=number) for number in range(1000)]
@@ -438,7 +430,7 @@ def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path: Path) -> None:
         assert outbox.waiting() == 1000
 
 
-def test_full_disk_neither_loses_nor_counts_anything(tmp_path: Path) -> None:
+def test_full_disk_neither_loses_nor_counts_anything(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
         put(tmp_path, *range(100, 140))
@@ -454,7 +446,7 @@ def test_full_disk_neither_loses_nor_counts_anything(tmp_path: Path) -> None:
         assert outbox.dropped == {DAMAGED: 1}
 
 
-def test_racing_outboxes_hand_out_each_batch_to_one_at_a_time(tmp_path: Path) -> None:
+def test_racing_outboxes_hand_out_each_batch_to_one_at_a_time(tmp_path):
     """Eight threads, each with a connection of its own; half of their attempts fail."""
     for number in range(120):
         put(tmp_path, number)
@@ -464,7 +456,7 @@ def test_racing_outboxes_hand_out_each_batch_to_one_at_a_time(tmp_path: Path) ->
     clashes: list[int] = []
     lock = threading.Lock()
 
-    def send(outbox: Outbox, batch: LeasedBatch, *, succeeds: bool) -> None:
+    def send(outbox: Outbox, batch: LeasedBatch, *, succeeds: bool):
         (number,) = numbers_in(batch)
         with lock:
             clashes.extend({number} & held)
@@ -475,7 +467,7 @@ def test_racing_outboxes_hand_out_each_batch_to_one_at_a_time(tmp_path: Path) ->
             sent.extend([number] * succeeds)
         (outbox.remove if succeeds else outbox.release)(batch)
 
-    def work(worker: int) -> None:
+    def work(worker: int):
         with opened(tmp_path) as outbox:
             turn = worker
             while outbox.waiting():
@@ -524,17 +516,17 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
         self.resources.close()
 
     @rule(count=st.integers(1, 12), metric=st.sampled_from(sorted(REGISTRY)))
-    def spool(self, count: int, metric: str) -> None:
+    def spool(self, count, metric):
         put(self.folder, *range(self.spooled, self.spooled + count), metric=metric)
         self.spooled += count
 
     @rule(who=st.integers(0, 1), enough=st.integers(1, 10))
-    def put_into_batches(self, who: int, enough: int) -> None:
+    def put_into_batches(self, who, enough):
         if who not in self.holds:
             make_batches(self.outboxes[who], enough, self.now)
 
     @rule(who=st.integers(0, 1))
-    def hold(self, who: int) -> None:
+    def hold(self, who):
         self.holds.pop(who, None)  # if it has one, that attempt ended in an error
         batch = lease(self.outboxes[who], self.now)
         if batch is None:
@@ -549,20 +541,20 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
-    def deliver(self, data: st.DataObject) -> None:
+    def deliver(self, data):
         outbox, batch = self.release(data)
         outbox.remove(batch)
         self.settled.update(numbers_in(batch))
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
-    def fail(self, data: st.DataObject) -> None:
+    def fail(self, data):
         outbox, batch = self.release(data)
         outbox.release(batch)
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
-    def fail_before_anything_is_stored(self, data: st.DataObject) -> None:
+    def fail_before_anything_is_stored(self, data):
         outbox, batch = self.release(data)
         outbox.release(batch, may_be_stored=False)
         for number in numbers_in(batch):
@@ -570,28 +562,28 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
-    def refuse_the_first(self, data: st.DataObject) -> None:
+    def refuse_the_first(self, data):
         outbox, batch = self.release(data)
         if batch.reports > 1:
             outbox.remove(batch, [0])
             self.settled.add(numbers_in(batch)[0])
 
     @rule(who=st.integers(0, 1))
-    def trim(self, who: int) -> None:
+    def trim(self, who):
         if who not in self.holds:  # a scheduler trims before it takes a batch
             self.outboxes[who].trim(self.now)
 
     @rule(seconds=st.sampled_from([-3600.0, -1.0, 1.0, LEASE_SECONDS, MAX_AGE]))
-    def let_time_pass(self, seconds: float) -> None:
+    def let_time_pass(self, seconds):
         self.now += seconds
 
     @rule(table=st.sampled_from(["reports", "batches"]))
-    def damage_the_newest(self, table: str) -> None:
+    def damage_the_newest(self, table):
         newest = f"(SELECT max(id) FROM {table})"  # noqa: S608
         execute(self.folder, f"UPDATE {table} SET checksum = x'' WHERE id = {newest}")  # noqa: S608
 
     @invariant()
-    def nothing_is_lost_uncounted(self) -> None:
+    def nothing_is_lost_uncounted(self):
         on_disk = numbers_on_disk(self.folder)
         assert len(on_disk) == len(set(on_disk)) == self.outboxes[0].waiting()
         missing = len(set(range(self.spooled)) - self.settled - set(on_disk))

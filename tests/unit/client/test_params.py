@@ -1,7 +1,5 @@
 """The six parameters, what is refused, and what the two epsilons promise."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -24,20 +22,18 @@ inner = st.floats(0.01, 0.99)
         (0.5, 0.25, 0.75, 4.3944, 2.0433),
     ],
 )
-def test_epsilons_of_the_rappor_paper(
-    f: float, p: float, q: float, permanent: float, report: float
-) -> None:
+def test_epsilons_of_the_rappor_paper(f, p, q, permanent, report):
     params = make_params(h=2, f=f, p=p, q=q)
     assert params.epsilon_permanent == pytest.approx(permanent, abs=5e-5)
     assert params.epsilon_report == pytest.approx(report, abs=5e-5)
 
 
-def test_default_of_the_paper_is_four_times_ln_three() -> None:
+def test_default_of_the_paper_is_four_times_ln_three():
     assert make_params(h=2, f=0.5).epsilon_permanent == pytest.approx(4 * math.log(3), rel=1e-15)
 
 
 @given(h=st.integers(1, 8), f=inner, p=inner, q=inner)
-def test_epsilons_are_never_understated(h: int, f: float, p: float, q: float) -> None:
+def test_epsilons_are_never_understated(h, f, p, q):
     """Against the definition in exact fractions: exp(epsilon / factor) covers the worst odds."""
     if p == q:
         return
@@ -52,7 +48,7 @@ def test_epsilons_are_never_understated(h: int, f: float, p: float, q: float) ->
 
 
 @given(f=st.just(0.0) | st.floats(1e-300, 0.99), p=inner, q=inner)
-def test_effective_probabilities_follow_the_paper(f: float, p: float, q: float) -> None:
+def test_effective_probabilities_follow_the_paper(f, p, q):
     if p == q:
         return
     params = make_params(f=f, p=p, q=q)
@@ -60,18 +56,18 @@ def test_effective_probabilities_follow_the_paper(f: float, p: float, q: float) 
     assert params.q_star == pytest.approx(f * (p + q) / 2 + (1 - f) * q)
 
 
-def test_epsilon_permanent_is_infinite_without_permanent_noise() -> None:
+def test_epsilon_permanent_is_infinite_without_permanent_noise():
     assert math.isinf(make_params(f=0.0).epsilon_permanent)
     assert math.isfinite(make_params(f=0.0).epsilon_report)
 
 
-def test_smallest_noise_still_has_finite_epsilons() -> None:
+def test_smallest_noise_still_has_finite_epsilons():
     params = make_params(f=2.0**-1000, p=2.0**-1074, q=1 - 2.0**-53)
     assert math.isfinite(params.epsilon_permanent)
     assert math.isfinite(params.epsilon_report)
 
 
-def test_epsilon_does_not_care_which_of_p_and_q_is_larger() -> None:
+def test_epsilon_does_not_care_which_of_p_and_q_is_larger():
     one, other = make_params(p=0.25, q=0.75), make_params(p=0.75, q=0.25)
     assert one.epsilon_report == other.epsilon_report
 
@@ -98,29 +94,27 @@ def test_epsilon_does_not_care_which_of_p_and_q_is_larger() -> None:
         ("p", 0.75, "p = q = 0.75: must differ"),
     ],
 )
-def test_bad_parameter_is_named_with_what_was_expected(
-    field: str, value: object, expected: str
-) -> None:
+def test_bad_parameter_is_named_with_what_was_expected(field, value, expected):
     given_values: dict[str, object] = {"k": 128, "h": 2, "m": 64, "f": 0.5, "p": 0.25, "q": 0.75}
     with pytest.raises(ParameterError) as caught:
-        RapporParams(**(given_values | {field: value}))  # type: ignore[arg-type]
+        RapporParams(**(given_values | {field: value}))
     assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.0, 0.5), (0.5, 1.0), (0.0, 1.0), (1.0, 0.0)])
-def test_reports_that_would_reveal_a_true_bit_are_refused(p: float, q: float) -> None:
+def test_reports_that_would_reveal_a_true_bit_are_refused(p, q):
     with pytest.raises(ParameterError, match="reveal a true bit for certain"):
         make_params(f=0.0, p=p, q=q)
 
 
-def test_certain_instantaneous_response_is_allowed_behind_permanent_noise() -> None:
+def test_certain_instantaneous_response_is_allowed_behind_permanent_noise():
     params = make_params(h=2, f=0.5, p=0.0, q=1.0)
     # One-time RAPPOR: the permanent bits are the report.
     assert params.epsilon_report == pytest.approx(params.epsilon_permanent)
 
 
 @given(f=probabilities, p=probabilities, q=probabilities)
-def test_whatever_is_accepted_has_a_finite_epsilon_per_report(f: float, p: float, q: float) -> None:
+def test_whatever_is_accepted_has_a_finite_epsilon_per_report(f, p, q):
     try:
         params = make_params(f=f, p=p, q=q)
     except ParameterError:

@@ -1,7 +1,5 @@
 """The sampler's two exact comparisons, checked outcome by outcome rather than on average."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections import Counter
@@ -46,9 +44,7 @@ def stream_of(data: bytes | bytearray) -> ByteStream:
     width=st.sampled_from((1, 2, 16, 128)),
     seed=st.binary(min_size=1, max_size=8),
 )
-def test_draw_equals_the_reference_digit_by_digit(
-    low: float, high: float, width: int, seed: bytes
-) -> None:
+def test_draw_equals_the_reference_digit_by_digit(low, high, width, seed):
     k = 8 * width
     selector = protocol.shake(b"selector" + seed, width)
     coins = protocol.shake(seed, 1100 * width)
@@ -60,7 +56,7 @@ def test_draw_equals_the_reference_digit_by_digit(
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.25, 0.75), (0.5, 0.375), (0.0, 1.0), (1.0, 0.125)])
-def test_every_outcome_of_three_digits_has_exactly_its_probability(low: float, high: float) -> None:
+def test_every_outcome_of_three_digits_has_exactly_its_probability(low, high):
     """All 8**2 coin sequences of two lanes, enumerated: an equality, not a statistic."""
     selector = 0b01
     outcomes: Counter[int] = Counter()
@@ -76,7 +72,7 @@ def test_every_outcome_of_three_digits_has_exactly_its_probability(low: float, h
 
 
 @given(low=chances, high=chances)
-def test_digits_add_up_to_the_probabilities(low: float, high: float) -> None:
+def test_digits_add_up_to_the_probabilities(low, high):
     sums = [Fraction(int(low == 1)), Fraction(int(high == 1))]
     for place, code in enumerate(digit_codes(low, high), start=1):
         sums[0] += Fraction(code >> 1, 2**place)
@@ -85,12 +81,12 @@ def test_digits_add_up_to_the_probabilities(low: float, high: float) -> None:
 
 
 @pytest.mark.parametrize(("chance", "expected"), [(0.0, 0), (1.0, 2**64 - 1)])
-def test_certainty_needs_no_coins(chance: float, expected: int) -> None:
+def test_certainty_needs_no_coins(chance, expected):
     assert BernoulliSampler(64, chance, chance).draw(0x0F, stream_of(b"")) == expected
 
 
 @pytest.mark.parametrize("sample", range(20))
-def test_no_coin_is_used_by_two_lanes(sample: int) -> None:
+def test_no_coin_is_used_by_two_lanes(sample):
     """Turning over one coin may change the lane that it belongs to, and no other."""
     lanes, rounds, selector = 32, 8, 0x5A5A5A5A
     sampler = BernoulliSampler(lanes, 0.3141, 0.8765)
@@ -106,9 +102,7 @@ def test_no_coin_is_used_by_two_lanes(sample: int) -> None:
 @pytest.mark.parametrize(
     ("low", "high"), [(8087 / 65536, 57442 / 65536), (1.0, 3 / 65536), (255.5 / 256, 0.5)]
 )
-def test_every_outcome_of_two_bytes_a_lane_has_exactly_its_probability(
-    low: float, high: float
-) -> None:
+def test_every_outcome_of_two_bytes_a_lane_has_exactly_its_probability(low, high):
     """All bytes of lanes 0 and 1 and all that undecided lanes read, enumerated: an equality."""
     sampler = BernoulliSampler(8, low, high)
     outcomes: Counter[int] = Counter()
@@ -126,9 +120,7 @@ def test_every_outcome_of_two_bytes_a_lane_has_exactly_its_probability(
 
 
 @given(low=chances, high=chances, lane=st.integers(0, 15), selector=st.integers(0, 2**16 - 1))
-def test_undecided_lane_is_compared_to_the_last_digit(
-    low: float, high: float, lane: int, selector: int
-) -> None:
+def test_undecided_lane_is_compared_to_the_last_digit(low, high, lane, selector):
     """The uniform number just below the probability gives 1, and the probability itself 0."""
     sampler = BernoulliSampler(16, low, high)
     chance = Fraction(high if selector >> lane & 1 else low)
@@ -151,7 +143,7 @@ def test_undecided_lane_is_compared_to_the_last_digit(
         assert drawn(0, int(below)) == 0
 
 
-def test_no_byte_is_used_by_two_lanes() -> None:
+def test_no_byte_is_used_by_two_lanes():
     """Another byte of a lane may change that lane, and no other."""
     lanes, undecided, selector = 32, (3, 8, 31), 0x5A5A5A5A
     sampler = BernoulliSampler(lanes, 0.3141, 0.8765)
@@ -176,7 +168,7 @@ def test_no_byte_is_used_by_two_lanes() -> None:
     assert moved == {0} | {1 << lane for lane in range(lanes)}
 
 
-def test_only_keyed_streams_are_bound_to_rounds() -> None:
+def test_only_keyed_streams_are_bound_to_rounds():
     sampler, selector = BernoulliSampler(128, 0.1234, 0.8765), 2**64 - 1
     assert sampler.draw(selector, KeyedStream(b"a")) == sampler.draw_by_rounds(
         selector, KeyedStream(b"a")
@@ -186,7 +178,7 @@ def test_only_keyed_streams_are_bound_to_rounds() -> None:
     )
 
 
-def test_keyed_stream_does_not_depend_on_the_size_of_reads() -> None:
+def test_keyed_stream_does_not_depend_on_the_size_of_reads():
     whole = KeyedStream(b"message")(1000)
     pieces = KeyedStream(b"message")
     assert b"".join(pieces(n) for n in (1, 7, 0, 200, 792)) == whole
@@ -196,12 +188,12 @@ def test_keyed_stream_does_not_depend_on_the_size_of_reads() -> None:
     one=st.lists(st.binary(max_size=4), max_size=4),
     other=st.lists(st.binary(max_size=4), max_size=4),
 )
-def test_different_parts_give_different_messages(one: list[bytes], other: list[bytes]) -> None:
+def test_different_parts_give_different_messages(one, other):
     assert (keyed_message(*one) == keyed_message(*other)) == (one == other)
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 1000, 1024])
-def test_uniform_below_throws_away_what_would_favour_a_remainder(bound: int) -> None:
+def test_uniform_below_throws_away_what_would_favour_a_remainder(bound):
     limit = 2**32 // bound * bound
     highest = (limit - 1).to_bytes(4, "little")
     assert uniform_below(bound, stream_of(highest)) == bound - 1
@@ -210,11 +202,11 @@ def test_uniform_below_throws_away_what_would_favour_a_remainder(bound: int) -> 
         assert uniform_below(bound, stream_of(too_high + bytes(4))) == 0
 
 
-def test_uniform_below_reaches_every_value() -> None:
+def test_uniform_below_reaches_every_value():
     """1,000 draws below 8; P(a value is missing) < 8 (7/8)^1000 < 1e-57."""
     stream = seeded_stream("uniform below")
     assert {uniform_below(8, stream) for _ in range(1000)} == set(range(8))
 
 
-def test_the_clients_coins_come_from_the_operating_system() -> None:
+def test_the_clients_coins_come_from_the_operating_system():
     assert os_stream is os.urandom

@@ -1,7 +1,5 @@
 """The registry as browsers load it: the same entries, read alike by the JavaScript client."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -90,7 +88,7 @@ ODD = registry_toml(
 
 
 @pytest.mark.parametrize("text", [EXAMPLE.read_text(encoding="utf-8"), ODD], ids=["example", "odd"])
-def test_javascript_reads_the_registry_that_python_reads(text: str, tmp_path: Path) -> None:
+def test_javascript_reads_the_registry_that_python_reads(text, tmp_path):
     source, made = write(tmp_path, text), tmp_path / "metrics.json"
     assert main([str(source), "-o", str(made)]) == 0
     program = tmp_path / "read.mjs"
@@ -101,7 +99,7 @@ def test_javascript_reads_the_registry_that_python_reads(text: str, tmp_path: Pa
     assert json.loads(done.stdout) == as_python_reads_it(Registry.load(source))
 
 
-def test_command_prints_the_entries_of_the_file_with_days_as_text(tmp_path: Path) -> None:
+def test_command_prints_the_entries_of_the_file_with_days_as_text(tmp_path):
     source = write(
         tmp_path, registry_toml(make_metric("theme", metric_type=EnumType(("light", "dark"))))
     )
@@ -121,9 +119,7 @@ def test_command_prints_the_entries_of_the_file_with_days_as_text(tmp_path: Path
         (registry_toml().replace("f = 0.5", "f = 1.5"), "metrics.homepage.f = 1.5"),
     ],
 )
-def test_registry_that_is_refused_is_not_written(
-    text: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_registry_that_is_refused_is_not_written(text, fault, tmp_path, capsys):
     made = tmp_path / "metrics.json"
     assert main([str(write(tmp_path, text)), "-o", str(made)]) == 1
     output, errors = capsys.readouterr()
@@ -132,9 +128,7 @@ def test_registry_that_is_refused_is_not_written(
 
 
 @pytest.mark.parametrize("missing", ["source", "folder"])
-def test_file_that_cannot_be_read_or_written_is_named(
-    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_that_cannot_be_read_or_written_is_named(missing, tmp_path, capsys):
     source = write(tmp_path, registry_toml())
     if missing == "source":
         source.unlink()
@@ -142,7 +136,7 @@ def test_file_that_cannot_be_read_or_written_is_named(
     assert str(tmp_path) in capsys.readouterr().err
 
 
-def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_says_what_it_does(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "JSON that browsers load" in capsys.readouterr().out

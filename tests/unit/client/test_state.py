@@ -1,7 +1,5 @@
 """The secret and the ledger on disk: made once, never trusted blindly, never silently replaced."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -60,17 +58,17 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_secret_is_32_bytes_and_stays(tmp_path: Path) -> None:
+def test_secret_is_32_bytes_and_stays(tmp_path):
     secret = secret_of(tmp_path)
     assert len(secret) == 32
     assert secret_of(tmp_path) == secret
 
 
-def test_two_directories_have_two_secrets(tmp_path: Path) -> None:
+def test_two_directories_have_two_secrets(tmp_path):
     assert secret_of(tmp_path / "a") != secret_of(tmp_path / "b")
 
 
-def test_only_the_owner_can_read_the_state(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_state(tmp_path):
     folder = tmp_path / "deep" / "state"
     open_state(folder, REGISTRY)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -78,17 +76,13 @@ def test_only_the_owner_can_read_the_state(tmp_path: Path) -> None:
     assert modes == {"secret": 0o600, "client.db": 0o600}
 
 
-def test_home_directory_may_be_written_as_tilde(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_home_directory_may_be_written_as_tilde(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     open_state("~/state", REGISTRY)
     assert (tmp_path / "state" / "secret").exists()
 
 
-def test_any_single_damaged_byte_of_the_secret_is_noticed_and_never_repaired(
-    tmp_path: Path,
-) -> None:
+def test_any_single_damaged_byte_of_the_secret_is_noticed_and_never_repaired(tmp_path):
     secret_of(tmp_path)
     path = tmp_path / "secret"
     whole = path.read_bytes()
@@ -101,7 +95,7 @@ def test_any_single_damaged_byte_of_the_secret_is_noticed_and_never_repaired(
         assert path.read_bytes() == damaged
 
 
-def test_truncated_secret_is_noticed(tmp_path: Path) -> None:
+def test_truncated_secret_is_noticed(tmp_path):
     secret_of(tmp_path)
     path = tmp_path / "secret"
     whole = path.read_bytes()
@@ -111,7 +105,7 @@ def test_truncated_secret_is_noticed(tmp_path: Path) -> None:
             secret_of(tmp_path)
 
 
-def test_error_does_not_quote_the_secret(tmp_path: Path) -> None:
+def test_error_does_not_quote_the_secret(tmp_path):
     secret = secret_of(tmp_path)
     path = tmp_path / "secret"
     path.write_bytes(path.read_bytes()[:-1])
@@ -121,9 +115,7 @@ def test_error_does_not_quote_the_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["secret", "client.db"])
-def test_one_file_without_the_other_is_a_loss_and_not_a_new_start(
-    tmp_path: Path, lost: str
-) -> None:
+def test_one_file_without_the_other_is_a_loss_and_not_a_new_start(tmp_path, lost):
     secret_of(tmp_path)
     (tmp_path / lost).unlink()
     for _ in range(2):
@@ -132,7 +124,7 @@ def test_one_file_without_the_other_is_a_loss_and_not_a_new_start(
         assert lost not in names(tmp_path)
 
 
-def test_secret_of_another_client_is_noticed(tmp_path: Path) -> None:
+def test_secret_of_another_client_is_noticed(tmp_path):
     secret_of(tmp_path / "a")
     secret_of(tmp_path / "b")
     (tmp_path / "a" / "secret").write_bytes((tmp_path / "b" / "secret").read_bytes())
@@ -141,7 +133,7 @@ def test_secret_of_another_client_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 50, 100, 4096, 8192])
-def test_truncated_database_is_noticed_and_left_alone(tmp_path: Path, keep: int) -> None:
+def test_truncated_database_is_noticed_and_left_alone(tmp_path, keep):
     secret_of(tmp_path)
     path = tmp_path / "client.db"
     whole = path.read_bytes()
@@ -153,14 +145,14 @@ def test_truncated_database_is_noticed_and_left_alone(tmp_path: Path, keep: int)
     assert path.read_bytes() == whole[:keep]
 
 
-def test_database_of_garbage_is_noticed(tmp_path: Path) -> None:
+def test_database_of_garbage_is_noticed(tmp_path):
     secret_of(tmp_path)
     (tmp_path / "client.db").write_bytes(b"garbage" * 3000)
     with pytest.raises(StateError, match="nothing is sent"):
         open_state(tmp_path, REGISTRY)
 
 
-def test_start_that_was_killed_half_way_is_finished(tmp_path: Path) -> None:
+def test_start_that_was_killed_half_way_is_finished(tmp_path):
     with closing(Storage(tmp_path, APPLICATION, create=True)):
         pass  # killed after the database, before the secret
     secret = secret_of(tmp_path)
@@ -170,19 +162,19 @@ def test_start_that_was_killed_half_way_is_finished(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["secret", "client.db"])
-def test_file_that_is_a_directory_is_an_error(tmp_path: Path, name: str) -> None:
+def test_file_that_is_a_directory_is_an_error(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(StateError):
         open_state(tmp_path, REGISTRY)
 
 
-def test_state_directory_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+def test_state_directory_that_is_a_file_is_an_error(tmp_path):
     (tmp_path / "state").write_text("")
     with pytest.raises(StateError, match="state directory"):
         open_state(tmp_path / "state", REGISTRY)
 
 
-def test_processes_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
+def test_processes_that_start_at_once_share_one_secret(tmp_path):
     command = [sys.executable, "-c", AT_ONCE, str(tmp_path), registry_toml()]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(8)]
     secrets = {process.communicate(timeout=60)[0] for process in started}
@@ -191,7 +183,7 @@ def test_processes_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
     assert names(tmp_path) == {"secret", "client.db"}
 
 
-def test_replaced_secret_keeps_the_ledger_and_is_counted(tmp_path: Path) -> None:
+def test_replaced_secret_keeps_the_ledger_and_is_counted(tmp_path):
     before = secret_of(tmp_path)
     spend_something(tmp_path)
     replace_secret(tmp_path, APPLICATION)
@@ -202,9 +194,7 @@ def test_replaced_secret_keeps_the_ledger_and_is_counted(tmp_path: Path) -> None
     assert names(tmp_path) == {"secret", "client.db"}
 
 
-def test_replacement_that_was_killed_before_the_new_secret_keeps_the_old_one(
-    tmp_path: Path,
-) -> None:
+def test_replacement_that_was_killed_before_the_new_secret_keeps_the_old_one(tmp_path):
     before = secret_of(tmp_path)
     with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
         storage.announce(bytes(32), connection)
@@ -212,15 +202,13 @@ def test_replacement_that_was_killed_before_the_new_secret_keeps_the_old_one(
     assert ledger_of(tmp_path).spending().resets == 0
 
 
-def test_replacement_that_was_killed_after_the_new_secret_is_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replacement_that_was_killed_after_the_new_secret_is_completed(tmp_path, monkeypatch):
     before = secret_of(tmp_path)
 
     class KilledError(Exception):
         pass
 
-    def killed(*_: object) -> None:
+    def killed(*_: object):
         raise KilledError
 
     with monkeypatch.context() as patch:
@@ -232,9 +220,7 @@ def test_replacement_that_was_killed_after_the_new_secret_is_completed(
     assert account.ledger.spending().resets == 1
 
 
-def test_whoever_has_the_database_open_notices_that_the_secret_was_replaced(
-    tmp_path: Path,
-) -> None:
+def test_whoever_has_the_database_open_notices_that_the_secret_was_replaced(tmp_path):
     before = secret_of(tmp_path)
     with closing(Storage(tmp_path, APPLICATION)) as storage:
         replace_secret(tmp_path, APPLICATION)
@@ -242,7 +228,7 @@ def test_whoever_has_the_database_open_notices_that_the_secret_was_replaced(
             pass
 
 
-def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path: Path) -> None:
+def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path):
     secret = secret_of(tmp_path)
     with closing(Storage(tmp_path, APPLICATION)) as storage:
         delete_state(tmp_path, APPLICATION)
@@ -251,21 +237,21 @@ def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path: Pat
             pass
 
 
-def test_deleted_state_leaves_nothing(tmp_path: Path) -> None:
+def test_deleted_state_leaves_nothing(tmp_path):
     secret_of(tmp_path)
     delete_state(tmp_path, APPLICATION)
     assert names(tmp_path) == set()
     delete_state(tmp_path, APPLICATION)
 
 
-def test_ledger_survives(tmp_path: Path) -> None:
+def test_ledger_survives(tmp_path):
     secret_of(tmp_path)
     spend_something(tmp_path)
     (metric,) = ledger_of(tmp_path).spending().metrics
     assert (metric.metric, metric.reports, metric.epsilon) == ("homepage", 3, SPENT)
 
 
-def test_other_writers_are_waited_for(tmp_path: Path) -> None:
+def test_other_writers_are_waited_for(tmp_path):
     secret_of(tmp_path)
     with (
         closing(Storage(tmp_path, APPLICATION)) as one,
@@ -282,7 +268,7 @@ def test_other_writers_are_waited_for(tmp_path: Path) -> None:
             assert connection.execute("SELECT owner FROM account").fetchone()[0] is not None
 
 
-def test_account_can_be_read_without_making_anything(tmp_path: Path) -> None:
+def test_account_can_be_read_without_making_anything(tmp_path):
     folder = tmp_path / "state"
     assert read_account(folder, REGISTRY).ledger.spending().epsilon == 0
     assert not folder.exists()
@@ -291,7 +277,7 @@ def test_account_can_be_read_without_making_anything(tmp_path: Path) -> None:
     assert read_account(folder, REGISTRY).ledger.spending().epsilon == SPENT
 
 
-def test_directory_and_database_that_others_may_read_are_mended(tmp_path: Path) -> None:
+def test_directory_and_database_that_others_may_read_are_mended(tmp_path):
     secret_of(tmp_path)
     tmp_path.chmod(0o777)
     (tmp_path / "client.db").chmod(0o666)
@@ -301,7 +287,7 @@ def test_directory_and_database_that_others_may_read_are_mended(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o640, 0o604])
-def test_secret_that_others_may_have_read_is_refused(tmp_path: Path, mode: int) -> None:
+def test_secret_that_others_may_have_read_is_refused(tmp_path, mode):
     secret_of(tmp_path)
     (tmp_path / "secret").chmod(mode)
     with pytest.raises(StateError, match=f"its mode is {mode:o}, others may have read it"):
@@ -313,7 +299,7 @@ def test_secret_that_others_may_have_read_is_refused(tmp_path: Path, mode: int) 
 ONCE = make_registry(make_metric("once", params=make_params(p=0.0, q=1.0), one_time=True))
 
 
-def test_one_time_metric_of_a_restored_backup_counts_as_reported(tmp_path: Path) -> None:
+def test_one_time_metric_of_a_restored_backup_counts_as_reported(tmp_path):
     open_state(tmp_path / "original", ONCE)
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
     account = open_state(tmp_path / "copy", ONCE).account
@@ -327,13 +313,13 @@ def test_one_time_metric_of_a_restored_backup_counts_as_reported(tmp_path: Path)
     assert original.ledger.judge(AnswerKey("once", 1, b"value"), answered=False)[0] is Verdict.NEW
 
 
-def test_directory_that_is_renamed_is_no_copy(tmp_path: Path) -> None:
+def test_directory_that_is_renamed_is_no_copy(tmp_path):
     open_state(tmp_path / "old", ONCE)
     (tmp_path / "old").rename(tmp_path / "new")
     assert open_state(tmp_path / "new", ONCE).account.ledger.spending().restores == 0
 
 
-def test_cloned_machine_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cloned_machine_is_noticed(tmp_path, monkeypatch):
     machine = tmp_path / "machine-id"
     monkeypatch.setattr("hubbub.client.state._MACHINE_IDS", (str(machine),))
     machine.write_text("one")
@@ -343,10 +329,8 @@ def test_cloned_machine_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("missing", ["link", "fsync of a directory"])
-def test_file_systems_without_links_or_directory_syncs_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    def unsupported(*_: object, **_kw: object) -> None:
+def test_file_systems_without_links_or_directory_syncs_will_do(tmp_path, monkeypatch, missing):
+    def unsupported(*_: object, **_kw: object):
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     real_open = os.open
@@ -366,7 +350,7 @@ def test_file_systems_without_links_or_directory_syncs_will_do(
     assert secret_of(tmp_path) != secret
 
 
-def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path: Path) -> None:
+def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path):
     secret_of(tmp_path)
     with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
         save_definitions(connection, [HOMEPAGE])
@@ -377,7 +361,7 @@ def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path: Pat
     assert open_state(tmp_path, newer).account.unusable == frozenset()
 
 
-def test_database_of_another_format_is_not_taken_for_damaged(tmp_path: Path) -> None:
+def test_database_of_another_format_is_not_taken_for_damaged(tmp_path):
     secret_of(tmp_path)
     with closing(Storage(tmp_path, APPLICATION)) as storage:
         storage._connection.execute("PRAGMA user_version = 9")
@@ -386,9 +370,7 @@ def test_database_of_another_format_is_not_taken_for_damaged(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("limit", ["open files", "failing disk"])
-def test_trouble_that_passes_is_no_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_trouble_that_passes_is_no_damage(tmp_path, monkeypatch, limit):
     secret = secret_of(tmp_path)
     with monkeypatch.context() as patch:
         if limit == "open files":
@@ -410,7 +392,7 @@ def failing_disk(*_: object) -> None:
     raise OSError(errno.EIO, "Input/output error")
 
 
-def test_two_replacements_at_once_leave_a_client_that_works(tmp_path: Path) -> None:
+def test_two_replacements_at_once_leave_a_client_that_works(tmp_path):
     """Wherever the second comes between the steps of the first."""
     for interrupted in range(4):
         folder = tmp_path / str(interrupted)
@@ -432,7 +414,7 @@ def test_two_replacements_at_once_leave_a_client_that_works(tmp_path: Path) -> N
         assert ledger_of(folder).spending().resets in {1, 2}
 
 
-def test_processes_that_replace_the_secret_at_once_leave_one_that_works(tmp_path: Path) -> None:
+def test_processes_that_replace_the_secret_at_once_leave_one_that_works(tmp_path):
     secret_of(tmp_path)
     script = (
         "import sys\nfrom hubbub.client.state import replace_secret\n"
@@ -445,9 +427,7 @@ def test_processes_that_replace_the_secret_at_once_leave_one_that_works(tmp_path
 
 
 @pytest.mark.parametrize("left", ["everything", "the database"])
-def test_deletion_that_was_killed_half_way_is_finished_by_the_next_start(
-    tmp_path: Path, left: str
-) -> None:
+def test_deletion_that_was_killed_half_way_is_finished_by_the_next_start(tmp_path, left):
     before = secret_of(tmp_path)
     spend_something(tmp_path)
     with closing(Storage(tmp_path, APPLICATION)) as storage:
@@ -458,7 +438,7 @@ def test_deletion_that_was_killed_half_way_is_finished_by_the_next_start(
     assert ledger_of(tmp_path).spending().epsilon == 0
 
 
-def test_copy_leaves_unsent_reports_to_the_original(tmp_path: Path) -> None:
+def test_copy_leaves_unsent_reports_to_the_original(tmp_path):
     """What is in a batch has an id of its own, by which the collector knows it."""
     open_state(tmp_path / "original", REGISTRY)
     with (
@@ -473,7 +453,7 @@ def test_copy_leaves_unsent_reports_to_the_original(tmp_path: Path) -> None:
     assert (original.waiting, original.discarded) == (5, 0)
 
 
-def test_directory_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_left_as_it_is(tmp_path):
     (tmp_path / "notes.txt").write_text("the app's own")
     tmp_path.chmod(0o755)
     secret_of(tmp_path)

@@ -1,12 +1,9 @@
 """The doubles for the tests of apps: what the real clients would do, without any of their means."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import threading
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,14 +56,14 @@ def run(app: Coroutine[Any, Any, None]) -> None:
     asyncio.run(watched())
 
 
-def test_calls_are_kept_in_order() -> None:
+def test_calls_are_kept_in_order():
     telemetry = RecordingTelemetry(REGISTRY)
     record(telemetry, CALLS)
     assert telemetry.calls == CALLS
     assert telemetry.values("homepage") == ["a", "b", "beyond max_values"]
 
 
-def test_ledger_after_a_reset_is_the_real_clients(tmp_path: Path) -> None:
+def test_ledger_after_a_reset_is_the_real_clients(tmp_path):
     real = Telemetry(REGISTRY, NOWHERE, tmp_path)
     double = RecordingTelemetry(REGISTRY)
     record(real, CALLS)
@@ -81,7 +78,7 @@ def test_ledger_after_a_reset_is_the_real_clients(tmp_path: Path) -> None:
     assert double.ledger().resets == 1
 
 
-def test_status_counts_as_the_real_client_does(tmp_path: Path) -> None:
+def test_status_counts_as_the_real_client_does(tmp_path):
     real = Telemetry(REGISTRY, NOWHERE, tmp_path)
     double = RecordingTelemetry(REGISTRY)
     record(real, CALLS)
@@ -94,7 +91,7 @@ def test_status_counts_as_the_real_client_does(tmp_path: Path) -> None:
     assert (here.delivered, here.waiting, here.disabled, here.last_error) == (7, 0, None, None)
 
 
-def test_ledger_and_explanation_say_what_the_real_client_says(tmp_path: Path) -> None:
+def test_ledger_and_explanation_say_what_the_real_client_says(tmp_path):
     real = Telemetry(REGISTRY, NOWHERE, tmp_path)
     double = RecordingTelemetry(REGISTRY)
     record(real, CALLS)
@@ -105,7 +102,7 @@ def test_ledger_and_explanation_say_what_the_real_client_says(tmp_path: Path) ->
     assert double.ledger().epsilon > 0
 
 
-def test_preview_spends_nothing_and_says_what_would_be_sent() -> None:
+def test_preview_spends_nothing_and_says_what_would_be_sent():
     telemetry = RecordingTelemetry(REGISTRY)
     preview = telemetry.preview("homepage", "a")
     assert (preview.refusal, preview.stale) == (None, False)
@@ -117,7 +114,7 @@ def test_preview_spends_nothing_and_says_what_would_be_sent() -> None:
     assert telemetry.preview("first_page", "x").refusal is not None
 
 
-def test_mistakes_that_the_client_would_drop_fail_the_test() -> None:
+def test_mistakes_that_the_client_would_drop_fail_the_test():
     for telemetry in (RecordingTelemetry(REGISTRY), AsyncRecordingTelemetry(REGISTRY)):
         with pytest.raises(UnknownMetricError):
             telemetry.record("hompage", "a")
@@ -131,7 +128,7 @@ def test_mistakes_that_the_client_would_drop_fail_the_test() -> None:
         assert telemetry.status().recorded == 0
 
 
-def test_nothing_is_recorded_without_consent_and_the_preview_says_so() -> None:
+def test_nothing_is_recorded_without_consent_and_the_preview_says_so():
     telemetry = RecordingTelemetry(REGISTRY, consent=False)
     telemetry.record("homepage", "a")
     assert telemetry.calls == []
@@ -147,9 +144,7 @@ def test_nothing_is_recorded_without_consent_and_the_preview_says_so() -> None:
 
 
 @pytest.mark.parametrize("switch", ["DO_NOT_TRACK", "HUBBUB_DISABLED"])
-def test_environment_of_the_tests_has_no_say(
-    switch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment_of_the_tests_has_no_say(switch, monkeypatch, tmp_path):
     monkeypatch.setenv(switch, "1")
     assert Telemetry(REGISTRY, NOWHERE, tmp_path).status().disabled == f"{switch} is set"
     telemetry = RecordingTelemetry(REGISTRY)
@@ -158,7 +153,7 @@ def test_environment_of_the_tests_has_no_say(
     assert telemetry.calls == [("homepage", "a")]
 
 
-def test_expired_metric_is_kept_and_counted_so_that_no_test_breaks_on_a_day() -> None:
+def test_expired_metric_is_kept_and_counted_so_that_no_test_breaks_on_a_day():
     registry = make_registry(make_metric(expires=dt.date(2001, 1, 1)))
     telemetry = RecordingTelemetry(registry)
     telemetry.record("homepage", "a")
@@ -167,7 +162,7 @@ def test_expired_metric_is_kept_and_counted_so_that_no_test_breaks_on_a_day() ->
     assert telemetry.ledger().epsilon == 0
 
 
-def test_what_is_recorded_after_the_context_is_dropped() -> None:
+def test_what_is_recorded_after_the_context_is_dropped():
     with RecordingTelemetry(REGISTRY) as telemetry:
         telemetry.record("homepage", "a")
         assert telemetry.flush()
@@ -179,7 +174,7 @@ def test_what_is_recorded_after_the_context_is_dropped() -> None:
     assert not telemetry.flush()
 
 
-def test_forgetting_says_what_was_spent_and_empties_the_ledger() -> None:
+def test_forgetting_says_what_was_spent_and_empties_the_ledger():
     telemetry = RecordingTelemetry(REGISTRY)
     telemetry.record("homepage", "a")
     assert "at most 7.72-fold (epsilon 2.04)" in telemetry.forget()
@@ -189,9 +184,7 @@ def test_forgetting_says_what_was_spent_and_empties_the_ledger() -> None:
     assert telemetry.status().disabled == "forgotten"
 
 
-def test_double_leaves_no_file_and_no_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_double_leaves_no_file_and_no_thread(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     threads = threading.enumerate()
@@ -205,8 +198,8 @@ def test_double_leaves_no_file_and_no_thread(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_double_for_asyncio_delivers_while_its_context_is_entered() -> None:
-    async def app() -> None:
+def test_double_for_asyncio_delivers_while_its_context_is_entered():
+    async def app():
         telemetry = AsyncRecordingTelemetry(REGISTRY)
         telemetry.record("homepage", "a")
         assert not await telemetry.flush()
@@ -223,8 +216,8 @@ def test_double_for_asyncio_delivers_while_its_context_is_entered() -> None:
     run(app())
 
 
-def test_double_for_asyncio_forgets_and_resets() -> None:
-    async def app() -> None:
+def test_double_for_asyncio_forgets_and_resets():
+    async def app():
         async with AsyncRecordingTelemetry(REGISTRY) as telemetry:
             telemetry.record("homepage", "a")
             telemetry.reset()

@@ -3,8 +3,6 @@
 The vectors were made by `reference`, which shares no code with the client.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -39,15 +37,15 @@ def vectors(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
-def test_committed_vectors_are_what_the_reference_writes(name: str) -> None:
+def test_committed_vectors_are_what_the_reference_writes(name):
     assert vectors(name) == json.loads(json.dumps(getattr(writer, name)()))
 
 
-def test_every_vector_file_is_checked() -> None:
+def test_every_vector_file_is_checked():
     assert {path.stem for path in FOLDER.glob("*.json")} == MAKERS
 
 
-def test_bloom_bits() -> None:
+def test_bloom_bits():
     for row in vectors("bloom"):
         params = make_params(k=row["k"], h=row["h"], m=1024)
         assert list(bit_positions(row["value"], row["cohort"], params)) == row["positions"]
@@ -55,7 +53,7 @@ def test_bloom_bits() -> None:
         assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
 
 
-def test_bernoulli_bits() -> None:
+def test_bernoulli_bits():
     for row in vectors("bernoulli"):
         selector = int.from_bytes(bytes.fromhex(row["selector"]), "little")
         stream = KeyedStream(bytes.fromhex(row["stream_message"]))
@@ -63,12 +61,12 @@ def test_bernoulli_bits() -> None:
         assert drawn.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
 
 
-def test_cohorts() -> None:
+def test_cohorts():
     for row in vectors("cohort"):
         assert encoder(row, make_params(m=row["m"])).cohort == row["cohort"]
 
 
-def test_permanent_responses() -> None:
+def test_permanent_responses():
     for row in vectors("permanent"):
         params = make_params(k=row["k"], h=row["h"], m=row["m"], f=row["f"])
         client = encoder(row, params)
@@ -78,7 +76,7 @@ def test_permanent_responses() -> None:
         assert permanent.to_bytes(row["k"] // 8, "little").hex() == row["permanent"]
 
 
-def test_open_strings_from_the_value_to_the_permanent_response() -> None:
+def test_open_strings_from_the_value_to_the_permanent_response():
     for row in vectors("open_strings"):
         metric_type = OpenStringType.from_table("row", row["entry"])
         noise = {name: row["entry"][name] for name in ("f", "p", "q")}
@@ -97,14 +95,14 @@ def test_open_strings_from_the_value_to_the_permanent_response() -> None:
         assert stated == [row["epsilon_permanent"], row["epsilon_report"]]
 
 
-def test_vectors_of_open_strings_reach_every_step() -> None:
+def test_vectors_of_open_strings_reach_every_step():
     rows = vectors("open_strings")
     for steps in {tuple(row["entry"]["steps"]) for row in rows}:
         of_entry = [row for row in rows if tuple(row["entry"]["steps"]) == steps]
         assert {r["cohort"] // r["entry"]["m"] for r in of_entry} == set(range(len(steps) + 1))
 
 
-def test_joint_values_from_the_value_to_the_permanent_response() -> None:
+def test_joint_values_from_the_value_to_the_permanent_response():
     for row in vectors("joint"):
         metric_type = JointType.from_table("row", row["entry"])
         noise = {name: row["entry"][name] for name in ("f", "p", "q")}
@@ -124,18 +122,18 @@ def test_joint_values_from_the_value_to_the_permanent_response() -> None:
         assert stated == [row["epsilon_permanent"], row["epsilon_report"]]
 
 
-def test_vectors_of_joint_values_have_cells_and_hashes_of_two_and_three_fields() -> None:
+def test_vectors_of_joint_values_have_cells_and_hashes_of_two_and_three_fields():
     seen = {(len(row["entry"]["fields"]), row["hashed"] is None) for row in vectors("joint")}
     assert seen == {(2, True), (2, False), (3, True), (3, False)}
 
 
-def test_wire_bytes() -> None:
+def test_wire_bytes():
     for row in vectors("wire"):
         reports = tuple(Report(**(r | {"bits": bytes.fromhex(r["bits"])})) for r in row["reports"])
         assert batch_to_json(Batch(reports, row["batch_id"])).decode() == row["json"]
 
 
-def test_compact_bytes() -> None:
+def test_compact_bytes():
     for row in vectors("compact"):
         reports = tuple(Report(**(r | {"bits": bytes.fromhex(r["bits"])})) for r in row["reports"])
         body = batch_to_compact(Batch(reports, row["batch_id"]))
@@ -143,7 +141,7 @@ def test_compact_bytes() -> None:
         assert reference.decode(body) == (row["batch_id"], [reports[i] for i in row["order"]])
 
 
-def test_no_other_bytes_are_a_compact_body() -> None:
+def test_no_other_bytes_are_a_compact_body():
     for row in vectors("compact_refused"):
         assert reference.decode(bytes.fromhex(row["body"])) is None, row["why"]
 
@@ -153,28 +151,28 @@ def cases(name: str) -> pytest.MarkDecorator:
 
 
 @cases("account")
-def test_account_of_a_process_that_never_gets_to_its_disk(row: Row) -> None:
+def test_account_of_a_process_that_never_gets_to_its_disk(row):
     client = MemoryClient(registry_of(row["registry"]))
     assert played(client, row) == expected(row)
     assert_sums(client.spending(), row)
 
 
 @cases("account")
-def test_account_of_processes_that_each_record_once(row: Row, tmp_path: Path) -> None:
+def test_account_of_processes_that_each_record_once(row, tmp_path):
     client = DiskClient(tmp_path, registry_of(row["registry"]))
     assert played(client, row) == expected(row)
     assert_sums(client.spending(), row)
 
 
 @cases("account")
-def test_account_of_two_processes_that_take_turns(row: Row, tmp_path: Path) -> None:
+def test_account_of_two_processes_that_take_turns(row, tmp_path):
     client = DiskClient(tmp_path, registry_of(row["registry"]), processes=2)
     assert played(client, row) == expected(row)
     assert_sums(client.spending(), row)
 
 
 @cases("updates")
-def test_account_of_an_app_that_is_updated(row: Row, tmp_path: Path) -> None:
+def test_account_of_an_app_that_is_updated(row, tmp_path):
     client = DiskClient(tmp_path, registry_of(row["steps"][0]["registry"]))
     for step in row["steps"]:
         client.registry = registry_of(step["registry"])
@@ -182,7 +180,7 @@ def test_account_of_an_app_that_is_updated(row: Row, tmp_path: Path) -> None:
     assert_sums(client.spending(), row)
 
 
-def test_different_values_have_different_true_bits_in_every_cohort() -> None:
+def test_different_values_have_different_true_bits_in_every_cohort():
     """Or what is another answer would depend on the client's secret."""
     steps = vectors("account") + [step for row in vectors("updates") for step in row["steps"]]
     for step in steps:
@@ -193,7 +191,7 @@ def test_different_values_have_different_true_bits_in_every_cohort() -> None:
                 assert len(bits) == len(recorded)
 
 
-def test_vectors_of_the_account_have_every_result() -> None:
+def test_vectors_of_the_account_have_every_result():
     results = {o.result for row in vectors("account") for o in expected(row)}
     assert results == {"admitted", "again", "stale", "refused"}
 

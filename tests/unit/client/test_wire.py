@@ -1,7 +1,5 @@
 """Reports and batches as JSON."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -11,10 +9,10 @@ from hypothesis import strategies as st
 
 from factories import make_report
 from hubbub.client import Batch, batch_to_json
-from hubbub.protocol.wire import EMPTY_BODY_BYTES, Report, json_size, new_batch_id
+from hubbub.protocol.wire import EMPTY_BODY_BYTES, json_size, new_batch_id
 
 
-def test_batch_is_the_json_of_the_protocol() -> None:
+def test_batch_is_the_json_of_the_protocol():
     batch = Batch((make_report(cohort=17, bits=0b1000_0000_0001),), "ab" * 16)
     assert json.loads(batch_to_json(batch)) == {
         "batch_id": "ab" * 16,
@@ -30,23 +28,23 @@ def test_batch_is_the_json_of_the_protocol() -> None:
 
 
 @given(st.lists(st.builds(make_report, bits=st.integers(0, 2**128 - 1), cohort=st.integers(0, 63))))
-def test_size_that_a_batch_may_have_as_json_is_never_too_small(reports: list[Report]) -> None:
+def test_size_that_a_batch_may_have_as_json_is_never_too_small(reports):
     most = EMPTY_BODY_BYTES + sum(json_size(r.metric, len(r.bits)) for r in reports)
     assert most - 20 * len(reports) <= len(batch_to_json(Batch(tuple(reports)))) <= most
 
 
-def test_batch_id_is_drawn_once_a_batch() -> None:
+def test_batch_id_is_drawn_once_a_batch():
     ids = {Batch((make_report(),)).batch_id for _ in range(100)}
     assert len(ids) == 100
     assert all(re.fullmatch("[0-9a-f]{32}", batch_id) for batch_id in ids)
 
 
-def test_batch_keeps_its_id_through_every_serialization() -> None:
+def test_batch_keeps_its_id_through_every_serialization():
     batch = Batch((make_report(),))
     assert batch_to_json(batch) == batch_to_json(batch)
 
 
-def test_new_ids_have_128_random_bits() -> None:
+def test_new_ids_have_128_random_bits():
     """Over 200 ids every one of the 128 bits takes both values; P(not) < 256 / 2^200."""
     ids = [int(new_batch_id(), 16) for _ in range(200)]
     ever_set = ever_clear = 0

@@ -5,8 +5,6 @@ changes a sentence reads here what it has become in every case. The JavaScript c
 the same file.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import tomllib

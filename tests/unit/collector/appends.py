@@ -1,7 +1,5 @@
 """What a store in PostgreSQL sends to append to the open day: seen, and meddled with, by tests."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

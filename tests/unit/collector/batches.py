@@ -1,7 +1,5 @@
 """Batches as the store takes them, and what a store holds."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable
 

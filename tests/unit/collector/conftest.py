@@ -1,17 +1,15 @@
 """Where the tests' stores live."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
+def database(tmp_path) -> Path:
     return tmp_path / "hubbub.db"
 
 
 @pytest.fixture
-def store_url(database: Path) -> str:
+def store_url(database) -> str:
     return f"sqlite:///{database}"

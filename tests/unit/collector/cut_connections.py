@@ -1,7 +1,5 @@
 """A proxy before PostgreSQL that breaks or holds a connection at a chosen round trip."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Tests of coroutines, each in an event loop of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine

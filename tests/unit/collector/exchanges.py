@@ -1,7 +1,5 @@
 """Stores to export from and to import into, and what is in them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import secrets
 from collections import Counter

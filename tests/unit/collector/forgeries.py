@@ -1,7 +1,5 @@
 """Records made of rows of bits, for the tests of what honest and forged reports look like."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

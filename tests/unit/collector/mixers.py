@@ -1,7 +1,5 @@
 """Processes that mix a store's days, and are frozen or killed in the midst of it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The first expands: it adds a column and a table, with which this version can ser
 contracts: it removes a table that the next version doesn't need, but this one might.
 """
 
-from __future__ import annotations
-
 import importlib.resources
 import shutil
 from pathlib import Path

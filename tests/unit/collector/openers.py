@@ -1,7 +1,5 @@
 """What other processes do to a store in tests; importable there, unlike the tests' own modules."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import threading

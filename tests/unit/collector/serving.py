@@ -1,7 +1,5 @@
 """The public side of a collector inside a test's own event loop, for troubles made from within."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Connections of the admin listener: each answer has its own time."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from urllib.parse import urlsplit
@@ -24,7 +22,7 @@ async def _answer(_request: web.BaseRequest) -> web.Response:
 
 @pytest.mark.parametrize("takes_it", [True, False])
 @in_event_loop
-async def test_answer_that_is_not_taken_in_time_is_cut_and_no_other(takes_it: bool) -> None:
+async def test_answer_that_is_not_taken_in_time_is_cut_and_no_other(takes_it):
     connections = AdminConnections(
         _answer, most=10, idle_seconds=60, send_seconds=_SEND_SECONDS, turned_away=lambda: None
     )

@@ -1,13 +1,8 @@
 """Answers to troubles that a real collector process can't be brought into at will."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sqlite3
-from pathlib import Path
-
-import pytest
 
 from factories import make_report
 from hubbub.client import Batch
@@ -20,8 +15,8 @@ _BODY_MARK = "a secret of the request"
 
 @in_event_loop
 async def test_who_comes_when_too_many_wait_is_told_when_to_come_back(
-    metrics_file: Path, store_url: str, database: Path
-) -> None:
+    metrics_file, store_url, database
+):
     batches = [Batch((make_report(),)) for _ in range(10)]
     async with serving(metrics_file, store_url, max_requests=4, retry_after_seconds=3) as session:
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
@@ -46,9 +41,7 @@ async def test_who_comes_when_too_many_wait_is_told_when_to_come_back(
 
 
 @in_event_loop
-async def test_bytes_under_way_are_bounded(
-    metrics_file: Path, store_url: str, database: Path
-) -> None:
+async def test_bytes_under_way_are_bounded(metrics_file, store_url, database):
     big = [Batch(tuple([make_report()] * 100)) for _ in range(4)]  # some 8 kB each
     small = Batch((make_report(),))
     async with serving(metrics_file, store_url, max_waiting_bytes=20_000) as session:
@@ -69,12 +62,9 @@ async def test_bytes_under_way_are_bounded(
 
 @in_event_loop
 async def test_unexpected_error_is_answered_and_logged_without_its_text(
-    metrics_file: Path,
-    store_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def fail(*_arguments: object) -> None:
+    metrics_file, store_url, monkeypatch, caplog
+):
+    def fail(*_arguments: object):
         raise ValueError(_BODY_MARK)
 
     async with serving(metrics_file, store_url) as session:

@@ -1,7 +1,5 @@
 """Keys and tokens: who is let in, who isn't, and what that tells about the secrets."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import itertools
@@ -40,7 +38,7 @@ def refusal_of(gate: IngestGate, authorization: str | None, today: dt.date = TOD
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
-def test_secret_is_long_random_and_recognisable(purpose: Purpose) -> None:
+def test_secret_is_long_random_and_recognisable(purpose):
     """P(false alarm) < 1e-70: two of 200 secrets share their 256 random bits."""
     made = [generate_secret(purpose) for _ in range(200)]
     assert len({secret for secret, _ in made}) == 200
@@ -50,7 +48,7 @@ def test_secret_is_long_random_and_recognisable(purpose: Purpose) -> None:
         assert is_secret(secret, purpose)
 
 
-def test_cut_mistyped_and_home_made_secrets_are_recognised() -> None:
+def test_cut_mistyped_and_home_made_secrets_are_recognised():
     """P(false alarm) = 4 / 2**24 < 3e-7, as a checksum has 24 bits."""
     assert not is_secret(SECRET[:-1], "ingest")
     assert not is_secret(SECRET + "a", "ingest")
@@ -63,11 +61,11 @@ def test_cut_mistyped_and_home_made_secrets_are_recognised() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  "])
-def test_known_key_is_let_in_under_its_name(scheme: str) -> None:
+def test_known_key_is_let_in_under_its_name(scheme):
     assert gate_of(old=None).admit(f"{scheme} {SECRET}", TODAY) == "old"
 
 
-def test_several_keys_are_good_at_once() -> None:
+def test_several_keys_are_good_at_once():
     gate = gate_of(old=TODAY, new=None)
     assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
     assert gate.admit(f"Bearer {OTHER_SECRET}", TODAY) == "new"
@@ -75,7 +73,7 @@ def test_several_keys_are_good_at_once() -> None:
     assert gate.admit(f"Bearer {OTHER_SECRET}", TOMORROW) == "new"
 
 
-def test_key_is_good_to_the_end_of_its_last_day() -> None:
+def test_key_is_good_to_the_end_of_its_last_day():
     gate = gate_of(old=TODAY)
     assert gate.admit(f"Bearer {SECRET}", YESTERDAY) == "old"
     assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
@@ -84,7 +82,7 @@ def test_key_is_good_to_the_end_of_its_last_day() -> None:
     assert refusal.headers["WWW-Authenticate"] == 'Bearer realm="hubbub", error="invalid_token"'
 
 
-def test_request_without_a_key_is_asked_for_one() -> None:
+def test_request_without_a_key_is_asked_for_one():
     refusal = refusal_of(gate_of(old=None), None)
     assert (refusal.status, refusal.headers["WWW-Authenticate"]) == (401, 'Bearer realm="hubbub"')
 
@@ -110,7 +108,7 @@ def test_request_without_a_key_is_asked_for_one() -> None:
     ],
     ids=itertools.count(),  # the texts differ from process to process
 )
-def test_wrong_key_is_refused_and_not_quoted(authorization: str) -> None:
+def test_wrong_key_is_refused_and_not_quoted(authorization):
     refusal = refusal_of(gate_of(old=None), authorization)
     assert refusal.status == 401
     assert "error=" in refusal.headers["WWW-Authenticate"]
@@ -118,7 +116,7 @@ def test_wrong_key_is_refused_and_not_quoted(authorization: str) -> None:
     assert (refusal.detail + refusal.headers["WWW-Authenticate"]).isascii()
 
 
-def test_chosen_secret_is_refused_even_if_its_hash_is_configured() -> None:
+def test_chosen_secret_is_refused_even_if_its_hash_is_configured():
     chosen = "correct-horse-battery-staple"
     key = IngestKey(sha256=hashlib.sha256(chosen.encode()).hexdigest())
     gate = IngestGate({"app": key}, anonymous=False)
@@ -126,34 +124,34 @@ def test_chosen_secret_is_refused_even_if_its_hash_is_configured() -> None:
     assert refusal.detail.startswith("Authorization: must be Bearer hub_ingest_...")
 
 
-def test_ingest_key_is_no_admin_token_even_if_its_hash_is_configured_as_one() -> None:
+def test_ingest_key_is_no_admin_token_even_if_its_hash_is_configured_as_one():
     gate = AdminGate({"ops": AdminToken(sha256=HASH, scopes=frozenset({"read"}))})
     with pytest.raises(AuthError):
         gate.admit(f"Bearer {SECRET}", "read", TODAY)
 
 
-def test_mistyped_key_is_told_from_an_unknown_one() -> None:
+def test_mistyped_key_is_told_from_an_unknown_one():
     gate = gate_of(old=None)
     mistyped = SECRET[:-1] + ("a" if SECRET[-1] != "a" else "b")
     assert "mistyped" in refusal_of(gate, f"Bearer {mistyped}").detail
     assert "unknown" in refusal_of(gate, f"Bearer {OTHER_SECRET}").detail
 
 
-def test_where_no_key_is_needed_a_request_without_one_is_let_in_and_a_wrong_one_is_not() -> None:
+def test_where_no_key_is_needed_a_request_without_one_is_let_in_and_a_wrong_one_is_not():
     gate = gate_of(anonymous=True, old=None)
     assert gate.admit(None, TODAY) is None
     assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
     assert refusal_of(gate, f"Bearer {OTHER_SECRET}").status == 401
 
 
-def test_where_there_are_no_keys_the_header_is_ignored() -> None:
+def test_where_there_are_no_keys_the_header_is_ignored():
     gate = gate_of(anonymous=True)
     assert gate.admit(None, TODAY) is None
     assert gate.admit(f"Bearer {SECRET}", TODAY) is None
     assert gate.admit("nonsense", TODAY) is None
 
 
-def test_token_may_do_what_its_scopes_say_and_nothing_else() -> None:
+def test_token_may_do_what_its_scopes_say_and_nothing_else():
     secret, sha256 = generate_secret("admin")
     gate = AdminGate({"ops": AdminToken(sha256=sha256, scopes=frozenset({"read", "export"}))})
     allowed: tuple[Scope, ...] = ("read", "export")
@@ -168,7 +166,7 @@ def test_token_may_do_what_its_scopes_say_and_nothing_else() -> None:
     )
 
 
-def test_unknown_and_expired_tokens_are_refused_whatever_their_scope() -> None:
+def test_unknown_and_expired_tokens_are_refused_whatever_their_scope():
     secret, sha256 = generate_secret("admin")
     everything: frozenset[Scope] = frozenset({"read", "export", "delete"})
     token = AdminToken(sha256=sha256, scopes=everything, expires=YESTERDAY)
@@ -179,6 +177,6 @@ def test_unknown_and_expired_tokens_are_refused_whatever_their_scope() -> None:
         assert refusal.value.status == 401
 
 
-def test_without_tokens_nobody_is_let_in() -> None:
+def test_without_tokens_nobody_is_let_in():
     with pytest.raises(AuthError):
         AdminGate({}).admit(f"Bearer {SECRET}", "read", TODAY)

@@ -1,7 +1,5 @@
 """Uneven cohorts are told by how many reports a client must have sent to make them."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -19,18 +17,18 @@ MOST = make_params(h=1, m=65_535)
 STEP = re.compile(r"V([\d.]+)H(\d+)")
 
 
-def test_equal_cohorts_need_nobody() -> None:
+def test_equal_cohorts_need_nobody():
     balance = cohort_balance(np.full(64, 1000), ALARM)
     assert (balance.ratio, balance.dispersion, balance.clients_must_send) == (1.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("reports", [np.array([7]), np.zeros(8, dtype=np.int64)])
-def test_one_cohort_or_no_reports_need_nobody(reports: np.ndarray) -> None:
+def test_one_cohort_or_no_reports_need_nobody(reports):
     assert cohort_balance(reports, ALARM) == Balance(0, 1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize(("size", "ratio"), [(0, 0.0), (3000, 2.9)])
-def test_cohort_that_sticks_out_is_named(size: int, ratio: float) -> None:
+def test_cohort_that_sticks_out_is_named(size, ratio):
     reports = np.full(64, 1000)
     reports[41] = size
     balance = cohort_balance(reports, ALARM)
@@ -39,30 +37,26 @@ def test_cohort_that_sticks_out_is_named(size: int, ratio: float) -> None:
     assert balance.clients_must_send > 10
 
 
-def test_one_percent_of_a_million_in_one_cohort_needs_more_than_a_hundred_reports_a_client() -> (
-    None
-):
+def test_one_percent_of_a_million_in_one_cohort_needs_more_than_a_hundred_reports_a_client():
     reports = np.full(64, 990_000 // 64)
     reports[5] += 10_000
     assert cohort_balance(reports, ALARM).clients_must_send > 100
 
 
-def test_dispersion_is_pearsons_statistic_over_its_degrees_of_freedom(
-    rng: np.random.Generator,
-) -> None:
+def test_dispersion_is_pearsons_statistic_over_its_degrees_of_freedom(rng):
     reports = rng.integers(50, 150, size=32)
     expected = stats.chisquare(reports).statistic / 31
     assert cohort_balance(reports, ALARM).dispersion == pytest.approx(expected)
 
 
-def test_all_reports_multiplied_need_clients_to_send_as_many_times_more() -> None:
+def test_all_reports_multiplied_need_clients_to_send_as_many_times_more():
     """Each client sends seven times as many: the same evidence, per report a client."""
     reports = np.array([90, 100, 110, 160])
     once, often = cohort_balance(reports, ALARM), cohort_balance(7 * reports, ALARM)
     assert often.clients_must_send == pytest.approx(7 * once.clients_must_send)
 
 
-def test_more_certainty_needs_less_of_clients() -> None:
+def test_more_certainty_needs_less_of_clients():
     reports = np.array([90, 100, 110, 160])
     assert (
         cohort_balance(reports, 1e-9).clients_must_send
@@ -70,14 +64,14 @@ def test_more_certainty_needs_less_of_clients() -> None:
     )
 
 
-def test_no_cohorts_and_alarms_that_are_no_probabilities_are_refused() -> None:
+def test_no_cohorts_and_alarms_that_are_no_probabilities_are_refused():
     with pytest.raises(ValueError, match="reports: must be of at least one cohort"):
         cohort_balance(np.array([], dtype=np.int64), ALARM)
     with pytest.raises(ValueError, match=r"alarm = 1\.0: must be between 0 and 1"):
         cohort_balance(np.ones(4, dtype=np.int64), 1.0)
 
 
-def test_honest_reports_in_65_535_cohorts_need_nobody(rng: np.random.Generator) -> None:
+def test_honest_reports_in_65_535_cohorts_need_nobody(rng):
     """Fewer reports than cohorts. P(false alarm) < 1e-6 for cohorts and for repeats each."""
     bits = rng.random((50_000, MOST.k)) < MOST.p_star
     sample = examine(records_of(bits, rng.integers(MOST.m, size=50_000)), MOST)
@@ -88,7 +82,7 @@ def test_honest_reports_in_65_535_cohorts_need_nobody(rng: np.random.Generator) 
     assert sample.equal.suspicious == 0
 
 
-def test_last_of_65_535_cohorts_that_sticks_out_is_named(rng: np.random.Generator) -> None:
+def test_last_of_65_535_cohorts_that_sticks_out_is_named(rng):
     """500 of 50,000 reports."""
     bits = rng.random((50_000, MOST.k)) < MOST.p_star
     cohorts = rng.integers(MOST.m, size=50_000)
@@ -100,7 +94,7 @@ def test_last_of_65_535_cohorts_that_sticks_out_is_named(rng: np.random.Generato
 
 
 @pytest.mark.parametrize("m", [1, 2, 1024, 1025, 65_535])
-def test_outline_is_of_all_cohorts_and_bounded(m: int) -> None:
+def test_outline_is_of_all_cohorts_and_bounded(m):
     shares = [0.5 + i / m for i in range(m)]
     drawn = [(2 - float(v), int(h)) for v, h in STEP.findall(balance_outline(shares))]
     heights, ends = zip(*drawn, strict=True)

@@ -1,7 +1,5 @@
 """Filters of batch ids: nothing that was added is denied, and nearly everything else is."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import math
@@ -11,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.storage.bloom import (
-    BITS_PER_ID,
-    FilteredTables,
-    IdFilter,
-    false_positive_rate,
-)
+from hubbub.storage.bloom import BITS_PER_ID, FilteredTables, IdFilter, false_positive_rate
 from hubbub.storage.id_tables import ID_BYTES, IdTable, id_table
 
 _DAY = dt.date(2026, 3, 14)
@@ -25,7 +18,7 @@ _ids = st.lists(st.binary(min_size=ID_BYTES, max_size=ID_BYTES), min_size=1, max
 
 
 @given(ids=_ids, room=st.integers(0, 100), first=st.integers(0, 60))
-def test_no_id_that_was_added_is_denied(ids: list[bytes], room: int, first: int) -> None:
+def test_no_id_that_was_added_is_denied(ids, room, first):
     """However many there is room for, and in whatever portions they were added."""
     made = IdFilter.for_ids(room)
     for some in (ids[:first], ids[first:]):
@@ -34,7 +27,7 @@ def test_no_id_that_was_added_is_denied(ids: list[bytes], room: int, first: int)
 
 
 @given(ids=_ids)
-def test_filter_of_the_same_ids_has_the_same_digest(ids: list[bytes]) -> None:
+def test_filter_of_the_same_ids_has_the_same_digest(ids):
     """So that two processes that make it store the same."""
     one, other = IdFilter.for_ids(len(ids)), IdFilter.for_ids(len(ids))
     one.add(b"".join(ids))
@@ -44,7 +37,7 @@ def test_filter_of_the_same_ids_has_the_same_digest(ids: list[bytes]) -> None:
 
 
 @given(ids=_ids, byte=st.integers(0, 7), bit=st.integers(0, 7))
-def test_filter_comes_back_from_its_bytes(ids: list[bytes], byte: int, bit: int) -> None:
+def test_filter_comes_back_from_its_bytes(ids, byte, bit):
     made = IdFilter.for_ids(len(ids))
     made.add(b"".join(ids))
     data = bytearray(made.data)
@@ -55,7 +48,7 @@ def test_filter_comes_back_from_its_bytes(ids: list[bytes], byte: int, bit: int)
     assert again.digest != made.digest
 
 
-def test_each_table_is_suspected_for_its_own_ids() -> None:
+def test_each_table_is_suspected_for_its_own_ids():
     ids = [hashlib.md5(bytes([number])).digest() for number in range(4)]  # noqa: S324
     tables = [id_table(_DAY + dt.timedelta(days=age)) for age in range(3)]
     filters = {}
@@ -68,7 +61,7 @@ def test_each_table_is_suspected_for_its_own_ids() -> None:
     assert FilteredTables(filters).possible_duplicates([]) == []
 
 
-def test_other_ids_are_suspected_as_often_as_calculated(rng: np.random.Generator) -> None:
+def test_other_ids_are_suspected_as_often_as_calculated(rng):
     """Of 500,000 ids; given the filter their number is binomial, P(false alarm) < 1e-7.
 
     The filter itself has 50,000 words, whose mean is off by less than a third of that.
@@ -83,7 +76,7 @@ def test_other_ids_are_suspected_as_often_as_calculated(rng: np.random.Generator
     assert abs(found - outside * expected) < 6 * math.sqrt(outside * expected)
 
 
-def test_calculated_rate_is_that_of_words_filled_at_random(rng: np.random.Generator) -> None:
+def test_calculated_rate_is_that_of_words_filled_at_random(rng):
     """Without the filter: 400,000 words by the definition, P(false alarm) < 1e-7 (six errors)."""
     words, bits_per_id, bits_set = 400_000, 10, 4
     loads = rng.poisson(2 * 64 / bits_per_id, words)
@@ -96,16 +89,14 @@ def test_calculated_rate_is_that_of_words_filled_at_random(rng: np.random.Genera
     assert abs(hits.mean() - expected) < 6 * hits.std() / math.sqrt(words)
 
 
-def test_one_in_889_is_suspected() -> None:
+def test_one_in_889_is_suspected():
     """What the documentation says of one day, and of thirteen."""
     assert BITS_PER_ID == 16
     assert 1 / false_positive_rate() == pytest.approx(889, abs=0.5)
     assert 1 / (1 - (1 - false_positive_rate()) ** 13) == pytest.approx(69, abs=0.5)
 
 
-def test_ids_that_were_chosen_to_fill_words_make_nothing_be_denied(
-    rng: np.random.Generator,
-) -> None:
+def test_ids_that_were_chosen_to_fill_words_make_nothing_be_denied(rng):
     """Sixteen may fill two words; who chooses two full ones is then suspected, and few others.
 
     Of 100,000 others 0.6% instead of 0.1%, P(false alarm) < 1e-7; the words that the honest chose

@@ -1,7 +1,5 @@
 """Group commit: many wait, one writes, and an answer means that the batch is on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -13,11 +11,7 @@ import pytest
 from scipy import stats
 
 from hubbub.collector.ingest import commit as commit_module
-from hubbub.collector.ingest.commit import (
-    MOST_ENOUGH,
-    Commit,
-    running_group_commit,
-)
+from hubbub.collector.ingest.commit import MOST_ENOUGH, Commit, running_group_commit
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
@@ -25,7 +19,7 @@ from unit.collector.event_loop import in_event_loop
 
 
 @pytest.fixture
-def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_wait(monkeypatch):
     """Let slots last longer than a test may take."""
     monkeypatch.setattr(commit_module, "SLOT", 3600.0)
 
@@ -35,7 +29,7 @@ def _ignore(_commit: Commit) -> None:
 
 
 @in_event_loop
-async def test_batches_that_wait_together_become_one_segment(store_url: str) -> None:
+async def test_batches_that_wait_together_become_one_segment(store_url):
     batches = [make_new_batch([2 * i, 2 * i + 1]) for i in range(50)]
     async with (
         open_store(store_url, create=True) as store,
@@ -48,7 +42,7 @@ async def test_batches_that_wait_together_become_one_segment(store_url: str) -> 
 
 
 @in_event_loop
-async def test_answer_means_that_others_can_read_the_batch(store_url: str, database: Path) -> None:
+async def test_answer_means_that_others_can_read_the_batch(store_url, database):
     async with (
         open_store(store_url, create=True) as store,
         running_group_commit(store, _ignore) as commit,
@@ -59,9 +53,7 @@ async def test_answer_means_that_others_can_read_the_batch(store_url: str, datab
 
 
 @in_event_loop
-async def test_nobody_is_answered_while_the_store_can_not_commit(
-    store_url: str, database: Path
-) -> None:
+async def test_nobody_is_answered_while_the_store_can_not_commit(store_url, database):
     batches = [make_new_batch() for _ in range(5)]
     async with (
         open_store(store_url, create=True) as store,
@@ -78,9 +70,7 @@ async def test_nobody_is_answered_while_the_store_can_not_commit(
 
 
 @in_event_loop
-async def test_nothing_is_stored_under_a_clock_that_is_far_behind_the_last_upkeep(
-    store_url: str,
-) -> None:
+async def test_nothing_is_stored_under_a_clock_that_is_far_behind_the_last_upkeep(store_url):
     """Or it would be forgotten for its age as soon as the clock is right."""
     today = dt.datetime.now(dt.UTC).date()
     async with (
@@ -96,7 +86,7 @@ async def test_nothing_is_stored_under_a_clock_that_is_far_behind_the_last_upkee
 
 
 @in_event_loop
-async def test_copies_that_wait_together_count_once(store_url: str) -> None:
+async def test_copies_that_wait_together_count_once(store_url):
     batch = make_new_batch()
     async with (
         open_store(store_url, create=True) as store,
@@ -109,8 +99,8 @@ async def test_copies_that_wait_together_count_once(store_url: str) -> None:
 
 @in_event_loop
 async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
-    store_url: str, database: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    store_url, database, caplog
+):
     batches = [make_new_batch() for _ in range(5)]
     async with (
         open_store(store_url, create=True) as store,
@@ -126,9 +116,7 @@ async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
 
 
 @in_event_loop
-async def test_store_that_is_away_fills_no_log(
-    store_url: str, database: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_store_that_is_away_fills_no_log(store_url, database, caplog):
     async with (
         open_store(store_url, create=True) as store,
         running_group_commit(store, _ignore) as commit,
@@ -144,7 +132,7 @@ async def test_store_that_is_away_fills_no_log(
 
 
 @in_event_loop
-async def test_observer_is_told_what_each_transaction_stored(store_url: str) -> None:
+async def test_observer_is_told_what_each_transaction_stored(store_url):
     batches = [make_new_batch() for _ in range(5)]
     told: list[Commit] = []
     async with (
@@ -160,10 +148,8 @@ async def test_observer_is_told_what_each_transaction_stored(store_url: str) -> 
 
 
 @in_event_loop
-async def test_observer_that_fails_keeps_nobody_waiting(
-    store_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_commit: Commit) -> None:
+async def test_observer_that_fails_keeps_nobody_waiting(store_url, caplog):
+    def fail(_commit: Commit):
         raise ZeroDivisionError
 
     async with (
@@ -177,7 +163,7 @@ async def test_observer_that_fails_keeps_nobody_waiting(
 
 
 @in_event_loop
-async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str) -> None:
+async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url):
     batches = [make_new_batch() for _ in range(3)]
     async with (
         open_store(store_url, create=True) as store,
@@ -197,8 +183,8 @@ async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url: str)
 
 @in_event_loop
 async def test_batch_is_answered_after_the_end_of_its_slot_whoever_else_sends(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store_url, monkeypatch
+):
     slot = 0.5
     monkeypatch.setattr(commit_module, "SLOT", slot)
     monkeypatch.setattr(commit_module, "MOST_ENOUGH", 10**12)  # so that few are never enough
@@ -218,9 +204,9 @@ async def test_batch_is_answered_after_the_end_of_its_slot_whoever_else_sends(
 
 @in_event_loop
 async def test_how_many_begin_a_transaction_before_its_time_cannot_be_foreseen(
-    store_url: str,
-    long_wait: None,  # noqa: ARG001
-) -> None:
+    store_url,
+    long_wait,  # noqa: ARG001
+):
     """Each number up to the most is as likely, whatever was before; false alarms: 1e-6."""
     async with (
         open_store(store_url, create=True) as store,
@@ -247,9 +233,9 @@ async def test_how_many_begin_a_transaction_before_its_time_cannot_be_foreseen(
 
 @in_event_loop
 async def test_nobody_waits_for_others_when_the_service_ends(
-    store_url: str,
-    long_wait: None,  # noqa: ARG001
-) -> None:
+    store_url,
+    long_wait,  # noqa: ARG001
+):
     async with (
         open_store(store_url, create=True) as store,
         running_group_commit(store, _ignore) as commit,

@@ -1,7 +1,5 @@
 """Compact bodies become sections, and whatever isn't one is refused with precise words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -59,9 +57,7 @@ bodies = _reports.map(lambda reports: reference.encode(_ID, reports)[0])
 
 @pytest.mark.parametrize("reader", [_READING, _KNOWING])
 @given(bodies, st.data())
-def test_body_is_read_as_the_reference_does_or_refused(
-    reader: CompactReader, body: bytes, data: st.DataObject
-) -> None:
+def test_body_is_read_as_the_reference_does_or_refused(reader, body, data):
     start = data.draw(st.integers(0, len(body)))
     end = data.draw(st.integers(start, min(start + 4, len(body))))
     for each in (body, body[:start] + data.draw(st.binary(max_size=5)) + body[end:]):
@@ -73,7 +69,7 @@ def test_body_is_read_as_the_reference_does_or_refused(
             assert _contents(batch) == reference.decode(each)
 
 
-def test_vectors_are_read() -> None:
+def test_vectors_are_read():
     for row in json.loads(_VECTORS.read_text(encoding="utf-8")):
         body = bytes.fromhex(row["body"])
         assert _contents(_READING.read(body)) == reference.decode(body)
@@ -81,9 +77,7 @@ def test_vectors_are_read() -> None:
 
 @pytest.mark.parametrize(("cohort", "fits"), [(0, True), (63, True), (64, False), (256, False)])
 @pytest.mark.parametrize("reports", [1, 2, 32, 33])
-def test_each_report_is_looked_at_if_any_is_not_as_expected(
-    reports: int, cohort: int, fits: bool
-) -> None:
+def test_each_report_is_looked_at_if_any_is_not_as_expected(reports, cohort, fits):
     rows = [reference.Report("homepage", 1, cohort, b"??")] + (reports - 1) * [
         reference.Report("homepage", 1, 5, b"??")
     ]
@@ -100,14 +94,14 @@ def test_each_report_is_looked_at_if_any_is_not_as_expected(
         _STRICT.read(reference.encode(_ID, [*rows, unknown])[0])
 
 
-def test_section_of_another_width_is_no_second_one_of_its_version() -> None:
+def test_section_of_another_width_is_no_second_one_of_its_version():
     other = _NAME + b"\x01\x00\x00\x00" + b"\x01\x00" + b"\x01\x00" + b"\x03\x00\xaa"
     for body in (_TWO + other + _SECTION + _RECORDS, _TWO + _SECTION + _RECORDS + other):
         with pytest.raises(CompactError, match="homepage version 1 after homepage version 1"):
             _KNOWING.read(body)
 
 
-def test_more_reports_than_a_batch_may_have_are_refused_as_that() -> None:
+def test_more_reports_than_a_batch_may_have_are_refused_as_that():
     reader = CompactReader([_HOMEPAGE], 1, _take)
     for body, fault in ((_BODY, "reports: 2;"), (_TWO, "reports: at least 2;")):
         with pytest.raises(TooManyReportsError, match=fault):
@@ -170,7 +164,7 @@ def test_more_reports_than_a_batch_may_have_are_refused_as_that() -> None:
         ),
     ],
 )
-def test_refusal_says_where_the_fault_is_and_what_was_expected(body: bytes, message: str) -> None:
+def test_refusal_says_where_the_fault_is_and_what_was_expected(body, message):
     for reader in (_KNOWING, _READING):
         reader.read(_BODY)
         with pytest.raises(CompactError) as refused:

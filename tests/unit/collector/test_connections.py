@@ -1,7 +1,5 @@
 """Connections within one event loop: requests in any pieces, and clients that do as they like."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -179,15 +177,13 @@ def _requests(draw: st.DrawFn) -> _Sent:
     is_tls=st.booleans(),
     ends=st.booleans(),
 )
-def test_requests_in_any_pieces_are_answered_in_order(
-    requests: list[_Sent], cuts: list[int], is_tls: bool, ends: bool
-) -> None:
+def test_requests_in_any_pieces_are_answered_in_order(requests, cuts, is_tls, ends):
     """A refused body that hasn't come whole closes the connection, so no request follows it."""
     whole = b"".join(request.data for request in requests)
     places = sorted({cut % (len(whole) + 1) for cut in cuts} | {0, len(whole)})
     pieces = [whole[start:end] for start, end in pairwise(places)]
 
-    async def run() -> None:
+    async def run():
         server, client = _tls_contexts() if is_tls else (None, None)
         async with _serving(tls=server) as serving:
             reader, writer = await asyncio.open_connection(
@@ -278,9 +274,7 @@ def _tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     ],
 )
 @in_event_loop
-async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(
-    data: bytes,
-) -> None:
+async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(data):
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(data + _GET)
@@ -296,7 +290,7 @@ async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is
 
 
 @in_event_loop
-async def test_body_is_waited_for_as_long_as_it_may_take() -> None:
+async def test_body_is_waited_for_as_long_as_it_may_take():
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbegun")
@@ -308,7 +302,7 @@ async def test_body_is_waited_for_as_long_as_it_may_take() -> None:
 
 
 @in_event_loop
-async def test_body_that_ends_too_soon_is_refused() -> None:
+async def test_body_that_ends_too_soon_is_refused():
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbegun")
@@ -321,7 +315,7 @@ async def test_body_that_ends_too_soon_is_refused() -> None:
 
 @pytest.mark.parametrize("is_chunked", [False, True])
 @in_event_loop
-async def test_body_that_is_too_large_is_refused_before_it_has_come(is_chunked: bool) -> None:
+async def test_body_that_is_too_large_is_refused_before_it_has_come(is_chunked):
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         head = b"POST / HTTP/1.1\r\nHost: a\r\n"
@@ -336,7 +330,7 @@ async def test_body_that_is_too_large_is_refused_before_it_has_come(is_chunked: 
 
 
 @in_event_loop
-async def test_body_in_tiny_chunks_weighs_what_it_has() -> None:
+async def test_body_in_tiny_chunks_weighs_what_it_has():
     """As pieces of their own they would weigh thirty times as much as they say."""
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
@@ -356,7 +350,7 @@ async def test_body_in_tiny_chunks_weighs_what_it_has() -> None:
 
 
 @in_event_loop
-async def test_what_strangers_make_it_hold_is_bounded_by_one_budget() -> None:
+async def test_what_strangers_make_it_hold_is_bounded_by_one_budget():
     """Heads without an end, and bodies, and answers that nobody takes: 100,000 bytes in all."""
     async with _serving(most_bytes=100_000) as serving, contextlib.AsyncExitStack() as stack:
         begun = [
@@ -381,7 +375,7 @@ async def test_what_strangers_make_it_hold_is_bounded_by_one_budget() -> None:
 
 
 @in_event_loop
-async def test_client_that_does_not_take_its_answer_is_given_up() -> None:
+async def test_client_that_does_not_take_its_answer_is_given_up():
     async with _serving(send_seconds=0.2, most_bytes=2**30) as serving:
         with socket.create_connection(("127.0.0.1", serving.port)) as silent:
             silent.sendall(b"GET /large HTTP/1.1\r\nHost: collector\r\n\r\n")
@@ -390,7 +384,7 @@ async def test_client_that_does_not_take_its_answer_is_given_up() -> None:
 
 
 @in_event_loop
-async def test_client_that_takes_its_answer_gets_all_of_it() -> None:
+async def test_client_that_takes_its_answer_gets_all_of_it():
     async with _serving(most_bytes=2**30) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n\r\n")
@@ -399,9 +393,7 @@ async def test_client_that_takes_its_answer_gets_all_of_it() -> None:
 
 
 @in_event_loop
-async def test_client_may_take_as_long_for_its_answer_as_for_that_and_not_for_the_next_head() -> (
-    None
-):
+async def test_client_may_take_as_long_for_its_answer_as_for_that_and_not_for_the_next_head():
     async with _serving(idle_seconds=0.3, most_bytes=2**30) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n\r\n")
@@ -411,7 +403,7 @@ async def test_client_may_take_as_long_for_its_answer_as_for_that_and_not_for_th
 
 
 @in_event_loop
-async def test_answer_that_was_taken_is_counted_no_more() -> None:
+async def test_answer_that_was_taken_is_counted_no_more():
     async with _serving(most_bytes=2**30) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\n\r\n")
@@ -424,7 +416,7 @@ async def test_answer_that_was_taken_is_counted_no_more() -> None:
 
 
 @in_event_loop
-async def test_body_that_has_been_arriving_for_the_longest_makes_room() -> None:
+async def test_body_that_has_been_arriving_for_the_longest_makes_room():
     """So who sends all but the last byte of many, and then nothing, keeps nobody out."""
     async with _serving(most_bytes=200_000) as serving, contextlib.AsyncExitStack() as stack:
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
@@ -446,7 +438,7 @@ async def test_body_that_has_been_arriving_for_the_longest_makes_room() -> None:
 
 
 @in_event_loop
-async def test_what_there_is_no_room_for_is_refused_and_counted_as_that() -> None:
+async def test_what_there_is_no_room_for_is_refused_and_counted_as_that():
     async with _serving(most_bytes=5_000) as serving, contextlib.AsyncExitStack() as stack:
         for _ in range(2):
             reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
@@ -458,7 +450,7 @@ async def test_what_there_is_no_room_for_is_refused_and_counted_as_that() -> Non
 
 
 @in_event_loop
-async def test_answer_is_heard_by_a_client_that_sends_its_body_slowly() -> None:
+async def test_answer_is_heard_by_a_client_that_sends_its_body_slowly():
     """Who doesn't listen before all is sent would never learn why he was refused."""
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
@@ -472,7 +464,7 @@ async def test_answer_is_heard_by_a_client_that_sends_its_body_slowly() -> None:
 
 
 @in_event_loop
-async def test_last_answer_over_tls_ends_in_order_however_much_of_it_can_be_sent() -> None:
+async def test_last_answer_over_tls_ends_in_order_however_much_of_it_can_be_sent():
     """The word that nothing more comes is written with it, or it could be too late for that."""
     troubles: list[dict[str, object]] = []
     server, client = _tls_contexts()
@@ -493,7 +485,7 @@ async def test_last_answer_over_tls_ends_in_order_however_much_of_it_can_be_sent
 
 
 @in_event_loop
-async def test_old_http_is_not_told_to_go_on() -> None:
+async def test_old_http_is_not_told_to_go_on():
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\na")
@@ -502,7 +494,7 @@ async def test_old_http_is_not_told_to_go_on() -> None:
 
 
 @in_event_loop
-async def test_one_who_has_a_network_is_one_address() -> None:
+async def test_one_who_has_a_network_is_one_address():
     assert {
         connections._one_address(address)
         for address in ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:0:1::")
@@ -513,7 +505,7 @@ async def test_one_who_has_a_network_is_one_address() -> None:
 
 
 @in_event_loop
-async def test_client_that_leaves_before_its_answer_is_counted() -> None:
+async def test_client_that_leaves_before_its_answer_is_counted():
     async with _serving() as serving:
         for begun in (b"\r\n\r\nwhole", b"\r\n\r\nbeg"):
             _, writer = await asyncio.open_connection("127.0.0.1", serving.port)
@@ -527,7 +519,7 @@ async def test_client_that_leaves_before_its_answer_is_counted() -> None:
 
 
 @in_event_loop
-async def test_connection_that_has_been_idle_the_longest_makes_room() -> None:
+async def test_connection_that_has_been_idle_the_longest_makes_room():
     async with _serving(most=3) as serving, contextlib.AsyncExitStack() as stack:
         clients = []
         for _ in range(3):
@@ -548,7 +540,7 @@ async def test_connection_that_has_been_idle_the_longest_makes_room() -> None:
 
 
 @in_event_loop
-async def test_busy_connections_make_room_for_nobody() -> None:
+async def test_busy_connections_make_room_for_nobody():
     async with _serving(most=1) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab")
@@ -564,7 +556,7 @@ async def test_busy_connections_make_room_for_nobody() -> None:
 
 
 @in_event_loop
-async def test_one_address_takes_no_room_of_others() -> None:
+async def test_one_address_takes_no_room_of_others():
     async with (
         _serving(most=10, most_of_address=3) as serving,
         contextlib.AsyncExitStack() as stack,
@@ -581,7 +573,7 @@ async def test_one_address_takes_no_room_of_others() -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"])
 @in_event_loop
-async def test_handshake_takes_no_longer_than_it_may(begun: bytes) -> None:
+async def test_handshake_takes_no_longer_than_it_may(begun):
     server, _client = _tls_contexts()
     async with _serving(idle_seconds=0.3, tls=server) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
@@ -595,7 +587,7 @@ async def test_handshake_takes_no_longer_than_it_may(begun: bytes) -> None:
 
 
 @in_event_loop
-async def test_what_is_not_tls_is_closed_at_once() -> None:
+async def test_what_is_not_tls_is_closed_at_once():
     server, _client = _tls_contexts()
     async with _serving(tls=server) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
@@ -606,7 +598,7 @@ async def test_what_is_not_tls_is_closed_at_once() -> None:
 
 
 @in_event_loop
-async def test_draining_closes_each_connection_with_its_next_answer() -> None:
+async def test_draining_closes_each_connection_with_its_next_answer():
     async with _serving() as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(_GET)
@@ -621,7 +613,7 @@ async def test_draining_closes_each_connection_with_its_next_answer() -> None:
     ("files", "expected"),
     [(10**6, Room(4096, 1024)), (5376, Room(4096, 1024)), (1024, Room(576, 192)), (64, Room(1, 1))],
 )
-def test_fewer_connections_are_let_in_than_files_can_be_opened(files: int, expected: Room) -> None:
+def test_fewer_connections_are_let_in_than_files_can_be_opened(files, expected):
     assert room_within(files, 4096) == expected
     assert sum(expected) + 256 <= max(files, 258)
 

@@ -1,7 +1,5 @@
 """Numbers that several processes count together: totals that never go back, whoever ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -65,7 +63,7 @@ def _counting(directory: Path) -> Iterator[_Counter]:
             process.kill()
 
 
-def test_totals_are_those_of_all_processes_and_survive_their_end() -> None:
+def test_totals_are_those_of_all_processes_and_survive_their_end():
     with shared_directory() as directory, _counting(directory) as one, _counting(directory) as two:
         ours = Counters(directory)
         ours.values[ours.slot(_COUNTED)] += 5
@@ -85,7 +83,7 @@ def test_totals_are_those_of_all_processes_and_survive_their_end() -> None:
         ours.close()
 
 
-def test_processes_that_end_leave_no_files_behind_once_they_were_read() -> None:
+def test_processes_that_end_leave_no_files_behind_once_they_were_read():
     with shared_directory() as directory:
         ours = Counters(directory)
         for _ in range(3):
@@ -98,9 +96,7 @@ def test_processes_that_end_leave_no_files_behind_once_they_were_read() -> None:
     assert not directory.exists()
 
 
-def test_directory_of_a_killed_collector_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_of_a_killed_collector_is_removed_by_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with shared_directory() as living, _counting(living) as counter:
         counter.count(1)
@@ -117,7 +113,7 @@ def test_directory_of_a_killed_collector_is_removed_by_the_next(
         counter.count(1)
 
 
-def test_process_alone_needs_no_directory() -> None:
+def test_process_alone_needs_no_directory():
     counters = Counters()
     counters.values[counters.slot(_COUNTED)] += 2
     assert counters.slot(_COUNTED) == counters.slot(_COUNTED)
@@ -125,7 +121,7 @@ def test_process_alone_needs_no_directory() -> None:
     counters.close()
 
 
-def test_directory_that_is_gone_is_explained(tmp_path: Path) -> None:
+def test_directory_that_is_gone_is_explained(tmp_path):
     with pytest.raises(CounterError, match=r"counters: no room in .*: No such file"):
         Counters(tmp_path / "missing")
 

@@ -1,7 +1,5 @@
 """Certificates, keys and tokens: when they end is known before."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 
@@ -18,7 +16,7 @@ _NEXT = dt.datetime(2027, 3, 15, tzinfo=dt.UTC)
 
 
 @pytest.mark.parametrize("year", [2031, 2049, 2050, 2150])
-def test_end_of_a_certificate_is_read_from_its_file(tmp_path: Path, year: int) -> None:
+def test_end_of_a_certificate_is_read_from_its_file(tmp_path, year):
     """Until 2049 a certificate has its year in two digits, then in four."""
     end = dt.datetime(year, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
     issued = trustme.CA().issue_cert("localhost", not_after=end)
@@ -26,7 +24,7 @@ def test_end_of_a_certificate_is_read_from_its_file(tmp_path: Path, year: int) -
     assert certificate_ends(tmp_path / "cert.pem") == [end]
 
 
-def test_first_of_a_chain_that_ends_counts(tmp_path: Path) -> None:
+def test_first_of_a_chain_that_ends_counts(tmp_path):
     authority = trustme.CA()
     later = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
     sooner = dt.datetime(2040, 1, 1, tzinfo=dt.UTC)
@@ -43,13 +41,13 @@ def test_first_of_a_chain_that_ends_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END", "ä"])
-def test_file_without_certificates_has_no_end(tmp_path: Path, text: str | None) -> None:
+def test_file_without_certificates_has_no_end(tmp_path, text):
     if text is not None:
         (tmp_path / "cert.pem").write_text(text, encoding="utf-8")
     assert certificate_ends(tmp_path / "cert.pem") == []
 
 
-def test_keys_and_tokens_end_after_their_last_day() -> None:
+def test_keys_and_tokens_end_after_their_last_day():
     hashes = [generate_secret("ingest")[1] for _ in range(3)]
     settings = Settings(
         metrics=Path("metrics.toml"),

@@ -4,8 +4,6 @@ A step is what others can see of it: a request to object storage, or a call of t
 holds here holds for processes on different machines, if the storage shows at once what was written.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import secrets
@@ -18,13 +16,7 @@ import pytest
 
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Location, resolve
-from hubbub.storage.files.manifests import (
-    CommittedFile,
-    FileNames,
-    Manifest,
-    commit,
-    read_manifest,
-)
+from hubbub.storage.files.manifests import CommittedFile, FileNames, Manifest, commit, read_manifest
 
 SECONDS = 60
 REQUESTS = ("write_bytes", "entries", "remove", "read_bytes")
@@ -161,12 +153,12 @@ def _waiting(exports: Stepwise, function: Callable[..., object]) -> Callable[...
 
 
 @pytest.fixture
-def days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Days:
+def days(tmp_path, monkeypatch) -> Days:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
     return Days(tmp_path, monkeypatch)
 
 
-def test_every_order_of_requests_ends_in_a_whole_day_or_an_error(days: Days) -> None:
+def test_every_order_of_requests_ends_in_a_whole_day_or_an_error(days):
     steps = [(Location, name) for name in REQUESTS]
     runs = every_order(lambda choose: days.meet(choose, steps))
     assert runs > 200
@@ -174,7 +166,7 @@ def test_every_order_of_requests_ends_in_a_whole_day_or_an_error(days: Days) -> 
     assert days.outcomes[0, True] == 2
 
 
-def test_shuffled_calls_on_a_disk_end_in_a_whole_day_or_an_error(days: Days) -> None:
+def test_shuffled_calls_on_a_disk_end_in_a_whole_day_or_an_error(days):
     """There is an earlier export of the day, and files under temporary names are seen as well."""
     chance = random.Random(18)  # noqa: S311
     steps = [(Location, "entries"), (Location, "remove"), (Location, "read_bytes"), (os, "fsync")]

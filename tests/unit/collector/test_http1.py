@@ -1,7 +1,5 @@
 """Heads are read as aiohttp's parser reads them, or refused."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 
@@ -47,7 +45,7 @@ _first = st.one_of(
 @settings(max_examples=2_000)
 @given(first=_first, lines=st.lists(_lines, max_size=5))
 @example(first=b"GET / HTTP/1.1", lines=[b"Host: a", b"X:" + b" " * 7_000 + b"\x01"])
-def test_what_is_taken_means_the_same_to_another_parser(first: bytes, lines: list[bytes]) -> None:
+def test_what_is_taken_means_the_same_to_another_parser(first, lines):
     data = b"\r\n".join([first, *lines])
     try:
         ours = parse_head(data)
@@ -72,7 +70,7 @@ def test_what_is_taken_means_the_same_to_another_parser(first: bytes, lines: lis
     ),
     st.sampled_from([None, 0, 3, 10**9]),
 )
-def test_what_is_well_formed_is_taken(fields: list[tuple[str, str]], length: int | None) -> None:
+def test_what_is_well_formed_is_taken(fields, length):
     lines = ["POST /v1/reports?x HTTP/1.1", "Host: a", *(f"{n}: {v}" for n, v in fields)]
     if length is not None:
         lines.append(f"Content-Length: {length}")

@@ -1,7 +1,5 @@
 """Files into a store: the same reports as were exported, each file wholly and once."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -26,15 +24,7 @@ from hubbub.storage.files.importing import CHUNK_BYTES, Imported, find_sources, 
 from hubbub.storage.files.parquet import write_records
 from hubbub.storage.files.partitions import Partition
 from unit.collector.event_loop import in_event_loop
-from unit.collector.exchanges import (
-    DAY,
-    Contents,
-    contents,
-    each,
-    export_all,
-    fill,
-    make_reports,
-)
+from unit.collector.exchanges import DAY, Contents, contents, each, export_all, fill, make_reports
 
 _HOMEPAGE = make_metric()
 _KEY = MetricVersion("homepage", 1)
@@ -67,9 +57,7 @@ async def import_all(
 @given(st.lists(st.tuples(_PARTITIONS, st.lists(st.integers(0, 2**20), max_size=6)), max_size=6))
 @settings(max_examples=30)
 @in_event_loop
-async def test_what_was_exported_is_imported_unchanged(
-    batches: list[tuple[tuple[Metric, dt.date], list[int]]],
-) -> None:
+async def test_what_was_exported_is_imported_unchanged(batches):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         async with open_store(f"sqlite:///{folder}/a.db", create=True) as store:
@@ -91,7 +79,7 @@ def _without_empty(found: Contents) -> Contents:
 
 
 @in_event_loop
-async def test_importing_an_export_again_adds_nothing(tmp_path: Path) -> None:
+async def test_importing_an_export_again_adds_nothing(tmp_path):
     out = await _exported(tmp_path, range(500))
     async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
         assert await import_all(store, out) == Imported(new=500, known=0)
@@ -103,7 +91,7 @@ async def test_importing_an_export_again_adds_nothing(tmp_path: Path) -> None:
 
 
 @in_event_loop
-async def test_parts_of_an_export_can_be_imported(tmp_path: Path) -> None:
+async def test_parts_of_an_export_can_be_imported(tmp_path):
     visits, later = make_metric("visits"), DAY + dt.timedelta(days=1)
     async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
         for metric, day, n in ((_HOMEPAGE, DAY, 1), (_HOMEPAGE, later, 2), (visits, DAY, 4)):
@@ -122,7 +110,7 @@ async def test_parts_of_an_export_can_be_imported(tmp_path: Path) -> None:
 
 
 @in_event_loop
-async def test_import_that_failed_in_the_middle_is_completed(tmp_path: Path) -> None:
+async def test_import_that_failed_in_the_middle_is_completed(tmp_path):
     """The database itself refuses the second chunk, as if the disk were full."""
     wide = make_metric(params=make_params(k=1024))
     total = 2 * (CHUNK_BYTES // 130) + 17
@@ -155,7 +143,7 @@ def _refusing_segments(database: Path, *, after: int) -> Iterator[None]:
 
 
 @in_event_loop
-async def test_google_reports_are_imported_once_packed_or_not(tmp_path: Path) -> None:
+async def test_google_reports_are_imported_once_packed_or_not(tmp_path):
     plain, packed = tmp_path / "case_reports.csv", tmp_path / "case_reports.csv.gz"
     rows = [f"c{i},{i % 64},x,y,{i:0128b}" for i in range(100)]
     plain.write_text("\n".join(["client,cohort,bloom,prr,irr", *rows]))
@@ -170,9 +158,7 @@ async def test_google_reports_are_imported_once_packed_or_not(tmp_path: Path) ->
 
 
 @in_event_loop
-async def test_same_file_under_another_day_metric_or_column_is_something_else(
-    tmp_path: Path,
-) -> None:
+async def test_same_file_under_another_day_metric_or_column_is_something_else(tmp_path):
     path, later = tmp_path / "r.csv", DAY + dt.timedelta(days=1)
     path.write_text(f"cohort,irr,prr\n3,{'01' * 64},{'10' * 64}\n")
     both = (_HOMEPAGE, make_metric("visits"))
@@ -188,7 +174,7 @@ async def test_same_file_under_another_day_metric_or_column_is_something_else(
 
 
 @in_event_loop
-async def test_nothing_of_a_file_with_one_bad_row_is_imported(tmp_path: Path) -> None:
+async def test_nothing_of_a_file_with_one_bad_row_is_imported(tmp_path):
     path = tmp_path / "r.csv"
     rows = [f"{i % 64},{i:0128b}" for i in range(CHUNK_BYTES // 18 + 1000)]
     path.write_text("\n".join(["cohort,irr", *rows, "64," + "0" * 128]))
@@ -199,7 +185,7 @@ async def test_nothing_of_a_file_with_one_bad_row_is_imported(tmp_path: Path) ->
 
 
 @in_event_loop
-async def test_parquet_with_cohorts_that_the_metric_has_not_is_refused(tmp_path: Path) -> None:
+async def test_parquet_with_cohorts_that_the_metric_has_not_is_refused(tmp_path):
     path = tmp_path / "r.parquet"
     write_records(path, 18, [make_reports(range(64))])
     few = make_metric(params=make_params(m=63))
@@ -216,18 +202,14 @@ async def test_parquet_with_cohorts_that_the_metric_has_not_is_refused(tmp_path:
         (make_metric("visits"), "metric 'homepage': must be one of: visits"),
     ],
 )
-def test_export_that_the_registry_does_not_know_is_refused(
-    tmp_path: Path, metric: Metric, message: str
-) -> None:
+def test_export_that_the_registry_does_not_know_is_refused(tmp_path, metric, message):
     out = asyncio.run(_exported(tmp_path, range(3)))
     with pytest.raises((ReportFileError, MetricError), match=message):
         find_sources([out], make_registry(metric))
 
 
 @in_event_loop
-async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(
-    tmp_path: Path,
-) -> None:
+async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(tmp_path):
     """An exported directory that lost what tells how they were made, into a store that knows."""
     out = await _exported(tmp_path, range(3))
     (out / "metric=homepage" / "version=1" / "_definition.json").unlink()
@@ -241,7 +223,7 @@ async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(
         assert await store.count(_KEY) == 0
 
 
-def test_file_that_does_not_say_whose_it_is_needs_to_be_told(tmp_path: Path) -> None:
+def test_file_that_does_not_say_whose_it_is_needs_to_be_told(tmp_path):
     file, csv, other = (tmp_path / name for name in ("a.parquet", "a.csv", "a.txt"))
     write_records(file, 18, [make_reports(range(3))])
     csv.touch()
@@ -265,9 +247,7 @@ async def _exported(folder: Path, numbers: range) -> Path:
 
 
 @in_event_loop
-async def test_import_of_an_old_day_is_remembered_from_the_day_of_the_import(
-    tmp_path: Path,
-) -> None:
+async def test_import_of_an_old_day_is_remembered_from_the_day_of_the_import(tmp_path):
     old = dt.date(2020, 1, 1)
     path = tmp_path / "r.parquet"
     write_records(path, 18, [make_reports(range(3))])
@@ -279,7 +259,7 @@ async def test_import_of_an_old_day_is_remembered_from_the_day_of_the_import(
 
 
 @in_event_loop
-async def test_packed_file_that_was_cut_is_explained(tmp_path: Path) -> None:
+async def test_packed_file_that_was_cut_is_explained(tmp_path):
     path = tmp_path / "r.csv.gz"
     text = "client,cohort,irr\n" + f"1,0,{'01' * 64}\n" * 1000
     path.write_bytes(gzip.compress(text.encode())[:-20])

@@ -1,7 +1,5 @@
 """Bodies become checked batches, or errors that say what is wrong; there is no third outcome."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from evaluation.reference import compact as reference
 from factories import make_metric, make_params, make_registry, make_report
-from hubbub.client import Batch, Metric, Report, batch_to_json
+from hubbub.client import Batch, Report, batch_to_json
 from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
 from hubbub.protocol import compact
@@ -101,12 +99,12 @@ documents = st.recursive(
 
 
 @given(batches)
-def test_json_batch_becomes_its_records(batch: Batch) -> None:
+def test_json_batch_becomes_its_records(batch):
     _assert_same(_READER.read(batch_to_json(batch), _JSON), batch)
 
 
 @given(batches)
-def test_compact_batch_becomes_its_records_in_ascending_order(batch: Batch) -> None:
+def test_compact_batch_becomes_its_records_in_ascending_order(batch):
     ordered = sorted(
         batch.reports, key=lambda report: report.cohort.to_bytes(2, "little") + report.bits
     )
@@ -116,9 +114,7 @@ def test_compact_batch_becomes_its_records_in_ascending_order(batch: Batch) -> N
 
 
 @given(st.lists(st.sampled_from([*_STRANGERS, *_NEVER, *_KNOWN]), min_size=1, max_size=12))
-def test_strangers_are_kept_apart_unless_what_no_registry_can_mend_is_refused(
-    drawn: list[Report],
-) -> None:
+def test_strangers_are_kept_apart_unless_what_no_registry_can_mend_is_refused(drawn):
     batch = Batch(tuple(drawn))
     strangers = [report for report in drawn if report in _STRANGERS]
     never = [index for index, report in enumerate(drawn) if report in _NEVER]
@@ -151,9 +147,7 @@ def test_strangers_are_kept_apart_unless_what_no_registry_can_mend_is_refused(
 
 
 @given(st.lists(sections, max_size=3), st.booleans())
-def test_compact_body_is_judged_as_the_same_reports_in_json(
-    drawn: list[_Section], in_order: bool
-) -> None:
+def test_compact_body_is_judged_as_the_same_reports_in_json(drawn, in_order):
     """Whatever the registry knows of them; and only the one form that a batch has is judged."""
     body = _compact_body(sorted(drawn) if in_order else drawn, in_order)
     decoded = reference.decode(body)
@@ -174,7 +168,7 @@ def test_compact_body_is_judged_as_the_same_reports_in_json(
         assert outcome == as_json
 
 
-def test_bodies_that_no_encoder_may_write_are_refused_however_well_their_reports_fit() -> None:
+def test_bodies_that_no_encoder_may_write_are_refused_however_well_their_reports_fit():
     homepage = make_metric(params=make_params(k=16))
     search = make_metric("search", params=make_params(k=16))
     declared = Declared(homepage.name, 2, homepage.definition)
@@ -187,7 +181,7 @@ def test_bodies_that_no_encoder_may_write_are_refused_however_well_their_reports
 
 @pytest.mark.parametrize("count", [1, 32, 33, 500])
 @pytest.mark.parametrize("place", [0, -1])
-def test_one_record_in_a_wrong_cohort_is_found_wherever_it_is(count: int, place: int) -> None:
+def test_one_record_in_a_wrong_cohort_is_found_wherever_it_is(count, place):
     reports = [make_report(cohort=5, bits=255)] * count
     reports[place] = make_report(cohort=64 if place else 256, bits=255)
     error = _refusal(batch_to_compact(Batch(tuple(reports))), _COMPACT)
@@ -199,7 +193,7 @@ def test_one_record_in_a_wrong_cohort_is_found_wherever_it_is(count: int, place:
 
 
 @pytest.mark.parametrize("count", [2, 32, 33, 500])
-def test_one_record_that_is_out_of_order_is_found(count: int) -> None:
+def test_one_record_that_is_out_of_order_is_found(count):
     body = batch_to_compact(Batch(tuple(make_report(bits=i << 112) for i in range(count))))
     assert _READER.read(body, _COMPACT)
     swapped = body[:-36] + body[-18:] + body[-36:-18]
@@ -211,7 +205,7 @@ def test_one_record_that_is_out_of_order_is_found(count: int) -> None:
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_the_last_of_65_535_cohorts_is_the_last(old: bool) -> None:
+def test_the_last_of_65_535_cohorts_is_the_last(old):
     metric = make_metric(metric_type=OpenStringType((4, 7), 21_845))
     later = make_metric(version=2) if old else metric
     declared = [Declared(metric.name, metric.version, metric.definition)]
@@ -225,19 +219,19 @@ def test_the_last_of_65_535_cohorts_is_the_last(old: bool) -> None:
             reader.read(batch_to_json(wrong), _JSON)
 
 
-def test_more_sections_than_reports_are_allowed_are_refused_without_being_read() -> None:
+def test_more_sections_than_reports_are_allowed_are_refused_without_being_read():
     body = b"\x01" + bytes(16) + (1001).to_bytes(2, "little") + b"\xff" * 100
     error = _refusal(body, _COMPACT)
     assert (error.status, error.detail) == (413, "reports: at least 1001; must be at most 1000")
 
 
 @given(st.binary(), media_types | st.text())
-def test_any_bytes_are_a_batch_or_an_error(body: bytes, content_type: str) -> None:
+def test_any_bytes_are_a_batch_or_an_error(body, content_type):
     _assert_batch_or_error(body, content_type)
 
 
 @given(st.data(), media_types)
-def test_damaged_batch_is_a_batch_or_an_error(data: st.DataObject, content_type: str) -> None:
+def test_damaged_batch_is_a_batch_or_an_error(data, content_type):
     valid = _AS[content_type]
     start = data.draw(st.integers(0, len(valid)))
     end = data.draw(st.integers(start, min(start + 8, len(valid))))
@@ -247,12 +241,12 @@ def test_damaged_batch_is_a_batch_or_an_error(data: st.DataObject, content_type:
 @given(documents)
 @example({"batch_id": "0" * 32, "reports": [{"cohort": 2**64}]})
 @example({"batch_id": "0" * 32, "reports": [{"cohort": -(2**63)}]})
-def test_any_json_document_is_a_batch_or_an_error(document: object) -> None:
+def test_any_json_document_is_a_batch_or_an_error(document):
     _assert_batch_or_error(json.dumps(document).encode(), _JSON)
 
 
 @given(documents, st.sampled_from(_names[2:]))
-def test_any_field_is_a_batch_or_an_error(value: object, field: str) -> None:
+def test_any_field_is_a_batch_or_an_error(value, field):
     document: dict[str, Any] = json.loads(_VALID)
     document["reports"][1][field] = value
     _assert_batch_or_error(json.dumps(document).encode(), _JSON)
@@ -260,48 +254,48 @@ def test_any_field_is_a_batch_or_an_error(value: object, field: str) -> None:
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"batch_id":', b'{"reports":[', b'{"a":['])
 @pytest.mark.parametrize("depth", [10, 1000, 100_000])
-def test_deep_nesting_is_an_error(opening: bytes, depth: int) -> None:
+def test_deep_nesting_is_an_error(opening, depth):
     assert _refusal(opening * depth).status in {400, 422}
 
 
 @pytest.mark.parametrize("digits", [20, 100, 4299, 4300, 4301, 50_000])
 @pytest.mark.parametrize("field", ["version", "cohort"])
-def test_long_number_is_refused_by_its_field(field: str, digits: int) -> None:
+def test_long_number_is_refused_by_its_field(field, digits):
     body = _VALID.replace(f'"{field}":'.encode(), f'"{field}":{"9" * digits}'.encode(), 1)
     error = _refusal(body)
     assert (error.status, error.detail[: len(field) + 11]) == (422, f"reports[0].{field}")
 
 
-def test_long_text_is_quoted_in_part() -> None:
+def test_long_text_is_quoted_in_part():
     error = _refusal(_VALID.replace(b"homepage", b"x" * 100_000))
     assert error.detail.startswith("reports[0].metric = 'xxx")
     assert len(error.detail) < 200
 
 
-def test_batch_id_must_end_where_it_ends() -> None:
+def test_batch_id_must_end_where_it_ends():
     document = json.loads(_VALID)
     document["batch_id"] += "\n"
     assert _refusal(json.dumps(document).encode()).detail.startswith("batch_id: ")
 
 
-def test_fault_names_the_first_wrong_report() -> None:
+def test_fault_names_the_first_wrong_report():
     wrong = [make_report(cohort=i) for i in (0, 63, 64, 65)]
     assert _refusal(batch_to_json(Batch(tuple(wrong)))).detail.startswith("reports[2].cohort = 64")
 
 
-def test_report_is_checked_against_its_own_metric() -> None:
+def test_report_is_checked_against_its_own_metric():
     search = make_report(_SEARCH, cohort=1023)
     assert _READER.read(batch_to_json(Batch((search,))), _JSON)
     as_homepage = Report("homepage", 1, search.cohort, search.bits)
     assert "reports[0].cohort = 1023" in _refusal(batch_to_json(Batch((as_homepage,)))).detail
 
 
-def test_unknown_metric_is_answered_with_all_that_are_known() -> None:
+def test_unknown_metric_is_answered_with_all_that_are_known():
     error = _refusal(_VALID.replace(b"homepage", b"homPage"))
     assert error.detail == "reports[0].metric = 'homPage': must be one of: homepage, search"
 
 
-def test_version_of_an_earlier_registry_is_still_accepted() -> None:
+def test_version_of_an_earlier_registry_is_still_accepted():
     old = make_report(_OLD_SEARCH, cohort=7, bits=5)
     new = make_report(_SEARCH, cohort=1000)
     read = _READER.read(batch_to_json(Batch((old, new, old))), _JSON)
@@ -315,14 +309,14 @@ def test_version_of_an_earlier_registry_is_still_accepted() -> None:
     )
 
 
-def test_version_that_never_was_is_answered_with_those_that_are_known() -> None:
+def test_version_that_never_was_is_answered_with_those_that_are_known():
     unknown = Report("search", 4, 0, bytes(1))
     assert _refusal(batch_to_json(Batch((unknown,)))).detail == (
         "reports[0].version = 4: must be one of: 3, 7"
     )
 
 
-def test_metric_that_left_the_registry_is_refused() -> None:
+def test_metric_that_left_the_registry_is_refused():
     gone = make_report(_GONE)
     assert _refusal(batch_to_json(Batch((gone,)))).detail == (
         "reports[0].metric = 'gone': must be one of: homepage, search"
@@ -330,7 +324,7 @@ def test_metric_that_left_the_registry_is_refused() -> None:
 
 
 @pytest.mark.parametrize("metric", [_HOMEPAGE, _OLD_SEARCH])
-def test_too_many_reports_are_refused_whatever_their_version(metric: Metric) -> None:
+def test_too_many_reports_are_refused_whatever_their_version(metric):
     most = Batch(tuple([make_report(metric)] * 1000))
     assert sum(r.reports for r in _READER.read(batch_to_json(most), _JSON).records.values()) == 1000
     error = _refusal(batch_to_json(Batch((*most.reports, make_report(metric)))))
@@ -345,9 +339,7 @@ def test_too_many_reports_are_refused_whatever_their_version(metric: Metric) -> 
 
 @pytest.mark.parametrize("metrics", [(_HOMEPAGE,), (_HOMEPAGE, _SEARCH)])
 @pytest.mark.parametrize("field", ["metric", "version", "cohort", "bits"])
-def test_no_field_may_be_missing_however_many_metrics_there_are(
-    metrics: tuple[Metric, ...], field: str
-) -> None:
+def test_no_field_may_be_missing_however_many_metrics_there_are(metrics, field):
     document = json.loads(_VALID)
     del document["reports"][1][field]
     reader = BatchReader(make_registry(*metrics))
@@ -355,7 +347,7 @@ def test_no_field_may_be_missing_however_many_metrics_there_are(
         reader.read(json.dumps(document).encode(), _JSON)
 
 
-def test_answer_stays_small_however_many_reports_are_wrong() -> None:
+def test_answer_stays_small_however_many_reports_are_wrong():
     reader = BatchReader(make_registry(*(make_metric(f"metric_{i:03}") for i in range(200))))
     wrong = json.loads(_VALID)
     wrong["reports"] = [{**wrong["reports"][0], "metric": "x" * 1000}] * 1000
@@ -368,7 +360,7 @@ def test_answer_stays_small_however_many_reports_are_wrong() -> None:
 
 
 @pytest.mark.parametrize("field", ["version", "cohort"])
-def test_long_number_is_quoted_in_part(field: str) -> None:
+def test_long_number_is_quoted_in_part(field):
     body = _VALID.replace(f'"{field}":'.encode(), f'"{field}":{"9" * 4000}'.encode(), 1)
     assert len(_refusal(body).detail) < 200
 

@@ -1,7 +1,5 @@
 """Bounds on what is under way, and nothing forgotten when it is over."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -20,9 +18,7 @@ _steps = st.lists(
 
 
 @given(_steps)
-def test_bounds_are_never_exceeded_and_all_is_given_back(
-    steps: list[tuple[str, int, int]],
-) -> None:
+def test_bounds_are_never_exceeded_and_all_is_given_back(steps):
     asyncio.run(_walk(steps))
 
 
@@ -51,7 +47,7 @@ async def _walk(steps: list[tuple[str, int, int]]) -> None:
 
 
 @in_event_loop
-async def test_waiting_ends_when_the_last_has_left() -> None:
+async def test_waiting_ends_when_the_last_has_left():
     limiter = LoadLimiter(max_requests=4, max_bytes=100, retry_after=1)
     first, second = limiter.acquire(), limiter.acquire()
     waiting = asyncio.create_task(limiter.wait_until_empty(60))
@@ -63,7 +59,7 @@ async def test_waiting_ends_when_the_last_has_left() -> None:
 
 
 @in_event_loop
-async def test_who_is_sent_away_is_told_different_times_to_come_back() -> None:
+async def test_who_is_sent_away_is_told_different_times_to_come_back():
     """P(false alarm) < 1e-50: twenty draws among 1,001 would have to be the same."""
     limiter = LoadLimiter(max_requests=0, max_bytes=100, retry_after=10)
     waits = set()

@@ -1,7 +1,5 @@
 """What the service says: JSON lines without times, secrets or anything of a request."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import subprocess
@@ -51,7 +49,7 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def test_line_has_event_level_and_keys() -> None:
+def test_line_has_event_level_and_keys():
     said = said_by("log.info('started', workers=2); log.warning('%s of %d', 'one', 3)")
     assert said == [
         {"event": "started", "level": "info", "workers": 2},
@@ -59,18 +57,18 @@ def test_line_has_event_level_and_keys() -> None:
     ]
 
 
-def test_standard_logging_says_the_same() -> None:
+def test_standard_logging_says_the_same():
     said = said_by("logging.getLogger('hubbub.collector').error('could not store %d batches', 1)")
     assert said == [{"event": "could not store 1 batches", "level": "error"}]
 
 
-def test_only_what_is_important_enough_is_said() -> None:
+def test_only_what_is_important_enough_is_said():
     program = "for level in ('debug', 'info', 'warning', 'error'): getattr(log, level)(level)"
     for level, count in (("debug", 4), ("info", 3), ("warning", 2), ("error", 1)):
         assert len(said_by(program, f"configure({level!r})")) == count
 
 
-def test_other_libraries_are_heard_from_warnings_on_only() -> None:
+def test_other_libraries_are_heard_from_warnings_on_only():
     """Below that SQLAlchemy would quote statements with their parameters."""
     said = said_by(
         "for name in ('sqlalchemy.engine', 'aiosqlite', 'other'):\n"
@@ -81,12 +79,12 @@ def test_other_libraries_are_heard_from_warnings_on_only() -> None:
     assert said == [{"event": "careful", "level": "warning", "logger": "other"}]
 
 
-def test_no_line_has_a_time_unless_asked() -> None:
+def test_no_line_has_a_time_unless_asked():
     program = "log.info('stored'); get_logger(LIFECYCLE).info('started')"
     assert [set(line) for line in said_by(program)] == [{"event", "level"}] * 2
 
 
-def test_asked_for_times_only_lines_of_the_services_own_life_have_one() -> None:
+def test_asked_for_times_only_lines_of_the_services_own_life_have_one():
     program = "log.info('stored'); get_logger(LIFECYCLE).info('started')"
     stored, started = said_by(program, "configure(log_times=True)")
     assert set(stored) == {"event", "level"}
@@ -96,7 +94,7 @@ def test_asked_for_times_only_lines_of_the_services_own_life_have_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb\r\nc", "\x00\x1b[31m\x7f\x85", "\u2028\u2029", "\udcff"])
-def test_control_characters_do_not_break_the_line(text: str) -> None:
+def test_control_characters_do_not_break_the_line(text):
     program = f"text = {text!a}\nlog.info(text, key=text)"
     program += "\nlogging.getLogger('hubbub.x').info(text)"
     first, second = said_by(program)
@@ -104,7 +102,7 @@ def test_control_characters_do_not_break_the_line(text: str) -> None:
     assert second["event"] == text
 
 
-def test_lines_are_bounded() -> None:
+def test_lines_are_bounded():
     (line,) = said_by(
         "log.info('x' * 10**6, long='y' * 10**6, many=list(range(10**5)),"
         " **{f'key{n}': n for n in range(1000)})"
@@ -112,7 +110,7 @@ def test_lines_are_bounded() -> None:
     assert len(json.dumps(line)) < 10_000
 
 
-def test_odd_values_are_said_as_text() -> None:
+def test_odd_values_are_said_as_text():
     (line,) = said_by(
         "log.info(b'bytes', a=float('nan'), b=float('-inf'), c={'x': 1}, d=None, e=(1, 'two'))"
     )
@@ -128,7 +126,7 @@ def test_odd_values_are_said_as_text() -> None:
 
 
 @pytest.mark.parametrize("call", ["log.exception('failed')", "log.error('failed', exc_info=True)"])
-def test_exception_is_said_without_its_text(call: str) -> None:
+def test_exception_is_said_without_its_text(call):
     program = "def parse(): raise ValueError('zaphod')\n"
     program += f"try: parse()\nexcept ValueError: {call}"
     (line,) = said_by(program)
@@ -152,19 +150,19 @@ def test_exception_is_said_without_its_text(call: str) -> None:
         ),
     ],
 )
-def test_other_libraries_are_cut_before_they_quote(program: str, event: str) -> None:
+def test_other_libraries_are_cut_before_they_quote(program, event):
     (line,) = said_by(program)
     assert line["event"] == event
     assert "zaphod" not in json.dumps(line)
 
 
-def test_warnings_become_lines() -> None:
+def test_warnings_become_lines():
     (line,) = said_by("warnings.simplefilter('always'); warnings.warn('old\\nzaphod')")
     assert line["event"].endswith("UserWarning: old")
     assert line["logger"] == "py.warnings"
 
 
-def test_known_secrets_are_masked_wherever_they_turn_up() -> None:
+def test_known_secrets_are_masked_wherever_they_turn_up():
     secret, _hash = generate_secret("admin")
     url = "postgresql://zaphod:beeblebrox@db/hubbub"
     said = said_by(
@@ -178,6 +176,6 @@ def test_known_secrets_are_masked_wherever_they_turn_up() -> None:
     assert "hub_admin_***" in said[0]["event"]
 
 
-def test_line_that_cannot_be_made_is_lost_without_a_word() -> None:
+def test_line_that_cannot_be_made_is_lost_without_a_word():
     said = said_by("logging.getLogger('hubbub').error('%d', 'zaphod'); log.info('on')")
     assert said == [{"event": "on", "level": "info"}]

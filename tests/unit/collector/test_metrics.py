@@ -1,7 +1,5 @@
 """What Prometheus reads: complete, well-formed, and bounded whatever is counted."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -19,15 +17,13 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def publisher(metrics: Metrics) -> Publisher:
+def publisher(metrics) -> Publisher:
     publisher = Publisher(metrics)
     publisher.step()
     return publisher
 
 
-def test_everything_counted_is_exposed_under_its_labels(
-    metrics: Metrics, publisher: Publisher
-) -> None:
+def test_everything_counted_is_exposed_under_its_labels(metrics, publisher):
     metrics.request(201, "stored")
     metrics.request(201, "stored")
     metrics.request(422, "invalid")
@@ -55,7 +51,7 @@ def test_everything_counted_is_exposed_under_its_labels(
     assert found["hubbub_store_size_bytes", ()] == 2**20
 
 
-def test_histogram_holds_every_commit_in_its_bucket(metrics: Metrics, publisher: Publisher) -> None:
+def test_histogram_holds_every_commit_in_its_bucket(metrics, publisher):
     for seconds in (0.0005, 0.003, 0.003, 99.0):
         metrics.committed(2, 10, seconds)
     found = _samples(publisher)
@@ -72,7 +68,7 @@ def test_histogram_holds_every_commit_in_its_bucket(metrics: Metrics, publisher:
     assert Histogram((1.0,), (0.0, 0.0), 0.0).quantile(0.5) is None
 
 
-def test_labels_are_bounded_in_number_and_form(metrics: Metrics, publisher: Publisher) -> None:
+def test_labels_are_bounded_in_number_and_form(metrics, publisher):
     for i in range(70_000):
         metrics.improbable(f"metric-{i}", 1)
     metrics.shed('a"b\n{}')
@@ -86,11 +82,11 @@ def test_labels_are_bounded_in_number_and_form(metrics: Metrics, publisher: Publ
     assert found["hubbub_shed_total", ("other",)] == 2
 
 
-def test_no_label_is_a_cohort() -> None:
+def test_no_label_is_a_cohort():
     assert not [family for family in FAMILIES.values() if "cohort" in family.labels]
 
 
-def test_rates_are_of_the_last_step() -> None:
+def test_rates_are_of_the_last_step():
     history = History()
     assert history.rates().reports == 0
     for step in range(200):
@@ -116,7 +112,7 @@ def _samples(publisher: Publisher) -> dict[tuple[str, tuple[str, ...]], float]:
     return found
 
 
-def test_every_number_is_in_the_documentation(pytestconfig: pytest.Config) -> None:
+def test_every_number_is_in_the_documentation(pytestconfig):
     text = (pytestconfig.rootpath / "docs" / "operations.md").read_text(encoding="utf-8")
     for family in FAMILIES.values():
         name = family.exposed + ("_total" if family.type is FamilyType.COUNTER else "")

@@ -1,7 +1,5 @@
 """All commands on a store take it from where `serve` does, and say which one it was."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import os
@@ -25,7 +23,7 @@ Name = Callable[[str], list[str]]
 
 
 @pytest.fixture(autouse=True)
-def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _somewhere_else(tmp_path, monkeypatch):
     """Work in a folder where hubbub.db is an unrelated store."""
     for name in os.environ:
         if name.upper().startswith("HUBBUB_COLLECTOR_"):
@@ -36,7 +34,7 @@ def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path) -> str:
     (tmp_path / "far").mkdir()
     found = f"sqlite:///{tmp_path / 'far' / 'reports.db'}"
     _fill(found, _NAMED)
@@ -44,7 +42,7 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["flag", "environment", "file", "file of the environment"])
-def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Name:
+def name(request, monkeypatch) -> Name:
     """Return what names a store: flags, after the environment and the file have been changed."""
 
     def name_it(url: str) -> list[str]:
@@ -65,35 +63,35 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Nam
     return name_it
 
 
-def test_export_is_of_the_store_that_is_named(url: str, name: Name) -> None:
+def test_export_is_of_the_store_that_is_named(url, name):
     said = _run(export, "--to", "out", *name(url))
     assert said.splitlines()[-1] == f"exported {_NAMED} reports in 1 files from {url} to out"
 
 
-def test_export_without_a_name_says_that_it_is_of_the_local_file() -> None:
+def test_export_without_a_name_says_that_it_is_of_the_local_file():
     said = _run(export, "--to", "out")
     assert f"exported {_LOCAL} reports in 1 files from sqlite:///hubbub.db to out" in said
 
 
-def test_import_is_into_the_store_that_is_named(url: str, name: Name) -> None:
+def test_import_is_into_the_store_that_is_named(url, name):
     _run(export, "--to", "out")
     said = _run(import_, "out", "--metrics", "metrics.toml", *name(url))
     assert said.splitlines()[-1] == f"imported {_LOCAL} reports into {url}"
     assert (_count(url), _count("sqlite:///hubbub.db")) == (_NAMED + _LOCAL, _LOCAL)
 
 
-def test_deletion_is_from_the_store_that_is_named(url: str, name: Name) -> None:
+def test_deletion_is_from_the_store_that_is_named(url, name):
     asked = CliRunner().invoke(delete, ["homepage", *name(url)], input="y\n")
     assert f"Delete {_NAMED} reports of homepage from {url} for good?" in asked.output
     assert (_count(url), _count("sqlite:///hubbub.db")) == (0, _LOCAL)
 
 
-def test_maintenance_is_of_the_store_that_is_named(url: str, name: Name) -> None:
+def test_maintenance_is_of_the_store_that_is_named(url, name):
     _fill(url, 1)
     assert _run(maintain, *name(url)).startswith("merged 2 segments")
 
 
-def test_maintenance_forgets_after_the_days_that_are_configured(url: str) -> None:
+def test_maintenance_forgets_after_the_days_that_are_configured(url):
     days = "deduplication_days = 40\nretention_days = 50\n"
     Path("collector.toml").write_text(f"store = '{url}'\n{days}", encoding="utf-8")
     _fill(url, 1, _DAY - dt.timedelta(days=30))
@@ -104,9 +102,7 @@ def test_maintenance_forgets_after_the_days_that_are_configured(url: str) -> Non
 
 
 @pytest.mark.parametrize("command", [export, import_, maintain, delete])
-def test_misspelt_setting_is_told_and_nothing_is_done(
-    command: click.Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_misspelt_setting_is_told_and_nothing_is_done(command, monkeypatch):
     monkeypatch.setenv("HUBBUB_COLLECTOR_STROE", "sqlite:///elsewhere.db")
     arguments = {
         export: ["--to", "out"],
@@ -121,7 +117,7 @@ def test_misspelt_setting_is_told_and_nothing_is_done(
     assert _count("sqlite:///hubbub.db") == _LOCAL
 
 
-def test_password_in_an_address_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_in_an_address_is_not_repeated(monkeypatch):
     monkeypatch.setenv("HUBBUB_COLLECTOR_STORE", "postgresql://ford:prefect@localhost:1/hubbub")
     for command in (maintain, delete):
         said = CliRunner().invoke(command, ["homepage"] if command is delete else [])

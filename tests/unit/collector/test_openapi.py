@@ -1,7 +1,5 @@
 """The OpenAPI document: valid, and in keeping with the settings and the registry."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -35,34 +33,34 @@ def as_json(*metrics: Metric, **report: int) -> Any:
 
 
 @pytest.mark.parametrize("settings", [{}, {"ingest_keys": KEYS}])
-def test_document_is_valid_openapi(settings: dict[str, Any]) -> None:
+def test_document_is_valid_openapi(settings):
     registry = Registry.parse(EXAMPLE.read_text())
     document = make_document(registry, **settings)
     schemathesis.openapi.from_dict(document).validate()
     assert document["openapi"] == "3.1.0"
 
 
-def test_everything_that_is_referred_to_is_there() -> None:
+def test_everything_that_is_referred_to_is_there():
     document = make_document(ingest_keys=KEYS)
     schemas = document["components"]["schemas"]
     references = set(_values_of("$ref", document))
     assert references == {f"#/components/schemas/{name}" for name in schemas}
 
 
-def test_operations_have_names_of_their_own() -> None:
+def test_operations_have_names_of_their_own():
     names = _values_of("operationId", make_document())
     assert len(names) == len(set(names)) == 7
 
 
 @pytest.mark.parametrize("k", [8, 16, 24, 64, 128])
 @pytest.mark.parametrize("bits", [0, 1, 0xFE, -1])
-def test_what_a_client_sends_fits_the_document(k: int, bits: int) -> None:
+def test_what_a_client_sends_fits_the_document(k, bits):
     metric = make_metric(params=make_params(k=k))
     document = make_document(make_registry(metric))
     assert fits(document, as_json(metric, cohort=63, bits=bits % 2**k))
 
 
-def test_reports_of_all_kinds_of_metrics_fit_the_document() -> None:
+def test_reports_of_all_kinds_of_metrics_fit_the_document():
     registry = Registry.parse(EXAMPLE.read_text())
     batch = as_json(*registry.values())
     assert fits(make_document(registry), batch)
@@ -83,14 +81,14 @@ def test_reports_of_all_kinds_of_metrics_fit_the_document() -> None:
         {"more": 1},
     ],
 )
-def test_report_that_would_be_refused_does_not_fit_the_document(change: dict[str, object]) -> None:
+def test_report_that_would_be_refused_does_not_fit_the_document(change):
     batch = as_json(make_metric())
     assert fits(make_document(), batch)
     batch["reports"][0].update(change)
     assert not fits(make_document(), batch)
 
 
-def test_limits_are_those_of_the_settings() -> None:
+def test_limits_are_those_of_the_settings():
     document = make_document(max_reports=2, max_body_bytes=777)
     metric = make_metric()
     assert fits(document, as_json(metric, metric))
@@ -99,7 +97,7 @@ def test_limits_are_those_of_the_settings() -> None:
     assert "777 bytes" in body["description"]
 
 
-def test_key_is_asked_for_where_the_collector_asks_for_it() -> None:
+def test_key_is_asked_for_where_the_collector_asks_for_it():
     def security(**settings: Any) -> Any:
         document = make_document(**settings)
         post = document["paths"]["/v1/reports"]["post"]
@@ -112,7 +110,7 @@ def test_key_is_asked_for_where_the_collector_asks_for_it() -> None:
     assert security(ingest_keys=KEYS, anonymous=True) == [{}, {"ingestKey": []}]
 
 
-def test_application_and_questions_are_named_and_their_owners_are_not() -> None:
+def test_application_and_questions_are_named_and_their_owners_are_not():
     text = json.dumps(make_document())
     assert "com.example.browser" in text
     assert "What the tests ask" in text

@@ -1,7 +1,5 @@
 """Sealed records in a store and out of it, on both databases: opened once, or named and left."""
 
-from __future__ import annotations
-
 import datetime as dt
 import secrets
 import shutil
@@ -32,14 +30,7 @@ from hubbub.protocol.sealed import (
     read_sealed,
     write_sealed,
 )
-from hubbub.storage import (
-    SEALED,
-    MetricVersion,
-    NewBatch,
-    Store,
-    open_store,
-    sealed_key,
-)
+from hubbub.storage import SEALED, MetricVersion, NewBatch, Store, open_store, sealed_key
 from hubbub.storage.errors import ReportFileError, StoreError
 from hubbub.storage.files.exporting import export_partitions, plan_export
 from hubbub.storage.files.importing import find_sources
@@ -134,9 +125,7 @@ def expected(*given: Report) -> Counter[tuple[MetricVersion, bytes]]:
 
 
 @in_event_loop
-async def test_reports_come_out_as_they_were_sealed_by_the_collectors_day(
-    any_store_url: str, tmp_path: Path
-) -> None:
+async def test_reports_come_out_as_they_were_sealed_by_the_collectors_day(any_store_url, tmp_path):
     early, late = reports(40), reports(10, start=40)
     async with collected(tmp_path, sealed(*early)) as source:
         await append(source, sealed(*late), day=TODAY + dt.timedelta(days=1))
@@ -149,8 +138,8 @@ async def test_reports_come_out_as_they_were_sealed_by_the_collectors_day(
 
 @in_event_loop
 async def test_reports_count_once_however_often_they_are_sealed_stored_and_opened(
-    any_store_url: str, tmp_path: Path
-) -> None:
+    any_store_url, tmp_path
+):
     """A client that got no answer seals anew; a hostile collector keeps, copies and dates all."""
     given, batch_id = reports(30), secrets.token_hex(16)
     attempts = [sealed(*given, batch_id=batch_id) for _ in range(2)]
@@ -171,7 +160,7 @@ async def test_reports_count_once_however_often_they_are_sealed_stored_and_opene
 
 
 @in_event_loop
-async def test_equal_reports_are_all_counted(any_store_url: str, tmp_path: Path) -> None:
+async def test_equal_reports_are_all_counted(any_store_url, tmp_path):
     given = (make_report(SEARCH),) * 7
     async with (
         collected(tmp_path, sealed(*given), sealed(*given)) as source,
@@ -181,9 +170,7 @@ async def test_equal_reports_are_all_counted(any_store_url: str, tmp_path: Path)
 
 
 @in_event_loop
-async def test_what_was_opened_is_remembered_until_its_key_opens_no_more(
-    any_store_url: str, tmp_path: Path
-) -> None:
+async def test_what_was_opened_is_remembered_until_its_key_opens_no_more(any_store_url, tmp_path):
     """However short other ids are kept: a replay must not count."""
     last = KEY.public.last_day + GRACE
     async with (
@@ -204,8 +191,8 @@ async def test_what_was_opened_is_remembered_until_its_key_opens_no_more(
 
 @in_event_loop
 async def test_what_was_sealed_to_two_keys_counts_once_after_the_first_has_ended(
-    any_store_url: str, tmp_path: Path
-) -> None:
+    any_store_url, tmp_path
+):
     """A hostile collector keeps back what a client that got no answer sealed to its next key."""
     given, batch_id = reports(9), secrets.token_hex(16)
     async with (
@@ -223,7 +210,7 @@ async def test_what_was_sealed_to_two_keys_counts_once_after_the_first_has_ended
 
 
 @in_event_loop
-async def test_records_of_a_length_that_none_have_are_left_unread(tmp_path: Path) -> None:
+async def test_records_of_a_length_that_none_have_are_left_unread(tmp_path):
     """A hostile collector names directories as it likes; no memory is asked for on its word."""
     async with collected(tmp_path, sealed(*reports(9))) as source:
         export = [
@@ -239,9 +226,7 @@ async def test_records_of_a_length_that_none_have_are_left_unread(tmp_path: Path
 
 
 @in_event_loop
-async def test_nothing_is_opened_into_a_collectors_store_whatever_its_address(
-    tmp_path: Path,
-) -> None:
+async def test_nothing_is_opened_into_a_collectors_store_whatever_its_address(tmp_path):
     async with collected(tmp_path, sealed(*reports(9))) as source:
         with pytest.raises(StoreError, match="must be another store"):
             await run(source, source)
@@ -249,7 +234,7 @@ async def test_nothing_is_opened_into_a_collectors_store_whatever_its_address(
 
 
 @in_event_loop
-async def test_records_of_hostile_senders_are_left_out_by_reason(tmp_path: Path) -> None:
+async def test_records_of_hostile_senders_are_left_out_by_reason(tmp_path):
     def payload(**changes: Any) -> bytes:
         report = SealedReport(secrets.token_bytes(16), "homepage", 1, bytes(18))
         (record,) = seal([report._replace(**changes)], KEY.public, APPLICATION, 64)
@@ -280,9 +265,7 @@ async def test_records_of_hostile_senders_are_left_out_by_reason(tmp_path: Path)
 
 
 @in_event_loop
-async def test_reports_of_earlier_versions_are_opened_as_collectors_take_them(
-    tmp_path: Path,
-) -> None:
+async def test_reports_of_earlier_versions_are_opened_as_collectors_take_them(tmp_path):
     async with (
         collected(tmp_path, sealed(*reports(6))) as source,
         open_store(f"sqlite:///{tmp_path / 'opened.db'}", create=True) as store,
@@ -294,9 +277,7 @@ async def test_reports_of_earlier_versions_are_opened_as_collectors_take_them(
 
 
 @in_event_loop
-async def test_several_processes_open_as_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_several_processes_open_as_one_does(tmp_path, monkeypatch):
     monkeypatch.setattr("hubbub.storage.sealed._CHUNK", 16)
     monkeypatch.setattr("hubbub.storage.sealed._WORTH_PROCESSES", 1)
     given, seen = reports(100), []
@@ -314,7 +295,7 @@ async def test_several_processes_open_as_one_does(
 
 
 @in_event_loop
-async def test_exported_records_are_opened_as_those_of_the_store(tmp_path: Path) -> None:
+async def test_exported_records_are_opened_as_those_of_the_store(tmp_path):
     given = reports(20)
     async with collected(tmp_path, sealed(*given)) as source:
         plan = await plan_export(source)
@@ -328,7 +309,7 @@ async def test_exported_records_are_opened_as_those_of_the_store(tmp_path: Path)
         assert await stored(store) == expected(*given)
 
 
-def test_import_leaves_sealed_records_to_who_can_open_them(tmp_path: Path) -> None:
+def test_import_leaves_sealed_records_to_who_can_open_them(tmp_path):
     path = tmp_path / f"metric=_sealed/version=64/day={TODAY}/part-0.parquet"
     path.parent.mkdir(parents=True)
     path.touch()
@@ -337,7 +318,7 @@ def test_import_leaves_sealed_records_to_who_can_open_them(tmp_path: Path) -> No
 
 
 @in_event_loop
-async def test_sealed_records_are_merged_and_dropped_and_never_counted(any_store_url: str) -> None:
+async def test_sealed_records_are_merged_and_dropped_and_never_counted(any_store_url):
     """Their counts would be nonsense, and the reports lost."""
     async with open_store(any_store_url, create=True) as store:
         await append(store, sealed(*reports(10)))
@@ -353,7 +334,7 @@ async def test_sealed_records_are_merged_and_dropped_and_never_counted(any_store
 
 
 @in_event_loop
-async def test_page_shows_the_sizes_that_are_stored_and_samples_none(sqlite_url: str) -> None:
+async def test_page_shows_the_sizes_that_are_stored_and_samples_none(sqlite_url):
     """Sealed records have neither cohorts nor bits that could look forged."""
     async with open_store(sqlite_url, create=True) as store:
         await store.declare([HOMEPAGE])
@@ -385,21 +366,21 @@ async def test_page_shows_the_sizes_that_are_stored_and_samples_none(sqlite_url:
     ],
     ids=["empty", "cut off", "unknown key", "too many"],
 )
-def test_other_bodies_are_refused_in_words(body: bytes, status: int, words: str) -> None:
+def test_other_bodies_are_refused_in_words(body, status, words):
     reader = BatchReader(REGISTRY, max_reports=5, sealed_to=[KEY.public.key_id])
     with pytest.raises(BatchError, match=words) as caught:
         reader.read(body, MEDIA_TYPE)
     assert (caught.value.status, caught.value.reports) == (status, {})
 
 
-def test_collector_without_keys_takes_nothing_sealed() -> None:
+def test_collector_without_keys_takes_nothing_sealed():
     with pytest.raises(BatchError) as caught:
         BatchReader(REGISTRY).read(sealed(*reports(1)), MEDIA_TYPE)
     assert caught.value.status == 415
     assert MEDIA_TYPE not in str(caught.value).partition("one of")[2]
 
 
-def test_read_batch_is_what_was_posted() -> None:
+def test_read_batch_is_what_was_posted():
     body = sealed(*reports(4))
     batch = read_sealed(body, [KEY.public.key_id])
     assert batch_of(body) == NewBatch(

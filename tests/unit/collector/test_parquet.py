@@ -1,7 +1,5 @@
 """Exported partitions: what is in the files, in which order, and what is refused."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import re
@@ -37,12 +35,12 @@ _PART = "part-0.parquet"  # as other programs name theirs, and no export
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path) -> Path:
     return tmp_path / "out"
 
 
 @given(st.data(), st.sampled_from([8, 128, 4096]))
-def test_records_are_read_as_they_were_written(data: st.DataObject, k: int) -> None:
+def test_records_are_read_as_they_were_written(data, k):
     width = record_width(k)
     record = st.binary(min_size=width, max_size=width)
     blocks = data.draw(st.lists(st.lists(record, max_size=4), max_size=4))
@@ -55,9 +53,7 @@ def test_records_are_read_as_they_were_written(data: st.DataObject, k: int) -> N
 
 
 @in_event_loop
-async def test_files_have_the_promised_columns_and_bounded_row_groups(
-    store_url: str, tmp_path: Path
-) -> None:
+async def test_files_have_the_promised_columns_and_bounded_row_groups(store_url, tmp_path):
     async with open_store(store_url, create=True) as store:
         await fill(store, range(5000))
         [written] = await export_all(store, tmp_path / "out", block_bytes=18_000)
@@ -74,9 +70,7 @@ async def test_files_have_the_promised_columns_and_bounded_row_groups(
 
 
 @in_event_loop
-async def test_export_holds_all_reports_and_how_they_were_made(
-    store_url: str, tmp_path: Path
-) -> None:
+async def test_export_holds_all_reports_and_how_they_were_made(store_url, tmp_path):
     metrics = [_HOMEPAGE, make_metric("visits", version=7, params=make_params(k=8, m=4))]
     async with open_store(store_url, create=True) as store:
         for metric in metrics:
@@ -94,7 +88,7 @@ async def test_export_holds_all_reports_and_how_they_were_made(
 
 
 @in_event_loop
-async def test_plan_keeps_to_the_metrics_and_days_asked_for(store_url: str) -> None:
+async def test_plan_keeps_to_the_metrics_and_days_asked_for(store_url):
     days = [DAY + dt.timedelta(days=i) for i in range(4)]
     async with open_store(store_url, create=True) as store:
         for day, name in itertools.product(days, ("homepage", "visits")):
@@ -106,7 +100,7 @@ async def test_plan_keeps_to_the_metrics_and_days_asked_for(store_url: str) -> N
 
 
 @in_event_loop
-async def test_parquet_answers_like_the_store_it_came_from(store_url: str, out: Path) -> None:
+async def test_parquet_answers_like_the_store_it_came_from(store_url, out):
     days = [DAY + dt.timedelta(days=i) for i in range(3)]
     async with open_store(store_url, create=True) as store:
         for version, day in itertools.product((1, 2), days):
@@ -132,7 +126,7 @@ def _records(stored: StoredRecords | StoredCounts) -> list[bytes]:
 
 
 @in_event_loop
-async def test_exporting_a_day_again_replaces_it(store_url: str, out: Path) -> None:
+async def test_exporting_a_day_again_replaces_it(store_url, out):
     later = DAY + dt.timedelta(days=1)
     async with open_store(store_url, create=True) as store:
         await fill(store, range(5), day=DAY)
@@ -149,7 +143,7 @@ async def test_exporting_a_day_again_replaces_it(store_url: str, out: Path) -> N
 
 
 @in_event_loop
-async def test_days_that_the_store_has_dropped_stay_exported(store_url: str, out: Path) -> None:
+async def test_days_that_the_store_has_dropped_stay_exported(store_url, out):
     async with open_store(store_url, create=True) as store:
         await fill(store, range(5), day=DAY)
         await export_all(store, out)
@@ -158,9 +152,7 @@ async def test_days_that_the_store_has_dropped_stay_exported(store_url: str, out
     assert len(exported(out)[Partition("homepage", 1, DAY)]) == 5
 
 
-def test_file_that_can_not_be_finished_leaves_the_old_one_and_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_file_that_can_not_be_finished_leaves_the_old_one_and_nothing_else(tmp_path):
     path = tmp_path / _PARTITION / _PART
     write_records(path, 18, [make_reports(range(4))])
 
@@ -177,7 +169,7 @@ def test_file_that_can_not_be_finished_leaves_the_old_one_and_nothing_else(
 
 
 @in_event_loop
-async def test_no_trace_of_segments_is_left_in_the_order(store_url: str, out: Path) -> None:
+async def test_no_trace_of_segments_is_left_in_the_order(store_url, out):
     """Two segments of 6,000 reports, told apart by a bit, in 12 blocks: as many changes from one
     to the other as coin tosses have, and no more of either in the first half (normal
     approximation); P(false alarm) < 1e-6."""
@@ -194,7 +186,7 @@ async def test_no_trace_of_segments_is_left_in_the_order(store_url: str, out: Pa
     assert abs(second[:n].sum() - n / 2) < z_limit(2) * np.sqrt(n / 8)
 
 
-def test_every_order_is_equally_likely_across_blocks_and_runs(tmp_path: Path) -> None:
+def test_every_order_is_equally_likely_across_blocks_and_runs(tmp_path):
     """Chi-square over the 24 orders of 4 records, 4,800 draws; P(false alarm) = 1e-6."""
     draws = 4800
     orders: Counter[bytes] = Counter()
@@ -211,9 +203,7 @@ def test_every_order_is_equally_likely_across_blocks_and_runs(tmp_path: Path) ->
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(0, 200), st.integers(1, 400))
-def test_shuffle_returns_what_it_was_given_whatever_was_expected(
-    chunks: list[int], expected: int, block_bytes: int
-) -> None:
+def test_shuffle_returns_what_it_was_given_whatever_was_expected(chunks, expected, block_bytes):
     numbers = iter(range(sum(chunks)))
     added = [make_reports(itertools.islice(numbers, chunk)).data for chunk in chunks]
     with (
@@ -228,7 +218,7 @@ def test_shuffle_returns_what_it_was_given_whatever_was_expected(
 
 
 @in_event_loop
-async def test_directory_with_something_else_is_left_alone(store_url: str, tmp_path: Path) -> None:
+async def test_directory_with_something_else_is_left_alone(store_url, tmp_path):
     home, taken, foreign = tmp_path / "home", tmp_path / "file", tmp_path / "foreign"
     home.mkdir()
     (home / "thesis.doc").touch()
@@ -247,7 +237,7 @@ async def test_directory_with_something_else_is_left_alone(store_url: str, tmp_p
 
 
 @in_event_loop
-async def test_export_of_another_store_is_not_mixed_in(tmp_path: Path) -> None:
+async def test_export_of_another_store_is_not_mixed_in(tmp_path):
     for name, f in (("a", 0.5), ("b", 0.25)):
         async with open_store(f"sqlite:///{tmp_path}/{name}.db", create=True) as store:
             await fill(store, range(3), make_metric(params=make_params(f=f)))
@@ -260,14 +250,14 @@ async def test_export_of_another_store_is_not_mixed_in(tmp_path: Path) -> None:
                     await export_all(store, tmp_path / "out")
 
 
-def test_files_still_being_written_are_not_read(tmp_path: Path) -> None:
+def test_files_still_being_written_are_not_read(tmp_path):
     for name in (".part-0.parquet", "_part.parquet", "part-0.parquet.tmp", _PART):
         write_records(tmp_path / _PARTITION / name, 18, [make_reports(range(3))])
     write_records(tmp_path / "_spark" / _PARTITION / _PART, 18, [make_reports(range(3))])
     assert [len(rows) for rows in exported(tmp_path).values()] == [3]
 
 
-def test_missing_directory_is_told(tmp_path: Path) -> None:
+def test_missing_directory_is_told(tmp_path):
     with pytest.raises(StoreError, match=r"store 'parquet:.*nowhere': no such directory"):
         ParquetReader(tmp_path / "nowhere")
 
@@ -290,9 +280,7 @@ _COHORT = pa.array([3, 63], pa.uint16())
         {"day": pa.array(["x", "y"]), "cohort": _COHORT, "bits": _BITS, "n": _COHORT},
     ],
 )
-def test_columns_as_other_programs_write_them_are_read(
-    tmp_path: Path, columns: dict[str, pa.Array]
-) -> None:
+def test_columns_as_other_programs_write_them_are_read(tmp_path, columns):
     path = write_table(tmp_path / "a.parquet", **columns)
     data = b"".join(records.data for records in read_records(path, 128, 64))
     assert data == b"\x03\x00" + b"\x01" * 16 + b"\x3f\x00" + b"\x02" * 16
@@ -338,15 +326,13 @@ def test_columns_as_other_programs_write_them_are_read(
         ),
     ],
 )
-def test_rows_that_are_no_reports_are_named(
-    tmp_path: Path, columns: dict[str, pa.Array], message: str
-) -> None:
+def test_rows_that_are_no_reports_are_named(tmp_path, columns, message):
     path = write_table(tmp_path / "a.parquet", **columns)
     with pytest.raises(ReportFileError, match=re.escape(f"{path}: {message}")):
         list(read_records(path, 128, 64))
 
 
-def test_row_is_counted_over_the_whole_file(tmp_path: Path) -> None:
+def test_row_is_counted_over_the_whole_file(tmp_path):
     n = 600_000
     bits = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(16), n, [None, pa.py_buffer(bytes(16 * n))]
@@ -358,9 +344,7 @@ def test_row_is_counted_over_the_whole_file(tmp_path: Path) -> None:
         list(read_records(path, 128, 64))
 
 
-def test_reading_holds_a_small_part_of_a_file_at_a_time(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_reading_holds_a_small_part_of_a_file_at_a_time(tmp_path, rng):
     """A file of 36 MB in 20 row groups."""
     path = tmp_path / "a.parquet"
     write_records(path, 18, (Records(18, rng.bytes(1_800_000)) for _ in range(20)))
@@ -371,9 +355,7 @@ def test_reading_holds_a_small_part_of_a_file_at_a_time(
 
 
 @pytest.mark.parametrize("kind", [pa.binary(16), pa.binary()])
-def test_row_group_larger_than_a_piece_is_read_in_order(
-    tmp_path: Path, rng: np.random.Generator, kind: pa.DataType
-) -> None:
+def test_row_group_larger_than_a_piece_is_read_in_order(tmp_path, rng, kind):
     bits = rng.bytes(16 * 200_000)
     column = pa.array(each(16, bits), kind)
     cohort = pa.array(np.full(200_000, 7, dtype=np.uint16))
@@ -384,7 +366,7 @@ def test_row_group_larger_than_a_piece_is_read_in_order(
 
 
 @pytest.mark.parametrize("content", [b"", b"cohort,bits\n", b"PAR1" + bytes(64) + b"PAR1"])
-def test_what_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_parquet_is_refused(tmp_path, content):
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
     for read in (lambda p: list(read_records(p)), count_rows):

@@ -1,7 +1,5 @@
 """Plausible numbers of set bits are right for every type of metric, and so is a forger's reach."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from scipy import stats
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
 from hubbub.protocol.errors import ParameterError
-from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -58,12 +55,7 @@ def outside(params: RapporParams, true_bits: int, bounds: SetBits) -> float:
     [(TEXT, (1, 2)), (OPEN_TEXT, (1,)), (COLOURS, (1,)), (AGES, (1,)), (YES_NO, (0, 1))],
     ids=lambda x: getattr(x, "name", ""),
 )
-def test_range_holds_for_every_value_and_no_narrower_one_does(
-    metric_type: MetricType,
-    true_bits: tuple[int, ...],
-    noise: tuple[float, float, float],
-    tail: float,
-) -> None:
+def test_range_holds_for_every_value_and_no_narrower_one_does(metric_type, true_bits, noise, tail):
     given = make_params(128, 2, 16, *noise)
     params = make_metric(metric_type=metric_type, params=given).params
     bounds = plausible_set_bits(params, metric_type, tail)
@@ -73,20 +65,20 @@ def test_range_holds_for_every_value_and_no_narrower_one_does(
     assert max(outside(params, j, high) for j in true_bits) > tail / 2
 
 
-def test_colliding_hashes_are_plausible_too() -> None:
+def test_colliding_hashes_are_plausible_too():
     """A string of 8 hashes may set a single bit; with loud bits that is 7 fewer."""
     params = make_params(k=8, h=8, f=0.0, p=0.001, q=0.999)
     assert plausible_set_bits(params, TEXT, 1e-2) == SetBits(1, 8)
 
 
-def test_boolean_may_have_no_bit_at_all() -> None:
+def test_boolean_may_have_no_bit_at_all():
     params = make_params(k=8, h=1, m=1, f=0.0, p=0.001, q=0.999)
     assert plausible_set_bits(params, YES_NO, 1e-1) == SetBits(0, 1)
     assert plausible_set_bits(params, COLOURS, 1e-1) == SetBits(1, 1)
 
 
 @pytest.mark.parametrize("k", [8, 1024, 4096])
-def test_law_of_set_bits_is_that_of_two_binomials(k: int) -> None:
+def test_law_of_set_bits_is_that_of_two_binomials(k):
     params = make_params(k=k, h=3, f=0.3, p=0.2, q=0.6)
     hits = stats.binom.pmf(np.arange(4), 3, params.q_star)
     others = stats.binom.pmf(np.arange(k - 2), k - 3, params.p_star)
@@ -95,19 +87,19 @@ def test_law_of_set_bits_is_that_of_two_binomials(k: int) -> None:
     )
 
 
-def test_probabilities_next_to_none_and_one_are_handled() -> None:
+def test_probabilities_next_to_none_and_one_are_handled():
     params = make_params(k=8, h=1, f=1e-300, p=0.0, q=1.0)
     assert plausible_set_bits(params, TEXT, 1e-9) == SetBits(1, 1)
 
 
 @pytest.mark.parametrize("tail", [0.0, 1.0, -1.0, float("nan")])
-def test_tail_that_is_no_probability_is_refused(tail: float) -> None:
+def test_tail_that_is_no_probability_is_refused(tail):
     with pytest.raises(ValueError, match=r"tail = .*: must be between 0 and 1"):
         plausible_set_bits(make_params(), TEXT, tail)
 
 
 @given(st.data(), numbers_of_bytes, st.integers(0, 30))
-def test_set_bits_are_counted_for_every_width(data: st.DataObject, size: int, n: int) -> None:
+def test_set_bits_are_counted_for_every_width(data, size, n):
     records = Records(
         2 + size, data.draw(st.binary(min_size=n * (2 + size), max_size=n * (2 + size)))
     )
@@ -118,24 +110,24 @@ def test_set_bits_are_counted_for_every_width(data: st.DataObject, size: int, n:
     assert set_bits(columns(records).bits).tolist() == expected
 
 
-def test_full_filters_of_the_largest_size_are_counted() -> None:
+def test_full_filters_of_the_largest_size_are_counted():
     records = records_of(np.ones((3, 4096)), cohorts=1023)
     assert set_bits(columns(records).bits).tolist() == [4096] * 3
 
 
-def test_improbable_reports_are_those_outside() -> None:
+def test_improbable_reports_are_those_outside():
     rows = np.arange(16) < np.array([2, 3, 10, 11, 0])[:, None]
     records = joined(records_of(rows, [5, 5, 5, 5, 700]), records_of(rows[:1], 5))
     bounds = SetBits(3, 10)
     assert improbable(records, bounds).tolist() == [True, False, False, True, True, True]
 
 
-def test_no_records_hold_nothing_improbable() -> None:
+def test_no_records_hold_nothing_improbable():
     assert not improbable(Records(18, b""), SetBits(3, 10)).any()
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_naively_forged_report_is_improbable_at_the_papers_parameters(others: int) -> None:
+def test_naively_forged_report_is_improbable_at_the_papers_parameters(others):
     """All bits of one string, and all others 0, or all others 1."""
     params = make_params()
     forged = np.full((1, params.k), others)
@@ -144,16 +136,12 @@ def test_naively_forged_report_is_improbable_at_the_papers_parameters(others: in
     assert improbable(records_of(forged), bounds).all()
 
 
-def test_one_percent_forged_moves_a_rate_by_two_and_a_half_points_at_the_papers_parameters() -> (
-    None
-):
+def test_one_percent_forged_moves_a_rate_by_two_and_a_half_points_at_the_papers_parameters():
     assert forgery_shift(make_params(), 0.01) == pytest.approx((0.025, 0.025))
 
 
 @given(rates, rates, rates, st.floats(0, 1))
-def test_forgery_shift_is_the_most_over_true_rates_and_forged_bits(
-    f: float, p: float, q: float, share: float
-) -> None:
+def test_forgery_shift_is_the_most_over_true_rates_and_forged_bits(f, p, q, share):
     """The estimator is worked out at the extremes of what it is given."""
     try:
         params = make_params(f=f, p=p, q=q)
@@ -173,6 +161,6 @@ def test_forgery_shift_is_the_most_over_true_rates_and_forged_bits(
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_share_that_is_none_is_refused(share: float) -> None:
+def test_share_that_is_none_is_refused(share):
     with pytest.raises(ValueError, match=r"share = .*: must be between 0 and 1"):
         forgery_shift(make_params(), share)

@@ -1,7 +1,5 @@
 """Numbers that requests move are published in steps, and reports by metric in hundreds."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -19,7 +17,7 @@ def metrics() -> Metrics:
     return Metrics()
 
 
-def test_nothing_that_requests_move_changes_between_steps(metrics: Metrics) -> None:
+def test_nothing_that_requests_move_changes_between_steps(metrics):
     publisher = Publisher(metrics)
     publisher.step()
     before = publisher.values().numbers
@@ -35,7 +33,7 @@ def test_nothing_that_requests_move_changes_between_steps(metrics: Metrics) -> N
     assert (values.total("connections"), values.total("queue_depth")) == (7, 3)
 
 
-def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics: Metrics) -> None:
+def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics):
     """All steps of all collectors are at the same moments, so that no shorter time can be told."""
     publisher = Publisher(metrics)
     empty = publisher.values().numbers
@@ -51,13 +49,13 @@ def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics: M
     assert publisher.exact.total("reports") == 200
 
 
-def test_operators_see_at_once_what_no_request_moves(metrics: Metrics) -> None:
+def test_operators_see_at_once_what_no_request_moves(metrics):
     publisher = Publisher(metrics)
     metrics.reloaded(succeeded=False)
     assert publisher.values().total("reload_failing") == 1
 
 
-def test_time_that_an_upkeep_takes_cannot_be_told(metrics: Metrics) -> None:
+def test_time_that_an_upkeep_takes_cannot_be_told(metrics):
     """It takes longer if reports came since the one before."""
     publisher = Publisher(metrics)
     metrics.upkeep("merge", succeeded=True)
@@ -73,7 +71,7 @@ def test_time_that_an_upkeep_takes_cannot_be_told(metrics: Metrics) -> None:
         assert task.fails is failed
 
 
-def test_open_connections_cannot_be_told_from_open_files(metrics: Metrics) -> None:
+def test_open_connections_cannot_be_told_from_open_files(metrics):
     publisher = Publisher(metrics)
     publisher.step()
     body, _ = publisher.exposition()
@@ -81,7 +79,7 @@ def test_open_connections_cannot_be_told_from_open_files(metrics: Metrics) -> No
     assert b"process_open_fds" not in body
 
 
-def test_series_of_a_metric_appears_with_its_first_hundred(metrics: Metrics) -> None:
+def test_series_of_a_metric_appears_with_its_first_hundred(metrics):
     publisher = Publisher(metrics)
     publisher._coarse = Coarse(lambda: 0.99)
     for reports in (0, 60, 39):
@@ -95,7 +93,7 @@ def test_series_of_a_metric_appears_with_its_first_hundred(metrics: Metrics) -> 
     assert publisher.values().numbers[_NAME] == 100
 
 
-def test_hundreds_never_go_back_and_are_less_than_a_hundred_off() -> None:
+def test_hundreds_never_go_back_and_are_less_than_a_hundred_off():
     chance, coarse, number, before = random.Random(5), Coarse(), 0, 0  # noqa: S311
     for _ in range(5_000):
         number += chance.choice((0, 1, 3, 40, 250))
@@ -108,9 +106,7 @@ def test_hundreds_never_go_back_and_are_less_than_a_hundred_off() -> None:
 
 @pytest.mark.parametrize("padding", [0, 1, 50, 99])
 @pytest.mark.parametrize("reports", [1, 10, 99])
-def test_reports_show_at_a_step_with_their_hundredth_whatever_else_came(
-    padding: int, reports: int
-) -> None:
+def test_reports_show_at_a_step_with_their_hundredth_whatever_else_came(padding, reports):
     """P(false alarm) < 1e-6: six standard deviations of the difference of two shares."""
     trials = 20_000
     shares = []
@@ -122,7 +118,7 @@ def test_reports_show_at_a_step_with_their_hundredth_whatever_else_came(
     assert shares[1] - shares[0] == pytest.approx(reports / 100, abs=margin)
 
 
-def test_deleted_reports_are_no_longer_shown() -> None:
+def test_deleted_reports_are_no_longer_shown():
     coarse = Coarse(lambda: 0.0)
     assert coarse({"homepage": 1_201}) == {"homepage": 1_300}
     assert coarse({"homepage": 1_250}) == {"homepage": 1_300}

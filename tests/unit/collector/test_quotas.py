@@ -1,7 +1,5 @@
 """Token buckets: how much gets through, and how long to wait for the rest."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -25,7 +23,7 @@ class Clock:
         return self.now
 
 
-def test_burst_passes_at_once_and_the_rest_waits() -> None:
+def test_burst_passes_at_once_and_the_rest_waits():
     clock = Clock()
     bucket = TokenBucket(rate=10, burst=100, clock=clock)
     assert bucket.take(60) == 0
@@ -36,7 +34,7 @@ def test_burst_passes_at_once_and_the_rest_waits() -> None:
     assert bucket.take(1) == pytest.approx(0.1)
 
 
-def test_refused_request_takes_nothing() -> None:
+def test_refused_request_takes_nothing():
     bucket = TokenBucket(rate=1, burst=10, clock=Clock())
     assert bucket.take(6) == 0
     for _ in range(5):
@@ -44,7 +42,7 @@ def test_refused_request_takes_nothing() -> None:
     assert bucket.take(4) == 0
 
 
-def test_pause_fills_the_bucket_to_the_brim_and_no_further() -> None:
+def test_pause_fills_the_bucket_to_the_brim_and_no_further():
     clock = Clock()
     bucket = TokenBucket(rate=10, burst=100, clock=clock)
     assert bucket.take(100) == 0
@@ -53,7 +51,7 @@ def test_pause_fills_the_bucket_to_the_brim_and_no_further() -> None:
     assert bucket.take(1) > 0
 
 
-def test_what_is_larger_than_the_burst_never_passes() -> None:
+def test_what_is_larger_than_the_burst_never_passes():
     clock = Clock()
     bucket = TokenBucket(rate=10, burst=100, clock=clock)
     assert bucket.take(101) == math.inf
@@ -63,15 +61,13 @@ def test_what_is_larger_than_the_burst_never_passes() -> None:
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(0, 1), (-1, 1), (1, 0), (math.inf, 1), (math.nan, 1)])
-def test_bucket_that_could_not_work_is_refused(rate: float, burst: float) -> None:
+def test_bucket_that_could_not_work_is_refused(rate, burst):
     with pytest.raises(ValueError, match="must be positive and finite"):
         TokenBucket(rate, burst)
 
 
 @given(RATES, BURSTS, st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**6)), max_size=50))
-def test_who_waits_as_long_as_told_is_let_in(
-    rate: float, burst: int, asked: list[tuple[float, int]]
-) -> None:
+def test_who_waits_as_long_as_told_is_let_in(rate, burst, asked):
     clock = Clock()
     bucket = TokenBucket(rate, burst, clock)
     for pause, n in asked:
@@ -85,7 +81,7 @@ def test_who_waits_as_long_as_told_is_let_in(
 
 
 @given(st.floats(1e-3, 1e3), st.lists(st.integers(1, 1000), max_size=50))
-def test_who_waits_not_a_moment_longer_than_told_is_let_in(rate: float, asked: list[int]) -> None:
+def test_who_waits_not_a_moment_longer_than_told_is_let_in(rate, asked):
     clock = Clock()
     bucket = TokenBucket(rate, 1000, clock)
     for n in asked:
@@ -95,9 +91,7 @@ def test_who_waits_not_a_moment_longer_than_told_is_let_in(rate: float, asked: l
 
 
 @given(RATES, BURSTS, st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**6)), max_size=50))
-def test_no_more_than_burst_and_rate_gets_through(
-    rate: float, burst: int, asked: list[tuple[float, int]]
-) -> None:
+def test_no_more_than_burst_and_rate_gets_through(rate, burst, asked):
     clock = Clock()
     bucket = TokenBucket(rate, burst, clock)
     granted = 0
@@ -107,7 +101,7 @@ def test_no_more_than_burst_and_rate_gets_through(
         assert granted <= (burst + rate * clock.now) * (1 + 1e-9) + 1e-3
 
 
-def test_each_key_has_a_bucket_of_its_own() -> None:
+def test_each_key_has_a_bucket_of_its_own():
     keys = {name: IngestKey(sha256="0" * 64, reports_per_second=1, burst=5) for name in "ab"}
     quotas = Quotas(keys, clock=Clock())
     assert quotas.take("a", 5) == 0
@@ -115,7 +109,7 @@ def test_each_key_has_a_bucket_of_its_own() -> None:
     assert quotas.take("b", 5) == 0
 
 
-def test_keys_that_stay_keep_what_they_have_spent_when_others_change() -> None:
+def test_keys_that_stay_keep_what_they_have_spent_when_others_change():
     stays, goes, grows = (IngestKey(sha256=digit * 64, burst=5) for digit in "012")
     quotas = Quotas({"stays": stays, "goes": goes, "grows": grows}, clock=Clock())
     for name in ("stays", "goes", "grows"):
@@ -131,7 +125,7 @@ def test_keys_that_stay_keep_what_they_have_spent_when_others_change() -> None:
     quotas.refund("goes", 5)
 
 
-def test_without_a_key_there_is_no_quota() -> None:
+def test_without_a_key_there_is_no_quota():
     quotas = Quotas({}, clock=Clock())
     for _ in range(100):
         assert quotas.take(None, 10**6) == 0
@@ -141,9 +135,7 @@ def test_without_a_key_there_is_no_quota() -> None:
     burst=st.integers(1, 200),
     asked=st.lists(st.integers(1, 200), max_size=30),
 )
-def test_batches_cost_more_than_their_reports_if_these_are_few(
-    burst: int, asked: list[int]
-) -> None:
+def test_batches_cost_more_than_their_reports_if_these_are_few(burst, asked):
     """So that ids, which fill memory and disk, are bounded by the quota, too."""
     quotas = Quotas({"app": IngestKey(sha256="0" * 64, burst=burst)}, clock=Clock())
     took = [reports for reports in asked if quotas.take("app", reports) == 0]
@@ -153,7 +145,7 @@ def test_batches_cost_more_than_their_reports_if_these_are_few(
     assert all(quotas.take("app", reports) < math.inf for reports in asked if reports <= burst)
 
 
-def test_workers_share_the_rate_and_have_the_burst_each() -> None:
+def test_workers_share_the_rate_and_have_the_burst_each():
     clock = Clock()
     key = IngestKey(sha256="0" * 64, reports_per_second=100, burst=50)
     workers = [Quotas({"app": key}, workers=4, clock=clock) for _ in range(4)]

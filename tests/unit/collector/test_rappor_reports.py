@@ -1,7 +1,5 @@
 """google/rappor's CSVs into records: their order of bits, their dialects, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import tempfile
 from pathlib import Path
@@ -36,11 +34,11 @@ def records_of(path: Path, params: RapporParams = _PARAMS, column: str = "irr") 
 
 
 @pytest.fixture
-def report_csv(tmp_path: Path) -> Path:
+def report_csv(tmp_path) -> Path:
     return tmp_path / "case_reports.csv"
 
 
-def test_first_character_is_the_highest_bit(report_csv: Path) -> None:
+def test_first_character_is_the_highest_bit(report_csv):
     write(
         report_csv,
         row(0, "0000000000000001"),
@@ -55,9 +53,7 @@ def test_first_character_is_the_highest_bit(report_csv: Path) -> None:
 
 
 @given(st.data(), st.sampled_from([8, 24, 128, 4096]), st.sampled_from([1, 300, 1024]))
-def test_bit_j_of_a_record_is_character_k_minus_1_minus_j(
-    data: st.DataObject, k: int, m: int
-) -> None:
+def test_bit_j_of_a_record_is_character_k_minus_1_minus_j(data, k, m):
     params = make_params(k=k, h=1, m=m)
     report = st.tuples(st.integers(0, m - 1), st.text("01", min_size=k, max_size=k))
     reports = data.draw(st.lists(report, max_size=5))
@@ -70,13 +66,13 @@ def test_bit_j_of_a_record_is_character_k_minus_1_minus_j(
             assert record[2 + j // 8] >> j % 8 & 1 == int(bits[k - 1 - j])
 
 
-def test_order_and_number_of_rows_survive_many_pieces(report_csv: Path) -> None:
+def test_order_and_number_of_rows_survive_many_pieces(report_csv):
     write(report_csv, *(row(i % 64, f"{i:016b}") for i in range(60_000)))
     found = records_of(report_csv)
     assert [int.from_bytes(record[2:], "little") for record in found] == list(range(60_000))
 
 
-def test_only_the_cohort_and_the_chosen_column_matter(tmp_path: Path) -> None:
+def test_only_the_cohort_and_the_chosen_column_matter(tmp_path):
     bits = "0110000000000001"
     plain = write(tmp_path / "a.csv", f"3,{bits}", header="cohort,irr")
     other = write(
@@ -94,20 +90,20 @@ def test_only_the_cohort_and_the_chosen_column_matter(tmp_path: Path) -> None:
         pytest.param({"header": '"client","cohort","bloom","prr","irr"'}, id="quoted header"),
     ],
 )
-def test_dialects_are_read_alike(tmp_path: Path, written: dict[str, str]) -> None:
+def test_dialects_are_read_alike(tmp_path, written):
     rows = (row(5), "", row(6, "1" * 16))
     plain, other = tmp_path / "plain.csv", tmp_path / "other.csv"
     assert records_of(write(plain, *rows)) == records_of(write(other, *rows, **written))
     assert len(records_of(plain)) == 2
 
 
-def test_packed_file_is_read_like_the_plain_one(tmp_path: Path) -> None:
+def test_packed_file_is_read_like_the_plain_one(tmp_path):
     rows = [row(i, f"{i:016b}") for i in range(64)]
     plain, packed = write(tmp_path / "r.csv", *rows), write(tmp_path / "r.csv.gz", *rows)
     assert records_of(packed) == records_of(plain)
 
 
-def test_client_names_that_are_no_utf_8_are_of_no_interest(report_csv: Path) -> None:
+def test_client_names_that_are_no_utf_8_are_of_no_interest(report_csv):
     report_csv.write_bytes(f"{_HEADER}\n".encode() + b"caf\xe9" + row(client="").encode())
     assert len(records_of(report_csv)) == 1
 
@@ -129,7 +125,7 @@ def test_client_names_that_are_no_utf_8_are_of_no_interest(report_csv: Path) -> 
         ("c1,3", "line 3, 2 fields; expected 5 as in the header"),
     ],
 )
-def test_bad_row_is_named_with_what_was_expected(report_csv: Path, bad: str, message: str) -> None:
+def test_bad_row_is_named_with_what_was_expected(report_csv, bad, message):
     write(report_csv, row(), bad, row())
     with pytest.raises(ReportFileError) as refused:
         records_of(report_csv)
@@ -137,7 +133,7 @@ def test_bad_row_is_named_with_what_was_expected(report_csv: Path, bad: str, mes
 
 
 @pytest.mark.parametrize("k", [1, 20, 100])
-def test_reports_whose_bits_fill_no_bytes_are_refused(report_csv: Path, k: int) -> None:
+def test_reports_whose_bits_fill_no_bytes_are_refused(report_csv, k):
     write(report_csv, row(irr="1" * k))
     with pytest.raises(ReportFileError, match="no multiple of 8 can't be imported"):
         records_of(report_csv)
@@ -147,9 +143,7 @@ def test_reports_whose_bits_fill_no_bytes_are_refused(report_csv: Path, k: int) 
     ("header", "column"),
     [("client,cohort,value", "irr"), ("client,bloom,irr", "cohort"), ("irr,cohort,irr", "irr")],
 )
-def test_header_without_exactly_one_of_a_column_is_refused(
-    report_csv: Path, header: str, column: str
-) -> None:
+def test_header_without_exactly_one_of_a_column_is_refused(report_csv, header, column):
     write(report_csv, header=header)
     with pytest.raises(
         ReportFileError, match=f"line 1: expected .* one column '{column}'.*{header}"
@@ -157,7 +151,7 @@ def test_header_without_exactly_one_of_a_column_is_refused(
         records_of(report_csv)
 
 
-def test_empty_file_is_refused_and_one_without_rows_is_not(tmp_path: Path) -> None:
+def test_empty_file_is_refused_and_one_without_rows_is_not(tmp_path):
     empty = tmp_path / "empty.csv"
     empty.touch()
     with pytest.raises(ReportFileError, match="expected a header"):
@@ -166,7 +160,7 @@ def test_empty_file_is_refused_and_one_without_rows_is_not(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("damage", ["cut", "not packed", "garbled"])
-def test_broken_gzip_is_refused(tmp_path: Path, damage: str) -> None:
+def test_broken_gzip_is_refused(tmp_path, damage):
     path = write(tmp_path / "r.csv.gz", *(row(i) for i in range(64)))
     packed = path.read_bytes()
     broken = {"cut": packed[:-20], "not packed": b"cohort,irr\n", "garbled": packed[:30] * 3}

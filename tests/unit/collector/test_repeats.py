@@ -1,7 +1,5 @@
 """Equal reports are counted in bounded memory, and the bound on honest ones is a bound."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 
@@ -13,12 +11,7 @@ from scipy import stats
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.protocol.poisoning import (
-    Repeats,
-    RepeatSample,
-    chance_of_repeat,
-    log_binomial_tails,
-)
+from hubbub.protocol.poisoning import Repeats, RepeatSample, chance_of_repeat, log_binomial_tails
 from hubbub.protocol.records import Records
 from unit.collector.forgeries import joined, records_of
 
@@ -42,24 +35,24 @@ def found(parts: Sequence[Records], size: int = 2**20, params: RapporParams = PA
     return sample.result(ALARM)
 
 
-def test_repeated_report_is_counted_among_many(rng: np.random.Generator) -> None:
+def test_repeated_report_is_counted_among_many(rng):
     repeats = found([noise(5000, rng), copies(40), noise(5000, rng), copies(17)])
     assert (repeats.assessed, repeats.sampled) == (True, 10_057)
     assert (repeats.most, repeats.suspicious) == (57, 57)
     assert 1 < repeats.plausible < 10
 
 
-def test_reports_without_repeats_are_not_suspicious(rng: np.random.Generator) -> None:
+def test_reports_without_repeats_are_not_suspicious(rng):
     repeats = found([noise(20_000, rng)])
     assert (repeats.most, repeats.suspicious) == (1, 0)
 
 
-def test_same_bits_in_different_cohorts_are_no_repeat(rng: np.random.Generator) -> None:
+def test_same_bits_in_different_cohorts_are_no_repeat(rng):
     spread = [copies(1, cohort) for cohort in range(PARAMS.m)]
     assert found([noise(5000, rng), *spread]).suspicious == 0
 
 
-def test_each_of_65_535_cohorts_has_repeats_of_its_own(rng: np.random.Generator) -> None:
+def test_each_of_65_535_cohorts_has_repeats_of_its_own(rng):
     """Copies in cohorts 1,024 apart, one each; then all of them in the last one."""
     params = make_params(k=64, h=1, m=65_535)
     others = noise(5000, rng, params)
@@ -68,14 +61,14 @@ def test_each_of_65_535_cohorts_has_repeats_of_its_own(rng: np.random.Generator)
     assert found([others, copies(64, 65_534)], params=params).most == 64
 
 
-def test_all_of_4096_set_bits_leave_the_cohort_as_it_is() -> None:
+def test_all_of_4096_set_bits_leave_the_cohort_as_it_is():
     params = make_params(k=4096)
     full = [records_of(np.ones((1, params.k)), cohort) for cohort in range(params.m)]
     assert found(full, params=params).most == 1
     assert found([*full, *full[5:6] * 9], params=params).most == 10
 
 
-def test_repeats_among_reports_of_4096_bits_are_counted(rng: np.random.Generator) -> None:
+def test_repeats_among_reports_of_4096_bits_are_counted(rng):
     params = make_params(k=4096, h=1, m=1, f=0.0, p=0.018, q=0.5)
     others = noise(2000, rng, params)
     repeated = Records(others.width, others.data[: others.width] * 9)
@@ -83,14 +76,14 @@ def test_repeats_among_reports_of_4096_bits_are_counted(rng: np.random.Generator
     assert found([others, repeated], params=params).suspicious == 10
 
 
-def test_reports_that_differ_in_two_bits_are_no_repeat() -> None:
+def test_reports_that_differ_in_two_bits_are_no_repeat():
     """All 2,016 patterns of two bits among 64: what a weak hash would mix up."""
     pairs = [np.isin(np.arange(64), pair) for pair in itertools.combinations(range(64), 2)]
     assert found([records_of(pairs)]).most == 1
 
 
 @given(st.lists(st.integers(0, 70), max_size=12), st.sampled_from([4, 16, 64, 256]))
-def test_chunks_do_not_matter(sizes: list[int], size: int) -> None:
+def test_chunks_do_not_matter(sizes, size):
     rng = np.random.default_rng(len(sizes))
     parts = [joined(noise(n, rng), copies(n // 3)) for n in sizes]
     whole = [joined(*parts)] if parts else []
@@ -98,14 +91,12 @@ def test_chunks_do_not_matter(sizes: list[int], size: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 257, 512, 1000, 5000])
-def test_sample_is_everything_or_at_least_half_full(n: int, rng: np.random.Generator) -> None:
+def test_sample_is_everything_or_at_least_half_full(n, rng):
     sampled = found([noise(n, rng)], size=256).sampled
     assert sampled == n if n <= 256 else 128 <= sampled <= 256
 
 
-def test_report_that_is_a_tenth_of_all_is_a_tenth_of_a_small_sample(
-    rng: np.random.Generator,
-) -> None:
+def test_report_that_is_a_tenth_of_all_is_a_tenth_of_a_small_sample(rng):
     """100,000 reports in shuffled chunks, 1,024 remembered; P(false failure) < 1e-9 (binomial)."""
     parts = []
     for _ in range(10):
@@ -118,20 +109,18 @@ def test_report_that_is_a_tenth_of_all_is_a_tenth_of_a_small_sample(
 
 
 @pytest.mark.parametrize("k", [8, 16])
-def test_few_bits_are_not_assessed(k: int, rng: np.random.Generator) -> None:
+def test_few_bits_are_not_assessed(k, rng):
     params = make_params(k=k)
     assert found([noise(10_000, rng, params)], params=params) == Repeats(False, 0, 0, 0, 0)
 
 
-def test_nothing_is_not_suspicious() -> None:
+def test_nothing_is_not_suspicious():
     assert found([]) == Repeats(True, 0, 0, 0, 0)
     assert found([Records(10, b"")]).suspicious == 0
 
 
 @pytest.mark.parametrize("noise_of", [(0.5, 0.25, 0.75), (0.2, 0.05, 0.75), (0.3, 0.9, 0.2)])
-def test_no_permanent_response_makes_any_report_likelier_than_the_bound(
-    noise_of: tuple[float, float, float],
-) -> None:
+def test_no_permanent_response_makes_any_report_likelier_than_the_bound(noise_of):
     """By the counts of the four pairs (permanent bit, pattern bit) among 8 bits: all of them."""
     params = make_params(8, 2, 4, *noise_of)
     p, q = params.p, params.q
@@ -145,7 +134,7 @@ def test_no_permanent_response_makes_any_report_likelier_than_the_bound(
         assert max(chances) == pytest.approx(bound, rel=1e-6)
 
 
-def test_one_time_metric_without_second_response_is_judged_by_the_permanent_one() -> None:
+def test_one_time_metric_without_second_response_is_judged_by_the_permanent_one():
     params = make_params(k=64, f=0.5, p=0.0, q=1.0)
     expected = 0.75**64 + 2**-35
     assert chance_of_repeat(params, np.array([0, 30])) == pytest.approx(expected)
@@ -153,13 +142,13 @@ def test_one_time_metric_without_second_response_is_judged_by_the_permanent_one(
 
 
 @given(st.integers(0, 2000), st.integers(0, 2000), st.floats(1e-9, 0.9))
-def test_tail_bound_is_never_below_the_tail(reached: int, more: int, chance: float) -> None:
+def test_tail_bound_is_never_below_the_tail(reached, more, chance):
     n = max(reached + more, 1)
     bound = log_binomial_tails(np.array([reached]), np.array([n]), np.array([chance]))[0]
     assert bound >= stats.binom.logsf(reached - 1, n, chance) - 1e-6
 
 
-def test_plausible_number_is_the_largest_that_is_not_suspicious() -> None:
+def test_plausible_number_is_the_largest_that_is_not_suspicious():
     """The bound is asked for each number of copies among 2,000 others of their cohort."""
     params = make_params(k=24)
     rng = np.random.default_rng(1)
@@ -175,7 +164,7 @@ def test_plausible_number_is_the_largest_that_is_not_suspicious() -> None:
         assert suspicious == (most > plausible)
 
 
-def test_plausible_number_grows_with_the_cohort_and_hardly_with_the_others() -> None:
+def test_plausible_number_grows_with_the_cohort_and_hardly_with_the_others():
     params = make_params(k=24)
     rng = np.random.default_rng(1)
     mine, many_of_mine, others = (
@@ -192,6 +181,6 @@ def test_plausible_number_grows_with_the_cohort_and_hardly_with_the_others() -> 
 
 
 @pytest.mark.parametrize("alarm", [0.0, 1.0, float("nan")])
-def test_alarm_that_is_no_probability_is_refused(alarm: float) -> None:
+def test_alarm_that_is_no_probability_is_refused(alarm):
     with pytest.raises(ValueError, match=r"alarm = .*: must be between 0 and 1"):
         RepeatSample(PARAMS).result(alarm)

@@ -1,7 +1,5 @@
 """Who asks what was declared lately gets an answer from after the question, at little cost."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -16,9 +14,7 @@ _NEW = MetricVersion("homepage", 2)
 
 
 @in_event_loop
-async def test_many_who_ask_at_once_share_few_questions_and_no_answer_is_old(
-    any_store_url: str,
-) -> None:
+async def test_many_who_ask_at_once_share_few_questions_and_no_answer_is_old(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         counting = _CountingStore(store)
         rollout = Rollout(counting)  # type: ignore[arg-type]
@@ -36,7 +32,7 @@ async def test_many_who_ask_at_once_share_few_questions_and_no_answer_is_old(
 
 
 @in_event_loop
-async def test_question_that_failed_is_asked_again(sqlite_url: str) -> None:
+async def test_question_that_failed_is_asked_again(sqlite_url):
     async with open_store(sqlite_url, create=True) as store:
         await store.declare([make_metric(version=2)])
         failing = _CountingStore(store, failures=1)

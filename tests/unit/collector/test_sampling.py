@@ -1,7 +1,5 @@
 """Signs of forgery are found in a sample of which no day and no segment is left out."""
 
-from __future__ import annotations
-
 import datetime as dt
 import secrets
 from collections.abc import Sequence
@@ -26,8 +24,8 @@ _FORGED = (5).to_bytes(2, "little") + secrets.token_bytes(WIDTH - 2)
 )
 @in_event_loop
 async def test_forged_reports_of_today_are_noticed_among_a_week_of_honest_ones(
-    any_store_url: str, a_day: int, forged: int
-) -> None:
+    any_store_url, a_day, forged
+):
     async with open_store(any_store_url, create=True) as store:
         await store.declare([_METRIC])
         for age in reversed(range(7)):
@@ -47,7 +45,7 @@ async def test_forged_reports_of_today_are_noticed_among_a_week_of_honest_ones(
 
 
 @in_event_loop
-async def test_each_segment_is_in_a_sample_in_proportion_to_its_size(any_store_url: str) -> None:
+async def test_each_segment_is_in_a_sample_in_proportion_to_its_size(any_store_url):
     sizes = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144]
     async with open_store(any_store_url, create=True) as store:
         for start, size in zip(range(0, 12_000, 1000), sizes, strict=True):
@@ -60,7 +58,7 @@ async def test_each_segment_is_in_a_sample_in_proportion_to_its_size(any_store_u
 
 
 @in_event_loop
-async def test_small_segments_take_turns_in_being_sampled(any_store_url: str) -> None:
+async def test_small_segments_take_turns_in_being_sampled(any_store_url):
     """65 samples of a quarter of 40 segments; P(one is never chosen) < 40 * 0.75**65 < 1e-6."""
     async with open_store(any_store_url, create=True) as store:
         for number in range(40):
@@ -71,7 +69,7 @@ async def test_small_segments_take_turns_in_being_sampled(any_store_url: str) ->
 
 
 @in_event_loop
-async def test_fewer_reports_than_asked_for_are_all_sampled(any_store_url: str) -> None:
+async def test_fewer_reports_than_asked_for_are_all_sampled(any_store_url):
     yesterday = _TODAY - dt.timedelta(days=1)
     async with open_store(any_store_url, create=True) as store:
         assert await store.sample(HOMEPAGE, 100, WIDTH) == b""
@@ -82,9 +80,7 @@ async def test_fewer_reports_than_asked_for_are_all_sampled(any_store_url: str) 
 
 
 @in_event_loop
-async def test_segments_that_are_merged_meanwhile_are_sampled_again(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_segments_that_are_merged_meanwhile_are_sampled_again(sqlite_url, monkeypatch):
     async with open_store(sqlite_url, create=True) as store:
         for number in range(20):
             await store.append([make_new_batch([number])], _TODAY)

@@ -1,7 +1,5 @@
 """The store, alike on SQLite and PostgreSQL: all or nothing, each batch once and without trace."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import tempfile
@@ -11,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories import make_metric, make_params
-from hubbub.client import RapporParams
 from hubbub.storage import DayCount, Declared, MetricVersion, NewBatch, open_store
 from hubbub.storage.errors import StoreError
 from unit.collector.batches import (
@@ -28,7 +25,7 @@ _DAY = dt.date(2026, 3, 14)
 
 
 @in_event_loop
-async def test_id_is_known_from_the_commit_of_its_batch_on(any_store_url: str) -> None:
+async def test_id_is_known_from_the_commit_of_its_batch_on(any_store_url):
     batch = make_new_batch()
     async with open_store(any_store_url, create=True) as store:
         assert not await store.ids.has(batch.batch_id)
@@ -38,7 +35,7 @@ async def test_id_is_known_from_the_commit_of_its_batch_on(any_store_url: str) -
 
 
 @in_event_loop
-async def test_new_batches_are_stored_and_told_from_known_ones(any_store_url: str) -> None:
+async def test_new_batches_are_stored_and_told_from_known_ones(any_store_url):
     first, second = make_new_batch(range(3)), make_new_batch(range(3, 8))
     async with open_store(any_store_url, create=True) as store:
         assert await store.append([first], _DAY) == [True]
@@ -48,7 +45,7 @@ async def test_new_batches_are_stored_and_told_from_known_ones(any_store_url: st
 
 
 @in_event_loop
-async def test_stored_batch_is_known_after_reopening(any_store_url: str) -> None:
+async def test_stored_batch_is_known_after_reopening(any_store_url):
     batch = make_new_batch()
     async with open_store(any_store_url, create=True) as store:
         await store.append([batch], _DAY)
@@ -58,7 +55,7 @@ async def test_stored_batch_is_known_after_reopening(any_store_url: str) -> None
 
 
 @in_event_loop
-async def test_of_copies_in_one_group_the_first_counts(any_store_url: str) -> None:
+async def test_of_copies_in_one_group_the_first_counts(any_store_url):
     batch, other = make_new_batch(), make_new_batch()
     async with open_store(any_store_url, create=True) as store:
         fresh = await store.append([batch, other, batch, batch], _DAY)
@@ -69,7 +66,7 @@ async def test_of_copies_in_one_group_the_first_counts(any_store_url: str) -> No
 @given(st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=6))
 @settings(max_examples=40)
 @in_event_loop
-async def test_every_id_counts_once_in_whatever_groups_it_comes(groups: list[list[int]]) -> None:
+async def test_every_id_counts_once_in_whatever_groups_it_comes(groups):
     seen: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:
         async with open_store(f"sqlite:///{folder}/hubbub.db", create=True) as store:
@@ -83,7 +80,7 @@ async def test_every_id_counts_once_in_whatever_groups_it_comes(groups: list[lis
 
 
 @in_event_loop
-async def test_group_larger_than_one_statement_is_stored_once(any_store_url: str) -> None:
+async def test_group_larger_than_one_statement_is_stored_once(any_store_url):
     batches = [make_new_batch([i]) for i in range(1300)]
     async with open_store(any_store_url, create=True) as store:
         assert await store.append(batches[:700], _DAY) == [True] * 700
@@ -92,7 +89,7 @@ async def test_group_larger_than_one_statement_is_stored_once(any_store_url: str
 
 
 @in_event_loop
-async def test_records_of_a_group_are_pooled_and_shuffled(any_store_url: str) -> None:
+async def test_records_of_a_group_are_pooled_and_shuffled(any_store_url):
     """P(false alarm) < 1e-37: the first 64 of 128 shuffled records are just one batch's."""
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch(range(64)), make_new_batch(range(64, 128))], _DAY)
@@ -104,7 +101,7 @@ async def test_records_of_a_group_are_pooled_and_shuffled(any_store_url: str) ->
 
 
 @in_event_loop
-async def test_shuffle_takes_every_order_equally_often(sqlite_url: str) -> None:
+async def test_shuffle_takes_every_order_equally_often(sqlite_url):
     """6 orders of 3 records, 1,200 times: chi-square with 5 degrees; P(false alarm) < 1e-9."""
     async with open_store(sqlite_url, create=True) as store:
         keys = [MetricVersion("homepage", version) for version in range(1200)]
@@ -119,7 +116,7 @@ async def test_shuffle_takes_every_order_equally_often(sqlite_url: str) -> None:
 
 
 @in_event_loop
-async def test_segments_are_chosen_by_metric_version_and_day(any_store_url: str) -> None:
+async def test_segments_are_chosen_by_metric_version_and_day(any_store_url):
     keys = [HOMEPAGE, MetricVersion("homepage", 2), MetricVersion("search", 1)]
     days = [_DAY + dt.timedelta(days=i) for i in range(4)]
     async with open_store(any_store_url, create=True) as store:
@@ -138,7 +135,7 @@ async def test_segments_are_chosen_by_metric_version_and_day(any_store_url: str)
 
 
 @in_event_loop
-async def test_declared_parameters_may_be_declared_again(any_store_url: str) -> None:
+async def test_declared_parameters_may_be_declared_again(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         for _ in range(2):
             await store.declare([make_metric(), make_metric("search")])
@@ -158,9 +155,7 @@ async def test_declared_parameters_may_be_declared_again(any_store_url: str) -> 
     ids=["k", "h", "m", "f", "p", "q"],
 )
 @in_event_loop
-async def test_changed_parameters_need_a_new_version(
-    any_store_url: str, changed: RapporParams
-) -> None:
+async def test_changed_parameters_need_a_new_version(any_store_url, changed):
     message = "metrics.homepage: version 1 is stored with parameters .* need a new version"
     async with open_store(any_store_url, create=True) as store:
         await store.declare([make_metric()])
@@ -174,7 +169,7 @@ async def test_changed_parameters_need_a_new_version(
 
 
 @in_event_loop
-async def test_registry_with_one_changed_metric_declares_none(any_store_url: str) -> None:
+async def test_registry_with_one_changed_metric_declares_none(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await store.declare([make_metric()])
         with pytest.raises(StoreError):
@@ -183,7 +178,7 @@ async def test_registry_with_one_changed_metric_declares_none(any_store_url: str
 
 
 @in_event_loop
-async def test_reader_sees_what_a_writer_committed_meanwhile(any_store_url: str) -> None:
+async def test_reader_sees_what_a_writer_committed_meanwhile(any_store_url):
     async with (
         open_store(any_store_url, create=True) as writer,
         open_store(any_store_url, create=False) as reader,
@@ -194,7 +189,7 @@ async def test_reader_sees_what_a_writer_committed_meanwhile(any_store_url: str)
 
 
 @in_event_loop
-async def test_reader_can_not_write(any_store_url: str) -> None:
+async def test_reader_can_not_write(any_store_url):
     async with open_store(any_store_url, create=True) as writer:
         await writer.declare([make_metric()])
     async with open_store(any_store_url, create=False) as reader:
@@ -206,7 +201,7 @@ async def test_reader_can_not_write(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_batches_racing_in_two_stores_count_once(any_store_url: str) -> None:
+async def test_batches_racing_in_two_stores_count_once(any_store_url):
     """The same groups in different orders: whoever comes first wins, and nobody waits for ever."""
     batches = [make_new_batch([i]) for i in range(40)]
     async with (
@@ -225,7 +220,7 @@ async def test_batches_racing_in_two_stores_count_once(any_store_url: str) -> No
 
 
 @in_event_loop
-async def test_what_was_ever_declared_is_told(any_store_url: str) -> None:
+async def test_what_was_ever_declared_is_told(any_store_url):
     old, new = make_metric(), make_metric(version=2, params=make_params(k=64))
     search = make_metric("search")
     async with open_store(any_store_url, create=True) as store:
@@ -240,7 +235,7 @@ async def test_what_was_ever_declared_is_told(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_overview_tells_days_reports_segments_and_bytes(any_store_url: str) -> None:
+async def test_overview_tells_days_reports_segments_and_bytes(any_store_url):
     other, tomorrow = MetricVersion("homepage", 2), _DAY + dt.timedelta(days=1)
     async with open_store(any_store_url, create=True) as store:
         assert await store.overview() == []
@@ -258,7 +253,7 @@ async def test_overview_tells_days_reports_segments_and_bytes(any_store_url: str
 
 
 @in_event_loop
-async def test_store_answers_and_knows_its_size(any_store_url: str) -> None:
+async def test_store_answers_and_knows_its_size(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await store.ping()
         empty = await store.database.size_bytes()
@@ -269,7 +264,7 @@ async def test_store_answers_and_knows_its_size(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_large_group_is_stored_in_another_order(any_store_url: str) -> None:
+async def test_large_group_is_stored_in_another_order(any_store_url):
     """P(false alarm) = 1/10,000!; so many are shuffled in a thread."""
     async with open_store(any_store_url, create=True) as store:
         batches = [make_new_batch(range(start, start + 100)) for start in range(0, 10_000, 100)]
@@ -282,7 +277,7 @@ async def test_large_group_is_stored_in_another_order(any_store_url: str) -> Non
 @pytest.mark.parametrize("url", ["", "hubbub.db", "mysql://localhost/x", "redis://u:secret@h/x"])
 @pytest.mark.parametrize("create", [True, False])
 @in_event_loop
-async def test_other_databases_are_no_stores(url: str, create: bool) -> None:
+async def test_other_databases_are_no_stores(url, create):
     with pytest.raises(StoreError, match="must be sqlite:///PATH or postgresql://") as refused:
         async with open_store(url, create=create):
             pass

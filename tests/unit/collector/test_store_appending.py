@@ -1,7 +1,5 @@
 """Appending to the open day in PostgreSQL: each batch is stored once, whatever fails and when."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -12,7 +10,6 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from databases import PostgresqlServer
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 from hubbub.storage.errors import StoreError
 from hubbub.storage.postgresql import sessions as postgresql_module
@@ -25,12 +22,7 @@ from hubbub.storage.postgresql.driver import (
     commit,
     copied_ids,
 )
-from unit.collector.batches import (
-    HOMEPAGE,
-    make_new_batch,
-    make_records,
-    stored_segments,
-)
+from unit.collector.batches import HOMEPAGE, make_new_batch, make_records, stored_segments
 from unit.collector.cut_connections import CuttingProxy, Fault, cutting_proxy
 from unit.collector.event_loop import in_event_loop
 
@@ -55,9 +47,7 @@ async def _open_day(url: str, folder: Path) -> AsyncIterator[tuple[Store, Cuttin
 
 
 @in_event_loop
-async def test_batches_of_the_open_day_take_four_round_trips(
-    postgresql_url: str, tmp_path: Path
-) -> None:
+async def test_batches_of_the_open_day_take_four_round_trips(postgresql_url, tmp_path):
     async with _open_day(postgresql_url, tmp_path) as (store, proxy):
         for number in (1, 5, 16):
             proxy.arm(0, Fault.LOSE_REQUEST)
@@ -68,8 +58,8 @@ async def test_batches_of_the_open_day_take_four_round_trips(
 @pytest.mark.parametrize("fault", Fault)
 @in_event_loop
 async def test_batch_is_stored_once_wherever_its_connection_breaks_or_its_caller_gives_up(
-    postgresql: PostgresqlServer, postgresql_url: str, tmp_path: Path, fault: Fault
-) -> None:
+    postgresql, postgresql_url, tmp_path, fault
+):
     """Only what was lost before anything had happened is done again by the store itself."""
     async with _open_day(postgresql_url, tmp_path) as (store, proxy):
         for number in range(1, _ROUND_TRIPS + 1):
@@ -101,8 +91,8 @@ async def test_batch_is_stored_once_wherever_its_connection_breaks_or_its_caller
 
 @in_event_loop
 async def test_connection_on_which_a_statement_failed_is_used_again_without_its_transaction(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     refusing = "ALTER TABLE batch_ids ADD CONSTRAINT refused CHECK (false) NOT VALID"
     connected = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
     async with open_store(postgresql_url, create=True) as store:
@@ -125,7 +115,7 @@ async def test_connection_on_which_a_statement_failed_is_used_again_without_its_
 
 
 @in_event_loop
-async def test_reports_of_batches_that_are_known_are_never_stored(postgresql_url: str) -> None:
+async def test_reports_of_batches_that_are_known_are_never_stored(postgresql_url):
     """Whether few or all of a group are known, from the same day or from another."""
     batches = [_of_two_metrics(number) for number in range(8)]
     groups: Sequence[tuple[dt.date, Sequence[int]]] = [
@@ -157,8 +147,8 @@ def _of_two_metrics(number: int) -> NewBatch:
 
 @in_event_loop
 async def test_connection_on_which_nothing_comes_any_more_is_given_up(
-    postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    postgresql_url, tmp_path, monkeypatch
+):
     """Not even an answer to the request to cancel, as if the server's machine were gone."""
     monkeypatch.setattr(postgresql_module, "_STATEMENT_SECONDS", 1)
     monkeypatch.setattr(postgresql_module, "_GRACE_SECONDS", -0.5)
@@ -185,7 +175,7 @@ _IDS = copied_ids([bytes(16)])
 
 
 @in_event_loop
-async def test_who_waits_for_a_connection_in_vain_is_told(postgresql_url: str) -> None:
+async def test_who_waits_for_a_connection_in_vain_is_told(postgresql_url):
     connections = AppendingConnections(lambda: _connect(postgresql_url), 1, 0.05)
     try:
         async with connections.begin(_BEGIN, _IDS):
@@ -200,11 +190,11 @@ async def test_who_waits_for_a_connection_in_vain_is_told(postgresql_url: str) -
 
 
 @in_event_loop
-async def test_transaction_that_was_not_committed_is_an_error(postgresql_url: str) -> None:
+async def test_transaction_that_was_not_committed_is_an_error(postgresql_url):
     """Even if whoever was in it passed over the error of the statement that failed."""
     connections = AppendingConnections(lambda: _connect(postgresql_url), 1, 1)
 
-    async def pass_over_error() -> None:
+    async def pass_over_error():
         async with connections.begin(_BEGIN, _IDS) as connection:
             with contextlib.suppress(asyncpg.DivisionByZeroError):
                 await connection.execute("SELECT 1 / 0")
@@ -220,7 +210,7 @@ async def test_transaction_that_was_not_committed_is_an_error(postgresql_url: st
 
 
 @in_event_loop
-async def test_what_is_not_committed_leaves_nothing_to_the_next(postgresql_url: str) -> None:
+async def test_what_is_not_committed_leaves_nothing_to_the_next(postgresql_url):
     """Neither ids that have arrived nor what was stored, if the context is left without a word."""
     connections = AppendingConnections(lambda: _connect(postgresql_url), 1, 1)
     arrived = f"SELECT count(*) FROM {ARRIVED}"  # noqa: S608

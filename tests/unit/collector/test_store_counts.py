@@ -1,7 +1,5 @@
 """Counts that outlive reports, on both databases: none is lost, doubled, or told by the files."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import secrets
@@ -21,13 +19,7 @@ from factories import make_metric, make_params
 from hubbub.collector.cli.stores import delete, maintain
 from hubbub.collector.config import sources
 from hubbub.collector.config.settings import ConfigError
-from hubbub.protocol.counts import (
-    KeptCounts,
-    keep_counts,
-    keep_none,
-    pack_counts,
-    unpack_counts,
-)
+from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts, unpack_counts
 from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.records import Records
 from hubbub.storage import (
@@ -90,7 +82,7 @@ def _same(one: KeptCounts, other: KeptCounts) -> bool:
 
 
 @given(st.integers(0, 600), st.sampled_from([(8, 1), (128, 64), (4096, 3)]))
-def test_counts_come_back_from_their_bytes(reports: int, size: tuple[int, int]) -> None:
+def test_counts_come_back_from_their_bytes(reports, size):
     params = make_params(k=size[0], m=size[1])
     rng = np.random.default_rng(reports)
     rows = rng.integers(0, 256, (reports, 2 + params.k // 8), dtype=np.uint8)
@@ -104,7 +96,7 @@ def test_counts_come_back_from_their_bytes(reports: int, size: tuple[int, int]) 
     assert found.set_bits.tolist() == np.bincount(bits.sum(axis=1), minlength=params.k + 1).tolist()
 
 
-def test_the_form_of_counts_as_bytes_stays_what_stores_hold() -> None:
+def test_the_form_of_counts_as_bytes_stays_what_stores_hold():
     """Two reports of 8 bits, in cohorts 0 and 1 of 2; zlib may pack them in other bytes one day."""
     kept = keep_counts(bytes([0, 0, 0b101, 1, 0, 0b1]), make_params(k=8, m=2))
     numbers = [1, 1, *(1, 0, 1, 0, 0, 0, 0, 0), *(1, 0, 0, 0, 0, 0, 0, 0), *(0, 1, 1), *[0] * 6]
@@ -114,7 +106,7 @@ def test_the_form_of_counts_as_bytes_stays_what_stores_hold() -> None:
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "short", "bomb"])
-def test_damaged_counts_are_refused(harm: str) -> None:
+def test_damaged_counts_are_refused(harm):
     kept = keep_counts(_records(50), _PARAMS)
     packed = pack_counts(kept)
     planes = bytearray(zlib.decompress(packed[8:]))
@@ -130,7 +122,7 @@ def test_damaged_counts_are_refused(harm: str) -> None:
 
 
 @in_event_loop
-async def test_old_reports_become_counts_of_their_version_and_day(any_store_url: str) -> None:
+async def test_old_reports_become_counts_of_their_version_and_day(any_store_url):
     days = [_OLD, _OLD + dt.timedelta(days=1), _TODAY]
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
@@ -157,7 +149,7 @@ async def test_old_reports_become_counts_of_their_version_and_day(any_store_url:
 
 
 @in_event_loop
-async def test_late_reports_are_added_to_the_counts_of_their_day(any_store_url: str) -> None:
+async def test_late_reports_are_added_to_the_counts_of_their_day(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
         for number in range(3):
@@ -174,9 +166,7 @@ async def test_late_reports_are_added_to_the_counts_of_their_day(any_store_url: 
 
 
 @in_event_loop
-async def test_counting_takes_small_bites(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_counting_takes_small_bites(any_store_url, monkeypatch):
     monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 50)
     monkeypatch.setattr(segments, "_SEGMENTS_AT_ONCE", 4)
     async with open_store(any_store_url, create=True) as store:
@@ -189,9 +179,7 @@ async def test_counting_takes_small_bites(
 
 
 @in_event_loop
-async def test_several_count_beside_mergers_readers_and_appends(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_several_count_beside_mergers_readers_and_appends(any_store_url, monkeypatch):
     """Every reader sees each report once, whoever is at work."""
     monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 64)
     async with open_store(any_store_url, create=True) as store:
@@ -222,7 +210,7 @@ async def test_several_count_beside_mergers_readers_and_appends(
 
 
 @in_event_loop
-async def test_reports_that_can_not_be_counted_stay_and_are_named(any_store_url: str) -> None:
+async def test_reports_that_can_not_be_counted_stay_and_are_named(any_store_url):
     other = MetricVersion("homepage", 2)
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
@@ -244,7 +232,7 @@ async def test_reports_that_can_not_be_counted_stay_and_are_named(any_store_url:
 
 
 @in_event_loop
-async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_url: str) -> None:
+async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
         await _store(store, _records(9))
@@ -258,9 +246,7 @@ async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_ur
 
 
 @in_event_loop
-async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(
-    any_store_url: str,
-) -> None:
+async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(any_store_url):
     later = [_OLD + dt.timedelta(days=days) for days in range(1, 9)]
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
@@ -281,9 +267,7 @@ async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(
 
 @pytest.mark.parametrize("imports", [False, True])
 @in_event_loop
-async def test_writers_go_on_while_counts_are_packed(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch, imports: bool
-) -> None:
+async def test_writers_go_on_while_counts_are_packed(any_store_url, monkeypatch, imports):
     """Of very many cohorts that takes seconds. One of the writers changes the very row."""
     kept, others = keep_counts(_records(30), _PARAMS), keep_counts(_records(7, 2), _PARAMS)
     may_pack, is_packing = threading.Event(), threading.Event()
@@ -321,7 +305,7 @@ async def test_writers_go_on_while_counts_are_packed(
 
 
 @in_event_loop
-async def test_imported_counts_are_added_once_by_their_id(any_store_url: str) -> None:
+async def test_imported_counts_are_added_once_by_their_id(any_store_url):
     kept = keep_counts(_records(30), _PARAMS)
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
@@ -336,9 +320,7 @@ async def test_imported_counts_are_added_once_by_their_id(any_store_url: str) ->
 
 
 @in_event_loop
-async def test_upkeep_counts_after_the_days_of_reports_and_drops_after_retention(
-    any_store_url: str,
-) -> None:
+async def test_upkeep_counts_after_the_days_of_reports_and_drops_after_retention(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
         for age in range(10):
@@ -356,9 +338,7 @@ async def test_upkeep_counts_after_the_days_of_reports_and_drops_after_retention
 
 
 @in_event_loop
-async def test_no_byte_of_a_counted_report_is_left_in_the_file(
-    sqlite_url: str, tmp_path: Path
-) -> None:
+async def test_no_byte_of_a_counted_report_is_left_in_the_file(sqlite_url, tmp_path):
     """Also where the last ones came late and alone; P(false alarm) < 1e-20: 16 equal bytes."""
     kept = [secrets.token_bytes(16) for _ in range(50)]
     forgotten = [secrets.token_bytes(16) for _ in range(400)]
@@ -382,10 +362,10 @@ def _file_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("hubbub.db*")))
 
 
-def test_counts_are_kept_and_deleted_by_hand(any_store_url: str) -> None:
+def test_counts_are_kept_and_deleted_by_hand(any_store_url):
     today = dt.datetime.now(dt.UTC).date()
 
-    async def fill() -> None:
+    async def fill():
         async with open_store(any_store_url, create=True) as store:
             await _declare(store)
             for age in (0, 5):
@@ -406,7 +386,7 @@ def test_counts_are_kept_and_deleted_by_hand(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_one_version_is_deleted_with_its_counts(any_store_url: str) -> None:
+async def test_one_version_is_deleted_with_its_counts(any_store_url):
     other = MetricVersion("homepage", 2)
     async with open_store(any_store_url, create=True) as store:
         await _declare(store)
@@ -423,7 +403,7 @@ async def test_one_version_is_deleted_with_its_counts(any_store_url: str) -> Non
         ]
 
 
-def test_reports_can_not_be_kept_longer_than_their_counts(metrics_file: Path) -> None:
+def test_reports_can_not_be_kept_longer_than_their_counts(metrics_file):
     flags = {"metrics": metrics_file, "retention_days": 30, "report_days": 30}
     expected = "--report-days: must be below retention_days = 30, which deletes counts, too"
     with pytest.raises(ConfigError, match=expected):

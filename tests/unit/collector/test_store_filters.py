@@ -1,7 +1,5 @@
 """Closed days: they take no more ids, and filters answer for those they have, or else they do."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -10,7 +8,6 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -19,7 +16,6 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.util import await_only
 
-from databases import PostgresqlServer
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.serving import service
 from hubbub.storage import NewBatch, Store, filters, open_store
@@ -57,9 +53,7 @@ def _batches(number: int) -> list[NewBatch]:
 
 
 @in_event_loop
-async def test_batches_of_closed_days_are_known_to_old_and_new_collectors(
-    any_store_url: str,
-) -> None:
+async def test_batches_of_closed_days_are_known_to_old_and_new_collectors(any_store_url):
     """Before and after the filters were made, and loaded; new batches are taken in between."""
     batches = _batches(60)
     async with open_store(any_store_url, create=True) as before:
@@ -79,8 +73,8 @@ async def test_batches_of_closed_days_are_known_to_old_and_new_collectors(
 
 @in_event_loop
 async def test_filters_are_loaded_by_themselves_and_then_closed_days_are_not_searched(
-    any_store_url: str,
-) -> None:
+    any_store_url,
+):
     """Of new ones too, and by another collector than the one whose upkeep made them."""
     async with open_store(any_store_url, create=True) as store:
         for age in range(6):
@@ -97,12 +91,8 @@ async def test_filters_are_loaded_by_themselves_and_then_closed_days_are_not_sea
 @pytest.mark.parametrize(("seconds", "searched"), [(30, [17]), (0, [14, 15, 16, 17])])
 @in_event_loop
 async def test_collector_has_its_filters_before_it_listens_unless_that_takes_too_long(
-    any_store_url: str,
-    metrics_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    searched: list[int],
-) -> None:
+    any_store_url, metrics_file, monkeypatch, seconds, searched
+):
     monkeypatch.setattr(service, "_FILTER_SECONDS", seconds)
     settings = Settings(metrics=metrics_file, store=any_store_url)
     async with open_store(any_store_url, create=True) as store:
@@ -115,9 +105,7 @@ async def test_collector_has_its_filters_before_it_listens_unless_that_takes_too
 
 
 @in_event_loop
-async def test_days_whose_filters_have_no_room_are_searched(
-    any_store_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_days_whose_filters_have_no_room_are_searched(any_store_url, caplog):
     """The oldest, for of what is sent again most is young; a new filter makes itself room."""
     room = 2 * WORD_BYTES + 1  # a filter of one id is a word
     batches = _batches(6)
@@ -142,7 +130,7 @@ async def test_days_whose_filters_have_no_room_are_searched(
 
 
 @in_event_loop
-async def test_the_few_suspects_are_looked_for_on_closed_days_alone(any_store_url: str) -> None:
+async def test_the_few_suspects_are_looked_for_on_closed_days_alone(any_store_url):
     """Of 3,400 new ones about 14 are suspected of each day."""
     batches = _batches(8000)
     async with open_store(any_store_url, create=True) as store:
@@ -158,7 +146,7 @@ async def test_the_few_suspects_are_looked_for_on_closed_days_alone(any_store_ur
 
 
 @in_event_loop
-async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_url: str) -> None:
+async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_url):
     """Such as a collector that read before the day was closed that it was open."""
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
@@ -171,8 +159,8 @@ async def test_closed_day_takes_no_ids_from_whoever_would_insert_them(any_store_
 
 @in_event_loop
 async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_next_open_day(
-    any_store_url: str,
-) -> None:
+    any_store_url,
+):
     """Known once, at once and until that day is forgotten; their reports keep their own day."""
     late = _batches(20)
     async with open_store(any_store_url, create=True) as store:
@@ -194,14 +182,12 @@ async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_n
 
 
 @in_event_loop
-async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(
-    postgresql_url: str,
-) -> None:
+async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(postgresql_url):
     """Held before its commit, when its id can't be read yet."""
     batch = make_new_batch()
     closing: list[asyncio.Task[bool]] = []
 
-    def close(connection: sa.Connection) -> None:
+    def close(connection: sa.Connection):
         found = "SELECT day FROM batch_ids WHERE batch_id = $1"
         if not closing and connection.exec_driver_sql(found, (batch.batch_id,)).all():
             closing.append(asyncio.create_task(other.ids.filter_closed(_later(2))))
@@ -223,8 +209,8 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(
 
 @in_event_loop
 async def test_day_that_was_forgotten_and_begun_again_is_not_answered_for_by_its_old_filter(
-    any_store_url: str,
-) -> None:
+    any_store_url,
+):
     """Dropped by somebody who knows nothing of filters."""
     batch = make_new_batch()
     async with open_store(any_store_url, create=True) as store:
@@ -253,11 +239,8 @@ async def test_day_that_was_forgotten_and_begun_again_is_not_answered_for_by_its
 )
 @in_event_loop
 async def test_damaged_filter_is_told_of_and_its_day_searched(
-    any_store_url: str,
-    damage: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    any_store_url, damage, monkeypatch, caplog
+):
     monkeypatch.setattr(filters, "PART_BYTES", 64)
     batches = _batches(100)
     async with open_store(any_store_url, create=True) as store:
@@ -274,8 +257,8 @@ async def test_damaged_filter_is_told_of_and_its_day_searched(
 
 @in_event_loop
 async def test_filters_that_can_not_be_read_are_told_of_and_read_later(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    any_store_url, monkeypatch, caplog
+):
     monkeypatch.setattr(filters, "_RETRY_SECONDS", 0.2)
     batch = make_new_batch()
     async with open_store(any_store_url, create=True) as store:
@@ -295,9 +278,7 @@ async def test_filters_that_can_not_be_read_are_told_of_and_read_later(
 
 
 @in_event_loop
-async def test_making_a_filter_may_be_cut_off_at_any_statement(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_making_a_filter_may_be_cut_off_at_any_statement(any_store_url, monkeypatch):
     """What was begun is completed by the next, and all batches are known in between."""
     monkeypatch.setattr(filters, "PART_BYTES", 64)
     monkeypatch.setattr(sqlite_module, "_IDS_READ", 16)
@@ -305,7 +286,7 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(
     statements = 0
     cut_at = 0
 
-    def cut_off(*_: object) -> None:
+    def cut_off(*_: object):
         nonlocal statements
         statements += 1
         if statements == cut_at:
@@ -341,12 +322,12 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(
 
 @in_event_loop
 async def test_filter_that_another_process_completes_meanwhile_is_not_made_again(
-    sqlite_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    sqlite_url, caplog
+):
     """Nor deleted, as when `maintain` runs beside a service."""
     made: list[asyncio.Task[bool]] = []
 
-    def complete(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def complete(_connection: object, _cursor: object, statement: str, *_: object):
         if "SELECT DISTINCT id_filters.digest" in statement and not made:
             made.append(asyncio.create_task(other.ids.filter_closed(_later(1))))
             await_only(made[0])
@@ -365,7 +346,7 @@ async def test_filter_that_another_process_completes_meanwhile_is_not_made_again
 
 
 @in_event_loop
-async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url: str) -> None:
+async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         for age in range(6):
             await store.append([make_new_batch()], _later(age))
@@ -378,9 +359,7 @@ async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url: st
 
 
 @in_event_loop
-async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once(
-    any_store_url: str,
-) -> None:
+async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once(any_store_url):
     """The same ones to two collectors on two days, whose upkeep closes the first meanwhile."""
     sent: list[NewBatch] = []
 
@@ -388,7 +367,7 @@ async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once
         known = [await store.append(batches[i : i + 20], day) for i in range(0, len(batches), 20)]
         return sum(map(sum, known))
 
-    async def maintain(store: Store, day: dt.date) -> None:
+    async def maintain(store: Store, day: dt.date):
         for _ in range(3):
             with contextlib.suppress(StoreError):  # another has a lock
                 await store.ids.filter_closed(day)
@@ -414,7 +393,7 @@ async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once
 
 
 @in_event_loop
-async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url: str) -> None:
+async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url):
     """The one that was written last, too, though nothing has come since."""
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
@@ -433,7 +412,7 @@ async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url: str
 
 
 @in_event_loop
-async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> None:
+async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url):
     """Read end to end, those after one that is too short would be others."""
     batches = _batches(20)
     async with open_store(any_store_url, create=True) as store:
@@ -447,11 +426,11 @@ async def test_day_with_ids_that_are_none_gets_no_filter(any_store_url: str) -> 
 
 
 @in_event_loop
-async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> None:
+async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url):
     """While its ids are read; another collector then leaves making it to the first."""
     begun: list[asyncio.Task[None]] = []
 
-    async def use() -> None:
+    async def use():
         assert await other.append([make_new_batch()], _later(3)) == [True]
         assert await other.append([make_new_batch()], _later(4)) == [True]
         assert await other.append([make_new_batch()], _later(1)) == [True]
@@ -459,7 +438,7 @@ async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> 
         await other.prepare_day(_later(5))
         assert not await other.ids.filter_closed(_later(3))
 
-    def use_meanwhile(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def use_meanwhile(_connection: object, _cursor: object, statement: str, *_: object):
         if "string_agg" in statement and not begun:
             begun.append(asyncio.create_task(use()))
             await_only(begun[0])
@@ -476,9 +455,7 @@ async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url: str) -> 
 
 
 @in_event_loop
-async def test_reader_of_all_days_delays_no_filter(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_reader_of_all_days_delays_no_filter(postgresql, postgresql_url):
     """As pg_dump is, which holds a lock on every table; ids as they came stay until it is done."""
     left = "SELECT relid FROM pg_partition_tree('batch_ids_20260314') WHERE isleaf"
     async with open_store(postgresql_url, create=True) as store:
@@ -496,13 +473,13 @@ async def test_reader_of_all_days_delays_no_filter(
 
 
 @in_event_loop
-async def test_loss_of_the_lock_is_told(postgresql: PostgresqlServer, postgresql_url: str) -> None:
+async def test_loss_of_the_lock_is_told(postgresql, postgresql_url):
     """As when the server is restarted, or this process was frozen."""
     which = f"locktype = 'advisory' AND objid = {sessions.TASKS['filter']}"
     ending = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE {which}"  # noqa: S608
     ended: list[str] = []
 
-    def end(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def end(_connection: object, _cursor: object, statement: str, *_: object):
         if "string_agg" in statement:
             ended.append(postgresql.execute(ending))
 
@@ -519,14 +496,14 @@ async def test_loss_of_the_lock_is_told(postgresql: PostgresqlServer, postgresql
 
 @in_event_loop
 async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
-    postgresql: PostgresqlServer, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    postgresql, postgresql_url, monkeypatch
+):
     """VACUUM FULL moves rows from pages that aren't read yet to those that are."""
     monkeypatch.setattr(postgresql_module, "_PAGES_READ", 2)
     monkeypatch.setattr(postgresql_module, "SECTION_BYTES", 8192)
     rewritten: list[str] = []
 
-    def rewrite(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def rewrite(_connection: object, _cursor: object, statement: str, *_: object):
         if "string_agg" in statement:
             rewritten.append(statement)
             if len(rewritten) == 6:
@@ -552,12 +529,12 @@ async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
 
 @in_event_loop
 async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     """Whether or not the planner knows the partitions."""
     statements: dict[str, str] = {}
 
-    async def remember(_connection: object, sql: str, _values: object) -> None:
+    async def remember(_connection: object, sql: str, _values: object):
         for part in (STORES_IDS, FINDS_SUSPECTS):
             if part in sql:
                 statements[part] = re.sub(r"\$\d", "'{}'", sql)
@@ -583,7 +560,7 @@ async def test_ids_are_searched_by_keys_and_closed_days_left_out_of_plans(
         postgresql.execute("VACUUM (ANALYZE) batch_ids", url=postgresql_url)
 
 
-def test_names_tell_tables_and_what_became_of_them() -> None:
+def test_names_tell_tables_and_what_became_of_them():
     one, other = id_table(_DAY), id_table(_later(1))
     digest = bytes(range(16))
     names = [one.name, other.name, closing_trigger(one), filter_trigger(one, digest)]
@@ -680,9 +657,7 @@ async def _connection(url: str) -> AsyncIterator[AsyncConnection]:
 
 
 @in_event_loop
-async def test_ids_are_not_counted_on_a_standby(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_ids_are_not_counted_on_a_standby(postgresql, postgresql_url):
     """It may be behind, and what is read there would make a filter that lacks ids."""
     standby = postgresql.data / "standby.signal"
     async with open_store(postgresql_url, create=True) as store:

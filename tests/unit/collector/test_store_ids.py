@@ -1,20 +1,16 @@
 """Batch ids by day: known on every day in force, counted once over midnight, forgotten by day."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from databases import PostgresqlServer
 from hubbub.storage import NewBatch, Store, open_store, sqlite
 from hubbub.storage.errors import StoreError
 from hubbub.storage.id_tables import IdTable, id_table, parse_id_table
@@ -33,7 +29,7 @@ def _later(days: int) -> dt.date:
 
 
 @in_event_loop
-async def test_batch_is_known_on_whatever_day_it_came(any_store_url: str) -> None:
+async def test_batch_is_known_on_whatever_day_it_came(any_store_url):
     """Also on days before: clocks differ, and may be set back."""
     batches = [make_new_batch([number]) for number in range(20)]
     async with open_store(any_store_url, create=True) as store:
@@ -46,7 +42,7 @@ async def test_batch_is_known_on_whatever_day_it_came(any_store_url: str) -> Non
 
 
 @in_event_loop
-async def test_group_of_known_and_new_batches_of_several_days(any_store_url: str) -> None:
+async def test_group_of_known_and_new_batches_of_several_days(any_store_url):
     """More than one statement takes."""
     batches = [make_new_batch([number]) for number in range(1300)]
     async with open_store(any_store_url, create=True) as store:
@@ -57,7 +53,7 @@ async def test_group_of_known_and_new_batches_of_several_days(any_store_url: str
 
 
 @in_event_loop
-async def test_days_are_forgotten_whole(any_store_url: str) -> None:
+async def test_days_are_forgotten_whole(any_store_url):
     batches = [make_new_batch([number]) for number in range(600)]
     async with open_store(any_store_url, create=True) as store:
         await store.append(batches[::2], _DAY)
@@ -69,7 +65,7 @@ async def test_days_are_forgotten_whole(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_day_that_was_forgotten_takes_new_ids(any_store_url: str) -> None:
+async def test_day_that_was_forgotten_takes_new_ids(any_store_url):
     batch = make_new_batch()
     async with open_store(any_store_url, create=True) as store:
         for _ in range(3):
@@ -79,10 +75,10 @@ async def test_day_that_was_forgotten_takes_new_ids(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url: str) -> None:
+async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url):
     """Neither waits for the other to make the day's table, or makes it again."""
 
-    async def start(store: Store, day: dt.date) -> None:
+    async def start(store: Store, day: dt.date):
         await asyncio.gather(
             store.append(batches, day),
             store.append([make_new_batch()], day),
@@ -100,9 +96,7 @@ async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url: str)
 
 
 @in_event_loop
-async def test_batch_that_two_collectors_get_on_different_days_counts_once(
-    any_store_url: str,
-) -> None:
+async def test_batch_that_two_collectors_get_on_different_days_counts_once(any_store_url):
     """As at midnight, or with clocks that are apart."""
     async with (
         open_store(any_store_url, create=True) as one,
@@ -120,14 +114,12 @@ async def test_batch_that_two_collectors_get_on_different_days_counts_once(
 
 
 @in_event_loop
-async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
-    postgresql_url: str,
-) -> None:
+async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(postgresql_url):
     """The first is held before its commit: what it inserted can't be seen yet."""
     batch = make_new_batch()
     again: list[asyncio.Task[list[bool]]] = []
 
-    async def send_again(_connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+    async def send_again(_connection: asyncpg.Connection, sql: str, _values: Any):
         if STORES_IDS in sql and not again:
             again.append(asyncio.create_task(other.append([batch], _TOMORROW)))
             done, _waiting = await asyncio.wait(again, timeout=0.3)
@@ -145,14 +137,12 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(
 
 
 @in_event_loop
-async def test_day_is_begun_again_after_whoever_began_it_died(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_day_is_begun_again_after_whoever_began_it_died(postgresql, postgresql_url):
     """The connection ends after the partition was made and before anything is in it."""
     batch = make_new_batch()
     cut: list[str] = []
 
-    async def cut_off(connection: asyncpg.Connection, statement: str, _values: Any) -> None:
+    async def cut_off(connection: asyncpg.Connection, statement: str, _values: Any):
         if STORES_IDS in statement and not cut:
             cut.append(statement)
             process = await connection.fetchval("SELECT pg_backend_pid()")
@@ -172,11 +162,11 @@ async def test_day_is_begun_again_after_whoever_began_it_died(
 
 
 @in_event_loop
-async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url: str) -> None:
+async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url):
     begun: list[asyncio.Task[list[bool]]] = []
     finished: list[list[bool]] = []
 
-    async def commit_another(_connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+    async def commit_another(_connection: asyncpg.Connection, sql: str, _values: Any):
         if STORES_IDS in sql and not begun:
             begun.append(asyncio.create_task(other.append([make_new_batch()], _DAY)))
             finished.append(await begun[0])
@@ -192,9 +182,7 @@ async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url
 
 
 @in_event_loop
-async def test_upkeep_makes_the_partition_of_the_next_day(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_upkeep_makes_the_partition_of_the_next_day(postgresql, postgresql_url):
     async with open_store(postgresql_url, create=True) as store:
         upkeep = Maintenance(store, 14, None, 1e9)
         await asyncio.gather(*[upkeep.run_once(_DAY) for _ in range(4)])
@@ -203,9 +191,7 @@ async def test_upkeep_makes_the_partition_of_the_next_day(
 
 
 @in_event_loop
-async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(
-    postgresql_url: str,
-) -> None:
+async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(postgresql_url):
     """As pg_dump does, it keeps a lock on every table; at midnight, too."""
     async with open_store(postgresql_url, create=True) as store:
         upkeep = Maintenance(store, 14, None, 1e9)
@@ -230,8 +216,8 @@ async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(
 
 @in_event_loop
 async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_used(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     def tables() -> set[str]:
         names = postgresql.execute(
             "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ '[0-9]{8}$'",
@@ -258,8 +244,8 @@ async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_
 
 @in_event_loop
 async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_other(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     async with (
         open_store(postgresql_url, create=True) as one,
         open_store(postgresql_url, create=True) as other,
@@ -274,11 +260,11 @@ async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_ot
 
 
 @in_event_loop
-async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
+async def test_each_day_is_searched_by_its_key(postgresql_url):
     """Whatever the planner takes for cheapest: it may have looked while a partition was empty."""
     plans: list[str] = []
 
-    async def explain(connection: asyncpg.Connection, sql: str, values: Any) -> None:
+    async def explain(connection: asyncpg.Connection, sql: str, values: Any):
         if STORES_IDS in sql and "EXPLAIN" not in sql:
             rows = await connection.fetch(f"EXPLAIN {sql}", *values)
             plans.append("\n".join(row[0] for row in rows))
@@ -294,9 +280,7 @@ async def test_each_day_is_searched_by_its_key(postgresql_url: str) -> None:
 
 
 @in_event_loop
-async def test_very_many_days_are_searched(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_very_many_days_are_searched(sqlite_url, monkeypatch):
     monkeypatch.setattr(sqlite, "_TABLES_A_STATEMENT", 7)
     batches = [make_new_batch([number]) for number in range(30)]
     async with open_store(sqlite_url, create=True) as store:
@@ -307,7 +291,7 @@ async def test_very_many_days_are_searched(
 
 
 @in_event_loop
-async def test_other_tables_are_not_taken_for_ids(sqlite_url: str, tmp_path: Path) -> None:
+async def test_other_tables_are_not_taken_for_ids(sqlite_url, tmp_path):
     others = ["batch_ids_of_mine", "batch_ids_20261345", "my_batch_ids_20260101"]
     async with open_store(sqlite_url, create=True) as store:
         with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
@@ -320,7 +304,7 @@ async def test_other_tables_are_not_taken_for_ids(sqlite_url: str, tmp_path: Pat
                 connection.execute(f"SELECT x FROM {name}")  # noqa: S608
 
 
-def test_name_tells_the_day_of_a_table() -> None:
+def test_name_tells_the_day_of_a_table():
     table = id_table(_DAY)
     assert table == IdTable("batch_ids_20260314", _DAY)
     assert parse_id_table(table.name) == table
@@ -329,7 +313,7 @@ def test_name_tells_the_day_of_a_table() -> None:
 
 
 @in_event_loop
-async def test_size_includes_the_ids(any_store_url: str) -> None:
+async def test_size_includes_the_ids(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         empty = await store.database.size_bytes()
         for number in range(2):
@@ -341,8 +325,8 @@ async def test_size_includes_the_ids(any_store_url: str) -> None:
 
 @in_event_loop
 async def test_database_without_its_partitions_is_refused_without_values(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
         postgresql.execute("DROP TABLE batch_ids_20260314", url=postgresql_url)

@@ -1,7 +1,5 @@
 """Schemas: old stores are migrated without loss, newer and foreign ones refused."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -24,12 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from factories import make_metric
 from hubbub.storage import Declared, open_store, schema
 from hubbub.storage.errors import StoreError
-from hubbub.storage.schema import (
-    REVISIONS,
-    VERSION_TABLE,
-    metadata,
-    postgresql_metadata,
-)
+from hubbub.storage.schema import REVISIONS, VERSION_TABLE, metadata, postgresql_metadata
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.next_version import EXPANDED, NOW, NextVersion
@@ -38,14 +31,12 @@ _DAY = dt.date(2026, 3, 14)
 
 
 @pytest.fixture
-def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextVersion:
+def next_version(tmp_path, monkeypatch) -> NextVersion:
     return NextVersion(tmp_path / "migrations", monkeypatch)
 
 
 @in_event_loop
-async def test_old_store_is_migrated_without_loss(
-    any_store_url: str, next_version: NextVersion, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_old_store_is_migrated_without_loss(any_store_url, next_version, caplog):
     batches = [make_new_batch([number]) for number in range(20)]
     async with open_store(any_store_url, create=True) as store:
         await store.declare([make_metric()])
@@ -67,8 +58,8 @@ async def test_old_store_is_migrated_without_loss(
 
 @in_event_loop
 async def test_old_store_is_migrated_once_by_collectors_that_start_together(
-    any_store_url: str, next_version: NextVersion
-) -> None:
+    any_store_url, next_version
+):
     async def start() -> bool:
         async with open_store(any_store_url, create=True) as store:
             return await store.append([make_new_batch()], _DAY) == [True]
@@ -81,9 +72,7 @@ async def test_old_store_is_migrated_once_by_collectors_that_start_together(
 
 
 @in_event_loop
-async def test_new_store_is_made_once_by_collectors_that_start_together(
-    any_store_url: str,
-) -> None:
+async def test_new_store_is_made_once_by_collectors_that_start_together(any_store_url):
     async def start() -> bool:
         async with open_store(any_store_url, create=True) as store:
             return await store.append([make_new_batch()], _DAY) == [True]
@@ -94,14 +83,14 @@ async def test_new_store_is_made_once_by_collectors_that_start_together(
 
 
 @in_event_loop
-async def test_migrations_lead_to_the_tables_that_the_code_knows(any_store_url: str) -> None:
+async def test_migrations_lead_to_the_tables_that_the_code_knows(any_store_url):
     async with open_store(any_store_url, create=True):
         pass
     async with _connection(any_store_url) as connection:
         assert await connection.run_sync(_differences) == []
 
 
-def test_known_versions_are_the_migrations() -> None:
+def test_known_versions_are_the_migrations():
     config = Config()
     config.set_main_option("script_location", "hubbub.storage:migrations")
     scripts = ScriptDirectory.from_config(config)
@@ -110,8 +99,8 @@ def test_known_versions_are_the_migrations() -> None:
 
 @in_event_loop
 async def test_reader_asks_for_an_old_store_to_be_migrated_and_leaves_it(
-    any_store_url: str, next_version: NextVersion
-) -> None:
+    any_store_url, next_version
+):
     async with open_store(any_store_url, create=True):
         pass
     next_version.install()
@@ -124,9 +113,7 @@ async def test_reader_asks_for_an_old_store_to_be_migrated_and_leaves_it(
 
 @pytest.mark.parametrize("create", [True, False])
 @in_event_loop
-async def test_store_of_a_newer_hubbub_is_refused_and_left_alone(
-    any_store_url: str, create: bool
-) -> None:
+async def test_store_of_a_newer_hubbub_is_refused_and_left_alone(any_store_url, create):
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
     await execute(any_store_url, "UPDATE hubbub_schema SET version_num = '9999'")
@@ -137,9 +124,7 @@ async def test_store_of_a_newer_hubbub_is_refused_and_left_alone(
 
 
 @in_event_loop
-async def test_database_of_something_else_is_no_store_but_may_become_one(
-    any_store_url: str, tmp_path: Path
-) -> None:
+async def test_database_of_something_else_is_no_store_but_may_become_one(any_store_url, tmp_path):
     if any_store_url.startswith("sqlite"):
         sqlite3.connect(tmp_path / "hubbub.db").close()
     await execute(any_store_url, "CREATE TABLE recipes (dish TEXT)")
@@ -152,9 +137,7 @@ async def test_database_of_something_else_is_no_store_but_may_become_one(
 
 
 @in_event_loop
-async def test_failed_migration_leaves_the_old_store(
-    any_store_url: str, next_version: NextVersion
-) -> None:
+async def test_failed_migration_leaves_the_old_store(any_store_url, next_version):
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
         # Its name is the new table's, so that the last step of the migration fails.
@@ -172,8 +155,8 @@ async def test_failed_migration_leaves_the_old_store(
 
 @in_event_loop
 async def test_migration_does_not_keep_collectors_waiting_for_a_backup(
-    postgresql_url: str, next_version: NextVersion
-) -> None:
+    postgresql_url, next_version
+):
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
         next_version.install()
@@ -188,9 +171,7 @@ async def test_migration_does_not_keep_collectors_waiting_for_a_backup(
 
 
 @in_event_loop
-async def test_new_file_has_the_tables_that_migrations_make(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_new_file_has_the_tables_that_migrations_make(tmp_path, monkeypatch):
     new, migrated = (f"sqlite:///{tmp_path / name}.db" for name in ("new", "migrated"))
     async with open_store(new, create=True):
         assert await _version(new) == REVISIONS[-1]
@@ -200,7 +181,7 @@ async def test_new_file_has_the_tables_that_migrations_make(
     assert _definitions(tmp_path / "new.db") == _definitions(tmp_path / "migrated.db")
 
 
-def test_alembic_is_imported_only_to_migrate(sqlite_url: str) -> None:
+def test_alembic_is_imported_only_to_migrate(sqlite_url):
     program = f"""
 import asyncio, sys
 from hubbub.storage import open_store, schema

@@ -1,7 +1,5 @@
 """Days that are over, on both databases: reports are mixed, and none is lost, doubled or late."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import signal
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from databases import PostgresqlServer
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store, reshuffling
 from hubbub.storage.postgresql.segments import (
     APART,
@@ -31,7 +28,7 @@ _SEARCH = MetricVersion("search", 1)
 
 
 @pytest.fixture
-def in_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_many_rounds(monkeypatch):
     """Let a segment have 8 reports, and 8 segments be mixed at once."""
     monkeypatch.setattr(reshuffling, "REPORTS_OF_MIXED", 8)
     monkeypatch.setattr(reshuffling, "_GROUPS_BETWEEN_TIDYING", 10)
@@ -55,7 +52,7 @@ async def _keys(store: Store) -> list[int]:
 
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
-async def test_reports_of_a_segment_end_in_any_segment_of_the_day(any_store_url: str) -> None:
+async def test_reports_of_a_segment_end_in_any_segment_of_the_day(any_store_url):
     """P(false alarm) < 1e-30: 160 of 3,500 pairs stay together, where about 40 are expected."""
     async with open_store(any_store_url, create=True) as store:
         await _append_in_eights(_open_small(store), 1000)
@@ -75,7 +72,7 @@ async def test_reports_of_a_segment_end_in_any_segment_of_the_day(any_store_url:
 
 
 @in_event_loop
-async def test_late_reports_are_mixed_with_those_that_are_there(any_store_url: str) -> None:
+async def test_late_reports_are_mixed_with_those_that_are_there(any_store_url):
     """P(false alarm) < 1e-200: 20 late ones of 20,000 are next to each other."""
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch(range(20, 20_000))], _DAY)
@@ -92,9 +89,7 @@ async def test_late_reports_are_mixed_with_those_that_are_there(any_store_url: s
 
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
-async def test_every_report_counts_once_whoever_mixes_reads_and_imports(
-    any_store_url: str,
-) -> None:
+async def test_every_report_counts_once_whoever_mixes_reads_and_imports(any_store_url):
     """Two mixers, an importer and a reader; the reader never sees a report missing or twice."""
     async with (
         open_store(any_store_url, create=True) as one,
@@ -105,7 +100,7 @@ async def test_every_report_counts_once_whoever_mixes_reads_and_imports(
         _open_small(other)
         ended = asyncio.Event()
 
-        async def mix(store: Store) -> None:
+        async def mix(store: Store):
             while not ended.is_set():
                 await store.reshuffle(_TOMORROW)
                 await store.segments.merge(_TOMORROW, small=8)
@@ -124,7 +119,7 @@ async def test_every_report_counts_once_whoever_mixes_reads_and_imports(
 
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
-async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url: str) -> None:
+async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url):
     asked = 0
 
     def is_stopping() -> bool:
@@ -143,7 +138,7 @@ async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url: st
 
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
-async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url: str) -> None:
+async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url):
     """In the first round and in the last, each before a commit."""
     async with open_store(any_store_url, create=True) as store:
         await _append_in_eights(_open_small(store), 512)
@@ -162,9 +157,7 @@ async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url: st
 
 
 @in_event_loop
-async def test_days_that_take_too_long_are_left_to_the_next_call(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_days_that_take_too_long_are_left_to_the_next_call(any_store_url, monkeypatch):
     """The youngest come first."""
     async with open_store(any_store_url, create=True) as store:
         for age in range(3):
@@ -177,7 +170,7 @@ async def test_days_that_take_too_long_are_left_to_the_next_call(
 
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
-async def test_day_a_little_too_large_for_a_group_is_mixed_as_a_whole(any_store_url: str) -> None:
+async def test_day_a_little_too_large_for_a_group_is_mixed_as_a_whole(any_store_url):
     """P(false alarm) = (2 / 70)^5 < 1e-7: in each of five days both rounds divide it alike."""
     async with open_store(any_store_url, create=True) as store:
         _open_small(store)
@@ -194,9 +187,7 @@ async def test_day_a_little_too_large_for_a_group_is_mixed_as_a_whole(any_store_
 
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
-async def test_records_wider_than_what_is_mixed_at_once_leave_no_segment_by_itself(
-    any_store_url: str,
-) -> None:
+async def test_records_wider_than_what_is_mixed_at_once_leave_no_segment_by_itself(any_store_url):
     """P(false alarm) = (1 / 4)^12 < 1e-7: of each of twelve days one origin stays by itself."""
     async with open_store(any_store_url, create=True) as store:
         store.database.bytes_at_once = WIDTH
@@ -222,7 +213,7 @@ def _are_linked(segments: list[list[int]], origins: range) -> bool:
 
 
 @in_event_loop
-async def test_only_one_collector_mixes_at_a_time(postgresql_url: str) -> None:
+async def test_only_one_collector_mixes_at_a_time(postgresql_url):
     async with (
         open_store(postgresql_url, create=True) as one,
         open_store(postgresql_url, create=True) as other,
@@ -236,8 +227,8 @@ async def test_only_one_collector_mixes_at_a_time(postgresql_url: str) -> None:
 
 @in_event_loop
 async def test_reports_of_old_days_share_a_table_and_empty_ones_are_dropped(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     def tables() -> set[str]:
         query = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'segments'::regclass"
         return set(postgresql.execute(query, url=postgresql_url).split())
@@ -258,9 +249,7 @@ async def test_reports_of_old_days_share_a_table_and_empty_ones_are_dropped(
 
 
 @in_event_loop
-async def test_rows_of_a_mixed_group_bear_one_mark_of_a_transaction(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_rows_of_a_mixed_group_bear_one_mark_of_a_transaction(postgresql, postgresql_url):
     """Also where each was large enough never to be merged."""
     marks = "SELECT count(*) FROM segments JOIN batch_ids ON segments.xmin = batch_ids.xmin"
     async with open_store(postgresql_url, create=True) as store:
@@ -278,11 +267,11 @@ async def test_rows_of_a_mixed_group_bear_one_mark_of_a_transaction(
 @pytest.mark.parametrize(
     ("segments", "at_once", "rounds"), [(1, 8, 1), (8, 8, 1), (9, 8, 2), (64, 8, 2), (65, 8, 3)]
 )
-def test_rounds_reach_all_segments(segments: int, at_once: int, rounds: int) -> None:
+def test_rounds_reach_all_segments(segments, at_once, rounds):
     assert rounds_needed(segments, at_once) == rounds
 
 
-def test_name_tells_what_a_table_holds() -> None:
+def test_name_tells_what_a_table_holds():
     today = _DAY + dt.timedelta(days=1)
     tables: list[Any] = [first_table(_DAY), mixed_table(_DAY, today)]
     old = mixed_table(_DAY, _DAY + APART + dt.timedelta(days=1))

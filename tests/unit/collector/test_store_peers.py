@@ -1,7 +1,5 @@
 """Two that use one PostgreSQL at once: neither waits for ever, fails, or misses a report."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from databases import GUARDED, PostgresqlServer
+from databases import GUARDED
 from hubbub.storage import Store, open_store
 from hubbub.storage.errors import StoreError
 from hubbub.storage.schema import segments
@@ -35,8 +33,8 @@ async def _until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("moment", ["between groups", "before a commit"])
 @in_event_loop
 async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(
-    postgresql_url: str, moment: str
-) -> None:
+    postgresql_url, moment
+):
     """Nor from the reports that it was mixing; when it goes on nothing is lost or doubled."""
     async with open_store(postgresql_url, create=True) as store:
         for start in range(0, 512, 8):
@@ -68,9 +66,7 @@ async def _keys(store: Store) -> list[int]:
 
 
 @in_event_loop
-async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(
-    postgresql_url: str,
-) -> None:
+async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(postgresql_url):
     """One of them waits for the other, and not each for the other."""
     async with (
         open_store(postgresql_url, create=True) as one,
@@ -80,7 +76,7 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(
         await one.drop_reports(_TOMORROW)
         is_open = asyncio.Event()
 
-        async def write() -> None:
+        async def write():
             async with one.ids.begin(_DAY) as transaction:
                 is_open.set()
                 await transaction.connection.exec_driver_sql("SELECT pg_sleep(0.25)")
@@ -97,9 +93,7 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(
 
 
 @in_event_loop
-async def test_table_is_dropped_while_reports_of_another_day_come(
-    postgresql_url: str, postgresql: PostgresqlServer
-) -> None:
+async def test_table_is_dropped_while_reports_of_another_day_come(postgresql_url, postgresql):
     """Who stores reports of the open day and who drops the table of one before don't wait."""
     async with (
         open_store(postgresql_url, create=True) as one,
@@ -111,7 +105,7 @@ async def test_table_is_dropped_while_reports_of_another_day_come(
         dropped = asyncio.Event()
         writing = asyncio.Event()
 
-        async def write() -> None:
+        async def write():
             async with one.ids.begin(_TOMORROW):
                 writing.set()
                 await dropped.wait()
@@ -127,11 +121,11 @@ async def test_table_is_dropped_while_reports_of_another_day_come(
 
 @in_event_loop
 async def test_tidying_goes_on_when_another_collector_drops_a_table_meanwhile(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     vacuums: list[str] = []
 
-    def drop_first(_connection: Any, _cursor: Any, statement: str, *_others: Any) -> None:
+    def drop_first(_connection: Any, _cursor: Any, statement: str, *_others: Any):
         if statement.startswith("VACUUM"):
             if not vacuums:
                 postgresql.execute("DROP TABLE segments_20260314", url=postgresql_url)
@@ -150,8 +144,8 @@ async def test_tidying_goes_on_when_another_collector_drops_a_table_meanwhile(
 
 @in_event_loop
 async def test_reader_whose_statement_is_planned_while_a_table_is_made_misses_nothing(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     """A function that waits, and that the planner calls for its estimate, draws planning out."""
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 5"
     postgresql.execute(
@@ -180,18 +174,16 @@ async def test_reader_whose_statement_is_planned_while_a_table_is_made_misses_no
 
 
 @in_event_loop
-async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(
-    postgresql_url: str,
-) -> None:
+async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(postgresql_url):
     """The server keeps the plan of what was asked several times, and all tables are locked."""
     mixed: list[str] = []
 
-    def mix_once_locked(_connection: Any, _cursor: Any, statement: str, *_others: Any) -> None:
+    def mix_once_locked(_connection: Any, _cursor: Any, statement: str, *_others: Any):
         if statement.startswith("LOCK TABLE") and not mixed:
             mixed.append(statement)
             sa.util.await_only(asyncio.create_task(mix()))
 
-    async def mix() -> None:
+    async def mix():
         with contextlib.suppress(StoreError):  # the reader keeps the empty table
             await store.reshuffle(_TOMORROW)
         assert max(await _keys(store)) < 0
@@ -211,8 +203,8 @@ async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(
 
 @in_event_loop
 async def test_reader_needs_rights_on_segments_and_none_on_the_tables_of_days(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     user, password = GUARDED
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)

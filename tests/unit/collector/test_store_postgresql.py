@@ -1,7 +1,5 @@
 """The store in PostgreSQL: durable, shared, and back again after the server was restarted."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import logging
@@ -16,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from databases import GUARDED, PostgresqlServer
+from databases import GUARDED
 from factories import make_metric
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
@@ -32,18 +30,18 @@ _DAY = dt.date(2026, 3, 14)
 @pytest.mark.parametrize(("default", "used"), [("off", "on"), ("remote_apply", "remote_apply")])
 @in_event_loop
 async def test_sessions_wait_for_the_disk_whatever_the_server_does_by_default(
-    postgresql: PostgresqlServer, postgresql_url: str, default: str, used: str
-) -> None:
+    postgresql, postgresql_url, default, used
+):
     name = postgresql_url.partition("@/")[2].partition("?")[0]
     postgresql.execute(f"ALTER DATABASE {name} SET synchronous_commit = {default}")
     assert postgresql.execute("SHOW synchronous_commit", url=postgresql_url) == default
     seen: list[str] = []
 
-    def look(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+    def look(connection: sa.Connection, _cursor: object, sql: str, *_: object):
         if STORES_IDS in sql:
             seen.append(connection.exec_driver_sql("SHOW synchronous_commit").scalar_one())
 
-    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any):
         if STORES_IDS in sql:
             seen.append(await connection.fetchval("SHOW synchronous_commit"))
 
@@ -59,21 +57,19 @@ async def test_sessions_wait_for_the_disk_whatever_the_server_does_by_default(
 
 
 @in_event_loop
-async def test_transactions_see_what_was_committed_while_they_waited(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_transactions_see_what_was_committed_while_they_waited(postgresql, postgresql_url):
     """Whatever the server's default is; and one that is left open ends by itself."""
     name = postgresql_url.partition("@/")[2].partition("?")[0]
     postgresql.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     seen: list[tuple[str, ...]] = []
     settings = ("transaction_isolation", "idle_in_transaction_session_timeout")
 
-    def look(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+    def look(connection: sa.Connection, _cursor: object, sql: str, *_: object):
         if not sql.startswith("SHOW"):
             show = (connection.exec_driver_sql(f"SHOW {each}").scalar_one() for each in settings)
             seen.append(tuple(show))
 
-    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any):
         if STORES_IDS in sql:
             appending.append([await connection.fetchval(f"SHOW {each}") for each in settings])
 
@@ -92,18 +88,16 @@ async def test_transactions_see_what_was_committed_while_they_waited(
 
 
 @in_event_loop
-async def test_statements_of_days_gone_by_are_not_kept(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_statements_of_days_gone_by_are_not_kept(postgresql_url, monkeypatch):
     """The server and the driver keep what was prepared, which names the tables of a day."""
     monkeypatch.setattr(postgresql_module, "_APPENDS_KEPT", 16)
     kept: list[int] = []
 
-    def look(connection: sa.Connection) -> None:
+    def look(connection: sa.Connection):
         query = "SELECT count(*) FROM pg_prepared_statements"
         kept.append(connection.exec_driver_sql(query).scalar_one())
 
-    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any):
         if STORES_IDS in sql:
             of_appending.append(
                 await connection.fetchval("SELECT count(*) FROM pg_prepared_statements")
@@ -125,9 +119,7 @@ async def test_statements_of_days_gone_by_are_not_kept(
 
 
 @in_event_loop
-async def test_server_that_does_not_sync_is_warned_of(
-    postgresql: PostgresqlServer, postgresql_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_server_that_does_not_sync_is_warned_of(postgresql, postgresql_url, caplog):
     with caplog.at_level(logging.WARNING, logger="hubbub.collector"):
         async with open_store(postgresql_url, create=True):
             pass
@@ -142,9 +134,7 @@ async def test_server_that_does_not_sync_is_warned_of(
 
 
 @in_event_loop
-async def test_batch_that_replicas_do_not_have_is_never_known(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_batch_that_replicas_do_not_have_is_never_known(postgresql, postgresql_url):
     """If who stored it gave up waiting for them, the next one who sends it waits, too."""
     batch = make_new_batch()
     async with (
@@ -171,9 +161,7 @@ async def test_batch_that_replicas_do_not_have_is_never_known(
 
 
 @in_event_loop
-async def test_store_works_again_after_the_server_was_restarted(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_store_works_again_after_the_server_was_restarted(postgresql, postgresql_url):
     batch = make_new_batch()
     async with open_store(postgresql_url, create=True) as store:
         await asyncio.gather(*[store.append([make_new_batch()], _DAY) for _ in range(6)])
@@ -197,20 +185,20 @@ async def test_store_works_again_after_the_server_was_restarted(
 @pytest.mark.parametrize("is_open", [True, False])
 @in_event_loop
 async def test_commit_with_unknown_outcome_is_an_error_and_may_be_repeated(
-    postgresql: PostgresqlServer, postgresql_url: str, is_open: bool
-) -> None:
+    postgresql, postgresql_url, is_open
+):
     """The connection ends while the transaction waits; the store doesn't repeat it by itself."""
     batch = make_new_batch()
     statements: list[str] = []
 
-    def cut(connection: sa.Connection, _cursor: object, sql: str, *_: object) -> None:
+    def cut(connection: sa.Connection, _cursor: object, sql: str, *_: object):
         if STORES_IDS not in sql:
             return
         statements.append(sql)
         process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
 
-    async def cut_again(connection: asyncpg.Connection, sql: str, _values: Any) -> None:
+    async def cut_again(connection: asyncpg.Connection, sql: str, _values: Any):
         if STORES_IDS in sql:
             statements.append(sql)
             process = connection.get_server_pid()
@@ -233,8 +221,8 @@ async def test_commit_with_unknown_outcome_is_an_error_and_may_be_repeated(
 @pytest.mark.parametrize("cut", ["by the server", "by the caller"])
 @in_event_loop
 async def test_transaction_that_was_cut_off_while_it_waited_spoils_no_connection(
-    postgresql: PostgresqlServer, postgresql_url: str, cut: str
-) -> None:
+    postgresql, postgresql_url, cut
+):
     """Or the server would refuse all that come over it, as parts of the one that failed."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory'"
     async with open_store(postgresql_url, create=True) as store:
@@ -259,8 +247,8 @@ async def test_transaction_that_was_cut_off_while_it_waited_spoils_no_connection
 
 @in_event_loop
 async def test_nobody_notices_a_restart_after_which_no_connection_is_alive(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
@@ -288,9 +276,7 @@ async def _holding_all_days(url: str) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("create", [True, False])
 @in_event_loop
-async def test_password_is_used_and_never_shown(
-    postgresql: PostgresqlServer, postgresql_url: str, create: bool
-) -> None:
+async def test_password_is_used_and_never_shown(postgresql, postgresql_url, create):
     user, password = GUARDED
     who = f"//{user}:{{}}@"
     postgresql.execute(f"GRANT ALL ON SCHEMA public TO {user}", url=postgresql_url)
@@ -313,7 +299,7 @@ async def test_password_is_used_and_never_shown(
 
 
 @in_event_loop
-async def test_server_that_is_not_there_is_told(postgresql_url: str) -> None:
+async def test_server_that_is_not_there_is_told(postgresql_url):
     url = postgresql_url.replace("?host=", "?host=/nowhere")
     with pytest.raises(StoreError, match=r"/nowhere.*No such file"):
         async with open_store(url, create=True):
@@ -324,9 +310,7 @@ async def test_server_that_is_not_there_is_told(postgresql_url: str) -> None:
 
 
 @in_event_loop
-async def test_records_are_stored_as_they_are(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_records_are_stored_as_they_are(postgresql, postgresql_url):
     """Random bits can't be compressed, so that nobody should try."""
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_random_batch(10_000)], _DAY)
@@ -337,9 +321,7 @@ async def test_records_are_stored_as_they_are(
 
 
 @in_event_loop
-async def test_errors_show_no_statement_and_no_values(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_errors_show_no_statement_and_no_values(postgresql, postgresql_url):
     batch = make_new_batch(batch_id=b"sixteen bytes id")
     async with open_store(postgresql_url, create=True) as store:
         check = "ALTER TABLE batch_ids ADD CHECK (day < '2000-01-01')"
@@ -359,9 +341,7 @@ async def test_errors_show_no_statement_and_no_values(
 
 
 @in_event_loop
-async def test_tidying_clears_what_was_merged(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_tidying_clears_what_was_merged(postgresql, postgresql_url):
     dead = "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relname LIKE 'segments%'"
     async with open_store(postgresql_url, create=True) as store:
         for _ in range(50):
@@ -375,8 +355,8 @@ async def test_tidying_clears_what_was_merged(
 
 @in_event_loop
 async def test_merged_reports_are_not_marked_with_the_transactions_of_their_batches(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     """PostgreSQL marks each row with the transaction that made it."""
     marks = "SELECT count(*) FROM segments JOIN batch_ids ON segments.xmin = batch_ids.xmin"
     async with open_store(postgresql_url, create=True) as store:
@@ -388,7 +368,7 @@ async def test_merged_reports_are_not_marked_with_the_transactions_of_their_batc
 
 
 @in_event_loop
-async def test_groups_with_common_batches_do_not_block_each_other(postgresql_url: str) -> None:
+async def test_groups_with_common_batches_do_not_block_each_other(postgresql_url):
     """The ids of a group have no order of their own, and other groups other orders."""
     async with (
         open_store(postgresql_url, create=True) as one,
@@ -404,9 +384,7 @@ async def test_groups_with_common_batches_do_not_block_each_other(postgresql_url
 
 
 @in_event_loop
-async def test_registries_declared_in_different_orders_do_not_block_each_other(
-    postgresql_url: str,
-) -> None:
+async def test_registries_declared_in_different_orders_do_not_block_each_other(postgresql_url):
     metrics = [make_metric(f"metric{number}") for number in range(30)]
     async with (
         open_store(postgresql_url, create=True) as one,

@@ -1,7 +1,5 @@
 """Quarantine: batches pooled as in segments, bounded, and replayed once or forgotten whole."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import itertools
@@ -9,27 +7,17 @@ import logging
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from databases import PostgresqlServer
 from factories import make_metric, make_params
 from hubbub.collector.config.settings import ConfigError, Settings
 from hubbub.collector.config.sources import load
 from hubbub.protocol.records import Records
-from hubbub.storage import (
-    MetricVersion,
-    NewBatch,
-    QuarantineDay,
-    QuarantineKey,
-    Store,
-    open_store,
-)
+from hubbub.storage import MetricVersion, NewBatch, QuarantineDay, QuarantineKey, Store, open_store
 from hubbub.storage.maintenance import MOST_QUARANTINE_DAYS, Maintenance, QuarantineCare
 from hubbub.storage.quarantine import MOST_KEYS
 from unit.collector.batches import HOMEPAGE, WIDTH, make_records, stored_segments
@@ -83,9 +71,7 @@ async def _stored(store: Store, key: MetricVersion = _NEXT) -> list[int]:
 
 
 @in_event_loop
-async def test_batch_is_stored_once_and_what_is_unknown_of_it_is_no_reader_s(
-    any_store_url: str,
-) -> None:
+async def test_batch_is_stored_once_and_what_is_unknown_of_it_is_no_reader_s(any_store_url):
     batch = _batch(range(3), known=range(5))
     async with open_store(any_store_url, create=True) as store:
         assert await _keep(store, batch, batch) == [True, False]
@@ -100,7 +86,7 @@ async def test_batch_is_stored_once_and_what_is_unknown_of_it_is_no_reader_s(
 
 
 @in_event_loop
-async def test_rows_hold_the_shuffled_reports_of_all_batches(any_store_url: str) -> None:
+async def test_rows_hold_the_shuffled_reports_of_all_batches(any_store_url):
     """P(false alarm) = 2/256! each."""
     async with open_store(any_store_url, create=True) as store:
         await _keep(store, *[_batch(range(i, i + 16)) for i in range(0, 256, 16)])
@@ -119,9 +105,7 @@ async def test_rows_hold_the_shuffled_reports_of_all_batches(any_store_url: str)
 
 
 @in_event_loop
-async def test_small_row_that_is_left_of_a_day_is_merged_when_the_day_is_over(
-    any_store_url: str,
-) -> None:
+async def test_small_row_that_is_left_of_a_day_is_merged_when_the_day_is_over(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await _keep(store, _batch(range(20_000)))
         await _keep(store, _batch(range(3)))
@@ -132,9 +116,7 @@ async def test_small_row_that_is_left_of_a_day_is_merged_when_the_day_is_over(
 
 @pytest.mark.parametrize("full", ["bytes", "keys"])
 @in_event_loop
-async def test_nothing_of_a_batch_is_stored_for_which_there_is_no_room(
-    any_store_url: str, full: str
-) -> None:
+async def test_nothing_of_a_batch_is_stored_for_which_there_is_no_room(any_store_url, full):
     async with open_store(any_store_url, create=True) as store:
         if full == "bytes":
             most = 2_500
@@ -158,7 +140,7 @@ async def test_nothing_of_a_batch_is_stored_for_which_there_is_no_room(
 
 
 @in_event_loop
-async def test_bounds_hold_however_many_collectors_write_at_once(any_store_url: str) -> None:
+async def test_bounds_hold_however_many_collectors_write_at_once(any_store_url):
     batches = [_batch(range(1), key=QuarantineKey(f"name{i}", 1, 3)) for i in range(100)]
     async with (
         open_store(any_store_url, create=True) as one,
@@ -175,9 +157,7 @@ async def test_bounds_hold_however_many_collectors_write_at_once(any_store_url: 
 
 
 @in_event_loop
-async def test_what_fits_by_now_becomes_segments_of_its_day_and_the_rest_stays(
-    any_store_url: str,
-) -> None:
+async def test_what_fits_by_now_becomes_segments_of_its_day_and_the_rest_stays(any_store_url):
     left = {
         QuarantineKey("homepage", 2, 10): 3,  # another width
         QuarantineKey("homepage", 3, WIDTH): 3,  # never declared
@@ -201,7 +181,7 @@ async def test_what_fits_by_now_becomes_segments_of_its_day_and_the_rest_stays(
 
 
 @in_event_loop
-async def test_what_the_screen_refuses_stays(any_store_url: str) -> None:
+async def test_what_the_screen_refuses_stays(any_store_url):
     def even(key: MetricVersion, records: Records) -> NDArray[np.bool_]:
         assert key == _NEXT
         numbers: NDArray[np.bool_] = np.frombuffer(records.data, np.uint8)[::WIDTH] % 2 == 0
@@ -218,8 +198,8 @@ async def test_what_the_screen_refuses_stays(any_store_url: str) -> None:
 
 @in_event_loop
 async def test_each_report_is_replayed_once_beside_appends_mergers_and_others_who_replay(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    any_store_url, monkeypatch
+):
     monkeypatch.setattr("hubbub.storage.quarantine._REPORTS_AT_ONCE", 20)
     batches = [_batch(range(i, i + 4)) for i in range(0, 240, 4)]
     metric = make_metric(version=2, params=make_params(m=1024))
@@ -231,11 +211,11 @@ async def test_each_report_is_replayed_once_beside_appends_mergers_and_others_wh
         for batch in batches[:30]:
             await _keep(one, batch)
 
-        async def append(store: Store) -> None:
+        async def append(store: Store):
             for batch in batches[30:]:
                 assert await _keep(store, batch) in ([True], [False])
 
-        async def merge() -> None:
+        async def merge():
             for _ in range(3):
                 await one.quarantine.merge(_TODAY)
                 await other.segments.merge(_TODAY)
@@ -249,7 +229,7 @@ async def test_each_report_is_replayed_once_beside_appends_mergers_and_others_wh
 
 
 @in_event_loop
-async def test_metric_or_version_is_deleted_from_quarantine_too(any_store_url: str) -> None:
+async def test_metric_or_version_is_deleted_from_quarantine_too(any_store_url):
     third = QuarantineKey("homepage", 3, WIDTH)
     other = QuarantineKey("other", 2, WIDTH)
     async with open_store(any_store_url, create=True) as store:
@@ -266,8 +246,8 @@ async def test_metric_or_version_is_deleted_from_quarantine_too(any_store_url: s
 )
 @in_event_loop
 async def test_what_nobody_took_in_time_is_deleted_and_counted_as_lost(
-    sqlite_url: str, settings: Mapping[str, int], last: int, caplog: pytest.LogCaptureFixture
-) -> None:
+    sqlite_url, settings, last, caplog
+):
     lost: list[int] = []
     care = QuarantineCare(settings.get("days"), None, lost.append)
     async with open_store(sqlite_url, create=True) as store:
@@ -293,9 +273,7 @@ async def test_what_nobody_took_in_time_is_deleted_and_counted_as_lost(
 
 
 @in_event_loop
-async def test_nothing_in_quarantine_is_deleted_on_the_word_of_a_clock_that_jumped(
-    any_store_url: str,
-) -> None:
+async def test_nothing_in_quarantine_is_deleted_on_the_word_of_a_clock_that_jumped(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await _keep(store, _batch())
         upkeep = Maintenance(store, 14, None, _FOR_EVER, quarantine=QuarantineCare(3))
@@ -308,10 +286,8 @@ async def test_nothing_in_quarantine_is_deleted_on_the_word_of_a_clock_that_jump
 
 
 @in_event_loop
-async def test_quarantine_that_fails_keeps_no_other_step_from_running(
-    sqlite_url: str, tmp_path: Path
-) -> None:
-    async def fail() -> None:
+async def test_quarantine_that_fails_keeps_no_other_step_from_running(sqlite_url, tmp_path):
+    async def fail():
         raise OSError("quoting what is stored")
 
     steps: dict[str, bool] = {}
@@ -332,9 +308,7 @@ async def test_quarantine_that_fails_keeps_no_other_step_from_running(
 
 
 @in_event_loop
-async def test_no_byte_of_what_was_forgotten_is_left_in_the_file(
-    sqlite_url: str, tmp_path: Path
-) -> None:
+async def test_no_byte_of_what_was_forgotten_is_left_in_the_file(sqlite_url, tmp_path):
     """P(false alarm) < 1e-30: 128 random bits that are there again."""
     data = secrets.token_bytes(50 * WIDTH)
     batch = NewBatch(secrets.token_bytes(16), {}, {_KEY: Records(WIDTH, data)})
@@ -353,7 +327,7 @@ async def test_no_byte_of_what_was_forgotten_is_left_in_the_file(
         assert found() == 0
 
 
-def test_reports_are_not_kept_longer_in_quarantine_than_anywhere_else(metrics_file: Path) -> None:
+def test_reports_are_not_kept_longer_in_quarantine_than_anywhere_else(metrics_file):
     def settings(**given: int) -> Settings:
         return load({"metrics": str(metrics_file), **given}, None).settings
 
@@ -370,8 +344,8 @@ def test_reports_are_not_kept_longer_in_quarantine_than_anywhere_else(metrics_fi
 
 @in_event_loop
 async def test_reports_beside_and_from_quarantine_come_to_the_table_of_their_day(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     """Which is dropped with all traces of how they came."""
     async with open_store(postgresql_url, create=True) as store:
         await store.declare([_SECOND])
@@ -384,9 +358,7 @@ async def test_reports_beside_and_from_quarantine_come_to_the_table_of_their_day
 
 
 @in_event_loop
-async def test_frozen_collector_keeps_the_quarantine_for_some_seconds_only(
-    postgresql_url: str,
-) -> None:
+async def test_frozen_collector_keeps_the_quarantine_for_some_seconds_only(postgresql_url):
     async with open_store(postgresql_url, create=True) as store:
         database = store.database
         async with database.write() as connection:

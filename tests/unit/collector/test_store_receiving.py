@@ -1,7 +1,5 @@
 """What PostgreSQL answers arrives whole, and leaves no holes in the memory of a collector."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import re
@@ -21,7 +19,7 @@ _DAY = dt.date(2026, 3, 14)
 
 
 @in_event_loop
-async def test_an_answer_takes_little_more_memory_than_it_is_long(postgresql_url: str) -> None:
+async def test_an_answer_takes_little_more_memory_than_it_is_long(postgresql_url):
     """Room for more, most of which is given back at once, would leave the holes."""
     async with open_store(postgresql_url, create=True) as store:
         for _ in range(2):  # the first one makes what is kept
@@ -36,9 +34,7 @@ async def test_an_answer_takes_little_more_memory_than_it_is_long(postgresql_url
 
 @pytest.mark.parametrize("over_tls", [False, True])
 @in_event_loop
-async def test_answers_larger_than_the_buffer_arrive_whole(
-    postgresql_url: str, over_tls: bool
-) -> None:
+async def test_answers_larger_than_the_buffer_arrive_whole(postgresql_url, over_tls):
     batch = make_random_batch(20_000)  # 360 kB
     async with (
         _tls_before(postgresql_url) as tls_url,

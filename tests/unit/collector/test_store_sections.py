@@ -1,13 +1,10 @@
 """Sections of a day's ids in PostgreSQL: ids go to the last one, and are known from all of them."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -39,7 +36,7 @@ _FULL = 150
 
 
 @pytest.fixture(autouse=True)
-def _small_sections(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_sections(monkeypatch):
     monkeypatch.setattr(postgresql_module, "SECTION_BYTES", 2 * 8192)
 
 
@@ -48,9 +45,7 @@ def _batches(number: int) -> list[NewBatch]:
 
 
 @in_event_loop
-async def test_full_section_is_closed_and_its_ids_are_known(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_full_section_is_closed_and_its_ids_are_known(postgresql, postgresql_url):
     """To old and new collectors, before its filter was made, after that, and once it is loaded."""
     batches = _batches(3 * _FULL)
     async with (
@@ -76,9 +71,7 @@ async def test_full_section_is_closed_and_its_ids_are_known(
 
 
 @in_event_loop
-async def test_section_without_a_filter_is_searched(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_section_without_a_filter_is_searched(postgresql, postgresql_url):
     batches = _batches(2 * _FULL)
     async with open_store(postgresql_url, create=True) as store:
         await _fill_sections(store, batches)
@@ -90,9 +83,7 @@ async def test_section_without_a_filter_is_searched(
 
 
 @in_event_loop
-async def test_day_that_is_over_gets_one_filter_and_is_forgotten_whole(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_day_that_is_over_gets_one_filter_and_is_forgotten_whole(postgresql, postgresql_url):
     batches = _batches(3 * _FULL)
     async with open_store(postgresql_url, create=True) as store:
         await _fill_sections(store, batches)
@@ -114,9 +105,7 @@ async def test_day_that_is_over_gets_one_filter_and_is_forgotten_whole(
 
 
 @in_event_loop
-async def test_ids_of_a_day_that_is_over_lie_in_their_own_order(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_ids_of_a_day_that_is_over_lie_in_their_own_order(postgresql, postgresql_url):
     """In one section, marked with one transaction, though no batch has come since."""
     batches = _batches(3 * _FULL)
     rows = "SELECT encode(batch_id, 'hex'), xmin, tableoid::regclass FROM batch_ids ORDER BY ctid"
@@ -131,14 +120,14 @@ async def test_ids_of_a_day_that_is_over_lie_in_their_own_order(
 
 @in_event_loop
 async def test_sections_stay_while_somebody_relies_on_those_without_a_filter(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     """Who has read their names looks for an id in them, and in no section that is made since."""
     held = make_new_batch()
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
     dropping: list[asyncio.Task[bool]] = []
 
-    async def drop(_connection: object, sql: str, _values: object) -> None:
+    async def drop(_connection: object, sql: str, _values: object):
         if STORES_IDS in sql and not dropping:
             dropping.append(asyncio.create_task(other.ids.filter_closed(_TOMORROW)))
             while postgresql.execute(waiting) != "1":
@@ -159,9 +148,7 @@ async def test_sections_stay_while_somebody_relies_on_those_without_a_filter(
 
 
 @in_event_loop
-async def test_batches_that_come_while_sections_begin_count_once(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_batches_that_come_while_sections_begin_count_once(postgresql, postgresql_url):
     """The same ones to two collectors, both of which do the upkeep; and some on the next day."""
     rounds = 12
 
@@ -190,9 +177,7 @@ async def test_batches_that_come_while_sections_begin_count_once(
 
 
 @in_event_loop
-async def test_section_is_closed_only_when_all_transactions_are_done(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_section_is_closed_only_when_all_transactions_are_done(postgresql, postgresql_url):
     """One that has inserted an id, which can't be read before its commit."""
     held = make_new_batch()
     async with (
@@ -215,9 +200,7 @@ async def test_section_is_closed_only_when_all_transactions_are_done(
 
 
 @in_event_loop
-async def test_section_is_not_begun_while_a_transaction_takes_long(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_section_is_not_begun_while_a_transaction_takes_long(postgresql, postgresql_url):
     """It is told, those who insert wait for as long and no longer, and the next run begins it."""
     async with open_store(postgresql_url, create=True) as store:
         await store.append(_batches(_FULL), _DAY)
@@ -232,13 +215,11 @@ async def test_section_is_not_begun_while_a_transaction_takes_long(
 
 
 @in_event_loop
-async def test_beginning_a_section_may_be_cut_off_at_any_statement(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+async def test_beginning_a_section_may_be_cut_off_at_any_statement(postgresql, postgresql_url):
     batches = _batches(_FULL)
     statements = cut_at = 0
 
-    def cut_off(*_: object) -> None:
+    def cut_off(*_: object):
         nonlocal statements
         statements += 1
         if statements == cut_at:
@@ -270,9 +251,7 @@ async def test_beginning_a_section_may_be_cut_off_at_any_statement(
 
 
 @in_event_loop
-async def test_later_sections_are_larger(
-    postgresql: PostgresqlServer, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_later_sections_are_larger(postgresql, postgresql_url, monkeypatch):
     monkeypatch.setattr(postgresql_module, "SECTIONS_OF_A_SIZE", 2)
     async with open_store(postgresql_url, create=True) as store:
         begun = []
@@ -284,14 +263,14 @@ async def test_later_sections_are_larger(
 
 
 @in_event_loop
-async def test_size_includes_sections(postgresql_url: str) -> None:
+async def test_size_includes_sections(postgresql_url):
     async with open_store(postgresql_url, create=True) as store:
         empty = await store.database.size_bytes()
         await store.append([NewBatch(batch.batch_id, {}) for batch in _batches(3000)], _DAY)
         assert await store.database.size_bytes() - empty > 3000 * 50
 
 
-def test_sections_are_told_from_days() -> None:
+def test_sections_are_told_from_days():
     day, *sections = id_table(_DAY), id_section(_DAY, 7), sorted_section(_DAY)
     assert [it.name for it in sections] == ["batch_ids_20260314_7", "batch_ids_20260314_sorted"]
     assert [it.holds(_DAY) for it in (day, *sections)] == [True, False, False]
@@ -301,12 +280,12 @@ def test_sections_are_told_from_days() -> None:
 
 
 @in_event_loop
-async def test_suspect_is_looked_for_in_its_own_section_alone(postgresql_url: str) -> None:
+async def test_suspect_is_looked_for_in_its_own_section_alone(postgresql_url):
     """In a plan that has others, they would all be locked: some hundreds with large days."""
     batches = _batches(3 * _FULL)
     plans: list[list[str]] = []
 
-    async def look(connection: asyncpg.Connection, sql: str, values: Any) -> None:
+    async def look(connection: asyncpg.Connection, sql: str, values: Any):
         if FINDS_SUSPECTS in sql and not re.search("EXPLAIN|INSERT", sql):
             plan = [row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values)]
             plans.append(re.findall(r"using (batch_ids_\w+_pkey)", "\n".join(plan)))
@@ -322,8 +301,8 @@ async def test_suspect_is_looked_for_in_its_own_section_alone(postgresql_url: st
 
 @in_event_loop
 async def test_transactions_read_the_triggers_of_days_and_of_no_section_of_those_with_filters(
-    postgresql: PostgresqlServer, postgresql_url: str
-) -> None:
+    postgresql, postgresql_url
+):
     """Whatever the planner knows of the catalogue, which has many others here."""
     async with open_store(postgresql_url, create=True) as store:
         for day in (_DAY, _TOMORROW):
@@ -352,9 +331,7 @@ async def test_transactions_read_the_triggers_of_days_and_of_no_section_of_those
 
 
 @in_event_loop
-async def test_dump_is_restored_by_several_at_once(
-    postgresql: PostgresqlServer, postgresql_url: str, tmp_path: Path
-) -> None:
+async def test_dump_is_restored_by_several_at_once(postgresql, postgresql_url, tmp_path):
     """Which may make triggers on a day before its sections are loaded, so these have their own."""
     batches = _batches(3 * _FULL)
     async with open_store(postgresql_url, create=True) as store:
@@ -375,7 +352,7 @@ async def test_dump_is_restored_by_several_at_once(
 
 
 @in_event_loop
-async def test_closed_day_refuses_ids_in_all_sections(postgresql_url: str) -> None:
+async def test_closed_day_refuses_ids_in_all_sections(postgresql_url):
     async with open_store(postgresql_url, create=True) as store:
         await store.append(_batches(_FULL), _DAY)
         await store.ids.filter_closed(_DAY)

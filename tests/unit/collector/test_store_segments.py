@@ -1,7 +1,5 @@
 """Merging, forgetting and deleting, on both databases: no report is lost, doubled or left apart."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 from collections.abc import Iterable
@@ -24,7 +22,7 @@ _SEARCH = MetricVersion("search", 1)
 
 
 @in_event_loop
-async def test_small_segments_are_merged_into_one_in_another_order(any_store_url: str) -> None:
+async def test_small_segments_are_merged_into_one_in_another_order(any_store_url):
     """P(false alarm) < 1e-150: 200 records stay in the order of their arrival."""
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(200))
@@ -37,7 +35,7 @@ async def test_small_segments_are_merged_into_one_in_another_order(any_store_url
 
 
 @in_event_loop
-async def test_only_reports_of_one_version_and_day_are_merged(any_store_url: str) -> None:
+async def test_only_reports_of_one_version_and_day_are_merged(any_store_url):
     kinds = [(key, day) for key in (HOMEPAGE, _OTHER, _SEARCH) for day in (_DAY, _TOMORROW)]
     async with open_store(any_store_url, create=True) as store:
         for reports, (key, day) in enumerate(kinds, start=1):
@@ -50,7 +48,7 @@ async def test_only_reports_of_one_version_and_day_are_merged(any_store_url: str
 
 
 @in_event_loop
-async def test_single_and_large_segments_are_left_alone(any_store_url: str) -> None:
+async def test_single_and_large_segments_are_left_alone(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch(range(10))], _DAY)
         assert await store.segments.merge() == 0
@@ -61,9 +59,7 @@ async def test_single_and_large_segments_are_left_alone(any_store_url: str) -> N
 
 
 @in_event_loop
-async def test_last_small_segment_of_a_day_is_merged_once_the_day_is_over(
-    any_store_url: str,
-) -> None:
+async def test_last_small_segment_of_a_day_is_merged_once_the_day_is_over(any_store_url):
     """P(false alarm) < 1e-10: of 60 shuffled records the small segment's 10 are next to each other.
 
     Of segments large enough to be left alone, the smallest takes it.
@@ -82,7 +78,7 @@ async def test_last_small_segment_of_a_day_is_merged_once_the_day_is_over(
 
 
 @in_event_loop
-async def test_small_segment_without_others_of_its_day_stays(any_store_url: str) -> None:
+async def test_small_segment_without_others_of_its_day_stays(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await store.append([make_new_batch(range(10))], _DAY)
         await store.append([make_new_batch(range(10))], _TOMORROW)
@@ -90,7 +86,7 @@ async def test_small_segment_without_others_of_its_day_stays(any_store_url: str)
 
 
 @in_event_loop
-async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url: str) -> None:
+async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url):
     """P(false alarm) < 1e-37: the first 64 of 128 shuffled records are those merged before."""
     async with open_store(any_store_url, create=True) as store:
         await _append_apart(store, range(64))
@@ -104,9 +100,7 @@ async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url: str
 
 
 @in_event_loop
-async def test_merging_takes_small_bites(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_merging_takes_small_bites(any_store_url, monkeypatch):
     monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 50)
     monkeypatch.setattr(segments, "_SEGMENTS_AT_ONCE", 4)
     async with open_store(any_store_url, create=True) as store:
@@ -122,7 +116,7 @@ async def test_merging_takes_small_bites(
 
 
 @in_event_loop
-async def test_ids_are_known_after_a_merge(any_store_url: str) -> None:
+async def test_ids_are_known_after_a_merge(any_store_url):
     batches = [make_new_batch() for _ in range(5)]
     async with open_store(any_store_url, create=True) as store:
         for batch in batches:
@@ -133,9 +127,7 @@ async def test_ids_are_known_after_a_merge(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_every_report_counts_once_whoever_merges_reads_and_writes(
-    any_store_url: str,
-) -> None:
+async def test_every_report_counts_once_whoever_merges_reads_and_writes(any_store_url):
     """Two mergers, a writer and a reader; the reader never sees a report missing or twice."""
     async with (
         open_store(any_store_url, create=True) as one,
@@ -146,7 +138,7 @@ async def test_every_report_counts_once_whoever_merges_reads_and_writes(
         written = 60
         ended = asyncio.Event()
 
-        async def merge(store: Store) -> None:
+        async def merge(store: Store):
             while not ended.is_set():
                 await store.segments.merge()
 
@@ -165,8 +157,8 @@ async def test_every_report_counts_once_whoever_merges_reads_and_writes(
 
 @in_event_loop
 async def test_reports_that_are_merged_while_they_are_deleted_are_deleted(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    any_store_url, monkeypatch
+):
     async def list_and_let_merge(*arguments: Any) -> Any:
         monkeypatch.undo()
         listed = await store.segments.sizes(*arguments)
@@ -182,8 +174,8 @@ async def test_reports_that_are_merged_while_they_are_deleted_are_deleted(
 
 @in_event_loop
 async def test_reports_that_are_deleted_while_they_are_merged_do_not_come_back(
-    any_store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    any_store_url, monkeypatch
+):
     async def read_and_let_delete(*arguments: Any) -> Any:
         monkeypatch.undo()
         records = await store.segments.read_whole(*arguments)
@@ -198,7 +190,7 @@ async def test_reports_that_are_deleted_while_they_are_merged_do_not_come_back(
 
 
 @in_event_loop
-async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url: str) -> None:
+async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url):
     old, young = make_new_batch([1]), make_new_batch([2])
     async with open_store(any_store_url, create=True) as store:
         await store.append([old], _DAY)
@@ -210,7 +202,7 @@ async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url: str) ->
 
 
 @in_event_loop
-async def test_old_reports_are_dropped(any_store_url: str) -> None:
+async def test_old_reports_are_dropped(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         for day in (_DAY, _TOMORROW):
             for key in (HOMEPAGE, _SEARCH):
@@ -224,7 +216,7 @@ async def test_old_reports_are_dropped(any_store_url: str) -> None:
 
 
 @in_event_loop
-async def test_metric_or_one_of_its_versions_is_deleted(any_store_url: str) -> None:
+async def test_metric_or_one_of_its_versions_is_deleted(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         for reports, key in enumerate((HOMEPAGE, _OTHER, _SEARCH), start=1):
             await store.append([make_random_batch(reports, key=key)], _DAY)
@@ -237,7 +229,7 @@ async def test_metric_or_one_of_its_versions_is_deleted(any_store_url: str) -> N
 
 
 @in_event_loop
-async def test_version_once_used_stays_taken_after_it_was_deleted(any_store_url: str) -> None:
+async def test_version_once_used_stays_taken_after_it_was_deleted(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await store.declare([make_metric()])
         await store.append([make_new_batch()], _DAY)
@@ -248,9 +240,7 @@ async def test_version_once_used_stays_taken_after_it_was_deleted(any_store_url:
 
 
 @in_event_loop
-async def test_what_was_deleted_or_merged_leaves_no_bytes_in_the_files(
-    sqlite_url: str, tmp_path: Path
-) -> None:
+async def test_what_was_deleted_or_merged_leaves_no_bytes_in_the_files(sqlite_url, tmp_path):
     """Every record that is looked for is random: P(false alarm) < 1e-25."""
     deleted, merged = make_random_batch(2000), make_random_batch(40)
     kept = make_random_batch(40)

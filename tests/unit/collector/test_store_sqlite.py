@@ -1,7 +1,5 @@
 """The store in an SQLite file: several processes, full disks, and what is left on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -27,7 +25,7 @@ _SECONDS = 60.0
 
 
 @in_event_loop
-async def test_group_that_fails_leaves_no_trace(store_url: str, database: Path) -> None:
+async def test_group_that_fails_leaves_no_trace(store_url, database):
     known, batch = make_new_batch(), make_new_batch()
     async with open_store(store_url, create=True) as store:
         await store.append([known], _DAY)
@@ -40,7 +38,7 @@ async def test_group_that_fails_leaves_no_trace(store_url: str, database: Path) 
 
 
 @in_event_loop
-async def test_full_database_refuses_and_recovers(store_url: str) -> None:
+async def test_full_database_refuses_and_recovers(store_url):
     large = [make_new_batch(range(60_000)) for _ in range(3)]
     async with open_store(store_url, create=True) as store:
         with _largest_database(pages=400):
@@ -54,9 +52,7 @@ async def test_full_database_refuses_and_recovers(store_url: str) -> None:
 
 
 @in_event_loop
-async def test_locked_database_refuses_after_a_while_and_recovers(
-    store_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_locked_database_refuses_after_a_while_and_recovers(store_url, database, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
     batch = make_new_batch()
     async with open_store(store_url, create=True) as store:
@@ -70,12 +66,10 @@ async def test_locked_database_refuses_after_a_while_and_recovers(
 
 
 @in_event_loop
-async def test_writing_connections_use_a_journal_that_is_synced_at_each_commit(
-    store_url: str,
-) -> None:
+async def test_writing_connections_use_a_journal_that_is_synced_at_each_commit(store_url):
     checked: list[tuple[str, int]] = []
 
-    def check(connection: sa.Connection) -> None:
+    def check(connection: sa.Connection):
         journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
         checked.append((journal, connection.exec_driver_sql("PRAGMA synchronous").scalar_one()))
 
@@ -85,7 +79,7 @@ async def test_writing_connections_use_a_journal_that_is_synced_at_each_commit(
     assert checked == [("wal", 2)]  # 2 is FULL: fsync at each commit
 
 
-def test_collectors_may_make_and_open_one_store_at_the_same_time(tmp_path: Path) -> None:
+def test_collectors_may_make_and_open_one_store_at_the_same_time(tmp_path):
     """Six processes, let go together; each opens a new store in every round."""
     rounds, processes = 12, 6
     context = multiprocessing.get_context("spawn")
@@ -103,9 +97,7 @@ def test_collectors_may_make_and_open_one_store_at_the_same_time(tmp_path: Path)
 
 
 @in_event_loop
-async def test_file_that_another_is_just_making_is_waited_for(
-    store_url: str, database: Path
-) -> None:
+async def test_file_that_another_is_just_making_is_waited_for(store_url, database):
     """To choose the journal's mode doesn't wait, in SQLite, for whoever writes."""
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -117,7 +109,7 @@ async def test_file_that_another_is_just_making_is_waited_for(
 
 
 @in_event_loop
-async def test_tasks_may_make_and_open_one_store_at_the_same_time(tmp_path: Path) -> None:
+async def test_tasks_may_make_and_open_one_store_at_the_same_time(tmp_path):
     for number in range(10):
         url = f"sqlite:///{tmp_path}/{number}.db"
         assert await asyncio.gather(*[_open_and_append(url) for _ in range(8)]) == [[True]] * 8
@@ -126,9 +118,7 @@ async def test_tasks_may_make_and_open_one_store_at_the_same_time(tmp_path: Path
 
 
 @in_event_loop
-async def test_reader_of_a_missing_database_says_so_and_makes_none(
-    store_url: str, database: Path
-) -> None:
+async def test_reader_of_a_missing_database_says_so_and_makes_none(store_url, database):
     with pytest.raises(StoreError, match=r"hubbub\.db': no such file"):
         async with open_store(store_url, create=False):
             pass
@@ -137,9 +127,7 @@ async def test_reader_of_a_missing_database_says_so_and_makes_none(
 
 @pytest.mark.parametrize("create", [True, False])
 @in_event_loop
-async def test_file_that_is_no_database_is_refused(
-    store_url: str, database: Path, create: bool
-) -> None:
+async def test_file_that_is_no_database_is_refused(store_url, database, create):
     database.write_bytes(b"no database " * 1000)
     with pytest.raises(StoreError, match=r"hubbub\.db': file is not a database"):
         async with open_store(store_url, create=create):
@@ -148,7 +136,7 @@ async def test_file_that_is_no_database_is_refused(
 
 
 @in_event_loop
-async def test_database_of_something_else_is_explained(store_url: str, database: Path) -> None:
+async def test_database_of_something_else_is_explained(store_url, database):
     _execute(database, "CREATE TABLE recipes (dish TEXT)")
     with pytest.raises(StoreError, match=r"hubbub\.db': is no store of hubbub's"):
         async with open_store(store_url, create=False):
@@ -159,7 +147,7 @@ async def test_database_of_something_else_is_explained(store_url: str, database:
 
 
 @in_event_loop
-async def test_errors_show_no_statement_and_no_values(store_url: str, database: Path) -> None:
+async def test_errors_show_no_statement_and_no_values(store_url, database):
     batch = make_new_batch(batch_id=b"sixteen bytes id")
     async with open_store(store_url, create=True) as store:
         _execute(database, "DROP TABLE segments")
@@ -180,16 +168,14 @@ async def test_errors_show_no_statement_and_no_values(store_url: str, database: 
 )
 @pytest.mark.parametrize("create", [True, False])
 @in_event_loop
-async def test_address_names_a_file_and_nothing_else(url: str, create: bool) -> None:
+async def test_address_names_a_file_and_nothing_else(url, create):
     with pytest.raises(StoreError, match="must be sqlite:///PATH"):
         async with open_store(url, create=create):
             pass
 
 
 @in_event_loop
-async def test_log_is_copied_in_the_background_and_does_not_grow(
-    store_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_log_is_copied_in_the_background_and_does_not_grow(store_url, database, monkeypatch):
     """Twelve MB without a pause; the log stays below a third of it, and is gone in the end."""
     monkeypatch.setattr(sqlite, "PAGES_TO_COPY", 64)
     monkeypatch.setattr(sqlite, "PAGES_AT_MOST", 256)
@@ -206,8 +192,8 @@ async def test_log_is_copied_in_the_background_and_does_not_grow(
 
 @in_event_loop
 async def test_commits_do_not_wait_for_a_reader_that_keeps_the_log(
-    store_url: str, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store_url, database, monkeypatch
+):
     monkeypatch.setattr(sqlite, "PAGES_TO_COPY", 16)
     monkeypatch.setattr(sqlite, "PAGES_AT_MOST", 16)
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.5)
@@ -225,10 +211,10 @@ async def test_commits_do_not_wait_for_a_reader_that_keeps_the_log(
 
 
 @in_event_loop
-async def test_two_writers_take_turns(store_url: str) -> None:
+async def test_two_writers_take_turns(store_url):
     """Neither is left behind: SQLite's own waiting would let one win nearly always."""
 
-    async def write(mine: int, counts: list[int]) -> None:
+    async def write(mine: int, counts: list[int]):
         async with open_store(store_url, create=True) as store:
             while sum(counts) < 120:
                 await store.append([make_new_batch()], _DAY)
@@ -240,7 +226,7 @@ async def test_two_writers_take_turns(store_url: str) -> None:
 
 
 @in_event_loop
-async def test_readers_do_not_wait_for_a_writer(store_url: str, database: Path) -> None:
+async def test_readers_do_not_wait_for_a_writer(store_url, database):
     async with open_store(store_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
@@ -250,7 +236,7 @@ async def test_readers_do_not_wait_for_a_writer(store_url: str, database: Path) 
             other.execute("ROLLBACK")
 
 
-def test_waiting_is_shorter_than_a_client_waits() -> None:
+def test_waiting_is_shorter_than_a_client_waits():
     assert sqlite.BUSY_SECONDS <= 10
 
 

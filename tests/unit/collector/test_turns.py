@@ -1,7 +1,5 @@
 """Turns in an event loop: who works when, and that the loop looks at what has come in between."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 
@@ -20,7 +18,7 @@ def _work_for(seconds: float) -> None:
 
 
 @in_event_loop
-async def test_little_work_is_done_at_once_and_much_waits() -> None:
+async def test_little_work_is_done_at_once_and_much_waits():
     turns, done = Turns(), list[int]()
     assert turns.may_begin()
     assert turns.may_begin()
@@ -35,12 +33,12 @@ async def test_little_work_is_done_at_once_and_much_waits() -> None:
 
 
 @in_event_loop
-async def test_loop_looks_at_what_has_come_between_shares_of_work() -> None:
+async def test_loop_looks_at_what_has_come_between_shares_of_work():
     turns = Turns()
     done, looks = list[int](), list[int]()
     for each in range(40):
 
-        def work(number: int = each) -> None:
+        def work(number: int = each):
             _work_for(SHARE_SECONDS / 2)
             done.append(number)
 
@@ -55,15 +53,13 @@ async def test_loop_looks_at_what_has_come_between_shares_of_work() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.sampled_from([0.0, 1e-5, 1.0]))
-def test_who_waits_is_served_in_order_and_who_has_more_goes_to_the_end(
-    parts: list[int], share: float
-) -> None:
+def test_who_waits_is_served_in_order_and_who_has_more_goes_to_the_end(parts, share):
     served: list[int] = []
 
-    async def run() -> None:
+    async def run():
         turns = Turns()
 
-        def work(number: int, left: int) -> None:
+        def work(number: int, left: int):
             served.append(number)
             if left > 1:
                 turns.wait(lambda: work(number, left - 1))
@@ -84,7 +80,7 @@ def test_who_waits_is_served_in_order_and_who_has_more_goes_to_the_end(
 
 
 @in_event_loop
-async def test_work_that_fails_keeps_nobody_waiting() -> None:
+async def test_work_that_fails_keeps_nobody_waiting():
     loop, turns = asyncio.get_running_loop(), Turns()
     told, done = list[object](), list[int]()
     loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))

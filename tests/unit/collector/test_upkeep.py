@@ -1,7 +1,5 @@
 """The upkeep: what it does, when, and what happens if it can't; and its commands."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt
@@ -32,7 +30,7 @@ def _days_ago(days: int) -> dt.date:
 
 
 @in_event_loop
-async def test_ids_are_known_for_the_whole_window_and_then_forgotten(any_store_url: str) -> None:
+async def test_ids_are_known_for_the_whole_window_and_then_forgotten(any_store_url):
     batches = [make_new_batch([age]) for age in range(18)]
     async with open_store(any_store_url, create=True) as store:
         for age, batch in enumerate(batches):
@@ -43,9 +41,7 @@ async def test_ids_are_known_for_the_whole_window_and_then_forgotten(any_store_u
 
 
 @in_event_loop
-async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(
-    any_store_url: str,
-) -> None:
+async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         for age in range(10):
             await store.append([make_new_batch([age])], _days_ago(age))
@@ -55,7 +51,7 @@ async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(
 
 
 @in_event_loop
-async def test_small_segments_are_merged_at_each_run(any_store_url: str) -> None:
+async def test_small_segments_are_merged_at_each_run(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         upkeep = Maintenance(store, 14, None, _FOR_EVER)
         for _ in range(3):
@@ -66,7 +62,7 @@ async def test_small_segments_are_merged_at_each_run(any_store_url: str) -> None
 
 
 @in_event_loop
-async def test_ageing_goes_on_when_the_day_changes(sqlite_url: str) -> None:
+async def test_ageing_goes_on_when_the_day_changes(sqlite_url):
     async with open_store(sqlite_url, create=True) as store:
         upkeep = Maintenance(store, 1, 1, _FOR_EVER)
         await store.append([make_new_batch()], _TODAY)
@@ -78,8 +74,8 @@ async def test_ageing_goes_on_when_the_day_changes(sqlite_url: str) -> None:
 @pytest.mark.parametrize("jump", [8, 3650, -9, -3650])
 @in_event_loop
 async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
-    any_store_url: str, jump: int
-) -> None:
+    any_store_url, jump
+):
     there, steps = _TODAY + dt.timedelta(days=jump), dict[str, bool]()
     async with open_store(any_store_url, create=True) as store:
         batch = make_new_batch()
@@ -108,8 +104,8 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
 
 @in_event_loop
 async def test_reports_stay_single_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
-    any_store_url: str,
-) -> None:
+    any_store_url,
+):
     async with open_store(any_store_url, create=True) as store:
         upkeep = Maintenance(store, 14, None, _FOR_EVER, report_days=7)
         await store.declare([make_metric()])
@@ -125,7 +121,7 @@ async def test_reports_stay_single_when_the_clock_has_jumped_until_somebody_says
 
 
 @in_event_loop
-async def test_clock_that_is_set_right_again_is_believed(any_store_url: str) -> None:
+async def test_clock_that_is_set_right_again_is_believed(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         upkeep = Maintenance(store, 14, 7, _FOR_EVER)
         await store.append([make_new_batch()], _days_ago(8))
@@ -135,7 +131,7 @@ async def test_clock_that_is_set_right_again_is_believed(any_store_url: str) -> 
 
 
 @in_event_loop
-async def test_log_is_empty_after_a_run(sqlite_url: str, tmp_path: Path) -> None:
+async def test_log_is_empty_after_a_run(sqlite_url, tmp_path):
     async with open_store(sqlite_url, create=True) as store:
         await store.append([make_new_batch()], _TODAY)
         log = tmp_path / "hubbub.db-wal"
@@ -145,7 +141,7 @@ async def test_log_is_empty_after_a_run(sqlite_url: str, tmp_path: Path) -> None
 
 
 @in_event_loop
-async def test_upkeep_runs_at_the_start_regularly_and_at_the_end(sqlite_url: str) -> None:
+async def test_upkeep_runs_at_the_start_regularly_and_at_the_end(sqlite_url):
     async with open_store(sqlite_url, create=True) as store:
         await _append_two(store)
         async with running_maintenance(Maintenance(store, 14, None, _FOR_EVER)):
@@ -159,9 +155,7 @@ async def test_upkeep_runs_at_the_start_regularly_and_at_the_end(sqlite_url: str
 
 
 @in_event_loop
-async def test_reports_are_merged_while_a_large_day_is_being_mixed(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reports_are_merged_while_a_large_day_is_being_mixed(sqlite_url, monkeypatch):
     ended = asyncio.Event()
 
     async def reshuffle_a_large_day(_today: dt.date, is_stopping: Callable[[], bool]) -> int:
@@ -181,9 +175,7 @@ async def test_reports_are_merged_while_a_large_day_is_being_mixed(
 
 
 @in_event_loop
-async def test_last_reports_are_merged_though_filters_take_long(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_last_reports_are_merged_though_filters_take_long(sqlite_url, monkeypatch):
     began, is_merged = asyncio.Event(), asyncio.Event()
 
     async def filter_many_ids(_before: dt.date) -> bool:
@@ -194,7 +186,7 @@ async def test_last_reports_are_merged_though_filters_take_long(
     async with open_store(sqlite_url, create=True) as store:
         monkeypatch.setattr(store.ids, "filter_closed", filter_many_ids)
 
-        async def wait_until_merged() -> None:
+        async def wait_until_merged():
             await _until(store, lambda segments: segments == 1)
             is_merged.set()
 
@@ -207,7 +199,7 @@ async def test_last_reports_are_merged_though_filters_take_long(
 
 
 @in_event_loop
-async def test_steps_of_the_upkeep_fail_alone(sqlite_url: str, tmp_path: Path) -> None:
+async def test_steps_of_the_upkeep_fail_alone(sqlite_url, tmp_path):
     async with open_store(sqlite_url, create=True) as store:
         upkeep = Maintenance(store, 14, 7, _FOR_EVER)
         await store.append([make_new_batch()], _days_ago(20))
@@ -224,8 +216,8 @@ async def test_steps_of_the_upkeep_fail_alone(sqlite_url: str, tmp_path: Path) -
 
 @in_event_loop
 async def test_nothing_is_deleted_while_the_day_of_the_last_upkeep_cannot_be_read(
-    sqlite_url: str, tmp_path: Path
-) -> None:
+    sqlite_url, tmp_path
+):
     async with open_store(sqlite_url, create=True) as store:
         upkeep = Maintenance(store, 14, 7, _FOR_EVER)
         await store.append([make_new_batch()], _days_ago(20))
@@ -239,9 +231,7 @@ async def test_nothing_is_deleted_while_the_day_of_the_last_upkeep_cannot_be_rea
 
 
 @in_event_loop
-async def test_upkeep_that_fails_is_logged_and_tried_again(
-    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_upkeep_that_fails_is_logged_and_tried_again(sqlite_url, tmp_path, caplog):
     steps: list[tuple[str, bool]] = []
     told = {
         f"upkeep failed to {step} and will try again: store: no such table: segments"
@@ -274,7 +264,7 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(
     assert steps[-3:] == late[-3:]
 
 
-def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -> None:
+def test_maintaining_by_hand_says_what_failed(sqlite_url, tmp_path):
     _store(sqlite_url, _TODAY, make_new_batch())
     _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
     said = CliRunner().invoke(maintain, ["--store", sqlite_url])
@@ -283,7 +273,7 @@ def test_maintaining_by_hand_says_what_failed(sqlite_url: str, tmp_path: Path) -
     assert "Error: failed to merge: store: no such table: segments; failed to mix" in said.output
 
 
-def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:
+def test_maintaining_by_hand_merges_and_forgets(any_store_url):
     today = dt.datetime.now(dt.UTC).date()
     old = today - dt.timedelta(days=5)
     _store(any_store_url, old, make_new_batch(), make_new_batch())
@@ -301,9 +291,7 @@ def test_maintaining_by_hand_merges_and_forgets(any_store_url: str) -> None:
     assert said.exit_code == 0
 
 
-def test_maintaining_by_hand_after_a_long_time_asks_whether_the_clock_is_right(
-    any_store_url: str,
-) -> None:
+def test_maintaining_by_hand_after_a_long_time_asks_whether_the_clock_is_right(any_store_url):
     long_ago = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=100)
     _store(any_store_url, long_ago, make_new_batch())
     _run_upkeep(any_store_url, long_ago)
@@ -318,7 +306,7 @@ def test_maintaining_by_hand_after_a_long_time_asks_whether_the_clock_is_right(
     assert CliRunner().invoke(maintain, options).exit_code == 0
 
 
-def test_metric_is_deleted_after_asking(any_store_url: str) -> None:
+def test_metric_is_deleted_after_asking(any_store_url):
     _store(any_store_url, _TODAY, make_new_batch(), make_new_batch(range(4), key=_SEARCH))
     options = ["homepage", "--store", any_store_url]
     said = CliRunner().invoke(delete, options, input="n\n")
@@ -332,7 +320,7 @@ def test_metric_is_deleted_after_asking(any_store_url: str) -> None:
     assert _count(any_store_url, _SEARCH) == 4
 
 
-def test_one_version_is_deleted_without_asking(any_store_url: str) -> None:
+def test_one_version_is_deleted_without_asking(any_store_url):
     other = MetricVersion("homepage", 2)
     _store(any_store_url, _TODAY, make_new_batch(), make_new_batch(range(4), key=other))
     options = ["homepage", "--version", "2", "--yes", "--store", any_store_url]
@@ -341,7 +329,7 @@ def test_one_version_is_deleted_without_asking(any_store_url: str) -> None:
     assert _count(any_store_url, HOMEPAGE) == 3
 
 
-def test_mistyped_metric_is_refused_instead_of_deleting_nothing(any_store_url: str) -> None:
+def test_mistyped_metric_is_refused_instead_of_deleting_nothing(any_store_url):
     _store(any_store_url, _TODAY, make_new_batch())
     for mistyped, expected in (
         (["hompage"], "metric 'hompage': must be one that was collected: homepage, search"),
@@ -353,7 +341,7 @@ def test_mistyped_metric_is_refused_instead_of_deleting_nothing(any_store_url: s
 
 
 @pytest.mark.parametrize("arguments", [["maintain"], ["delete", "homepage", "--yes"]])
-def test_mistyped_address_makes_no_store(tmp_path: Path, arguments: list[str]) -> None:
+def test_mistyped_address_makes_no_store(tmp_path, arguments):
     command = maintain if arguments[0] == "maintain" else delete
     path = tmp_path / "typo.db"
     said = CliRunner().invoke(command, [*arguments[1:], "--store", f"sqlite:///{path}"])

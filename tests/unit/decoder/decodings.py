@@ -1,7 +1,5 @@
 """Makers of counts and decodings for the tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

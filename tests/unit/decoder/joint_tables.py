@@ -1,7 +1,5 @@
 """Counts of joint metrics, drawn as many clients' reports would be, and tables of known shares."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models of made-up rates, and the textbook's dense algebra to compare them with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

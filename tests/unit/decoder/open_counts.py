@@ -1,7 +1,5 @@
 """Counts of open strings, drawn as many clients' reports would be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Makers of raw reports for the likelihood's tests."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

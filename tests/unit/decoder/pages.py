@@ -1,7 +1,5 @@
 """HTML pages as a strict reader sees them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser

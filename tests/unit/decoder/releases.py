@@ -1,7 +1,5 @@
 """Makers of central releases for the tests of this folder."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

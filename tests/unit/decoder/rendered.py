@@ -1,7 +1,5 @@
 """Results in every format, as the tests read them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import BinaryIO

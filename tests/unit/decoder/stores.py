@@ -1,7 +1,5 @@
 """Small stores for tests of the command line."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bounds on what shuffled reports reveal: above the exact figure where that can be enumerated."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict
@@ -65,7 +63,7 @@ def exact_delta_of_bits(params: RapporParams, n: int, epsilon: float) -> float:
 
 @pytest.mark.parametrize("n", [1, 2, 7, 50, 400])
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_bounds_of_a_boolean_are_above_the_exact_delta(n: int, epsilon: float) -> None:
+def test_bounds_of_a_boolean_are_above_the_exact_delta(n, epsilon):
     params = make_params(k=8, h=1, m=1)
     ratios = bit_ratios(params)
     exact = exact_delta_of_bits(params, n, epsilon)
@@ -75,7 +73,7 @@ def test_bounds_of_a_boolean_are_above_the_exact_delta(n: int, epsilon: float) -
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_blanket_is_exact_where_nobody_hides_a_report(epsilon: float) -> None:
+def test_the_blanket_is_exact_where_nobody_hides_a_report(epsilon):
     params = make_params(k=8, h=1, m=1)
     exact = exact_delta_of_bits(params, 1, epsilon)
     assert blanket_delta(bit_ratios(params), 1, epsilon) == pytest.approx(exact, abs=1e-8)
@@ -125,9 +123,7 @@ def exact_delta(laws: Sequence[Law], epsilon: float) -> float:
      (2, 1, 2, 1, 3), (3, 2, 1, 2, 2), (2, 1, 1, 6, 2)],
 )  # fmt: skip
 @pytest.mark.parametrize("f", [0.5, 0.02])
-def test_bounds_of_a_string_are_above_the_exact_delta(
-    k: int, h: int, m: int, reports: int, n: int, f: float
-) -> None:
+def test_bounds_of_a_string_are_above_the_exact_delta(k, h, m, reports, n, f):
     """Of cohort and reports as one message, shuffled once.
 
     Over all pairs of values, collisions and common bits included, and all others' values.
@@ -150,7 +146,7 @@ def test_bounds_of_a_string_are_above_the_exact_delta(
 
 @pytest.mark.parametrize("reports", [1, 2, 4])
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_bounds_of_a_booleans_days_are_above_the_exact_delta(reports: int, epsilon: float) -> None:
+def test_bounds_of_a_booleans_days_are_above_the_exact_delta(reports, epsilon):
     """Reports of several days by three clients; in both directions, with all others' values."""
     params = make_params(k=8, h=1, m=1, f=0.3)
     one_bit = DecodingParams(2, 1, 1, params.f, params.p, params.q)
@@ -165,7 +161,7 @@ def test_bounds_of_a_booleans_days_are_above_the_exact_delta(reports: int, epsil
     assert clone_delta(epsilon, local, 3) >= exact * (1 - 1e-12)
 
 
-def test_days_that_are_shuffled_by_themselves_reveal_no_more_than_whole_series() -> None:
+def test_days_that_are_shuffled_by_themselves_reveal_no_more_than_whole_series():
     """Two days of three clients: a function of the shuffled pairs, and of new permutations."""
     params = make_params(f=0.1, p=0.2)
     series = list(itertools.product((0, 1), repeat=2))
@@ -196,9 +192,7 @@ def test_days_that_are_shuffled_by_themselves_reveal_no_more_than_whole_series()
 
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.05, 0.9), st.integers(1, 4), st.sampled_from([1, 2, 30, 365]))
-def test_the_ratios_of_all_reports_are_those_of_the_exact_linked_loss(
-    f: float, h: int, reports: int
-) -> None:
+def test_the_ratios_of_all_reports_are_those_of_the_exact_linked_loss(f, h, reports):
     for metric_type in (StringType(), BooleanType()):
         metric = make_metric(params=make_params(h=h, f=f), metric_type=metric_type)
         for ratios in decoder_of(metric).report_ratios(metric.params, reports):
@@ -209,7 +203,7 @@ def test_the_ratios_of_all_reports_are_those_of_the_exact_linked_loss(
         assert amplify(metric, 1, DELTA, reports).best <= response_epsilon(metric, reports)
 
 
-def test_a_life_in_a_crowd_costs_little_more_than_a_month() -> None:
+def test_a_life_in_a_crowd_costs_little_more_than_a_month():
     """The permanent response bounds what many days say; adding up days would give 12 times that."""
     metric = make_metric(params=make_params(h=1))
     day, month, year = (amplify(metric, N, DELTA, days).best for days in (1, 30, 365))
@@ -217,19 +211,19 @@ def test_a_life_in_a_crowd_costs_little_more_than_a_month() -> None:
 
 
 @pytest.mark.parametrize("days", [1, 30, 31, 365])
-def test_periods_compose_each_with_its_part_of_delta(days: int) -> None:
+def test_periods_compose_each_with_its_part_of_delta(days):
     metric = make_metric(period_days=30, params=make_params(h=1))
     periods = most_periods(metric, days)
     each = amplify(metric, N, DELTA / periods, min(days, 30)).best
     assert central_epsilon(metric, days, N, DELTA) == pytest.approx(periods * each, rel=1e-3)
 
 
-def test_one_time_reports_are_amplified_once_however_many_days_pass() -> None:
+def test_one_time_reports_are_amplified_once_however_many_days_pass():
     metric = make_metric(params=make_params(f=0.0), one_time=True)
     assert central_epsilon(metric, 1000, N, DELTA) == amplify(metric, N, DELTA).best
 
 
-def test_published_figures_are_reproduced() -> None:
+def test_published_figures_are_reproduced():
     """100,000 reports of epsilon 4, delta 1e-6; a bound below .173 and .106 is a better one."""
     assert closed_form(4.0, N, DELTA) == pytest.approx(0.538, abs=1e-3)
     clones = smallest_epsilon(lambda epsilon: clone_delta(epsilon, 4.0, N), DELTA, 4.0)
@@ -238,14 +232,14 @@ def test_published_figures_are_reproduced() -> None:
     assert 0.1 < blanket < 0.106
 
 
-def test_closed_form_is_not_given_where_its_condition_fails() -> None:
+def test_closed_form_is_not_given_where_its_condition_fails():
     assert math.isnan(closed_form(highest_local(N, DELTA) + 1e-9, N, DELTA))
     assert not math.isnan(closed_form(highest_local(N, DELTA) - 1e-9, N, DELTA))
 
 
 @settings(deadline=None, max_examples=4)
 @given(st.floats(0.2, 0.8), st.integers(2, 4), st.integers(100, 20_000))
-def test_bounds_are_ordered_and_fall_with_the_crowd(f: float, h: int, n: int) -> None:
+def test_bounds_are_ordered_and_fall_with_the_crowd(f, h, n):
     metric = make_metric(params=make_params(h=h, f=f))
     few, many = amplify(metric, n, DELTA), amplify(metric, 4 * n, DELTA)
     for bounds in (few, many):
@@ -258,7 +252,7 @@ def test_bounds_are_ordered_and_fall_with_the_crowd(f: float, h: int, n: int) ->
 
 @settings(deadline=None, max_examples=4)
 @given(st.floats(0.2, 0.8), st.integers(1, 4), st.floats(0.05, 1))
-def test_an_epsilon_that_is_given_keeps_its_delta(f: float, h: int, looser: float) -> None:
+def test_an_epsilon_that_is_given_keeps_its_delta(f, h, looser):
     params = make_params(h=h, f=f)
     ratios, local = filter_ratios(params), params.epsilon_report
     epsilon = blanket_epsilon(ratios, 10_000, DELTA, local)
@@ -266,26 +260,26 @@ def test_an_epsilon_that_is_given_keeps_its_delta(f: float, h: int, looser: floa
     assert blanket_delta(ratios, 10_000, epsilon + looser, DELTA) <= DELTA
 
 
-def test_tiny_deltas_are_not_lost_in_rounding() -> None:
+def test_tiny_deltas_are_not_lost_in_rounding():
     bounds = amplify(make_metric(), 1_000_000, 1e-15)
     assert 0 < bounds.blanket < bounds.clones < 0.1
 
 
 @pytest.mark.parametrize("metric_type", [BooleanType(), EnumType(("light", "dark", "system"))])
-def test_other_types_are_bounded_too(metric_type: BooleanType | EnumType) -> None:
+def test_other_types_are_bounded_too(metric_type):
     bounds = amplify(make_metric(metric_type=metric_type), 10_000, DELTA)
     assert 0 < bounds.blanket < bounds.clones < bounds.local
 
 
 @pytest.mark.parametrize(("n", "delta"), [(0, 1e-6), (10, 0.0), (10, 1.0)])
-def test_no_crowd_or_no_delta_is_refused(n: int, delta: float) -> None:
+def test_no_crowd_or_no_delta_is_refused(n, delta):
     with pytest.raises(ValueError, match=f"clients = {n}, delta = {delta}"):
         amplify(make_metric(), n, delta)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("hashed", [False, True], ids=["a bit a cell", "hashed"])
-def test_a_tuple_hides_as_well_whichever_field_changes(epsilon: float, hashed: bool) -> None:
+def test_a_tuple_hides_as_well_whichever_field_changes(epsilon, hashed):
     """The exact delta of one report, over all 256, for each pair of six tuples."""
     fields = (Field("mode", EnumType(("a", "b", "c"))), Field("on", BooleanType()))
     params = make_params(k=8, h=2 if hashed else 1, m=1)

@@ -1,7 +1,5 @@
 """What the decoder says about reports that honest clients wouldn't send, and what it can't say."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -30,20 +28,20 @@ def anomalies(*chunks: Records, metric: Metric = METRIC) -> AnomalyReport:
     return detector.result()
 
 
-def test_honest_reports_are_not_suspicious(rng: np.random.Generator) -> None:
+def test_honest_reports_are_not_suspicious(rng):
     found = anomalies(honest(20_000, rng))
     assert not found.suspicious
     assert (found.improbable, found.repeats.suspicious) == (0, 0)
 
 
-def test_a_single_report_that_no_client_would_make_is_found(rng: np.random.Generator) -> None:
+def test_a_single_report_that_no_client_would_make_is_found(rng):
     found = anomalies(honest(20_000, rng), records_of(np.zeros((1, 128))))
     assert found.suspicious
     assert found.improbable == 1
     assert found.repeats.suspicious == 0
 
 
-def test_plausible_bits_repeated_are_found(rng: np.random.Generator) -> None:
+def test_plausible_bits_repeated_are_found(rng):
     pattern = rng.random((1, 128)) < METRIC.params.p_star
     found = anomalies(honest(20_000, rng), records_of(np.tile(pattern, (20, 1))))
     assert found.suspicious
@@ -51,7 +49,7 @@ def test_plausible_bits_repeated_are_found(rng: np.random.Generator) -> None:
     assert (found.repeats.most, found.repeats.suspicious) == (20, 20)
 
 
-def test_crowded_cohort_is_found(rng: np.random.Generator) -> None:
+def test_crowded_cohort_is_found(rng):
     crowd = rng.random((20_000, 128)) < METRIC.params.p_star
     found = anomalies(honest(40_000, rng), records_of(crowd, 6))
     assert found.suspicious
@@ -60,9 +58,7 @@ def test_crowded_cohort_is_found(rng: np.random.Generator) -> None:
     assert (found.improbable, found.repeats.suspicious) == (0, 0)
 
 
-def test_cohort_that_repeating_clients_explain_is_found_in_a_one_time_metric(
-    rng: np.random.Generator,
-) -> None:
+def test_cohort_that_repeating_clients_explain_is_found_in_a_one_time_metric(rng):
     once = make_metric(params=make_params(m=8, f=0.0), one_time=True)
     crowd = rng.random((2000, 128)) < once.params.p_star
     chunks = [honest(20_000, rng, once), records_of(crowd, 6)]
@@ -70,18 +66,18 @@ def test_cohort_that_repeating_clients_explain_is_found_in_a_one_time_metric(
     assert not anomalies(*chunks, metric=once._replace(one_time=False)).cohorts_suspicious
 
 
-def test_the_more_reports_the_wider_is_what_is_plausible(rng: np.random.Generator) -> None:
+def test_the_more_reports_the_wider_is_what_is_plausible(rng):
     few, many = anomalies(honest(10, rng)), anomalies(honest(50_000, rng))
     assert many.plausible.low < few.plausible.low
     assert many.plausible.high > few.plausible.high
 
 
-def test_chunks_do_not_matter(rng: np.random.Generator) -> None:
+def test_chunks_do_not_matter(rng):
     chunks = [honest(n, rng) for n in (1, 700, 0, 3000)]
     assert anomalies(*chunks) == anomalies(joined(*chunks))
 
 
-def test_what_cannot_be_told_is_said(rng: np.random.Generator) -> None:
+def test_what_cannot_be_told_is_said(rng):
     boolean = make_metric(metric_type=BooleanType())
     found = anomalies(honest(5000, rng, boolean), metric=boolean)
     assert not found.suspicious
@@ -90,12 +86,12 @@ def test_what_cannot_be_told_is_said(rng: np.random.Generator) -> None:
     assert not found.cohorts_assessed
 
 
-def test_no_reports_are_not_suspicious() -> None:
+def test_no_reports_are_not_suspicious():
     assert not anomalies().suspicious
 
 
 @pytest.mark.parametrize("n_forged", [0, 1000])
-def test_findings_are_json_that_tells_the_verdict(n_forged: int, rng: np.random.Generator) -> None:
+def test_findings_are_json_that_tells_the_verdict(n_forged, rng):
     found = anomalies(honest(5000, rng), records_of(np.zeros((n_forged, 128))))
     document = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert document["suspicious"] is (n_forged > 0)

@@ -1,9 +1,6 @@
 """Tables by the likelihood of all variables' bits, held to sums that are written out."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,7 +81,7 @@ def written_out(data: AssociationData, shares: FloatArray) -> float:
 
 
 @pytest.mark.parametrize("population", [three_by_two(), three_variables()], ids=["two", "three"])
-def test_the_likelihood_is_that_of_every_report_written_out(population: PairPopulation) -> None:
+def test_the_likelihood_is_that_of_every_report_written_out(population):
     data, shares = made(population)
     assert mixture(data).evaluate(shares).value == pytest.approx(
         written_out(data, shares), rel=1e-10
@@ -92,9 +89,7 @@ def test_the_likelihood_is_that_of_every_report_written_out(population: PairPopu
 
 
 @pytest.mark.parametrize("population", [three_by_two(), three_variables()], ids=["two", "three"])
-def test_gradient_and_information_are_differences_of_the_likelihood(
-    population: PairPopulation,
-) -> None:
+def test_gradient_and_information_are_differences_of_the_likelihood(population):
     data, shares = made(population)
     model = mixture(data)
     at, step = model.evaluate(shares), 1e-5
@@ -106,13 +101,13 @@ def test_gradient_and_information_are_differences_of_the_likelihood(
         np.testing.assert_allclose(at.information[cell], bend, rtol=1e-5, atol=1e-4)
 
 
-def test_shares_that_a_report_rules_out_have_no_likelihood() -> None:
+def test_shares_that_a_report_rules_out_have_no_likelihood():
     data, _ = made(three_by_two())
     shares = np.array([3.0, -1.0, -2.0, 0.5, 0.25, 0.25])
     assert mixture(data).evaluate(shares).value == -np.inf
 
 
-def test_no_shares_are_more_likely_than_the_maximum() -> None:
+def test_no_shares_are_more_likely_than_the_maximum():
     data, _ = made(three_by_two(), 5_000)
     model = mixture(data)
     found = maximise(model)
@@ -128,7 +123,7 @@ def test_no_shares_are_more_likely_than_the_maximum() -> None:
     assert (np.diag(spread) > 0).all()
 
 
-def test_strings_with_the_same_bits_everywhere_are_one() -> None:
+def test_strings_with_the_same_bits_everywhere_are_one():
     data, _ = made(three_by_two(), 5_000)
     reports = reports_of(data)
     own = data.positions[0]
@@ -143,7 +138,7 @@ def test_strings_with_the_same_bits_everywhere_are_one() -> None:
     assert found.summary.left_out == {"page": 1}
 
 
-def test_more_strings_than_reports_tell_apart_leave_the_strongest() -> None:
+def test_more_strings_than_reports_tell_apart_leave_the_strongest():
     params = DecodingParams(k=8, h=1, m=8, f=0.0, p=0.2, q=0.8)
     population = strings_and_flags([6, 3], [0.2, 0.8], absent=98)
     data = draw(population, params, 20_000, np.random.default_rng(1))
@@ -155,7 +150,7 @@ def test_more_strings_than_reports_tell_apart_leave_the_strongest() -> None:
     assert len(labels) < 50
 
 
-def test_what_is_not_listed_has_a_name_that_no_string_has() -> None:
+def test_what_is_not_listed_has_a_name_that_no_string_has():
     data, _ = made(three_by_two(), 2_000)
     own = data.positions[0]
     assert own is not None
@@ -164,7 +159,7 @@ def test_what_is_not_listed_has_a_name_that_no_string_has() -> None:
     assert found.fields[0].labels == (OTHER, "v2", "Other (unlisted)")
 
 
-def test_three_variables_make_a_table_of_three_fields() -> None:
+def test_three_variables_make_a_table_of_three_fields():
     params = DecodingParams(k=16, h=1, m=16, f=0.0, p=0.1, q=0.9)
     data = draw(three_variables(), params, 40_000, np.random.default_rng(1))
     found = decode_association(reports_of(data), data.candidates)
@@ -178,7 +173,7 @@ def test_three_variables_make_a_table_of_three_fields() -> None:
     assert [each.fields for each in found.table.independence][-1] == ("a", "b", "c")
 
 
-def test_booleans_alone_make_a_table() -> None:
+def test_booleans_alone_make_a_table():
     table = np.array([[0.5, 0.1], [0.1, 0.3]])
     both = (Variable("f", BOOLEAN), Variable("g", BOOLEAN))
     data = draw(PairPopulation(both, (2, 2), table), PARAMS, 40_000, np.random.default_rng(1))
@@ -186,13 +181,13 @@ def test_booleans_alone_make_a_table() -> None:
     assert np.abs(found.cells.refit - table.ravel()).sum() / 2 < 0.1
 
 
-def test_a_level_outside_of_0_and_1_is_refused() -> None:
+def test_a_level_outside_of_0_and_1_is_refused():
     data, _ = made(three_by_two())
     with pytest.raises(ValueError, match=r"alpha = 1\.0: must be between 0 and 1"):
         decode_association(reports_of(data), data.candidates, alpha=1.0)
 
 
-def test_a_table_for_looking_at_is_a_distribution_and_near() -> None:
+def test_a_table_for_looking_at_is_a_distribution_and_near():
     """Estimates of 20 rows, half of them absent: refit is at most half as far as the estimates."""
     rng = np.random.default_rng(1)
     truth = np.outer(np.append(1 / np.arange(1, 11), np.zeros(10)), [0.6, 0.4])
@@ -207,7 +202,7 @@ def test_a_table_for_looking_at_is_a_distribution_and_near() -> None:
     assert np.abs(near - truth).sum() < np.abs(unbiased - truth).sum() / 2
 
 
-def test_reports_are_read_as_they_are_kept_in_memory(tmp_path: Path) -> None:
+def test_reports_are_read_as_they_are_kept_in_memory(tmp_path):
     data, _ = made(three_variables())
     write_files(tmp_path, data)
     read = read_reports(tmp_path / "reports.csv", data.population.variables, PARAMS)

@@ -1,7 +1,5 @@
 """google/rappor's schemas and reports of several variables: read, or refused with the place."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -30,13 +28,13 @@ def reports(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_schema_names_variables_and_the_file_of_their_parameters(tmp_path: Path) -> None:
+def test_a_schema_names_variables_and_the_file_of_their_parameters(tmp_path):
     found = read_schema(schema(tmp_path, SCHEMA.replace(",", ", ")))
     assert (found.metric, found.variables) == ("m", VARIABLES)
     assert found.params == tmp_path / "numbers.csv"
 
 
-def test_one_of_several_metrics_is_asked_for(tmp_path: Path) -> None:
+def test_one_of_several_metrics_is_asked_for(tmp_path):
     path = schema(tmp_path, SCHEMA + "n,a,string,x\nn,b,string,x\n")
     assert [each.name for each in read_schema(path, "n").variables] == ["a", "b"]
     with pytest.raises(InputError, match=r"metrics 'm', 'n'; expected METRIC"):
@@ -60,14 +58,12 @@ def test_one_of_several_metrics_is_asked_for(tmp_path: Path) -> None:
         (SCHEMA.replace("numbers", "../numbers"), r"line 2, column 4: params = '../numbers'"),
     ],
 )
-def test_a_wrong_schema_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_schema_is_refused_with_its_place(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         read_schema(schema(tmp_path, text))
 
 
-def test_the_last_character_is_the_lowest_bit_and_equal_reports_are_kept_once(
-    tmp_path: Path,
-) -> None:
+def test_the_last_character_is_the_lowest_bit_and_equal_reports_are_kept_once(tmp_path):
     text = "client,cohort,page,flag\nc0,2,00001,1\nc1,0,10100,0\n\nc2,2,00001,1\n"
     found = read_reports(reports(tmp_path, text), VARIABLES, PARAMS)
     assert found.total == 3
@@ -77,7 +73,7 @@ def test_the_last_character_is_the_lowest_bit_and_equal_reports_are_kept_once(
     assert found.bits[1].tolist() == [[0], [1]]
 
 
-def test_columns_may_come_in_any_order_and_packed(tmp_path: Path) -> None:
+def test_columns_may_come_in_any_order_and_packed(tmp_path):
     path = tmp_path / "reports.csv.gz"
     path.write_bytes(gzip.compress(b"flag,page,extra,cohort\n1,00010,x,1\n"))
     found = read_reports(path, VARIABLES, PARAMS)
@@ -102,6 +98,6 @@ def test_columns_may_come_in_any_order_and_packed(tmp_path: Path) -> None:
         ("cohort,page,flag\n0,0000٠,1\n", r"line 2, column 2: page"),
     ],
 )
-def test_a_wrong_report_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_report_is_refused_with_its_place(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         read_reports(reports(tmp_path, text), VARIABLES, PARAMS)

@@ -1,7 +1,5 @@
 """From noisy counts to unbiased bit rates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,7 +23,7 @@ def parameters(draw: st.DrawFn) -> RapporParams:
 
 
 @given(parameters(), st.floats(0, 1))
-def test_inversion_undoes_both_responses(params: RapporParams, rate: float) -> None:
+def test_inversion_undoes_both_responses(params, rate):
     """The expected count of a bit that a share `rate` of clients sets gives back `rate`.
 
     Each client's bit goes through the paper's two steps, written out here.
@@ -37,7 +35,7 @@ def test_inversion_undoes_both_responses(params: RapporParams, rate: float) -> N
     np.testing.assert_allclose(estimate_bits(counts, params).rate, rate, atol=1e-9)
 
 
-def test_estimates_are_unbiased_and_have_the_stated_variance(rng: np.random.Generator) -> None:
+def test_estimates_are_unbiased_and_have_the_stated_variance(rng):
     """20,000 cohorts' bits of 1,000 clients each, of whom 30% set the bit.
 
     The mean and the sample variance (relative sd sqrt(2/n) = 1%) both lie within 5.0 standard
@@ -56,7 +54,7 @@ def test_estimates_are_unbiased_and_have_the_stated_variance(rng: np.random.Gene
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.25, 1.0])
-def test_variance_is_that_of_a_coin_stretched_by_the_slope(rate: float) -> None:
+def test_variance_is_that_of_a_coin_stretched_by_the_slope(rate):
     """At f=1/2, p=1/4, q=3/4: p*=3/8, q*=5/8, so r = 3/8 + rate/4 and the slope is 1/4."""
     reported = 3 / 8 + rate / 4
     given_rate = np.array([rate])
@@ -64,16 +62,14 @@ def test_variance_is_that_of_a_coin_stretched_by_the_slope(rate: float) -> None:
 
 
 @pytest.mark.parametrize(("wild", "tame"), [(-0.5, 0.0), (1.5, 1.0)])
-def test_variance_of_an_impossible_rate_is_that_of_the_nearest_possible(
-    wild: float, tame: float
-) -> None:
+def test_variance_of_an_impossible_rate_is_that_of_the_nearest_possible(wild, tame):
     params = make_params()
     np.testing.assert_array_equal(
         variance_of_one(np.array([wild]), params), variance_of_one(np.array([tame]), params)
     )
 
 
-def test_rates_may_leave_the_unit_interval() -> None:
+def test_rates_may_leave_the_unit_interval():
     """Clipping would make them biased."""
     counts = CohortCounts(np.array([10]), np.array([[0, 10, 0, 0, 0, 0, 0, 0]]))
     rate = estimate_bits(counts, make_params(k=8, m=1)).rate
@@ -81,7 +77,7 @@ def test_rates_may_leave_the_unit_interval() -> None:
     assert rate[0, 1] == 2.5
 
 
-def test_empty_cohorts_have_rate_zero_and_no_say() -> None:
+def test_empty_cohorts_have_rate_zero_and_no_say():
     params = make_params(k=8, m=3)
     bits = estimate_bits(CohortCounts(np.array([0, 8, 0]), np.full((3, 8), 4) * [[0], [1], [0]]),
                          params)  # fmt: skip
@@ -90,13 +86,13 @@ def test_empty_cohorts_have_rate_zero_and_no_say() -> None:
     assert bits.informative == 8
 
 
-def test_no_reports_are_undecodable() -> None:
+def test_no_reports_are_undecodable():
     params = make_params()
     with pytest.raises(UndecodableError, match="no reports"):
         estimate_bits(empty_counts(params), params)
 
 
 @pytest.mark.parametrize("other", [make_params(k=8), make_params(m=63), make_params(k=136, m=1)])
-def test_counts_of_other_parameters_are_undecodable(other: RapporParams) -> None:
+def test_counts_of_other_parameters_are_undecodable(other):
     with pytest.raises(UndecodableError, match=r"must be \(64,\) and \(64, 128\)"):
         estimate_bits(empty_counts(other), make_params())

@@ -1,7 +1,5 @@
 """The positive part of a sum of independent draws, against enumeration and the normal law."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -28,9 +26,7 @@ def enumerated(values: np.ndarray, chance: np.ndarray, n: int) -> float:
     st.floats(0.1, 0.9),
     st.integers(1, 5),
 )
-def test_bound_is_above_the_enumeration_and_close_to_it(
-    values: list[float], total: float, n: int
-) -> None:
+def test_bound_is_above_the_enumeration_and_close_to_it(values, total, n):
     given_values = np.array([*values, 1.0])
     chance = np.full(len(given_values), total / len(given_values))
     exact = enumerated(given_values, chance, n)
@@ -39,7 +35,7 @@ def test_bound_is_above_the_enumeration_and_close_to_it(
     assert bound <= exact * 1.02 + 1e-6
 
 
-def test_many_draws_are_those_of_the_normal_law() -> None:
+def test_many_draws_are_those_of_the_normal_law():
     n, values, chance = 200_000, np.array([1.0, -1.01]), np.array([0.3, 0.3])
     mean, second = float(chance @ values), float(chance @ values**2)
     spread = math.sqrt(n * (second - mean**2))
@@ -49,6 +45,6 @@ def test_many_draws_are_those_of_the_normal_law() -> None:
     assert bound == pytest.approx(expected, rel=0.01)
 
 
-def test_a_sum_that_is_never_positive_has_none() -> None:
+def test_a_sum_that_is_never_positive_has_none():
     values, chance = np.array([-1.0, 0.0]), np.array([0.3, 0.1])
     assert mean_positive_part(values, chance, 1_000, 1e-6) < 1e-6

@@ -1,7 +1,5 @@
 """Blended shares: their weights, their distribution, and the intervals by it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,9 +40,7 @@ def drawn_shares(
 
 
 @given(SHARES, st.floats(1e-5, 0.1), st.data())
-def test_a_blended_share_lies_between_both_and_errs_less(
-    local: list[float], error: float, data: st.DataObject
-) -> None:
+def test_a_blended_share_lies_between_both_and_errs_less(local, error, data):
     central = np.array(data.draw(st.lists(st.floats(-0.2, 1.2), min_size=len(local),
                                           max_size=len(local))))  # fmt: skip
     both = variances(len(local), error)
@@ -56,7 +52,7 @@ def test_a_blended_share_lies_between_both_and_errs_less(
     assert (found.std_error**2 <= both.of_central(possible) * (1 + 1e-9)).all()
 
 
-def test_without_a_local_share_the_central_one_stands_alone() -> None:
+def test_without_a_local_share_the_central_one_stands_alone():
     both = Variances(np.array([np.inf]), REPORTS, NOISE.variance, USERS, 0.0)
     found = pool(np.array([np.nan]), np.array([0.25]), both)
     assert found.share.tolist() == [0.25]
@@ -66,7 +62,7 @@ def test_without_a_local_share_the_central_one_stands_alone() -> None:
 
 
 @pytest.mark.parametrize("true", [0.002, 0.02])
-def test_weights_at_the_blended_share_make_no_bias_and_plugged_in_ones_do(true: float) -> None:
+def test_weights_at_the_blended_share_make_no_bias_and_plugged_in_ones_do(true):
     """40,000 draws; the mean is within 6 of its standard errors, P(false alarm) < 1e-8.
 
     Each count's own share as its variance would make it too low by more than that.
@@ -83,7 +79,7 @@ def test_weights_at_the_blended_share_make_no_bias_and_plugged_in_ones_do(true: 
 
 
 @given(SHARES)
-def test_shares_that_are_fitted_to_one_are_possible(shares: list[float]) -> None:
+def test_shares_that_are_fitted_to_one_are_possible(shares):
     given_shares = np.array(shares)
     found = fitted_to_one(given_shares, np.linspace(1e-6, 1e-4, len(shares)))
     assert found.min() >= 0
@@ -96,11 +92,7 @@ def test_shares_that_are_fitted_to_one_are_possible(shares: list[float]) -> None
 @pytest.mark.parametrize("laplace", [True, False])
 @pytest.mark.parametrize("true", [0.0, 0.001, 0.1, 0.4])
 @pytest.mark.parametrize("weight", [0.05, 0.9, 1.0])
-def test_the_distribution_is_that_of_drawn_shares(
-    laplace: bool,
-    true: float,
-    weight: float,
-) -> None:
+def test_the_distribution_is_that_of_drawn_shares(laplace, true, weight):
     """Few and many holders; frequencies of 40,000 draws, P(false alarm) <= 4e-7 a case."""
     rng = np.random.default_rng([7, laplace, int(1000 * true), int(100 * weight)])
     noise = CountNoise(NOISE.variance, laplace)
@@ -116,7 +108,7 @@ def test_the_distribution_is_that_of_drawn_shares(
             assert low <= chance <= high
 
 
-def test_the_binomial_distribution_goes_over_into_the_normal_one() -> None:
+def test_the_binomial_distribution_goes_over_into_the_normal_one():
     """Where 100 holders are expected one takes the other's place, but for half an outcome."""
     shares = BlendedShares(np.array([1.0, 1.0]), np.zeros(2), USERS, NOISE)
     for at in (0.043, 0.05, 0.057):
@@ -126,9 +118,7 @@ def test_the_binomial_distribution_goes_over_into_the_normal_one() -> None:
 
 @pytest.mark.parametrize("true", [0.0, 0.0003, 0.002, 0.03, 0.3])
 @pytest.mark.parametrize("local_error", [2e-4, 2e-3])
-def test_intervals_hold_for_all_strings_and_for_the_detected(
-    true: float, local_error: float
-) -> None:
+def test_intervals_hold_for_all_strings_and_for_the_detected(true, local_error):
     """1,500 strings each: 95% coverage up to a binomial bound, P(false alarm) <= 1e-7 a case.
 
     Half of the strings count as detected where their share reaches a threshold.
@@ -158,7 +148,7 @@ def test_intervals_hold_for_all_strings_and_for_the_detected(
     assert (low <= high).all()
 
 
-def test_no_interval_is_empty_however_low_the_estimate() -> None:
+def test_no_interval_is_empty_however_low_the_estimate():
     shares = BlendedShares(np.array([0.5]), np.array([1e-4]), USERS, NOISE)
     low, high = intervals(shares, np.array([-0.01]), np.array([5e-4]), np.array([-np.inf]))
     assert low[0] == 0
@@ -166,7 +156,7 @@ def test_no_interval_is_empty_however_low_the_estimate() -> None:
 
 
 @pytest.mark.parametrize("true", [0.003, 0.2])
-def test_differences_are_seldom_seen_where_there_are_none(true: float) -> None:
+def test_differences_are_seldom_seen_where_there_are_none(true):
     """40,000 comparisons at levels .05 and .001: not more often, P(false alarm) <= 2e-7."""
     rng = np.random.default_rng(17)
     local, central = drawn_shares(rng, true, DRAWS)

@@ -1,7 +1,5 @@
 """Decodings blended with releases: what becomes of each candidate, and what people see of it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -52,7 +50,7 @@ def result_of(blending: Blending) -> Estimates:
     return blended_estimates(blending, provenance=make_provenance())
 
 
-def test_blended_figures_take_the_usual_places_and_both_groups_stand_beside_them() -> None:
+def test_blended_figures_take_the_usual_places_and_both_groups_stand_beside_them():
     found = blended()
     decoding = found.decoding
     assert found.local.tolist() == SHARES
@@ -64,7 +62,7 @@ def test_blended_figures_take_the_usual_places_and_both_groups_stand_beside_them
         assert decoding.low[row] <= decoding.share[row] <= decoding.high[row]
 
 
-def test_a_string_that_the_release_lacks_keeps_its_local_figures() -> None:
+def test_a_string_that_the_release_lacks_keeps_its_local_figures():
     local = local_decoding()
     found = blended(local=local)
     for name in ("share", "std_error", "low", "high", "p_value"):
@@ -74,7 +72,7 @@ def test_a_string_that_the_release_lacks_keeps_its_local_figures() -> None:
     assert found.summary.not_released == 1
 
 
-def test_a_rare_string_is_detected_by_its_count() -> None:
+def test_a_rare_string_is_detected_by_its_count():
     local, found = local_decoding(), blended()
     assert local.detected.tolist() == [True, True, False, False]
     assert found.decoding.detected.tolist() == [True, True, True, False]
@@ -83,12 +81,12 @@ def test_a_rare_string_is_detected_by_its_count() -> None:
     assert found.decoding.low[2] > 0
 
 
-def test_that_a_key_stands_in_the_release_is_no_evidence() -> None:
+def test_that_a_key_stands_in_the_release_is_no_evidence():
     found = blended(COUNTS | {"c": 1.0, "d": -2.0})
     assert found.decoding.detected.tolist() == [True, True, False, False]
 
 
-def test_what_the_reports_cannot_tell_is_told_by_the_counts_alone() -> None:
+def test_what_the_reports_cannot_tell_is_told_by_the_counts_alone():
     local = local_decoding([0.30, math.nan, 0.004, 0.0])
     found = blended(local=local)
     assert found.decoding.share[1] == found.central[1]
@@ -98,7 +96,7 @@ def test_what_the_reports_cannot_tell_is_told_by_the_counts_alone() -> None:
     assert math.isnan(found.difference_p_value[1])
 
 
-def test_candidates_that_cannot_be_told_apart_keep_the_figures_of_their_group() -> None:
+def test_candidates_that_cannot_be_told_apart_keep_the_figures_of_their_group():
     same = CollisionGroups(np.array([1]), np.array([0]))
     local = local_decoding([0.30, 0.30, 0.004, 0.0], same_bits=same)
     found = blended(local=local)
@@ -109,7 +107,7 @@ def test_candidates_that_cannot_be_told_apart_keep_the_figures_of_their_group() 
     assert found.summary.not_listed == 0
 
 
-def test_keys_that_no_candidate_names_are_counted_and_left_out() -> None:
+def test_keys_that_no_candidate_names_are_counted_and_left_out():
     found = blended(COUNTS | {"z": 50.0, "y": 20.0})
     assert found.decoding.candidates == NAMES
     assert found.summary.keys == 5
@@ -117,7 +115,7 @@ def test_keys_that_no_candidate_names_are_counted_and_left_out() -> None:
     assert "2 of the release's 5 keys are left out" in shown(result_of(found))
 
 
-def test_a_release_of_other_keys_changes_no_figure() -> None:
+def test_a_release_of_other_keys_changes_no_figure():
     local = local_decoding()
     found = blended({"z": 50.0}, local)
     assert found.decoding.share.tolist() == local.share.tolist()
@@ -127,19 +125,19 @@ def test_a_release_of_other_keys_changes_no_figure() -> None:
     assert "not known: no string is common enough to compare" in shown(result_of(found))
 
 
-def test_shares_for_adding_up_are_possible_and_leave_the_unknown_mass() -> None:
+def test_shares_for_adding_up_are_possible_and_leave_the_unknown_mass():
     decoding = blended({"a": 7000.0, "b": 5000.0}, local_decoding([0.7, 0.5, 0.0, 0.0])).decoding
     assert decoding.constrained_share.sum() == pytest.approx(1)
     assert decoding.summary.unknown_share < 0
 
 
-def test_the_unknown_mass_is_what_the_blended_shares_leave() -> None:
+def test_the_unknown_mass_is_what_the_blended_shares_leave():
     summary = blended().decoding.summary
     assert summary.unknown_share == pytest.approx(0.496, abs=0.01)
     assert 0.002 < summary.unknown_std_error < 0.02
 
 
-def test_groups_of_one_population_are_not_told_to_differ() -> None:
+def test_groups_of_one_population_are_not_told_to_differ():
     found = blended()
     assert found.summary.compared == 2
     assert found.summary.p_value > 0.3
@@ -148,7 +146,7 @@ def test_groups_of_one_population_are_not_told_to_differ() -> None:
     assert "NO: the groups differ" not in html_of(result_of(found))
 
 
-def test_groups_that_differ_are_named_wherever_people_look() -> None:
+def test_groups_that_differ_are_named_wherever_people_look():
     found = blended(COUNTS | {"b": 1400.0})
     assert found.summary.differs
     assert found.summary.different == ("b",)
@@ -162,7 +160,7 @@ def test_groups_that_differ_are_named_wherever_people_look() -> None:
     assert_self_contained(page)
 
 
-def test_columns_of_both_groups_come_after_the_usual_ones() -> None:
+def test_columns_of_both_groups_come_after_the_usual_ones():
     result = result_of(blended())
     rows = list(csv.DictReader(io.StringIO(csv_of(result))))
     assert list(rows[0]) == [*COLUMNS, *NUMBERS]
@@ -175,14 +173,14 @@ def test_columns_of_both_groups_come_after_the_usual_ones() -> None:
     assert b"hubbub.blend" in parquet_of(result)
 
 
-def test_only_the_detected_are_written_if_asked_for() -> None:
+def test_only_the_detected_are_written_if_asked_for():
     result = blended_estimates(blended(), detected_only=True)
     rows = list(csv.DictReader(io.StringIO(csv_of(result))))
     assert [row["string"] for row in rows] == ["a", "b", "c"]
     assert float(rows[2]["local"]) == 0.004
 
 
-def test_figures_of_the_reports_alone_are_called_so() -> None:
+def test_figures_of_the_reports_alone_are_called_so():
     text = shown(result_of(blended()))
     assert "is found with probability 0.9 (local reports alone)" in text
     assert "detected locally" in text
@@ -190,7 +188,7 @@ def test_figures_of_the_reports_alone_are_called_so() -> None:
     assert "local" not in csv_of(strings_estimates(local_decoding())).partition("\n")[0]
 
 
-def test_a_detected_strings_interval_reaches_lower_than_that_of_all_strings() -> None:
+def test_a_detected_strings_interval_reaches_lower_than_that_of_all_strings():
     """Given detection an estimate that is near its threshold says less."""
     near = blended(COUNTS | {"c": 4.0}).decoding
     assert near.detected[2]

@@ -1,7 +1,5 @@
 """Intervals of shares hold 95% everywhere between 0 and 1, ends included, and are never empty."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,9 +16,7 @@ FINE: FloatArray = np.linspace(-9, 9, 900_001)
 
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("errors", [0, 1e-3, 0.05, 0.5, 1, 1.64, 1.9, 1.96, 1.97, 2.5, 3.92, 4, 9])
-def test_share_at_any_distance_from_an_end_is_held_with_95_percent(
-    errors: float, side: int
-) -> None:
+def test_share_at_any_distance_from_an_end_is_held_with_95_percent(errors, side):
     """By numerical integration over the estimate's normal law; no randomness."""
     truth = errors * SE if side > 0 else 1 - errors * SE
     interval = share_interval(truth + SE * FINE, np.full_like(FINE, SE))
@@ -30,7 +26,7 @@ def test_share_at_any_distance_from_an_end_is_held_with_95_percent(
     assert (weights * held).sum() / weights.sum() == pytest.approx(0.95, abs=2e-4)
 
 
-def test_interval_far_from_the_ends_is_the_usual_one() -> None:
+def test_interval_far_from_the_ends_is_the_usual_one():
     estimate = np.array([0.05, 0.3, 0.5, 0.7, 0.95])
     interval = share_interval(estimate, np.full(5, SE))
     np.testing.assert_allclose(interval.low, estimate - Z_CONFIDENCE * SE)
@@ -38,20 +34,20 @@ def test_interval_far_from_the_ends_is_the_usual_one() -> None:
 
 
 @given(st.floats(-30, 30), st.floats(1e-6, 1))
-def test_interval_is_never_empty_and_lies_within_0_and_1(errors: float, std_error: float) -> None:
+def test_interval_is_never_empty_and_lies_within_0_and_1(errors, std_error):
     interval = share_interval(np.array([errors * std_error]), np.array([std_error]))
     assert 0 <= interval.low[0] < interval.high[0] <= 1
 
 
 @given(st.floats(-5, 6), st.floats(0, 1))
-def test_larger_estimate_has_no_lower_interval(errors: float, more: float) -> None:
+def test_larger_estimate_has_no_lower_interval(errors, more):
     low, high = share_interval(np.array([errors, errors + more]) * SE, np.full(2, SE))
     assert low[0] <= low[1]
     assert high[0] <= high[1]
 
 
 @given(st.floats(-0.2, 1.2), st.floats(1e-4, 0.3))
-def test_share_and_its_complement_have_mirrored_intervals(share: float, std_error: float) -> None:
+def test_share_and_its_complement_have_mirrored_intervals(share, std_error):
     errors = np.array([std_error])
     interval = share_interval(np.array([share]), errors)
     mirrored = share_interval(np.array([1 - share]), errors)

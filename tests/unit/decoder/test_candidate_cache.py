@@ -1,14 +1,11 @@
 """Kept hashes are the same as new ones, and never trusted if anything is wrong with them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,14 +26,14 @@ _STRINGS = ["a", "007", "", "b", "日本", "é"]
 
 
 @pytest.fixture
-def names(tmp_path: Path) -> Path:
+def names(tmp_path) -> Path:
     path = tmp_path / "names.txt"
     path.write_bytes(_TEXT.encode())
     return path
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
+def cache(tmp_path) -> Path:
     return tmp_path / "cache" / "of names"
 
 
@@ -60,9 +57,7 @@ def assert_same(listed: CandidateList, expected: CandidateList) -> None:
     assert listed.repeats == expected.repeats
 
 
-def test_second_job_gets_the_same_without_reading(
-    names: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_job_gets_the_same_without_reading(names, cache, monkeypatch):
     first = read_candidates(str(names), cache)
     assert list(first.strings) == _STRINGS
     assert (first.repeats, first.notes) == (2, ())
@@ -72,9 +67,7 @@ def test_second_job_gets_the_same_without_reading(
     assert second.notes == ()
 
 
-def test_kept_hashes_serve_any_parameters(
-    names: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_hashes_serve_any_parameters(names, cache, monkeypatch):
     read_candidates(str(names), cache)
     expected = [read_candidates(str(names)).hashed(make_params(k=k)) for k in (8, 128)]
     forbid_reading(monkeypatch)
@@ -84,9 +77,7 @@ def test_kept_hashes_serve_any_parameters(
         assert notes == ("2 repeated candidates left out",)
 
 
-def test_entry_follows_the_content_not_the_name(
-    names: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entry_follows_the_content_not_the_name(names, cache, monkeypatch):
     read_candidates(str(names), cache)
     names.rename(names.with_name("moved.txt"))
     names.write_bytes(b"other\n")
@@ -96,9 +87,7 @@ def test_entry_follows_the_content_not_the_name(
     assert list(read_candidates(str(names.with_name("moved.txt")), cache).strings) == _STRINGS
 
 
-def test_one_content_under_names_that_are_read_otherwise_has_two_entries(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_one_content_under_names_that_are_read_otherwise_has_two_entries(tmp_path, cache):
     packed = tmp_path / "names.txt.gz"
     packed.write_bytes(gzip.compress(b"a\nb\n"))
     assert list(read_candidates(str(packed), cache).strings) == ["a", "b"]
@@ -108,9 +97,7 @@ def test_one_content_under_names_that_are_read_otherwise_has_two_entries(
         read_candidates(str(plain), cache)
 
 
-def test_parquet_files_are_kept_too(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_files_are_kept_too(tmp_path, cache, monkeypatch):
     path = tmp_path / "names.parquet"
     pq.write_table(pa.table({"string": _STRINGS}), path)
     read_candidates(str(path), cache)
@@ -118,9 +105,7 @@ def test_parquet_files_are_kept_too(
     assert list(read_candidates(str(path), cache).strings) == _STRINGS
 
 
-def test_single_empty_string_is_kept(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_empty_string_is_kept(tmp_path, cache, monkeypatch):
     path = tmp_path / "names.txt"
     path.write_bytes(b"\n")
     read_candidates(str(path), cache)
@@ -128,7 +113,7 @@ def test_single_empty_string_is_kept(
     assert list(read_candidates(str(path), cache).strings) == [""]
 
 
-def test_cache_is_for_its_owners_eyes(names: Path, cache: Path) -> None:
+def test_cache_is_for_its_owners_eyes(names, cache):
     read_candidates(str(names), cache)
     assert cache.stat().st_mode & 0o077 == 0
     assert [path for path in cache.rglob("*") if path.stat().st_mode & 0o077] == []
@@ -166,9 +151,7 @@ def describe(entry: Path, **changes: object) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_anything_else_is_made_anew_with_a_note(
-    names: Path, cache: Path, damage: Callable[[Path], object], why: str
-) -> None:
+def test_anything_else_is_made_anew_with_a_note(names, cache, damage, why):
     expected = read_candidates(str(names), cache)
     entry = entry_of(cache)
     damage(entry)
@@ -181,7 +164,7 @@ def test_anything_else_is_made_anew_with_a_note(
     assert read_candidates(str(names), cache).notes == ()
 
 
-def test_link_in_place_of_an_array_is_not_followed(names: Path, cache: Path) -> None:
+def test_link_in_place_of_an_array_is_not_followed(names, cache):
     read_candidates(str(names), cache)
     words = entry_of(cache) / "words.npy"
     shutil.move(words, cache.parent / "elsewhere.npy")
@@ -189,9 +172,7 @@ def test_link_in_place_of_an_array_is_not_followed(names: Path, cache: Path) -> 
     assert "isn't private" in read_candidates(str(names), cache).notes[0]
 
 
-def test_where_nothing_can_be_kept_the_list_is_read_with_a_note(
-    names: Path, tmp_path: Path
-) -> None:
+def test_where_nothing_can_be_kept_the_list_is_read_with_a_note(names, tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.write_bytes(b"")
     listed = read_candidates(str(names), in_the_way)
@@ -199,7 +180,7 @@ def test_where_nothing_can_be_kept_the_list_is_read_with_a_note(
     assert listed.notes == (f"candidate cache {in_the_way}: File exists; nothing is kept",)
 
 
-def test_foreign_file_in_place_of_an_entry_stays(names: Path, cache: Path) -> None:
+def test_foreign_file_in_place_of_an_entry_stays(names, cache):
     read_candidates(str(names), cache)
     entry = entry_of(cache)
     shutil.rmtree(entry)
@@ -210,9 +191,7 @@ def test_foreign_file_in_place_of_an_entry_stays(names: Path, cache: Path) -> No
     assert entry.read_bytes() == b"somebody's"
 
 
-def test_list_that_changes_while_it_is_read_is_not_kept(
-    names: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_that_changes_while_it_is_read_is_not_kept(names, cache, monkeypatch):
     def read_and_change(path: str) -> CandidateList:
         listed = read_list(path)
         names.write_bytes(b"new\n")
@@ -223,7 +202,7 @@ def test_list_that_changes_while_it_is_read_is_not_kept(
     assert not cache.exists()
 
 
-def test_jobs_at_the_same_time_keep_one_entry(names: Path, cache: Path) -> None:
+def test_jobs_at_the_same_time_keep_one_entry(names, cache):
     with ThreadPoolExecutor(8) as pool:
         lists = list(pool.map(lambda _: read_candidates(str(names), cache), range(8)))
     for listed in lists:
@@ -232,9 +211,7 @@ def test_jobs_at_the_same_time_keep_one_entry(names: Path, cache: Path) -> None:
     assert len(entry_of(cache).name) == 64  # and nothing half-made beside it
 
 
-def test_pipes_and_missing_files_leave_the_cache_alone(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipes_and_missing_files_leave_the_cache_alone(tmp_path, cache, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("-").write_bytes(b"a file of this name\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from the pipe\n")))

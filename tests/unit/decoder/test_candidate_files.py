@@ -1,7 +1,5 @@
 """Candidate lists in files and pipes: strings as they stand there, in little memory."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -72,9 +70,7 @@ def write_parquet(folder: Path, columns: Any) -> str:
          "only a blank line", "only a blank CRLF line", "weird"],
 )  # fmt: skip
 @pytest.mark.parametrize("piece", [3, 100, 2**18], ids=["tiny", "small", "as usual"])
-def test_lines_are_taken_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, strings: list[str], piece: int
-) -> None:
+def test_lines_are_taken_as_they_are(tmp_path, monkeypatch, content, strings, piece):
     monkeypatch.setattr(candidate_files, "_PIECE_BYTES", piece)
     listed = read_list(write(tmp_path, content))
     assert list(listed.strings) == strings
@@ -86,7 +82,7 @@ def normal(string: str) -> str:
 
 
 @given(st.lists(_ANY.filter(lambda s: "\n" not in s and not s.endswith("\r")), min_size=1))
-def test_any_strings_come_back_with_their_hashes(strings: list[str]) -> None:
+def test_any_strings_come_back_with_their_hashes(strings):
     with tempfile.TemporaryDirectory() as folder:
         # At the file's start it would be a byte order mark.
         listed = read_list(write(Path(folder), "\n".join(["first", *strings, ""]).encode()))
@@ -97,7 +93,7 @@ def test_any_strings_come_back_with_their_hashes(strings: list[str]) -> None:
     assert [tuple(row) for row in listed.words.tolist()] == words
 
 
-def test_list_hashes_to_the_clients_positions(tmp_path: Path) -> None:
+def test_list_hashes_to_the_clients_positions(tmp_path):
     params = make_params()
     listed = read_list(write(tmp_path, "\n".join(_WEIRD).encode()))
     np.testing.assert_array_equal(
@@ -106,9 +102,7 @@ def test_list_hashes_to_the_clients_positions(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "A", "a ", "", E_ACUTE, E_ACUTE_DECOMPOSED]), min_size=1))
-def test_first_of_equal_strings_is_kept_and_spellings_of_one_text_are_equal(
-    strings: list[str],
-) -> None:
+def test_first_of_equal_strings_is_kept_and_spellings_of_one_text_are_equal(strings):
     with tempfile.TemporaryDirectory() as folder:
         listed = read_list(write(Path(folder), "".join(f"{s}\n" for s in strings).encode()))
     expected = list(dict.fromkeys(map(normal, strings)))
@@ -116,9 +110,7 @@ def test_first_of_equal_strings_is_kept_and_spellings_of_one_text_are_equal(
     assert listed.repeats == len(strings) - len(expected)
 
 
-def test_repeats_are_dropped_while_a_long_list_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeats_are_dropped_while_a_long_list_is_read(tmp_path, monkeypatch):
     """1,000 strings, each 20 times, where the table is put in order at 100 rows, 200, ..."""
     monkeypatch.setattr(candidate_files, "_MOST_REPEATED_ROWS", 50)
     monkeypatch.setattr(candidate_files, "_PIECE_BYTES", 256)
@@ -128,13 +120,13 @@ def test_repeats_are_dropped_while_a_long_list_is_read(
     assert listed.repeats == len(lines) - len(set(lines))
 
 
-def test_packed_file_is_unpacked(tmp_path: Path) -> None:
+def test_packed_file_is_unpacked(tmp_path):
     packed = gzip.compress("a\n日本\n".encode())
     assert strings_of(tmp_path, packed, "names.txt.gz") == ["a", "日本"]
     assert strings_of(tmp_path, packed + gzip.compress(b"b\n"), "more.gz") == ["a", "日本", "b"]
 
 
-def test_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+def test_pipe_is_read_to_its_end(tmp_path):
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     lines = "".join(f"string {i}\n" for i in range(50_000)).encode()
@@ -146,12 +138,12 @@ def test_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     assert listed.strings[-1] == "string 49999"
 
 
-def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_read(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
     assert list(read_list("-").strings) == ["a", "b"]
 
 
-def test_text_column_of_a_parquet_file_is_read(tmp_path: Path) -> None:
+def test_text_column_of_a_parquet_file_is_read(tmp_path):
     strings = [*_WEIRD, "two\nlines", "CR\r", "\r\n"]
     columns = {"n": list(range(len(strings))), "name": strings}
     assert list(read_list(write_parquet(tmp_path, columns)).strings) == strings
@@ -160,9 +152,7 @@ def test_text_column_of_a_parquet_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str
 )
-def test_all_kinds_of_text_columns_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
+def test_all_kinds_of_text_columns_are_read(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(candidate_files, "_PIECE_ROWS", 7)
     strings = [f"string {i}" for i in range(30)]
     column = pa.array(strings).cast(kind)
@@ -170,7 +160,7 @@ def test_all_kinds_of_text_columns_are_read(
 
 
 @pytest.mark.parametrize("names", [("string", "x"), ("x", "string"), ("string", "candidate")])
-def test_named_column_goes_before_others(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_named_column_goes_before_others(tmp_path, names):
     columns = {name: ["right" if name == "string" else "wrong"] for name in names}
     assert list(read_list(write_parquet(tmp_path, columns)).strings) == ["right"]
     assert list(
@@ -193,7 +183,7 @@ def test_named_column_goes_before_others(tmp_path: Path, names: tuple[str, str])
         ({"string": ["a", "x" * 65_537]}, "row 2: 65537 bytes; expected at most 65536"),
     ],
 )
-def test_other_parquet_files_are_refused(tmp_path: Path, columns: Any, problem: str) -> None:
+def test_other_parquet_files_are_refused(tmp_path, columns, problem):
     path = write_parquet(tmp_path, columns)
     with pytest.raises(CandidateError, match=f"^candidates {path}: {problem}"):
         read_list(path)
@@ -212,13 +202,13 @@ def test_other_parquet_files_are_refused(tmp_path: Path, columns: Any, problem: 
     ],
     ids=["nothing", "byte order mark", "Latin-1", "surrogate", "far down", "long", "very long"],
 )
-def test_other_text_is_refused_by_its_line(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_other_text_is_refused_by_its_line(tmp_path, content, problem):
     path = write(tmp_path, content)
     with pytest.raises(CandidateError, match=f"^candidates {path}: {problem}"):
         read_list(path)
 
 
-def test_text_that_only_its_normal_form_makes_short_enough_is_taken(tmp_path: Path) -> None:
+def test_text_that_only_its_normal_form_makes_short_enough_is_taken(tmp_path):
     string = E_ACUTE_DECOMPOSED * (MAX_VALUE_BYTES // 2)  # three bytes each, two as a normal form
     assert strings_of(tmp_path, string.encode()) == [normal(string)]
 
@@ -236,22 +226,20 @@ def test_text_that_only_its_normal_form_makes_short_enough_is_taken(tmp_path: Pa
         ("text.parquet", b"a\nb\n", "can't be read: .*; expected a Parquet file"),
     ],
 )
-def test_files_that_are_not_what_they_are_called_are_refused(
-    tmp_path: Path, name: str, content: bytes, problem: str
-) -> None:
+def test_files_that_are_not_what_they_are_called_are_refused(tmp_path, name, content, problem):
     path = write(tmp_path, content, name)
     with pytest.raises(CandidateError, match=f"^candidates {path}: {problem}"):
         read_list(path)
 
 
-def test_cut_file_is_refused_with_the_lines_that_were_read(tmp_path: Path) -> None:
+def test_cut_file_is_refused_with_the_lines_that_were_read(tmp_path):
     lines = b"".join(b"%d\n" % (i * 7919 % 1_000_003) for i in range(200_000))
     path = write(tmp_path, gzip.compress(lines, 1)[:-1000], "cut.gz")
     with pytest.raises(CandidateError, match=r"can't be read after line \d{5,}: .*; expected gzip"):
         read_list(path)
 
 
-def test_missing_file_and_empty_folder_are_refused(tmp_path: Path) -> None:
+def test_missing_file_and_empty_folder_are_refused(tmp_path):
     with pytest.raises(CandidateError, match=r"nowhere\.txt: can't be read: No such file"):
         read_list(str(tmp_path / "nowhere.txt"))
     with pytest.raises(CandidateError, match="no file; expected files whose names begin with"):
@@ -269,7 +257,7 @@ print(len(listed), len(listed.strings.blob), after - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit")
-def test_memory_beyond_the_table_does_not_grow_with_the_list() -> None:
+def test_memory_beyond_the_table_does_not_grow_with_the_list():
     """Two million strings through a pipe: 16 bytes each and their text, and half as much again.
 
     As Python's strings they alone would take 66 bytes each.

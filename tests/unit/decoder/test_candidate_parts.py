@@ -1,7 +1,5 @@
 """Lists of candidates in parts: the same strings in the same order, however they are cut."""
 
-from __future__ import annotations
-
 import gzip
 import tempfile
 from itertools import pairwise
@@ -32,7 +30,7 @@ def whole(path: Path) -> list[bytes]:
 
 
 @given(_CONTENT, st.lists(st.integers(1, 40)))
-def test_a_line_belongs_to_the_part_in_which_it_begins(content: bytes, cuts: list[int]) -> None:
+def test_a_line_belongs_to_the_part_in_which_it_begins(content, cuts):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "list.txt")
         path.write_bytes(content)
@@ -42,7 +40,7 @@ def test_a_line_belongs_to_the_part_in_which_it_begins(content: bytes, cuts: lis
 
 
 @given(_CONTENT, st.integers(1, 5))
-def test_packed_lines_are_counted_and_cut(content: bytes, rows: int) -> None:
+def test_packed_lines_are_counted_and_cut(content, rows):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROWS_A_PART", rows)
         path = Path(folder, "list.txt.gz")
@@ -56,7 +54,7 @@ def test_packed_lines_are_counted_and_cut(content: bytes, rows: int) -> None:
         assert strings_of(parts) == expected
 
 
-def test_row_groups_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_are_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_ROWS_A_PART", 7)
     path = tmp_path / "list.parquet"
     strings = [f"string {i}" for i in range(23)]
@@ -66,7 +64,7 @@ def test_row_groups_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert strings_of(parts) == [string.encode() for string in strings]
 
 
-def test_a_line_that_is_no_string_is_named_by_its_number_in_the_file(tmp_path: Path) -> None:
+def test_a_line_that_is_no_string_is_named_by_its_number_in_the_file(tmp_path):
     path = tmp_path / "list.txt"
     path.write_bytes(b"".join(b"%d\n" % i for i in range(1000)) + b"x" * 9 * MAX_VALUE_BYTES)
     part = Part(str(path), 1995, path.stat().st_size)
@@ -76,7 +74,7 @@ def test_a_line_that_is_no_string_is_named_by_its_number_in_the_file(tmp_path: P
     assert first.place(0) == f"candidates {path}: line {int(first.encoded[0]) + 1}"
 
 
-def test_folders_and_patterns_are_their_files_in_order(tmp_path: Path) -> None:
+def test_folders_and_patterns_are_their_files_in_order(tmp_path):
     for name in ("b.txt", "a.txt", "_SUCCESS", ".crc"):
         (tmp_path / name).write_text(f"{name}\nshared\n")
     both = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
@@ -88,6 +86,6 @@ def test_folders_and_patterns_are_their_files_in_order(tmp_path: Path) -> None:
     assert listed.repeats == 1
 
 
-def test_a_pattern_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_pattern_of_nothing_is_refused(tmp_path):
     with pytest.raises(CandidateError, match=r"candidates .*\*\.gz: no file; expected files"):
         list_files(str(tmp_path / "*.gz"))

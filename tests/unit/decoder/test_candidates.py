@@ -1,7 +1,5 @@
 """Candidates are opaque, and hash in the decoder as they do in the client."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import numpy as np
@@ -11,12 +9,7 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.candidates import (
-    bit_positions,
-    hashed,
-    make_design,
-    mapped,
-)
+from hubbub.inference.candidates import bit_positions, hashed, make_design, mapped
 from hubbub.inference.errors import CandidateError
 from hubbub.protocol import bloom
 
@@ -43,7 +36,7 @@ def small_parameters() -> st.SearchStrategy[RapporParams]:
 @example([E_ACUTE, E_ACUTE_DECOMPOSED, "\N{OHM SIGN}", "\N{GREEK CAPITAL LETTER OMEGA}"],
          make_params(k=1000, m=1))  # fmt: skip
 @example(["x" * bloom.MAX_VALUE_BYTES], make_params(k=8, m=3))
-def test_positions_equal_the_clients(strings: list[str], params: RapporParams) -> None:
+def test_positions_equal_the_clients(strings, params):
     positions = bit_positions(strings, params)
     assert positions.shape == (len(strings), params.m, params.h)
     assert positions.tolist() == [
@@ -57,9 +50,7 @@ def test_positions_equal_the_clients(strings: list[str], params: RapporParams) -
     parameters(),
     st.data(),
 )
-def test_hashed_candidates_have_the_clients_positions(
-    strings: list[str], params: RapporParams, data: st.DataObject
-) -> None:
+def test_hashed_candidates_have_the_clients_positions(strings, params, data):
     candidates = hashed(strings, params)
     everything = bit_positions(strings, params)
     assert len(candidates) == len(strings)
@@ -72,7 +63,7 @@ def test_hashed_candidates_have_the_clients_positions(
 
 
 @pytest.mark.parametrize("is_map", [False, True])
-def test_chunks_are_all_rows_in_order(is_map: bool) -> None:
+def test_chunks_are_all_rows_in_order(is_map):
     """1,024 cohorts of 8 hashes fill a chunk with 32 candidates."""
     params = make_params(k=24, h=8, m=1024)
     strings = [f"string {i}" for i in range(100)]
@@ -84,7 +75,7 @@ def test_chunks_are_all_rows_in_order(is_map: bool) -> None:
 
 
 @pytest.mark.parametrize("is_map", [False, True])
-def test_numbers_count_the_bits_of_all_cohorts(is_map: bool) -> None:
+def test_numbers_count_the_bits_of_all_cohorts(is_map):
     params = make_params(k=40, h=3, m=5)
     strings = ["a", "b", "c"]
     positions = bit_positions(strings, params)
@@ -93,7 +84,7 @@ def test_numbers_count_the_bits_of_all_cohorts(is_map: bool) -> None:
     np.testing.assert_array_equal(candidates.numbers(slice(None)), expected.transpose(0, 2, 1))
 
 
-def test_repeated_strings_are_refused() -> None:
+def test_repeated_strings_are_refused():
     params = make_params(k=8, h=1, m=1)
     with pytest.raises(CandidateError, match="each once; number 3 stands earlier, too"):
         hashed(["a", "b", "a"], params)
@@ -101,11 +92,11 @@ def test_repeated_strings_are_refused() -> None:
         mapped(["a", "b", "a"], np.zeros((3, 1, 1), dtype=np.int16), params)
 
 
-def test_normal_forms_of_one_text_are_different_candidates() -> None:
+def test_normal_forms_of_one_text_are_different_candidates():
     assert len(hashed([E_ACUTE, E_ACUTE_DECOMPOSED], make_params())) == 2
 
 
-def test_candidates_for_other_parameters_are_told() -> None:
+def test_candidates_for_other_parameters_are_told():
     candidates = hashed(["a"], make_params(k=16, h=2, m=4))
     candidates.check(make_params(k=16, h=2, m=4, f=0.25, p=0.1, q=0.9))
     with pytest.raises(CandidateError, match=r"\(16, 2, 4\): must be for \(16, 2, 5\)"):
@@ -113,13 +104,13 @@ def test_candidates_for_other_parameters_are_told() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 8])
-def test_positions_outside_of_the_filter_are_refused(wrong: int) -> None:
+def test_positions_outside_of_the_filter_are_refused(wrong):
     positions = np.array([[[0]], [[wrong]]], dtype=np.int16)
     with pytest.raises(CandidateError, match=f"{wrong}.*: must be from 0 to k - 1 = 7"):
         mapped(["a", "b"], positions, make_params(k=8, h=1, m=1))
 
 
-def test_normal_forms_of_one_text_have_the_same_positions() -> None:
+def test_normal_forms_of_one_text_have_the_same_positions():
     composed, decomposed = bit_positions([E_ACUTE, E_ACUTE_DECOMPOSED], make_params())
     np.testing.assert_array_equal(composed, decomposed)
 
@@ -133,17 +124,13 @@ def test_normal_forms_of_one_text_have_the_same_positions() -> None:
     ],
     ids=["surrogate", "too long", "too long in UTF-8"],
 )
-def test_string_that_no_client_could_report_is_refused_by_its_number(
-    string: str, problem: str
-) -> None:
+def test_string_that_no_client_could_report_is_refused_by_its_number(string, problem):
     with pytest.raises(CandidateError, match=rf"^candidate 3: .*{problem}"):
         bit_positions(["a", "b", string, "c"], make_params())
 
 
 @given(st.lists(st.text(max_size=3), max_size=6), small_parameters())
-def test_design_equals_a_dense_one_of_the_clients_filters(
-    strings: list[str], params: RapporParams
-) -> None:
+def test_design_equals_a_dense_one_of_the_clients_filters(strings, params):
     design = make_design(bit_positions(strings, params), params)
     dense = np.array(
         [
@@ -159,7 +146,7 @@ def test_design_equals_a_dense_one_of_the_clients_filters(
     np.testing.assert_array_equal(design.matrix.toarray(), dense)
 
 
-def test_repeated_position_counts_once() -> None:
+def test_repeated_position_counts_once():
     params = make_params(k=8, h=3, m=2)
     positions = np.array([[[5, 1, 5], [7, 7, 7]]], dtype=np.int16)
     (row,) = make_design(positions, params).matrix.toarray()
@@ -168,9 +155,7 @@ def test_repeated_position_counts_once() -> None:
 
 
 @given(st.lists(st.text(max_size=3), min_size=1, max_size=6), small_parameters())
-def test_design_sums_a_vector_over_each_candidates_bits(
-    strings: list[str], params: RapporParams
-) -> None:
+def test_design_sums_a_vector_over_each_candidates_bits(strings, params):
     design = make_design(bit_positions(strings, params), params)
     values = np.arange(params.m * params.k, dtype=np.float64)
     expected = [values[row == 1].sum() for row in design.matrix.toarray()]

@@ -1,7 +1,5 @@
 """Shares of categories: exact covariance, exact tests, and the nearest distribution."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -61,7 +59,7 @@ def enumerated_covariance(shares: FloatArray, params: RapporParams) -> FloatArra
     return second - np.outer(mean, mean)
 
 
-def test_all_other_texts_are_the_last_category() -> None:
+def test_all_other_texts_are_the_last_category():
     metric = make_metric(metric_type=EnumType(("a", "b"), other=True), params=LOOSE)
     decoding = decode_categories(exact_counts(SHARES, metric), metric)
     assert decoding.categories == ("a", "b", "other")
@@ -70,18 +68,14 @@ def test_all_other_texts_are_the_last_category() -> None:
 
 @NOISES
 @pytest.mark.parametrize("shares", [(1.0, 0, 0), (0.6, 0.3, 0.1), (0.4, 0.3, 0.2, 0.1, 0.0)])
-def test_covariance_of_rates_is_that_of_all_reports_enumerated(
-    noise: RapporParams, shares: tuple[float, ...]
-) -> None:
+def test_covariance_of_rates_is_that_of_all_reports_enumerated(noise, shares):
     given = np.array(shares)
     expected = enumerated_covariance(given, noise) / 7
     np.testing.assert_allclose(rate_covariance(given, 7, noise), expected, atol=1e-12)
 
 
 @NOISES
-def test_covariance_of_estimates_is_that_of_the_same_weights_enumerated(
-    noise: RapporParams,
-) -> None:
+def test_covariance_of_estimates_is_that_of_the_same_weights_enumerated(noise):
     estimates = estimate_categories(exact_counts(SHARES, metric_of(3, noise)), metric_of(3, noise))
     of_rates = enumerated_covariance(SHARES, noise) / MANY
     weights = np.eye(3) - np.outer(of_rates.sum(axis=0) / of_rates.sum(), np.ones(3))
@@ -90,7 +84,7 @@ def test_covariance_of_estimates_is_that_of_the_same_weights_enumerated(
     )
 
 
-def test_knowing_that_shares_add_up_to_1_makes_errors_smaller() -> None:
+def test_knowing_that_shares_add_up_to_1_makes_errors_smaller():
     metric = metric_of(2)
     estimates = estimate_categories(exact_counts(np.array([0.5, 0.5]), metric), metric)
     without = rate_covariance(np.array([0.5, 0.5]), MANY, metric.params)
@@ -99,7 +93,7 @@ def test_knowing_that_shares_add_up_to_1_makes_errors_smaller() -> None:
 
 
 @NOISES
-def test_expected_counts_give_back_the_shares(noise: RapporParams) -> None:
+def test_expected_counts_give_back_the_shares(noise):
     metric = metric_of(3, noise)
     estimates = estimate_categories(exact_counts(SHARES, metric), metric)
     np.testing.assert_allclose(estimates.unbiased, SHARES, atol=1e-9)
@@ -107,7 +101,7 @@ def test_expected_counts_give_back_the_shares(noise: RapporParams) -> None:
 
 
 @NOISES
-def test_boolean_has_the_share_of_its_one_bit(noise: RapporParams) -> None:
+def test_boolean_has_the_share_of_its_one_bit(noise):
     metric = make_metric(metric_type=BooleanType(), params=noise)
     estimates = estimate_categories(exact_counts(np.array([0.3]), metric), metric)
     np.testing.assert_allclose(estimates.unbiased, [0.7, 0.3], atol=1e-9)
@@ -116,9 +110,7 @@ def test_boolean_has_the_share_of_its_one_bit(noise: RapporParams) -> None:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=8, max_size=8))
-def test_whatever_the_counts_shares_are_a_distribution_and_rates_add_up_to_1(
-    ones: list[int],
-) -> None:
+def test_whatever_the_counts_shares_are_a_distribution_and_rates_add_up_to_1(ones):
     counts = CohortCounts(np.array([1000]), np.array([ones]))
     for metric_type in (BooleanType(), EnumType(("a", "b")), EnumType(tuple("abcdefg"))):
         estimates = estimate_categories(counts, make_metric(metric_type=metric_type, params=LOOSE))
@@ -134,7 +126,7 @@ def vectors(low: float, high: float, n: int = 6) -> st.SearchStrategy[FloatArray
 
 
 @given(vectors(-1, 1), vectors(0.01, 2))
-def test_no_distribution_is_nearer_than_the_projection(rate: FloatArray, var: FloatArray) -> None:
+def test_no_distribution_is_nearer_than_the_projection(rate, var):
     """It is nearest if and only if no step towards a corner of the simplex leads nearer."""
     nearest = nearest_distribution(rate, var)
     assert nearest.min() >= 0
@@ -144,16 +136,14 @@ def test_no_distribution_is_nearer_than_the_projection(rate: FloatArray, var: Fl
 
 
 @given(vectors(0, 1), vectors(0.01, 2))
-def test_distribution_is_its_own_projection(given: FloatArray, var: FloatArray) -> None:
+def test_distribution_is_its_own_projection(given, var):
     shares = (given + 0.01) / (given + 0.01).sum()
     np.testing.assert_allclose(nearest_distribution(shares, var), shares, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_reports", [1, 50, 3000])
 @NOISES
-def test_p_value_is_the_chance_that_an_empty_category_looks_as_present(
-    noise: RapporParams, n_reports: int
-) -> None:
+def test_p_value_is_the_chance_that_an_empty_category_looks_as_present(noise, n_reports):
     metric = metric_of(3, noise)
     of_no_use = np.zeros(6, dtype=np.int64)
     for ones in {0, 1, n_reports // 2, n_reports}:
@@ -165,7 +155,7 @@ def test_p_value_is_the_chance_that_an_empty_category_looks_as_present(
 
 
 @NOISES
-def test_p_value_of_false_asks_whether_all_could_be_true(noise: RapporParams) -> None:
+def test_p_value_of_false_asks_whether_all_could_be_true(noise):
     metric = make_metric(metric_type=BooleanType(), params=noise)
     law = stats.binom(2000, metric.params.q_star)
     ones = int(law.mean())
@@ -175,7 +165,7 @@ def test_p_value_of_false_asks_whether_all_could_be_true(noise: RapporParams) ->
     assert true < 1e-9
 
 
-def test_contrasts_carry_the_whole_covariance() -> None:
+def test_contrasts_carry_the_whole_covariance():
     covariance = np.array([[4.0, -1, -3], [-1, 3, -2], [-3, -2, 5]])
     estimates = CategoryEstimates(SHARES, covariance, SHARES, np.zeros(3))
     values, errors = estimates.contrast(np.array([[1.0, -1, 0], [1, 1, 0], [1, 1, 1]]))
@@ -183,7 +173,7 @@ def test_contrasts_carry_the_whole_covariance() -> None:
     np.testing.assert_allclose(errors, [3, np.sqrt(5), 0])
 
 
-def test_string_metric_and_missing_reports_are_refused() -> None:
+def test_string_metric_and_missing_reports_are_refused():
     metric = metric_of(3)
     nothing = CohortCounts(np.zeros(1, dtype=np.int64), np.zeros((1, 8), dtype=np.int64))
     with pytest.raises(UndecodableError, match="no reports"):

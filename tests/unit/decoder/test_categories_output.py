@@ -1,7 +1,5 @@
 """Results of enums, booleans and ordinals as files and on a terminal."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -11,14 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evaluation.studies.categories import (
-    LOOSE,
-    TIGHT,
-    CategoryCase,
-    boolean,
-    make_case,
-    ordinal,
-)
+from evaluation.studies.categories import LOOSE, TIGHT, CategoryCase, boolean, make_case, ordinal
 from factories import make_params
 from hubbub.decoder import Correction
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
@@ -59,7 +50,7 @@ def to_json(decoding: CategoryDecoding, *, detected_only: bool = False) -> str:
 
 
 @CASES
-def test_csv_has_a_row_a_category_in_the_registrys_order(case: CategoryCase) -> None:
+def test_csv_has_a_row_a_category_in_the_registrys_order(case):
     decoding = decoded(case)
     lines = list(csv.DictReader(io.StringIO(to_csv(decoding), newline="")))
     assert [line["category"] for line in lines] == list(decoding.categories)
@@ -72,7 +63,7 @@ def test_csv_has_a_row_a_category_in_the_registrys_order(case: CategoryCase) -> 
         assert 0 <= float(line["prop_low"]) < float(line["prop_high"]) <= 1
 
 
-def test_every_type_has_its_own_further_columns() -> None:
+def test_every_type_has_its_own_further_columns():
     further = {
         case.metric.type.name: to_csv(decoded(case)).split("\n")[0].split(",")[len(COMMON) :]
         for case in (ENUM, boolean(0.3, 20_000, LOOSE), ORDINAL)
@@ -84,7 +75,7 @@ def test_every_type_has_its_own_further_columns() -> None:
     }
 
 
-def test_category_names_survive_csv_and_dont_command_the_terminal() -> None:
+def test_category_names_survive_csv_and_dont_command_the_terminal():
     decoding = decoded(ENUM)
     lines = csv.reader(io.StringIO(to_csv(decoding), newline=""))
     assert tuple(line[0] for line in lines)[1:] == NAMES
@@ -93,7 +84,7 @@ def test_category_names_survive_csv_and_dont_command_the_terminal() -> None:
     assert "\x1b" not in text
 
 
-def test_enum_tells_how_far_the_others_are_behind_the_largest() -> None:
+def test_enum_tells_how_far_the_others_are_behind_the_largest():
     rows = json.loads(to_json(decoded(ENUM)))["rows"]
     assert rows[0]["behind"] is None
     assert rows[1]["behind"] == pytest.approx(rows[0]["unbiased"] - rows[1]["unbiased"])
@@ -101,7 +92,7 @@ def test_enum_tells_how_far_the_others_are_behind_the_largest() -> None:
     assert rows[1]["behind_std_error"] > together  # one's gain is the other's loss
 
 
-def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal() -> None:
+def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal():
     decoding = decoded(ORDINAL)
     assert decoding.ordinal is not None
     first, *others = decoding.ordinal.quantiles
@@ -112,14 +103,14 @@ def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal
     assert "anything" in shown(result)
 
 
-def test_open_buckets_have_an_empty_edge_and_null_in_json() -> None:
+def test_open_buckets_have_an_empty_edge_and_null_in_json():
     lines = list(csv.DictReader(io.StringIO(to_csv(decoded(ORDINAL)))))
     assert (lines[0]["bucket_low"], lines[0]["bucket_high"]) == ("", "10")
     assert (lines[-1]["bucket_low"], lines[-1]["bucket_high"]) == ("110", "")
     assert json.loads(to_json(decoded(ORDINAL)))["rows"][0]["bucket_low"] is None
 
 
-def test_json_holds_quantiles_and_mean_of_ordinals_only() -> None:
+def test_json_holds_quantiles_and_mean_of_ordinals_only():
     document = json.loads(to_json(decoded(ORDINAL)))
     assert [x["level"] for x in document["quantiles"]] == [0.25, 0.5, 0.75, 0.9]
     assert document["inner_mean"]["low"] < 54 < document["inner_mean"]["high"]
@@ -128,27 +119,27 @@ def test_json_holds_quantiles_and_mean_of_ordinals_only() -> None:
     assert "quantiles" not in json.loads(to_json(decoded(ENUM)))
 
 
-def test_table_of_an_ordinal_keeps_the_order_of_buckets_when_it_is_cut() -> None:
+def test_table_of_an_ordinal_keeps_the_order_of_buckets_when_it_is_cut():
     text = table_of(decoded(ORDINAL), limit=3)
     assert text.index("[40, 50)") < text.index("[50, 60)") < text.index("[60, 70)")
     assert "and 9 more" in text
     assert "< 10" not in text
 
 
-def test_summary_tells_the_mean_only_of_what_lies_between_the_edges() -> None:
+def test_summary_tells_the_mean_only_of_what_lies_between_the_edges():
     assert "of the values in [10, 110), if each is at its bucket's middle" in " ".join(
         table_of(decoded(ORDINAL)).split()
     )
 
 
 @CASES
-def test_same_counts_give_the_same_bytes(case: CategoryCase) -> None:
+def test_same_counts_give_the_same_bytes(case):
     assert to_csv(decoded(case)) == to_csv(decoded(case))
     assert to_json(decoded(case)) == to_json(decoded(case))
     assert table_of(decoded(case)) == table_of(decoded(case))
 
 
-def test_only_detected_categories_are_left_if_asked() -> None:
+def test_only_detected_categories_are_left_if_asked():
     decoding = decoded(ENUM)
     assert not decoding.detected[-1]
     assert "none" not in to_csv(decoding, detected_only=True)
@@ -156,7 +147,7 @@ def test_only_detected_categories_are_left_if_asked() -> None:
     assert len(json.loads(to_json(decoding, detected_only=True))["rows"]) == 4
 
 
-def test_bonferroni_is_stricter_and_alpha_must_be_a_level() -> None:
+def test_bonferroni_is_stricter_and_alpha_must_be_a_level():
     counts = ENUM.draw(np.random.default_rng(7))
     loose = decode_categories(counts, ENUM.metric)
     strict = decode_categories(counts, ENUM.metric, correction=Correction.BONFERRONI)
@@ -166,7 +157,7 @@ def test_bonferroni_is_stricter_and_alpha_must_be_a_level() -> None:
 
 
 @pytest.mark.parametrize("case", [ENUM, THREE_OF_FIVE], ids=["worst down", "worst up"])
-def test_forged_reports_move_no_share_further_than_the_summary_says(case: CategoryCase) -> None:
+def test_forged_reports_move_no_share_further_than_the_summary_says(case):
     """All patterns of bits that a forger could send, exactly in expectation."""
     counts = case.draw(np.random.default_rng(7))
     before = decode_categories(counts, case.metric)

@@ -1,7 +1,5 @@
 """Categories day by day: what is followed, gaps, changes, and which noise days share."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import io
@@ -55,9 +53,7 @@ def result_of(trends: Trends[CategoryDecoding], limit: int = 40) -> Estimates:
     )
 
 
-def test_all_categories_are_followed_and_small_days_are_gaps(
-    trends: Trends[CategoryDecoding],
-) -> None:
+def test_all_categories_are_followed_and_small_days_are_gaps(trends):
     assert trends.followed == ("0", "1", "2", "3")
     assert not trends.has_unknown
     assert trends.reports.tolist() == list(SIZES)
@@ -68,25 +64,21 @@ def test_all_categories_are_followed_and_small_days_are_gaps(
     assert trends.pooled.estimates.share.tolist() == pooled.estimates.share.tolist()
 
 
-def test_a_day_has_the_shares_and_intervals_of_its_reports_alone(
-    trends: Trends[CategoryDecoding],
-) -> None:
+def test_a_day_has_the_shares_and_intervals_of_its_reports_alone(trends):
     alone = decode_categories(counts_by_day()[FIRST], METRIC)
     assert trends.share[0].tolist() == alone.estimates.unbiased.tolist()
     assert trends.low[0].tolist() == alone.interval.low.tolist()
     assert trends.high[0].tolist() == alone.interval.high.tolist()
 
 
-def test_change_is_marked_on_its_day_and_only_where_it_is(
-    trends: Trends[CategoryDecoding],
-) -> None:
+def test_change_is_marked_on_its_day_and_only_where_it_is(trends):
     """20 points are over 20 standard errors; seeded."""
     marked = [[change.day for change in each] for each in trends.changes]
     assert marked == [[CHANGED], [CHANGED], [], []]
 
 
 @pytest.mark.parametrize("one_time", [False, True])
-def test_what_days_share_is_the_noise_that_is_not_new_in_each_report(one_time: bool) -> None:
+def test_what_days_share_is_the_noise_that_is_not_new_in_each_report(one_time):
     """Only metrics of one report a client take days for wholly independent."""
     trends = decode_category_days(counts_by_day(), METRIC._replace(one_time=one_time))
     estimates, total = trends.pooled.estimates, trends.pooled.summary.reports
@@ -106,9 +98,7 @@ def test_what_days_share_is_the_noise_that_is_not_new_in_each_report(one_time: b
     [enum(4, 5_000, LOOSE), boolean(0.3, 5_000, LOOSE), ordinal_case(12, 5_000, LOOSE)],
     ids=lambda case: case.name,
 )
-def test_clients_that_come_back_bring_new_noise_of_the_instantaneous_responses(
-    case: CategoryCase,
-) -> None:
+def test_clients_that_come_back_bring_new_noise_of_the_instantaneous_responses(case):
     """Same permanent bits, 4,000 days: variances within 5.5 standard errors, 18 of them.
 
     P(false alarm) < 1e-6; seeded.
@@ -129,12 +119,12 @@ def test_clients_that_come_back_bring_new_noise_of_the_instantaneous_responses(
     assert np.abs(shares.var(axis=0) / stated - 1).max() < 5.5 * np.sqrt(2 / n_days)
 
 
-def test_no_day_with_enough_reports_is_refused() -> None:
+def test_no_day_with_enough_reports_is_refused():
     with pytest.raises(UndecodableError, match="no day has 10,000 reports"):
         decode_category_days(counts_by_day(), METRIC, min_reports=10_000)
 
 
-def test_csv_json_and_parquet_agree(trends: Trends[CategoryDecoding]) -> None:
+def test_csv_json_and_parquet_agree(trends):
     result = result_of(trends)
     rows = list(csv.DictReader(io.StringIO(csv_of(result))))
     assert list(rows[0]) == list(CATEGORY_TYPES)
@@ -147,7 +137,7 @@ def test_csv_json_and_parquet_agree(trends: Trends[CategoryDecoding]) -> None:
     assert parquet_of(result).startswith(b"PAR1")
 
 
-def test_table_and_page_speak_of_categories(trends: Trends[CategoryDecoding]) -> None:
+def test_table_and_page_speak_of_categories(trends):
     text = shown(result_of(trends))
     assert "2026-11-07 ▼" in text
     assert "2 of 4 series" in text
@@ -160,7 +150,7 @@ def test_table_and_page_speak_of_categories(trends: Trends[CategoryDecoding]) ->
     assert len(page.all("svg")) == 4
 
 
-def test_few_rows_are_those_of_the_largest(trends: Trends[CategoryDecoding]) -> None:
+def test_few_rows_are_those_of_the_largest(trends):
     text = shown(result_of(trends, limit=2))
     assert "… and 2 more" in text
     (table, *_) = result_of(trends, limit=2).blocks()

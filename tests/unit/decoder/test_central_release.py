@@ -1,11 +1,8 @@
 """Releases of counts as files: what can be blended is read, everything else is named."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,7 @@ from unit.decoder.releases import NOISE, RATIO, laplace_noise, release_document,
 COUNTS = {"example.com": 900.0, "e\u0301.example": -2.0, "": 300.0}
 
 
-def test_a_release_is_read_with_its_keys_in_their_normal_form(tmp_path: Path) -> None:
+def test_a_release_is_read_with_its_keys_in_their_normal_form(tmp_path):
     found = read_release(write_release(tmp_path / "release.json", COUNTS))
     assert found.keys == ("example.com", "\u00e9.example", "")
     assert found.counts.tolist() == [900.0, -2.0, 300.0]
@@ -51,9 +48,7 @@ def test_a_release_is_read_with_its_keys_in_their_normal_form(tmp_path: Path) ->
         ({"delta": math.inf}, "summary.delta = Infinity: must be a number of at least 0"),
     ],
 )  # fmt: skip
-def test_a_summary_that_cannot_be_blended_is_refused_by_its_field(
-    tmp_path: Path, summary: dict[str, Any], complaint: str
-) -> None:
+def test_a_summary_that_cannot_be_blended_is_refused_by_its_field(tmp_path, summary, complaint):
     path = write_release(tmp_path / "release.json", COUNTS, **summary)
     with pytest.raises(InputError) as caught:
         read_release(path)
@@ -76,9 +71,7 @@ def test_a_summary_that_cannot_be_blended_is_refused_by_its_field(
         ),
     ],
 )
-def test_rows_that_are_no_counts_are_refused_by_their_place(
-    tmp_path: Path, rows: object, complaint: str
-) -> None:
+def test_rows_that_are_no_counts_are_refused_by_their_place(tmp_path, rows, complaint):
     path = tmp_path / "release.json"
     path.write_text(json.dumps(release_document(COUNTS) | {"rows": rows}), encoding="utf-8")
     with pytest.raises(InputError) as caught:
@@ -96,26 +89,26 @@ def test_rows_that_are_no_counts_are_refused_by_their_place(
         (b'{"rows": []}', "summary: must be an object"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_other_files_are_refused(tmp_path, content, complaint):
     path = tmp_path / "release.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=complaint):
         read_release(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"none\.json: can't be read"):
         read_release(tmp_path / "none.json")
 
 
 @given(st.floats(0.05, 5.0))
-def test_the_scale_of_the_noise_follows_from_its_variance(epsilon: float) -> None:
+def test_the_scale_of_the_noise_follows_from_its_variance(epsilon):
     a = math.exp(-epsilon)
     assert CountNoise(2 * a / (1 - a) ** 2, laplace=True).scale == pytest.approx(1 / epsilon)
 
 
 @given(st.integers(-40, 200))
-def test_tails_are_those_of_the_discrete_distribution(count: int) -> None:
+def test_tails_are_those_of_the_discrete_distribution(count):
     outcomes = np.arange(count, count + 400)
     chances = (1 - RATIO) / (1 + RATIO) * RATIO ** np.abs(outcomes)
     assert NOISE.log_tail(count) == pytest.approx(math.log(chances.sum()), abs=1e-9)
@@ -123,7 +116,7 @@ def test_tails_are_those_of_the_discrete_distribution(count: int) -> None:
 
 @pytest.mark.parametrize("gain", [0.01, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("laplace", [True, False])
-def test_p_values_are_uniform_if_nobody_has_a_string(gain: float, laplace: bool) -> None:
+def test_p_values_are_uniform_if_nobody_has_a_string(gain, laplace):
     """Kolmogorov-Smirnov's bound for 20,000 draws; P(false alarm) <= 1e-6 by DKW's inequality."""
     rng, n = np.random.default_rng([3, int(100 * gain), laplace]), 20_000
     noise = CountNoise(NOISE.variance, laplace)
@@ -134,29 +127,29 @@ def test_p_values_are_uniform_if_nobody_has_a_string(gain: float, laplace: bool)
     assert off < math.sqrt(math.log(2 / 1e-6) / (2 * n)) + 0.5 / n
 
 
-def test_a_count_alone_has_its_own_tail_as_p_value() -> None:
+def test_a_count_alone_has_its_own_tail_as_p_value():
     assert log_p_value(0.0, 9.0, math.inf, NOISE) == NOISE.log_tail(9.0)
 
 
-def test_with_little_gain_the_local_sign_decides() -> None:
+def test_with_little_gain_the_local_sign_decides():
     expected = float(special.log_ndtr(-4.0))
     assert log_p_value(4.0, 3.0, 1e-7, NOISE) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_sign_without_bounds_has_no_chance_by_noise() -> None:
+def test_a_sign_without_bounds_has_no_chance_by_noise():
     assert log_p_value(math.inf, 3.0, 0.5, NOISE) == -math.inf
     assert log_p_value(2.0, 1e6, 0.5, NOISE) < -1e3
 
 
 @given(st.floats(-30, -0.7), st.sampled_from([0.02, 0.5, 3.0, math.inf]))
-def test_the_cutoff_is_where_the_p_value_crosses_it(log_p: float, gain: float) -> None:
+def test_the_cutoff_is_where_the_p_value_crosses_it(log_p, gain):
     sign = cutoff_sign(log_p, gain, NOISE)
     own = NOISE.log_tail if math.isinf(gain) else lambda at: log_p_value(at, 0.0, gain, NOISE)
     assert own(sign) <= log_p
     assert own(0.999 * sign - 1e-3) >= log_p
 
 
-def test_the_names_of_the_curators_own_mechanisms_tell_which_can_be_blended(tmp_path: Path) -> None:
+def test_the_names_of_the_curators_own_mechanisms_tell_which_can_be_blended(tmp_path):
     budget: dict[str, Any] = {"rows_per_user": 1, "epsilon": Fraction(1), "delta": Fraction("1e-6")}
     halves = histograms.found_and_counted(**budget)
     public = histograms.histogram(["a"], **budget)

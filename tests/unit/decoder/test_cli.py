@@ -1,7 +1,5 @@
 """Mistakes on the decoder's command line are told before any work is done."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -20,7 +18,6 @@ from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.options import MIN_REPORTS
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
@@ -49,7 +46,7 @@ from unit.decoder.stores import filled_store, plausible_records
         (("--store", "s3://reports/out"), "that of an export begins with parquet:, such as"),
     ],
 )
-def test_mistake_is_named(metrics_file: Path, arguments: tuple[str, ...], reason: str) -> None:
+def test_mistake_is_named(metrics_file, arguments, reason):
     given = ["decode", "homepage", "--metrics", str(metrics_file), "--candidates", "-", *arguments]
     result = CliRunner().invoke(main, given, input="a\n")
     assert result.exit_code != 0
@@ -63,9 +60,7 @@ def test_mistake_is_named(metrics_file: Path, arguments: tuple[str, ...], reason
     ids=lambda k: k.name,
 )
 @pytest.mark.parametrize("option", ["--candidates", "--map"])
-def test_candidates_are_refused_where_the_registry_lists_the_values(
-    tmp_path: Path, metric_type: MetricType, option: str
-) -> None:
+def test_candidates_are_refused_where_the_registry_lists_the_values(tmp_path, metric_type, option):
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(make_metric(metric_type=metric_type)), encoding="utf-8")
     arguments = ["decode", "homepage", "--metrics", str(path), option, "-"]
@@ -76,7 +71,7 @@ def test_candidates_are_refused_where_the_registry_lists_the_values(
     )
 
 
-def test_method_of_strings_is_refused_where_the_registry_lists_the_values(tmp_path: Path) -> None:
+def test_method_of_strings_is_refused_where_the_registry_lists_the_values(tmp_path):
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(make_metric(metric_type=BooleanType())), encoding="utf-8")
     arguments = ["decode", "homepage", "--metrics", str(path), "--method", "likelihood"]
@@ -86,7 +81,7 @@ def test_method_of_strings_is_refused_where_the_registry_lists_the_values(tmp_pa
 
 
 @pytest.mark.parametrize("missing", ["--metrics", "--candidates"])
-def test_required_option_is_named(metrics_file: Path, missing: str) -> None:
+def test_required_option_is_named(metrics_file, missing):
     options = {"--metrics": str(metrics_file), "--candidates": "names.txt"}
     del options[missing]
     arguments = [word for pair in options.items() for word in pair]
@@ -95,7 +90,7 @@ def test_required_option_is_named(metrics_file: Path, missing: str) -> None:
     assert f"Missing option '{missing}'" in result.stderr
 
 
-def test_help_explains_every_option() -> None:
+def test_help_explains_every_option():
     text = CliRunner().invoke(main, ["decode", "--help"]).stdout
     for option in ("--store", "--since", "--until", "--alpha", "--correction", "--detected-only",
                    "--output", "--rows", "--min-reports", "HUBBUB_MIN_REPORTS"):  # fmt: skip
@@ -116,13 +111,8 @@ def test_help_explains_every_option() -> None:
     ],
 )
 def test_fewer_reports_than_a_release_needs_are_not_decoded(
-    metrics_file: Path,
-    tmp_path: Path,
-    options: tuple[str, ...],
-    environment: dict[str, str],
-    n: int,
-    refused: bool,
-) -> None:
+    metrics_file, tmp_path, options, environment, n, refused
+):
     store = filled_store(tmp_path, plausible_records(n))
     where = ["--metrics", str(metrics_file), "--store", store, "--candidates", "-"]
     given = ["decode", "homepage", *where, "--output", "-", *options]
@@ -134,7 +124,7 @@ def test_fewer_reports_than_a_release_needs_are_not_decoded(
         assert "change --min-reports" in result.stderr
 
 
-def test_refused_decoding_leaves_no_file(metrics_file: Path, tmp_path: Path) -> None:
+def test_refused_decoding_leaves_no_file(metrics_file, tmp_path):
     store = filled_store(tmp_path, plausible_records(10))
     where = ["--metrics", str(metrics_file), "--store", store, "--candidates", "-"]
     output = tmp_path / "result.json"
@@ -145,8 +135,8 @@ def test_refused_decoding_leaves_no_file(metrics_file: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("n_forged", [0, 30])
 def test_reports_that_look_forged_are_told_in_the_table_in_json_and_beside_csv(
-    metrics_file: Path, tmp_path: Path, n_forged: int
-) -> None:
+    metrics_file, tmp_path, n_forged
+):
     forged = records_of(np.zeros((n_forged, 128)), 7)
     store = filled_store(tmp_path, joined(plausible_records(3000), forged))
     output = tmp_path / "result.json"
@@ -166,7 +156,7 @@ def test_reports_that_look_forged_are_told_in_the_table_in_json_and_beside_csv(
     assert scrutiny["set_bits"]["improbable"] == n_forged
 
 
-def test_help_waits_for_no_numerical_library() -> None:
+def test_help_waits_for_no_numerical_library():
     """They take a second to import; what --help shows needs none of them."""
     code = "import sys, hubbub.decoder.cli; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -174,13 +164,13 @@ def test_help_waits_for_no_numerical_library() -> None:
     assert not slow & set(done.stdout.split())
 
 
-def test_corrections_of_the_command_line_are_those_there_are() -> None:
+def test_corrections_of_the_command_line_are_those_there_are():
     (option,) = [each for each in decode.params if each.name == "correction"]
     assert isinstance(option.type, click.Choice)
     assert list(option.type.choices) == [each.value for each in Correction]
 
 
-def test_several_outputs_are_written_at_once(metrics_file: Path, tmp_path: Path) -> None:
+def test_several_outputs_are_written_at_once(metrics_file, tmp_path):
     store = filled_store(tmp_path, plausible_records())
     where = ["--metrics", str(metrics_file), "--store", store, "--candidates", "-"]
     names = [tmp_path / f"result{suffix}" for suffix in (".csv", ".json", ".parquet", ".html")]
@@ -192,13 +182,11 @@ def test_several_outputs_are_written_at_once(metrics_file: Path, tmp_path: Path)
     assert all(name.stat().st_size > 100 for name in names)
 
 
-def test_linear_algebra_takes_one_thread_whatever_the_cores(
-    metrics_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_linear_algebra_takes_one_thread_whatever_the_cores(metrics_file, monkeypatch):
     """Sums in another order differ in their last digits, which JSON and Parquet show."""
     threads: set[int] = set()
 
-    def look(*_options: object) -> None:
+    def look(*_options: object):
         threads.update(library["num_threads"] for library in threadpool_info())
         raise click.exceptions.Exit(0)
 
@@ -209,7 +197,7 @@ def test_linear_algebra_takes_one_thread_whatever_the_cores(
     assert threads == {1}
 
 
-def test_candidate_cache_changes_nothing_but_the_time(metrics_file: Path, tmp_path: Path) -> None:
+def test_candidate_cache_changes_nothing_but_the_time(metrics_file, tmp_path):
     store = filled_store(tmp_path, plausible_records())
     (tmp_path / "names.txt").write_text("a\nb\n", encoding="utf-8")
     where = ["--metrics", str(metrics_file), "--store", store]
@@ -223,7 +211,7 @@ def test_candidate_cache_changes_nothing_but_the_time(metrics_file: Path, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def popular(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def popular(tmp_path_factory) -> tuple[Path, list[str]]:
     """A folder with a store of 50,000 reports, and how to decode it with 17,000 candidates."""
     folder = tmp_path_factory.mktemp("popular")
     case = StringsCase.made_up("popular", make_params(), 50_000, zipf(10), 0, 10)
@@ -239,9 +227,7 @@ def popular(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder, [*given, "--detected-only"]
 
 
-def test_a_list_in_several_files_is_screened_with_the_same_table(
-    popular: tuple[Path, list[str]],
-) -> None:
+def test_a_list_in_several_files_is_screened_with_the_same_table(popular):
     folder, given = popular
     kept = ["--candidates", f"{folder}/names.txt", "--candidate-cache", f"{folder}/cache"]
     in_memory = CliRunner().invoke(main, [*given, *kept, "--method=regression", "--output=-"])
@@ -265,7 +251,7 @@ def test_a_list_in_several_files_is_screened_with_the_same_table(
     assert CliRunner().invoke(main, [*given, *one]).stdout == in_memory.stdout
 
 
-def test_a_screened_list_is_followed_day_by_day(popular: tuple[Path, list[str]]) -> None:
+def test_a_screened_list_is_followed_day_by_day(popular):
     folder, given = popular
     daily = [*given, "--by=day", "--output=-", "--candidates"]
     kept = [f"{folder}/names.txt", "--method=regression", f"--candidate-cache={folder}/cache"]
@@ -274,7 +260,7 @@ def test_a_screened_list_is_followed_day_by_day(popular: tuple[Path, list[str]])
     assert CliRunner().invoke(main, [*daily, f"{folder}/parts"]).stdout == in_memory.stdout
 
 
-def test_several_files_have_no_cache_and_must_be_there(popular: tuple[Path, list[str]]) -> None:
+def test_several_files_have_no_cache_and_must_be_there(popular):
     folder, given = popular
     cached = ["--candidates", f"{folder}/parts", "--candidate-cache", f"{folder}/cache"]
     result = CliRunner().invoke(main, [*given, *cached])

@@ -1,7 +1,5 @@
 """The possible shares solve the constrained problem."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,9 +11,7 @@ from unit.decoder.models import SHARES, bits_of, design_of, fit_of, noisy_bits, 
 
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([1e3, 1e5, 1e7]), st.sampled_from([0.0, 1e-6, 1e-3]))
-def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(
-    seed: int, n_reports: float, spread: float
-) -> None:
+def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(seed, n_reports, spread):
     """Where a share is positive the gradient is the multiplier of the sum; elsewhere not below it.
 
     The gradient of half of (beta - theta)' C^-1 (beta - theta) over the free members.
@@ -40,21 +36,21 @@ def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(
     assert (gradient[~inside] >= multiplier - slack).all()
 
 
-def test_shares_that_are_possible_stay_as_they_are() -> None:
+def test_shares_that_are_possible_stay_as_they_are():
     design = design_of(4)
     bits = bits_of(rates_of(design, SHARES, 0.25))
     _, shares = constrained_shares(fit_of(bits, design, np.arange(4)))
     np.testing.assert_allclose(shares, SHARES, atol=1e-6)
 
 
-def test_without_members_everything_is_unknown(rng: np.random.Generator) -> None:
+def test_without_members_everything_is_unknown(rng):
     design = design_of(4)
     bits = noisy_bits(design, rng)
     selected, shares = constrained_shares(fit_of(bits, design, np.empty(0, dtype=np.int64)))
     assert len(selected) == len(shares) == 0
 
 
-def test_they_err_less_than_the_unbiased_ones(rng: np.random.Generator) -> None:
+def test_they_err_less_than_the_unbiased_ones(rng):
     """20 draws of 100 strings, most of them absent: squared errors are half as large on average.
 
     (0.40 of those of the unbiased shares over 100 draws, and at most 0.65.)
@@ -71,7 +67,7 @@ def test_they_err_less_than_the_unbiased_ones(rng: np.random.Generator) -> None:
     assert max(quotients) < 1
 
 
-def test_members_drawn_about_zero_are_noise(rng: np.random.Generator) -> None:
+def test_members_drawn_about_zero_are_noise(rng):
     """300 members of 256 rows, of which four are free."""
     design = design_of(300)
     bits = noisy_bits(design, rng)
@@ -83,7 +79,7 @@ def test_members_drawn_about_zero_are_noise(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("shares", [[0.7, 0.6], [-0.2, 0.5], [1.5, -0.1]])
-def test_impossible_rates_still_give_possible_shares(shares: list[float]) -> None:
+def test_impossible_rates_still_give_possible_shares(shares):
     design = design_of(2)
     _, possible = constrained_shares(
         fit_of(bits_of(rates_of(design, np.array(shares))), design, np.arange(2))

@@ -1,11 +1,8 @@
 """Counting on many threads gives what counting at once would, whatever the chunks are."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,9 +42,7 @@ def assert_equal(counts: CohortCounts, expected: CohortCounts) -> None:
     st.integers(1, 3),
     st.sampled_from([20 * WIDTH, 1000, 2**20]),
 )
-def test_counts_do_not_depend_on_chunks_or_threads(
-    sizes: list[int], threads: int, piece: int
-) -> None:
+def test_counts_do_not_depend_on_chunks_or_threads(sizes, threads, piece):
     records = some_records(sum(sizes))
     cuts = WIDTH * np.cumsum([0, *sizes])
     with pytest.MonkeyPatch.context() as patch:
@@ -59,7 +54,7 @@ def test_counts_do_not_depend_on_chunks_or_threads(
     assert_equal(counts, count_records(records, PARAMS))
 
 
-def test_detector_finds_the_same_as_in_one_chunk() -> None:
+def test_detector_finds_the_same_as_in_one_chunk():
     metric = make_metric(params=make_params(k=64, h=2, m=8))
     records = some_records(30_000, metric.params) + 50 * some_records(1, metric.params)
     width = record_width(metric.params.k)
@@ -72,9 +67,7 @@ def test_detector_finds_the_same_as_in_one_chunk() -> None:
     assert meanwhile.result() == at_once.result()
 
 
-def test_progress_is_told_in_the_callers_thread_and_never_falls(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_progress_is_told_in_the_callers_thread_and_never_falls(monkeypatch):
     monkeypatch.setattr(module, "_PIECE_BYTES", 10 * WIDTH)
     told: list[tuple[int, int]] = []
     records = some_records(500)
@@ -93,7 +86,7 @@ def test_progress_is_told_in_the_callers_thread_and_never_falls(
 
 @pytest.mark.parametrize("before", [0, 40])
 @pytest.mark.parametrize("after", [0, 40])
-def test_bad_record_is_told(monkeypatch: pytest.MonkeyPatch, before: int, after: int) -> None:
+def test_bad_record_is_told(monkeypatch, before, after):
     monkeypatch.setattr(module, "_PIECE_BYTES", 10 * WIDTH)
     bad = PARAMS.m.to_bytes(2, "little") + bytes(WIDTH - 2)
     chunks = [*before * [some_records(10)], bad, *after * [some_records(10)]]
@@ -108,7 +101,7 @@ def counted(chunks: list[bytes]) -> CohortCounts:
         return counting.result()
 
 
-def test_partial_records_are_told_at_once() -> None:
+def test_partial_records_are_told_at_once():
     with (
         Counting(PARAMS) as counting,
         pytest.raises(UndecodableError, match="records of 4 bytes: must be a multiple of 5"),
@@ -116,7 +109,7 @@ def test_partial_records_are_told_at_once() -> None:
         counting.add(bytes(4))
 
 
-def test_threads_end_with_the_context() -> None:
+def test_threads_end_with_the_context():
     before = threading.active_count()
     with contextlib.suppress(KeyError), Counting(PARAMS, threads=2) as counting:
         counting.add(some_records(3_000_000))
@@ -125,7 +118,7 @@ def test_threads_end_with_the_context() -> None:
     assert threading.active_count() == before
 
 
-def test_exception_of_the_detector_is_raised() -> None:
+def test_exception_of_the_detector_is_raised():
     detector = AnomalyDetector(make_metric(params=make_params(k=24, h=2, m=3)))  # of fewer cohorts
     with Counting(PARAMS, detector=detector, threads=2) as counting:
         counting.add(some_records(100))
@@ -133,7 +126,7 @@ def test_exception_of_the_detector_is_raised() -> None:
             counting.result()
 
 
-def test_few_pieces_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_pieces_are_held_at_once(monkeypatch):
     """Of 1,000 pieces, while the first ones are being counted, at most 3 a thread wait."""
     monkeypatch.setattr(module, "_PIECE_BYTES", WIDTH)
     free, started = threading.Event(), []
@@ -147,7 +140,7 @@ def test_few_pieces_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     added = 0
     with Counting(PARAMS, threads=2) as counting:
 
-        def add_all() -> None:
+        def add_all():
             nonlocal added
             for _ in range(1000):
                 counting.add(some_records(1))
@@ -162,7 +155,7 @@ def test_few_pieces_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert counting.result().total == 1000
 
 
-def test_file_is_counted_and_looked_at(tmp_path: Path) -> None:
+def test_file_is_counted_and_looked_at(tmp_path):
     """100,000 reports in uneven row groups."""
     metric = make_metric(params=make_params(k=40, h=2, m=9))
     records = some_records(100_000, metric.params)
@@ -183,7 +176,7 @@ def test_file_is_counted_and_looked_at(tmp_path: Path) -> None:
     assert detector.result() == at_once.result()
 
 
-def test_broken_file_is_told_by_its_name(tmp_path: Path) -> None:
+def test_broken_file_is_told_by_its_name(tmp_path):
     path = tmp_path / "reports.parquet"
     path.write_bytes(b"PAR1")
     with pytest.raises(ReportFileError, match=r"reports\.parquet"):

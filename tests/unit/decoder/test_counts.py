@@ -1,7 +1,5 @@
 """Counting without unpacking gives what unpacking would."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -54,7 +52,7 @@ def assert_equal(counts: CohortCounts, expected: CohortCounts) -> None:
 
 
 @given(reports())
-def test_counts_equal_those_of_unpacked_bits(given_reports: Reports) -> None:
+def test_counts_equal_those_of_unpacked_bits(given_reports):
     params, cohorts, bits = given_reports
     counts = count_records(b"".join(records_of(cohorts, bits)), params)
     assert_equal(counts, counted_by_unpacking(cohorts, bits, params))
@@ -62,9 +60,7 @@ def test_counts_equal_those_of_unpacked_bits(given_reports: Reports) -> None:
 
 
 @given(reports(), st.data())
-def test_counts_of_chunks_add_up_to_those_of_the_whole(
-    given_reports: Reports, data: st.DataObject
-) -> None:
+def test_counts_of_chunks_add_up_to_those_of_the_whole(given_reports, data):
     params, cohorts, bits = given_reports
     records = records_of(cohorts, bits)
     cut = data.draw(st.integers(0, len(records)))
@@ -73,25 +69,25 @@ def test_counts_of_chunks_add_up_to_those_of_the_whole(
     assert_equal(first + second, count_records(b"".join(records), params))
 
 
-def test_no_records_count_as_nothing() -> None:
+def test_no_records_count_as_nothing():
     params = make_params()
     assert_equal(count_records(b"", params), empty_counts(params))
 
 
 @pytest.mark.parametrize("length", [1, 17, 19, 35])
-def test_partial_records_are_refused(length: int) -> None:
+def test_partial_records_are_refused(length):
     with pytest.raises(UndecodableError, match=rf"records of {length} bytes: .* multiple of 18"):
         count_records(bytes(length), make_params(k=128))
 
 
 @pytest.mark.parametrize("cohort", [64, 256, 65_535])
-def test_cohort_out_of_range_is_refused(cohort: int) -> None:
+def test_cohort_out_of_range_is_refused(cohort):
     record = cohort.to_bytes(2, "little") + bytes(16)
     with pytest.raises(UndecodableError, match=rf"cohort {cohort}: must be below m = 64"):
         count_records(bytes(18) + record, make_params(k=128, m=64))
 
 
-def test_last_cohort_counts() -> None:
+def test_last_cohort_counts():
     record = (63).to_bytes(2, "little") + bytes(15) + b"\x80"
     counts = count_records(record, make_params(k=128, m=64))
     assert counts.reports[63] == counts.bits[63, 127] == counts.bits.sum() == 1
@@ -100,7 +96,7 @@ def test_last_cohort_counts() -> None:
 @pytest.mark.parametrize("m", [1, 3])
 @pytest.mark.parametrize("n", [254, 255, 256, 511, 300_000])
 @pytest.mark.parametrize("k", [8, 72, 128])
-def test_sums_of_many_reports_do_not_overflow(n: int, m: int, k: int) -> None:
+def test_sums_of_many_reports_do_not_overflow(n, m, k):
     """Most bits are set, and all of the first byte's; 300,000 reports are several blocks."""
     rng = np.random.default_rng(n)
     cohorts = rng.integers(m, size=n)

@@ -1,14 +1,11 @@
 """The whole decoding on small and odd inputs; its error rates are tests/statistical's affair."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, decode, empty_counts
 from hubbub.inference.candidates import hashed, mapped
 from hubbub.inference.errors import CandidateError, UndecodableError
@@ -63,7 +60,7 @@ def assert_consistent(decoding: Decoding) -> None:
     assert math.isfinite(decoding.summary.unknown_std_error)
 
 
-def test_present_strings_are_found_and_absent_ones_are_not() -> None:
+def test_present_strings_are_found_and_absent_ones_are_not():
     """Shares of 10% and more, at a standard error of about 0.4%."""
     decoding = decode(counts_of(HELD), CLEAR, [*names(50), *HELD], correction=Correction.BONFERRONI)
     assert_consistent(decoding)
@@ -74,7 +71,7 @@ def test_present_strings_are_found_and_absent_ones_are_not() -> None:
     assert ((decoding.low <= truth) & (truth <= decoding.high))[50:].all()
 
 
-def test_summary_says_what_was_decoded() -> None:
+def test_summary_says_what_was_decoded():
     summary = decode(counts_of(HELD), CLEAR, [*names(50), *HELD], alpha=0.01).summary
     assert summary.reports == TOTAL
     assert summary.cohorts == CLEAR.m
@@ -88,21 +85,21 @@ def test_summary_says_what_was_decoded() -> None:
     assert 0 < summary.detection_limit < 0.1
 
 
-def test_strings_nobody_listed_are_unknown_mass() -> None:
+def test_strings_nobody_listed_are_unknown_mass():
     """The unlisted string's bits scatter the rates, which the standard error must know."""
     summary = decode(counts_of(HELD), CLEAR, ["beta", "gamma", *names(20)]).summary
     assert abs(summary.unknown_share - 0.6) < 4.5 * summary.unknown_std_error
     assert 0 < summary.unknown_std_error < 0.05
 
 
-def test_everything_is_unknown_if_nothing_is_detected() -> None:
+def test_everything_is_unknown_if_nothing_is_detected():
     decoding = decode(counts_of(HELD), CLEAR, names(20), correction=Correction.BONFERRONI)
     assert not found(decoding)
     assert decoding.summary.unknown_share == 1
     assert decoding.summary.unknown_std_error == 0
 
 
-def test_same_input_gives_the_same_result() -> None:
+def test_same_input_gives_the_same_result():
     first, second = (decode(counts_of(HELD), CLEAR, [*names(200), *HELD]) for _ in range(2))
     for field in (
         "share",
@@ -119,7 +116,7 @@ def test_same_input_gives_the_same_result() -> None:
     np.testing.assert_array_equal(first.diagnostics.fitted, second.diagnostics.fitted)
 
 
-def test_order_of_candidates_does_not_matter(rng: np.random.Generator) -> None:
+def test_order_of_candidates_does_not_matter(rng):
     candidates = [*names(200), *HELD]
     order = rng.permutation(len(candidates))
     decoding = decode(counts_of(HELD), CLEAR, candidates)
@@ -144,14 +141,14 @@ def test_order_of_candidates_does_not_matter(rng: np.random.Generator) -> None:
     ids=["8 bits, 1 cohort", "8 bits", "1 cohort", "8 hashes", "1024 cohorts", "q below p", "f=0"],
 )
 @pytest.mark.parametrize("n_absent", [0, 3, 300])
-def test_odd_shapes_are_decoded(params: RapporParams, n_absent: int) -> None:
+def test_odd_shapes_are_decoded(params, n_absent):
     decoding = decode(counts_of({"alpha": 10_000}, params), params, ["alpha", *names(n_absent)])
     assert_consistent(decoding)
     assert np.isnan(decoding.share[0]) or abs(decoding.share[0] - 1) < 0.1
 
 
 @pytest.mark.parametrize("n_reports", [1, 2, 10])
-def test_few_reports_are_decoded(n_reports: int) -> None:
+def test_few_reports_are_decoded(n_reports):
     decoding = decode(counts_of({"alpha": n_reports}), CLEAR, ["alpha", *names(30)])
     assert_consistent(decoding)
     assert decoding.summary.empty_cohorts >= CLEAR.m - n_reports
@@ -161,9 +158,7 @@ def test_few_reports_are_decoded(n_reports: int) -> None:
     ("held", "f", "n_absent", "seed"),
     [({"alpha": 1, "beta": 1}, 0.0, 0, 12), ({"alpha": 1}, 0.1, 4, 280)],
 )
-def test_errors_of_few_reports_with_little_noise_are_numbers(
-    held: dict[str, int], f: float, n_absent: int, seed: int
-) -> None:
+def test_errors_of_few_reports_with_little_noise_are_numbers(held, f, n_absent, seed):
     """Though by the model the bits of a report vary less together than they were seen to do."""
     params = make_params(k=16, h=2, m=2, f=f, p=0.01, q=0.99)
     decoding = decode(counts_of(held, params, seed), params, [*held, *names(n_absent)])
@@ -171,21 +166,21 @@ def test_errors_of_few_reports_with_little_noise_are_numbers(
     assert decoding.summary.unknown_std_error > 0
 
 
-def test_single_candidate_that_everyone_holds() -> None:
+def test_single_candidate_that_everyone_holds():
     decoding = decode(counts_of({"alpha": 10_000}), CLEAR, ["alpha"])
     assert_consistent(decoding)
     assert decoding.detected.all()
     assert abs(decoding.share[0] - 1) < 4.5 * decoding.std_error[0]
 
 
-def test_single_candidate_that_nobody_holds() -> None:
+def test_single_candidate_that_nobody_holds():
     decoding = decode(counts_of({"alpha": 10_000}), CLEAR, ["beta"])
     assert_consistent(decoding)
     assert not decoding.detected.any()
     assert decoding.low[0] < 0 < decoding.high[0]
 
 
-def test_candidates_may_outnumber_the_rows() -> None:
+def test_candidates_may_outnumber_the_rows():
     """1,024 rows, 5,003 candidates."""
     decoding = decode(counts_of(HELD), CLEAR, [*names(5000), *HELD],
                       correction=Correction.BONFERRONI)  # fmt: skip
@@ -193,14 +188,14 @@ def test_candidates_may_outnumber_the_rows() -> None:
     assert found(decoding) == set(HELD)
 
 
-def test_more_strings_may_be_present_than_the_model_can_carry() -> None:
+def test_more_strings_may_be_present_than_the_model_can_carry():
     """16 rows carry 5 candidates; 12 strings hold equal shares."""
     params = make_params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
     held = dict.fromkeys(names(12, "present"), 5000)
     assert_consistent(decode(counts_of(held, params), params, [*held, *names(5)]))
 
 
-def test_more_strings_may_be_detected_than_the_model_can_carry() -> None:
+def test_more_strings_may_be_detected_than_the_model_can_carry():
     """64 rows carry 21 candidates; of 30 that hold equal shares 22 stand out."""
     params = make_params(k=8, h=1, m=8, f=0.1, p=0.1, q=0.9)
     held = {f"s3 {i}": 100_000 for i in range(30)}
@@ -212,7 +207,7 @@ def test_more_strings_may_be_detected_than_the_model_can_carry() -> None:
     )
 
 
-def test_candidates_with_the_same_bits_are_estimated_and_counted_once() -> None:
+def test_candidates_with_the_same_bits_are_estimated_and_counted_once():
     """Composed and decomposed forms of one text are one value for every client."""
     candidates = [E_ACUTE_DECOMPOSED, "alpha", E_ACUTE]
     counts = counts_of({"alpha": 5000, E_ACUTE: 15_000})
@@ -230,14 +225,14 @@ def test_candidates_with_the_same_bits_are_estimated_and_counted_once() -> None:
     assert decoding.distinct().candidates == [E_ACUTE_DECOMPOSED, "alpha"]
 
 
-def test_candidates_that_all_set_the_same_bits_have_one_estimate() -> None:
+def test_candidates_that_all_set_the_same_bits_have_one_estimate():
     decoding = decode(counts_of({E_ACUTE: 5000}), CLEAR, [E_ACUTE, E_ACUTE_DECOMPOSED])
     assert_consistent(decoding)
     np.testing.assert_allclose(decoding.share, 1.0, atol=0.1)
     assert decoding.summary.detected == 1
 
 
-def test_second_names_of_the_most_common_strings_cost_nothing() -> None:
+def test_second_names_of_the_most_common_strings_cost_nothing():
     """A map gives the 20 most common of 100 strings a second name each."""
     shares = 1 / np.arange(1, 101)
     held = dict(zip(names(100), (2e5 * shares / shares.sum()).astype(int).tolist(), strict=True))
@@ -252,7 +247,7 @@ def test_second_names_of_the_most_common_strings_cost_nothing() -> None:
     np.testing.assert_array_equal(again.share[100:], once.share[:20])
 
 
-def test_all_cohorts_but_one_may_be_empty() -> None:
+def test_all_cohorts_but_one_may_be_empty():
     counts = counts_of({"alpha": 80_000, "beta": 80_000})
     one = CohortCounts(np.zeros_like(counts.reports), np.zeros_like(counts.bits))
     one.reports[5], one.bits[5] = counts.reports[5], counts.bits[5]
@@ -264,7 +259,7 @@ def test_all_cohorts_but_one_may_be_empty() -> None:
     assert np.abs(decoding.share - truth)[known].max() < 0.1
 
 
-def test_candidates_that_only_empty_cohorts_tell_apart_are_groups() -> None:
+def test_candidates_that_only_empty_cohorts_tell_apart_are_groups():
     """One cohort of 8 bits sees 8 kinds of strings, so most of 40 candidates look like another."""
     params = make_params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
     counts = counts_of({"alpha": 10_000}, params)
@@ -274,34 +269,34 @@ def test_candidates_that_only_empty_cohorts_tell_apart_are_groups() -> None:
     assert decode(counts, params, candidates).summary.indistinguishable > max(both, 30)
 
 
-def test_no_reports_are_an_error() -> None:
+def test_no_reports_are_an_error():
     with pytest.raises(UndecodableError, match="no reports"):
         decode(empty_counts(CLEAR), CLEAR, ["alpha"])
 
 
-def test_counts_of_other_parameters_are_an_error() -> None:
+def test_counts_of_other_parameters_are_an_error():
     with pytest.raises(UndecodableError, match="must be"):
         decode(counts_of(HELD), make_params(), ["alpha"])
 
 
 @pytest.mark.parametrize("candidates", [[], ["alpha", "beta", "alpha"]])
-def test_candidates_that_are_missing_or_repeated_are_an_error(candidates: list[str]) -> None:
+def test_candidates_that_are_missing_or_repeated_are_an_error(candidates):
     with pytest.raises(CandidateError, match="at least one string, each once"):
         decode(counts_of(HELD), CLEAR, candidates)
 
 
-def test_candidate_that_no_client_could_report_is_an_error() -> None:
+def test_candidate_that_no_client_could_report_is_an_error():
     with pytest.raises(CandidateError, match="candidate 2: "):
         decode(counts_of(HELD), CLEAR, ["alpha", "\ud800"])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.05, 5.0, math.nan])
-def test_alpha_outside_the_unit_interval_is_an_error(alpha: float) -> None:
+def test_alpha_outside_the_unit_interval_is_an_error(alpha):
     with pytest.raises(ValueError, match=r"alpha = .*: must be between 0 and 1"):
         decode(counts_of(HELD), CLEAR, ["alpha"], alpha=alpha)
 
 
-def test_constrained_shares_of_the_detected_and_the_unknown_add_up() -> None:
+def test_constrained_shares_of_the_detected_and_the_unknown_add_up():
     """With the undetected ones they are 1; constrained shares err no more than unbiased ones."""
     decoding = decode(counts_of(HELD), CLEAR, [*names(50), *HELD])
     truth = np.array([0.0] * 50 + [0.6, 0.3, 0.1])
@@ -312,7 +307,7 @@ def test_constrained_shares_of_the_detected_and_the_unknown_add_up() -> None:
     assert errors[0] < 0.02 > errors[1]
 
 
-def test_rows_are_fitted_within_their_errors() -> None:
+def test_rows_are_fitted_within_their_errors():
     """1,024 rows, 4 fixed effects: mean square of the standardised residuals.
 
     The standard deviation of the mean is 0.045; the excess variance is never 0, which takes
@@ -325,14 +320,14 @@ def test_rows_are_fitted_within_their_errors() -> None:
     assert 0.7 < np.mean(z**2) < 1.23
 
 
-def test_empty_cohorts_have_no_standard_error() -> None:
+def test_empty_cohorts_have_no_standard_error():
     diagnostics = decode(counts_of({"alpha": 3}), CLEAR, ["alpha"]).diagnostics
     empty = diagnostics.reports == 0
     assert np.isnan(diagnostics.std_error[empty]).all()
     assert np.isfinite(diagnostics.std_error[~empty]).all()
 
 
-def test_unlisted_strings_are_the_background() -> None:
+def test_unlisted_strings_are_the_background():
     """One string of share 0.6 that isn't listed scatters rows by 0.6 sqrt(b (1 - b))."""
     decoding = decode(counts_of(HELD), CLEAR, ["beta", "gamma"])
     b = 1 - (1 - 1 / 64) ** 2
@@ -341,7 +336,7 @@ def test_unlisted_strings_are_the_background() -> None:
     )
 
 
-def test_candidates_are_opaque_strings() -> None:
+def test_candidates_are_opaque_strings():
     odd = ["007", "NA", " x ", 'a,"b"', "", "\U0001f600", "1e5", "-0", "line\nbreak"]
     held = dict.fromkeys(odd[:5], 4000)
     decoding = decode(counts_of(held), CLEAR, odd)
@@ -349,7 +344,7 @@ def test_candidates_are_opaque_strings() -> None:
     assert found(decoding) == set(held)
 
 
-def test_smaller_alpha_detects_no_more() -> None:
+def test_smaller_alpha_detects_no_more():
     counts = counts_of(dict(zip(names(8, "present"), [4000, 2000, 800, 400, 200, 100, 50, 25],
                                 strict=True)))  # fmt: skip
     candidates = [*names(8, "present"), *names(100)]
@@ -358,7 +353,7 @@ def test_smaller_alpha_detects_no_more() -> None:
     assert len(detections[0]) < len(detections[2])
 
 
-def test_reports_of_two_collectors_are_decoded_as_one() -> None:
+def test_reports_of_two_collectors_are_decoded_as_one():
     first, second = counts_of({"alpha": 6000}, seed=1), counts_of({"beta": 4000}, seed=2)
     decoding = decode(first + second, CLEAR, ["alpha", "beta"])
     assert np.abs((decoding.share - [0.6, 0.4]) / decoding.std_error).max() < 4.5

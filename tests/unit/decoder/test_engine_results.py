@@ -1,7 +1,5 @@
 """What is decoded on Dask is what threads decode, to the last bit, whatever the type and method."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,7 +9,6 @@ import pytest
 
 from engine_tasks import check_kept, refuse_three, scaled
 from factories import make_params
-from hubbub.decoder.engines import Keeper
 from hubbub.decoder.reports.distributed import (
     DistributedReports,
     PackSettings,
@@ -29,7 +26,7 @@ from unit.decoder.packed import reports_of
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pieces(monkeypatch):
     """Let three days of 2,000 reports be several tasks, and several parts."""
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
@@ -37,9 +34,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("what", WAYS)
-def test_dask_decodes_an_export_as_threads_do_a_database(
-    tmp_path: Path, dask: Keeper, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_dask_decodes_an_export_as_threads_do_a_database(tmp_path, dask, monkeypatch, what):
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)
     export, expected = stored.export(), numbers_of(stored.decode(**options))
@@ -48,9 +43,7 @@ def test_dask_decodes_an_export_as_threads_do_a_database(
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_many_reports_stay_with_workers_and_few_come(
-    tmp_path: Path, dask: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_reports_stay_with_workers_and_few_come(tmp_path, dask, monkeypatch):
     stored = Stored(tmp_path, WORDS, "word 3")
     spool_for = Choice(Method.LIKELIHOOD, NOISE, len(NAMES)).spool_for
     loading = load_reports(stored.export(), WORDS, engine=dask, spool_for=spool_for)
@@ -64,7 +57,7 @@ def test_many_reports_stay_with_workers_and_few_come(
     np.testing.assert_array_equal(many.by_cohort, few.by_cohort)
 
 
-def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch):
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 100)
     params = make_params(k=24, h=2, m=7, f=0.1, p=0.1, q=0.9)
     reports = reports_of({"a": 300, "b": 90}, params)
@@ -76,13 +69,11 @@ def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch: pytest.M
     np.testing.assert_array_equal(sum(part.by_cohort for part in parts), reports.by_cohort)
 
 
-def test_what_dask_keeps_is_used_again_and_made_again_if_it_is_lost(
-    dask: Keeper, tmp_path: Path
-) -> None:
+def test_what_dask_keeps_is_used_again_and_made_again_if_it_is_lost(dask, tmp_path):
     check_kept(dask, tmp_path / "flag")
 
 
-def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask: Keeper) -> None:
+def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask):
     results = dask.keep(refuse_three, None, range(5)).map(scaled, 2)
     assert [next(results) for _ in range(3)] == [0, 2, 4]
     with pytest.raises(ValueError, match="three"):
@@ -90,7 +81,7 @@ def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask: Keeper) -> 
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path: Path, dask: Keeper) -> None:
+def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path, dask):
     export = Stored(tmp_path, WORDS, "word 3").export().removeprefix("parquet:")
     path = min(Path(export).rglob("*.parquet"))
     counts = asyncio.run(load_reports(f"parquet:{export}", WORDS)).counts
@@ -100,7 +91,7 @@ def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path: Path, dask: K
         list(distribute(dask, tasks, NOISE, counts).map(_rows, None, 1))
 
 
-def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path: Path) -> None:
+def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path):
     export = Stored(tmp_path, WORDS, "word 3", n=1).export().removeprefix("parquet:")
     tasks = plan_tasks([DayFile(path) for path in sorted(Path(export).rglob("*.parquet"))])
     asked = PackSettings(NOISE, tuple(tasks))
@@ -110,9 +101,7 @@ def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path: Pa
     np.testing.assert_array_equal(np.concatenate([part.bits for part in parts]), whole.bits)
 
 
-def test_more_than_a_worker_can_keep_is_refused(
-    tmp_path: Path, dask: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_a_worker_can_keep_is_refused(tmp_path, dask, monkeypatch):
     monkeypatch.setattr("hubbub.decoder.reports.distributed.MOST_BYTES", 1_000)
     counts = asyncio.run(load_reports(Stored(tmp_path, WORDS, "word 3").url, WORDS)).counts
     with pytest.raises(UndecodableError, match="24,000 bytes of reports in cohorts 0 to 7"):

@@ -1,7 +1,5 @@
 """Counting by tasks: the sums of one pass, on threads and on Dask, or a clear error."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json
@@ -18,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine_tasks import DAYS, die, die_once, refuse_three, scaled, write_export
 from factories import make_metric, make_params
-from hubbub.decoder.engines import Engine, open_engine
+from hubbub.decoder.engines import open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.loading import Counting, load_days, load_reports
@@ -33,7 +31,7 @@ METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 
 
 @pytest.fixture(scope="module")
-def export(tmp_path_factory: pytest.TempPathFactory) -> str:
+def export(tmp_path_factory) -> str:
     return write_export(tmp_path_factory.mktemp("export"), METRIC.params)
 
 
@@ -47,9 +45,7 @@ def in_one_pass(export: str) -> tuple[object, object]:
     return (counts.reports.tolist(), counts.bits.tolist()), detector.result()
 
 
-def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(
-    export: str, dask: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(export, dask, monkeypatch):
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 10_000)
     for engine in (LocalEngine(1), LocalEngine(3), dask):
         detector = AnomalyDetector(METRIC)
@@ -58,7 +54,7 @@ def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(
         assert found == in_one_pass(export)
 
 
-def test_days_are_counted_by_themselves(export: str, dask: Engine) -> None:
+def test_days_are_counted_by_themselves(export, dask):
     here, there = (
         asyncio.run(load_days(export, METRIC, engine=engine)).by_day for engine in (None, dask)
     )
@@ -76,8 +72,8 @@ def test_days_are_counted_by_themselves(export: str, dask: Engine) -> None:
     st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(1, 500), st.integers(2, 64)
 )
 def test_tasks_cover_each_row_once_and_sample_as_one_pass_does(
-    tmp_path_factory: pytest.TempPathFactory, groups: list[int], task_reports: int, size: int
-) -> None:
+    tmp_path_factory, groups, task_reports, size
+):
     path = tmp_path_factory.mktemp("file") / "a.parquet"
     rng, params = np.random.default_rng(sum(groups)), make_params(k=64, m=3)
     width = record_width(params.k)
@@ -98,7 +94,7 @@ def test_tasks_cover_each_row_once_and_sample_as_one_pass_does(
     assert by_tasks.result(0.01) == in_order.result(0.01)
 
 
-def test_results_of_dask_come_in_order_and_exceptions_as_they_were(dask: Engine) -> None:
+def test_results_of_dask_come_in_order_and_exceptions_as_they_were(dask):
     assert list(dask.map(scaled, 3, range(40))) == [3 * task for task in range(40)]
     results = dask.map(refuse_three, None, range(10))
     assert [next(results) for _ in range(3)] == [0, 1, 2]
@@ -106,19 +102,17 @@ def test_results_of_dask_come_in_order_and_exceptions_as_they_were(dask: Engine)
         next(results)
 
 
-def test_task_whose_worker_is_killed_is_done_again(dask: Engine, tmp_path: Path) -> None:
+def test_task_whose_worker_is_killed_is_done_again(dask, tmp_path):
     assert list(dask.map(die_once, tmp_path / "flag", range(12))) == list(range(12))
     assert (tmp_path / "flag").exists()
 
 
-def test_task_that_kills_every_worker_is_an_error(dask: Engine) -> None:
+def test_task_that_kills_every_worker_is_an_error(dask):
     with pytest.raises(EngineError, match="KilledWorker"):
         list(dask.map(die, None, [1]))
 
 
-def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(
-    tmp_path: Path, dask: Engine
-) -> None:
+def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(tmp_path, dask):
     export = write_export(tmp_path, METRIC.params, 1_000)
     path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
     tasks = plan_tasks([DayFile(path)], 300)
@@ -134,7 +128,7 @@ def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(
             list(count_tasks(engine, tasks, METRIC.params))
 
 
-def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path: Path) -> None:
+def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path):
     metadata = tmp_path / "hubbub-9.9.9.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: hubbub\nVersion: 9.9.9\n")
@@ -142,7 +136,7 @@ def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path: Path
     assert "has hubbub 9.9.9 (protocol 1), but this side hubbub" in found
 
 
-def test_workers_without_hubbub_are_named(tmp_path: Path) -> None:
+def test_workers_without_hubbub_are_named(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Without:\n"
@@ -154,9 +148,7 @@ def test_workers_without_hubbub_are_named(tmp_path: Path) -> None:
     assert "a worker has no hubbub" in decode_on_dask_with(tmp_path)
 
 
-def test_workers_that_die_at_their_start_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_die_at_their_start_are_an_error(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nif 'spawn_main' in ' '.join(sys.orig_argv):\n    os._exit(3)\n"
     )

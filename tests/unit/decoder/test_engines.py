@@ -1,7 +1,5 @@
 """Engines: results in the order of tasks, few tasks ahead, the first exception as it was."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 
@@ -18,7 +16,7 @@ def _scaled(factor: int, task: int) -> int:
     return factor * task
 
 
-def test_results_come_in_the_order_of_tasks() -> None:
+def test_results_come_in_the_order_of_tasks():
     first_may_end = threading.Event()
 
     def work(_shared: None, task: int) -> int:
@@ -31,14 +29,14 @@ def test_results_come_in_the_order_of_tasks() -> None:
     assert list(LocalEngine(2).map(work, None, range(50))) == list(range(50))
 
 
-def test_work_gets_the_shared_value() -> None:
+def test_work_gets_the_shared_value():
     with open_engine("local") as engine:
         assert list(engine.map(_scaled, 3, [1, 2, 5])) == [3, 6, 15]
         assert list(engine.map(partial(_scaled), 3, [])) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_few_tasks_are_ahead_of_the_one_that_is_taken(threads: int) -> None:
+def test_few_tasks_are_ahead_of_the_one_that_is_taken(threads):
     begun: list[int] = []
 
     def work(_shared: None, task: int) -> int:
@@ -52,7 +50,7 @@ def test_few_tasks_are_ahead_of_the_one_that_is_taken(threads: int) -> None:
     assert len(begun) < 100
 
 
-def test_the_first_exception_in_the_order_of_tasks_is_raised() -> None:
+def test_the_first_exception_in_the_order_of_tasks_is_raised():
     def work(_shared: None, task: int) -> int:
         if task >= 5:
             raise UndecodableError(f"task {task}")
@@ -65,11 +63,11 @@ def test_the_first_exception_in_the_order_of_tasks_is_raised() -> None:
 
 
 @pytest.mark.parametrize(("name", "master"), [("ray", None), ("local", "spark://host:7077")])
-def test_what_isnt_an_engine_is_refused(name: str, master: str | None) -> None:
+def test_what_isnt_an_engine_is_refused(name, master):
     with pytest.raises(OptionError, match=r"--(engine|master)"), open_engine(name, master):
         pass
 
 
-def test_what_an_engine_cant_read_is_refused() -> None:
+def test_what_an_engine_cant_read_is_refused():
     with pytest.raises(OptionError, match="export it first"):
         decode_metric("homepage", metrics="metrics.toml", store="sqlite:///a.db", engine="dask")

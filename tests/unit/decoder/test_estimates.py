@@ -1,7 +1,5 @@
 """Estimates and their errors: against dense algebra, and against all reports that there can be."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -51,9 +49,7 @@ def drawing(shares: FloatArray, bits: BitEstimates) -> FloatArray:
     return np.asarray(clipped * (1 - clipped) / bits.reports.sum())
 
 
-def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(
-    rng: np.random.Generator,
-) -> None:
+def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(rng):
     """Frisch and Waugh: the one-step estimate is the added column's coefficient."""
     design, candidates = design_of(40), candidates_of(40)
     bits = noisy_bits(design, rng)
@@ -70,7 +66,7 @@ def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(
         )
 
 
-def test_member_is_estimated_as_if_it_alone_were_freed(rng: np.random.Generator) -> None:
+def test_member_is_estimated_as_if_it_alone_were_freed(rng):
     """Its variance is the textbook's, and what the correlations between bits add."""
     design, candidates = design_of(10), candidates_of(10)
     bits = noisy_bits(design, rng)
@@ -87,9 +83,7 @@ def test_member_is_estimated_as_if_it_alone_were_freed(rng: np.random.Generator)
         assert estimates.std_error[member] ** 2 == pytest.approx(max(total - own, 0.1 * total))
 
 
-def test_long_lists_are_estimated_nearly_exactly(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_lists_are_estimated_nearly_exactly(rng, monkeypatch):
     """Shares within a tenth of a standard error, exactly those that stand out; 1% in errors."""
     design, candidates = design_of(4), candidates_of(3000)
     bits = noisy_bits(design, rng)
@@ -106,7 +100,7 @@ def test_long_lists_are_estimated_nearly_exactly(
     assert np.median(np.abs(quick.std_error / exact.std_error - 1)) < 0.03
 
 
-def test_candidate_that_the_model_explains_has_no_estimate() -> None:
+def test_candidate_that_the_model_explains_has_no_estimate():
     params = make_params(k=8, h=8, m=1)
     candidates = filters_of([{0, 1}, {2, 3}, {0, 1, 2, 3}, {0, 1}, {4}], params)
     bits = bits_of(np.linspace(0.1, 0.3, 8), params, 1e3)
@@ -162,7 +156,7 @@ def exact_variance(fit: Fit, design: Design, reports: FloatArray, rows: FloatArr
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.3, 0.2], [0.4, 0.1, 0.05, 0.02]], ids=["all", "some"])
-def test_variances_are_those_of_all_reports_there_can_be(shares: list[float]) -> None:
+def test_variances_are_those_of_all_reports_there_can_be(shares):
     """Two cohorts of unequal size, 8 bits, with and without unknown strings."""
     reports = np.array([[4000.0], [9000.0]])
     fit, bits, design = exact_fit(np.array(shares), reports)
@@ -177,7 +171,7 @@ def test_variances_are_those_of_all_reports_there_can_be(shares: list[float]) ->
     assert np.abs(added).max() > 0.03 * alone, "or the test would pass without"
 
 
-def test_total_share_has_the_variance_of_all_reports_there_can_be() -> None:
+def test_total_share_has_the_variance_of_all_reports_there_can_be():
     """Of the population's share; drawing the collected ones is taken off again."""
     reports = np.array([[40000.0], [90000.0]])
     fit, bits, design = exact_fit(np.array([0.3, 0.2, 0.1]), reports)
@@ -191,7 +185,7 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be() -> None:
     assert std_error**2 + 0.4 * 0.6 / 130_000 == pytest.approx(expected + excess, rel=2e-3)
 
 
-def test_total_share_of_one_member_is_its_own_estimate(rng: np.random.Generator) -> None:
+def test_total_share_of_one_member_is_its_own_estimate(rng):
     """Free or drawn: the same share, the same error."""
     design, candidates = design_of(10), candidates_of(10)
     bits = noisy_bits(design, rng)
@@ -203,7 +197,7 @@ def test_total_share_of_one_member_is_its_own_estimate(rng: np.random.Generator)
         assert std_error == pytest.approx(estimates.std_error[member])
 
 
-def test_total_share_of_drawn_members_has_the_error_of_the_model(rng: np.random.Generator) -> None:
+def test_total_share_of_drawn_members_has_the_error_of_the_model(rng):
     """Each is freed alone; the errors are simulated from the model itself.
 
     4,000 draws: the sample variance is within 4.9 of its standard deviations, sqrt(2 / 4000) of it.
@@ -228,7 +222,7 @@ def test_total_share_of_drawn_members_has_the_error_of_the_model(rng: np.random.
     assert std_error**2 + own == pytest.approx(expected, rel=z_limit() * np.sqrt(2 / 4000))
 
 
-def test_total_share_of_nobody_is_zero(rng: np.random.Generator) -> None:
+def test_total_share_of_nobody_is_zero(rng):
     design = design_of(10)
     bits = noisy_bits(design, rng)
     fit = fit_selected(bits, design, SELECTED, PARAMS)
@@ -236,7 +230,7 @@ def test_total_share_of_nobody_is_zero(rng: np.random.Generator) -> None:
     assert total_share(fit, estimates, bits, PARAMS, NOBODY) == (0.0, 0.0)
 
 
-def test_strings_outside_the_model_add_to_the_total(rng: np.random.Generator) -> None:
+def test_strings_outside_the_model_add_to_the_total(rng):
     design = design_of(10)
     bits = noisy_bits(design, rng)
     fit = fit_selected(bits, design, SELECTED[:3], PARAMS)
@@ -248,9 +242,7 @@ def test_strings_outside_the_model_add_to_the_total(rng: np.random.Generator) ->
 
 
 @pytest.mark.parametrize("h", [1, 2, 3])
-def test_pair_probability_and_hash_variance_are_those_of_all_strings(
-    h: int, rng: np.random.Generator
-) -> None:
+def test_pair_probability_and_hash_variance_are_those_of_all_strings(h, rng):
     """Enumerates the 8^h outcomes of each of two cohorts."""
     params = make_params(k=8, h=h, m=2)
     filters, _ = all_filters(params)
@@ -262,7 +254,7 @@ def test_pair_probability_and_hash_variance_are_those_of_all_strings(
     np.testing.assert_allclose(hash_variance(scores, params), expected)
 
 
-def test_pure_noise_is_as_dispersed_as_assumed(rng: np.random.Generator) -> None:
+def test_pure_noise_is_as_dispersed_as_assumed(rng):
     """40 draws, 200 candidates that nobody holds; members, and strings outside of the model.
 
     The quotient has a standard deviation of about sqrt(2 / 256) a draw, and is a little below 1
@@ -279,7 +271,7 @@ def test_pure_noise_is_as_dispersed_as_assumed(rng: np.random.Generator) -> None
         assert np.std(found) < 0.15
 
 
-def test_errors_are_about_the_collected_share(rng: np.random.Generator) -> None:
+def test_errors_are_about_the_collected_share(rng):
     """With little noise in the reports, drawing 2,000 people is most of the error.
 
     150 populations of two strings: the squared errors about the *collected* shares are chi-squared,

@@ -1,7 +1,5 @@
 """The excess variance against the traces of dense matrices, and what it is estimated for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,7 +18,7 @@ SAMPLING = np.linspace(1e-5, 3e-5, PARAMS.m * PARAMS.k)
 
 
 @pytest.fixture
-def fit(rng: np.random.Generator) -> Fit:
+def fit(rng) -> Fit:
     """Return a fit of 20 strings, 4 of them free."""
     design = design_of(20)
     return fit_of(noisy_bits(design, rng), design, np.arange(20), FIXED, PRIOR_VARIANCE)
@@ -42,7 +40,7 @@ def projection(fit: Fit) -> FloatArray:
 
 
 @given(st.integers(-8, 200))
-def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas: int) -> None:
+def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas):
     """The distribution's mean solves the moment equation, its deviation is sqrt(2 / tr PP)."""
     design = design_of(20)
     fit = fit_of(
@@ -62,7 +60,7 @@ def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas: int) -> None:
     assert excess(fit, scores) == pytest.approx(float(law.mean()), rel=1e-5)
 
 
-def test_scatter_of_a_known_size_is_found(rng: np.random.Generator) -> None:
+def test_scatter_of_a_known_size_is_found(rng):
     """200 draws of noise of variance D + tau^2 about a model of four free strings.
 
     An estimate's deviation is tau^2 sqrt(2 / 251) (1 + D / tau^2), so the mean is within z_limit of
@@ -88,11 +86,11 @@ def test_scatter_of_a_known_size_is_found(rng: np.random.Generator) -> None:
     assert abs(mean - tau2) < 1.05 * z_limit() * deviation / np.sqrt(200)
 
 
-def test_it_is_never_zero_where_rows_are_left_over(fit: Fit) -> None:
+def test_it_is_never_zero_where_rows_are_left_over(fit):
     assert 0 < excess(fit, np.zeros(len(fit.weights))) < 1e-5
 
 
-def test_as_many_free_columns_as_rows_leave_nothing_to_go_by(rng: np.random.Generator) -> None:
+def test_as_many_free_columns_as_rows_leave_nothing_to_go_by(rng):
     """Cohorts without reports but one, of 32 rows: 31 free strings and the unknown mass."""
     design = design_of(80)
     bits = noisy_bits(design, rng)

@@ -1,7 +1,5 @@
 """The bound on what forged reports can do holds for the decoder's own estimates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -63,9 +61,7 @@ def counts_with(
     ],
     ids=["plausible", "maximal gain", "maximal loss"],
 )
-def test_one_percent_forged_moves_a_share_by_what_is_said(
-    forger: Forger, target: str, shift: float, rng: np.random.Generator
-) -> None:
+def test_one_percent_forged_moves_a_share_by_what_is_said(forger, target, shift, rng):
     """2.5 points with plausible reports, 4 with the decoder's worst; P(false alarm) < 1e-6.
 
     The estimate's standard error is 0.0017 here, its share among the forged is 0 and the bound
@@ -90,7 +86,7 @@ def small_fit(counts: CohortCounts, params: RapporParams) -> tuple[Fit, BitEstim
     return fit, bits, matrix[1:]
 
 
-def test_bound_is_the_most_that_any_single_forged_report_does() -> None:
+def test_bound_is_the_most_that_any_single_forged_report_does():
     """All 256 reports in each of 4 cohorts of unequal size, by brute force, for both strings."""
     params = make_params(k=8, h=2, m=4, f=0.25, p=0.2, q=0.7)
     rng = np.random.default_rng(7)
@@ -108,7 +104,7 @@ def test_bound_is_the_most_that_any_single_forged_report_does() -> None:
     assert expected > 1 / (params.q_star - params.p_star), "or the least decides, not the search"
 
 
-def test_model_without_strings_can_be_moved_by_a_new_one() -> None:
+def test_model_without_strings_can_be_moved_by_a_new_one():
     params = make_params(k=8, h=2, m=4)
     counts = CohortCounts(np.full(4, 100), np.full((4, 8), 40))
     bits = estimate_bits(counts, params)
@@ -117,7 +113,7 @@ def test_model_without_strings_can_be_moved_by_a_new_one() -> None:
     assert largest_shift(fit, bits, params, 0.01) == pytest.approx(0.04)
 
 
-def test_reversed_noise_has_the_same_bound() -> None:
+def test_reversed_noise_has_the_same_bound():
     """q < p: a forged 0 speaks for the string. Complementary counts give the same estimates."""
     straight, reversed_ = make_params(k=8, m=4), make_params(k=8, m=4, p=0.75, q=0.25)
     reports: IntArray = np.full(4, 1000)

@@ -1,9 +1,6 @@
 """The law of an absent string's score: exact where it can be enumerated, close elsewhere."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +55,7 @@ def levels_with_strong_strings(rng: np.random.Generator) -> Levels:
     st.integers(1, 2),
     st.integers(-20, 20),
 )
-def test_small_problems_are_enumerated_exactly(scores: FloatArray, hashes: int, total: int) -> None:
+def test_small_problems_are_enumerated_exactly(scores, hashes, total):
     """A total beyond all outcomes counts as the highest one, or its p-value would be zero."""
     highest = hashes * float(scores.max(axis=1).sum())
     expected = brute_force_tail(scores, hashes, min(total, highest))
@@ -72,9 +69,7 @@ def test_small_problems_are_enumerated_exactly(scores: FloatArray, hashes: int, 
 
 @pytest.mark.parametrize("make_levels", [normal_levels, levels_with_strong_strings])
 @pytest.mark.parametrize("hashes", [1, 2])
-def test_large_problems_follow_the_exact_convolution(
-    make_levels: Callable[[np.random.Generator], Levels], hashes: int, rng: np.random.Generator
-) -> None:
+def test_large_problems_follow_the_exact_convolution(make_levels, hashes, rng):
     """Within 1% of the probability itself, from 0.999 down to 1e-12."""
     levels = make_levels(rng)
     tails = lattice_tails(levels, hashes)
@@ -86,7 +81,7 @@ def test_large_problems_follow_the_exact_convolution(
 
 
 @pytest.mark.parametrize("hashes", [1, 2])
-def test_coarse_scores_are_within_a_factor_of_three(hashes: int, rng: np.random.Generator) -> None:
+def test_coarse_scores_are_within_a_factor_of_three(hashes, rng):
     """Scores of 0 and 1 alone: the approximation spreads the steps of the law's staircase."""
     levels = (rng.random((64, 128)) < 0.05).astype(np.int64)
     tails = lattice_tails(levels, hashes)
@@ -95,7 +90,7 @@ def test_coarse_scores_are_within_a_factor_of_three(hashes: int, rng: np.random.
     assert np.abs(log_tails - np.log(tails[totals])).max() < np.log(3)
 
 
-def test_large_problems_follow_simulated_hashes(rng: np.random.Generator) -> None:
+def test_large_problems_follow_simulated_hashes(rng):
     """200,000 random strings' scores, at the totals that P = 0.9, 0.5, 0.1 and 0.001 name.
 
     P(false alarm) < 1e-6 for the four together (Bonferroni, normal approximation of binomials).
@@ -111,7 +106,7 @@ def test_large_problems_follow_simulated_hashes(rng: np.random.Generator) -> Non
 
 @settings(max_examples=20)  # 300 saddlepoints each
 @given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([(2, 8), (3, 128), (64, 128)]))
-def test_one_tail_equals_many(seed: int, hashes: int, shape: tuple[int, int]) -> None:
+def test_one_tail_equals_many(seed, hashes, shape):
     """Up to the interpolation's 1%, and beyond both ends of what can happen."""
     rng = np.random.default_rng(seed)
     scores = rng.standard_normal(shape)
@@ -124,9 +119,7 @@ def test_one_tail_equals_many(seed: int, hashes: int, shape: tuple[int, int]) ->
 
 
 @pytest.mark.parametrize("shape", [(2, 8), (64, 128)], ids=["enumerated", "approximated"])
-def test_tails_fall_from_one_and_are_never_zero(
-    shape: tuple[int, int], rng: np.random.Generator
-) -> None:
+def test_tails_fall_from_one_and_are_never_zero(shape, rng):
     null = HashNull(rng.standard_normal(shape), 2)
     log_tails = null.log_tails(np.linspace(-1e6, 1e6, 4001))
     assert log_tails[0] == pytest.approx(0, abs=1e-6)
@@ -135,9 +128,7 @@ def test_tails_fall_from_one_and_are_never_zero(
 
 
 @pytest.mark.parametrize("m", [2, 64], ids=["enumerated", "approximated"])
-def test_cohorts_where_all_bits_score_alike_only_shift_the_total(
-    m: int, rng: np.random.Generator
-) -> None:
+def test_cohorts_where_all_bits_score_alike_only_shift_the_total(m, rng):
     """An empty cohort scores 0 everywhere; a constant elsewhere tells strings apart no better."""
     scores = rng.standard_normal((m, 16))
     with_flat = np.vstack([scores, np.zeros((1, 16)), np.full((1, 16), 0.75)])
@@ -146,20 +137,20 @@ def test_cohorts_where_all_bits_score_alike_only_shift_the_total(
     np.testing.assert_allclose(HashNull(with_flat, 2).log_tails(totals + 1.5), expected, atol=1e-9)
 
 
-def test_scores_that_tell_nothing_prove_nothing() -> None:
+def test_scores_that_tell_nothing_prove_nothing():
     null = HashNull(np.zeros((4, 8)), 2)
     assert null.log_tails(np.array([-1.0, 0.0, 5.0])).tolist() == [0, 0, 0]
     assert null.log_tail(5.0) == 0
 
 
-def test_score_total_counts_a_repeated_position_twice() -> None:
+def test_score_total_counts_a_repeated_position_twice():
     """The null law draws every hash on its own, so the score must add every hash on its own."""
     scores = np.array([[1.0, 2.0, 4.0], [10.0, 20.0, 40.0]])
     positions = np.array([[[0, 2], [1, 1]], [[1, 1], [0, 2]]], dtype=np.int16)
     assert score_totals(scores, positions).tolist() == [45.0, 54.0]
 
 
-def test_many_scores_are_put_into_classes_without_loss() -> None:
+def test_many_scores_are_put_into_classes_without_loss():
     """Rows of 16,384 scores with some far out: tails within 1e-3 of those of all scores."""
     rng = np.random.default_rng(7)
     scores = rng.standard_normal((20, 16_384)) + 3 * (rng.random((20, 16_384)) < 0.01)
@@ -179,9 +170,7 @@ def test_many_scores_are_put_into_classes_without_loss() -> None:
 
 
 @pytest.mark.parametrize("strong", [0.0, 30.0])
-def test_share_of_absent_p_values_above_a_half_is_what_fresh_strings_have(
-    rng: np.random.Generator, strong: float
-) -> None:
+def test_share_of_absent_p_values_above_a_half_is_what_fresh_strings_have(rng, strong):
     """One strong unlisted string makes the distribution crooked.
 
     Both shares are of at least 8,192 draws, so their difference has a standard deviation of at most

@@ -1,7 +1,5 @@
 """Many strings hash as one does in the client, and equal ones are found."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import numpy as np
@@ -27,7 +25,7 @@ def place(index: int) -> str:
 @example([_ANGSTROM, unicodedata.normalize("NFD", _ANGSTROM), "plain", "\u1100\u1161\u11a8"])
 @example(["x" * bloom.MAX_VALUE_BYTES])
 @example([_ANGSTROM * (bloom.MAX_VALUE_BYTES // 2)])
-def test_words_equal_the_clients(strings: list[str]) -> None:
+def test_words_equal_the_clients(strings):
     words = hash_words(canonical_forms([string.encode() for string in strings], place))
     assert words.dtype == np.uint32
     expected = [bloom.hash_words(bloom.canonical_bytes(s)) for s in strings]
@@ -46,21 +44,19 @@ def test_words_equal_the_clients(strings: list[str]) -> None:
     ],
     ids=["Latin-1", "surrogate", "cut", "too long", "too long in UTF-8"],
 )
-def test_what_no_client_could_report_is_refused_by_its_place(encoded: bytes, problem: str) -> None:
+def test_what_no_client_could_report_is_refused_by_its_place(encoded, problem):
     with pytest.raises(CandidateError, match=f"^string 2: {problem}$"):
         canonical_forms([b"a", "é".encode(), encoded, b"c"], place)
 
 
 @given(st.lists(st.sampled_from(["a", "A", "a ", "", "é", "e\u0301"])))
-def test_strings_that_stand_earlier_are_marked(strings: list[str]) -> None:
+def test_strings_that_stand_earlier_are_marked(strings):
     again = repeated(words_of(strings), pack_strings(strings).equal)
     assert again.tolist() == [string in strings[:row] for row, string in enumerate(strings)]
 
 
 @given(st.lists(st.sampled_from("abcd")), st.data())
-def test_strings_of_one_hash_are_told_apart_by_their_bytes(
-    strings: list[str], data: st.DataObject
-) -> None:
+def test_strings_of_one_hash_are_told_apart_by_their_bytes(strings, data):
     """Hashes are made equal, as collisions would."""
     hash_of = data.draw(st.fixed_dictionaries(dict.fromkeys("abcd", st.integers(0, 1))))
     words = np.array([(0, hash_of[string]) for string in strings], dtype=np.uint32)

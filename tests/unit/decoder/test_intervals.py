@@ -1,7 +1,5 @@
 """The promise of intervals after selection, by integrating the law of what passed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -60,7 +58,7 @@ def coverage(
 
 @settings(max_examples=40)
 @given(st.floats(0, 12), st.sampled_from([0.0, 0.4, 2.0, 3.04, 3.3, 4.47, 5.2]))
-def test_95_percent_of_what_passed_hold_the_share(share: float, threshold: float) -> None:
+def test_95_percent_of_what_passed_hold_the_share(share, threshold):
     """Whatever the share: absent, weak, strong.
 
     A hundredth is for grids of 0.04 errors; a little more is held by shares at high thresholds,
@@ -71,20 +69,20 @@ def test_95_percent_of_what_passed_hold_the_share(share: float, threshold: float
 
 @settings(max_examples=25)
 @given(st.floats(0, 12), st.sampled_from([0.0, 3.2, 4.4]))
-def test_noise_that_is_heavy_to_the_right_is_allowed_for(share: float, threshold: float) -> None:
+def test_noise_that_is_heavy_to_the_right_is_allowed_for(share, threshold):
     noise, law = ErrorDistribution(SKEWED), skewed_law()
     assert stats.skew(np.repeat(law[0], (law[1] * 1e5).astype(int))) > 0.5
     assert 0.94 < coverage(share, threshold, noise, law) < 0.97
 
 
-def test_the_usual_interval_would_not_do() -> None:
+def test_the_usual_interval_would_not_do():
     """A share of 1 standard error that had to come out above 3: none of them holds it."""
     estimates = np.linspace(3, 6, 50)
     assert (estimates - Z > 1).all()
 
 
 @pytest.mark.parametrize("noise", [NORMAL, ErrorDistribution(SKEWED)], ids=["normal", "skewed"])
-def test_intervals_are_never_empty_and_never_below_zero(noise: ErrorDistribution) -> None:
+def test_intervals_are_never_empty_and_never_below_zero(noise):
     for threshold in np.arange(0, 6, 0.37):
         estimates = threshold + np.geomspace(1e-6, 30, 60)
         ones = np.ones(60)
@@ -96,7 +94,7 @@ def test_intervals_are_never_empty_and_never_below_zero(noise: ErrorDistribution
         assert (np.diff(high) > -0.05).all()
 
 
-def test_far_above_the_threshold_it_is_the_usual_interval() -> None:
+def test_far_above_the_threshold_it_is_the_usual_interval():
     estimates = np.array([9.0, 12.0, 40.0])
     low, high = after_selection(estimates, np.ones(3), np.full(3, 3.0))
     np.testing.assert_allclose(low, estimates - Z, atol=0.05)
@@ -105,27 +103,27 @@ def test_far_above_the_threshold_it_is_the_usual_interval() -> None:
     np.testing.assert_allclose(high - low, 2 * Z, atol=0.06)
 
 
-def test_just_above_the_threshold_the_share_may_be_zero() -> None:
+def test_just_above_the_threshold_the_share_may_be_zero():
     low, high = after_selection(np.array([3.01]), np.ones(1), np.array([3.0]))
     assert low == 0
     assert high < 3.01 + Z
 
 
-def test_standard_errors_only_scale() -> None:
+def test_standard_errors_only_scale():
     estimates, thresholds = np.array([3.5, 5.0, 20.0]), np.array([3.0, 3.0, 3.0])
     low, high = after_selection(estimates, np.ones(3), thresholds)
     scaled = after_selection(0.01 * estimates, np.full(3, 0.01), 0.01 * thresholds)
     np.testing.assert_allclose(scaled, [0.01 * low, 0.01 * high], atol=1e-3)
 
 
-def test_nothing_detected_has_no_intervals() -> None:
+def test_nothing_detected_has_no_intervals():
     nothing = np.empty(0)
     low, high = after_selection(nothing, nothing, nothing)
     assert len(low) == len(high) == 0
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_quantiles_cut_off_a_fortieth_on_each_side(few: bool) -> None:
+def test_quantiles_cut_off_a_fortieth_on_each_side(few):
     """A law of few outcomes (16 here) stands for the normal one."""
     null = HashNull(np.random.default_rng(1).standard_normal((2, 4)), 1) if few else None
     low, high = ErrorDistribution(null).quantiles()
@@ -133,7 +131,7 @@ def test_quantiles_cut_off_a_fortieth_on_each_side(few: bool) -> None:
     assert high == pytest.approx(Z, abs=0.002)
 
 
-def test_quantiles_of_a_skewed_law_are_its_own() -> None:
+def test_quantiles_of_a_skewed_law_are_its_own():
     low, high = ErrorDistribution(SKEWED).quantiles()
     errors, chances = skewed_law()
     assert chances[errors < low].sum() == pytest.approx(0.025, abs=0.002)

@@ -1,7 +1,5 @@
 """Joint metrics decoded: cells with a bit each, hashed tuples, and what is said of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -62,7 +60,7 @@ def tuples() -> JointDecoding:
     return decode_joint(counts, metric, (FieldLabels("site", SITES), SECURE))
 
 
-def test_cells_are_estimated_with_intervals_that_hold_them(cells: JointDecoding) -> None:
+def test_cells_are_estimated_with_intervals_that_hold_them(cells):
     """Six intervals, all at most two widths off: P(false alarm) < 1e-6."""
     found = cells.cells
     assert found.share.sum() == pytest.approx(1)
@@ -72,7 +70,7 @@ def test_cells_are_estimated_with_intervals_that_hold_them(cells: JointDecoding)
     assert cells.rows.tolist() == list(range(6))
 
 
-def test_a_rare_cell_is_not_detected() -> None:
+def test_a_rare_cell_is_not_detected():
     table = np.array([[0.5, 0.2], [0.3, 0.0]])
     metric = enum_metric(table.shape, epsilon=2.0)
     counts = draw_cells(table, 3_000, metric.params, np.random.default_rng(3))
@@ -80,7 +78,7 @@ def test_a_rare_cell_is_not_detected() -> None:
     assert found.cells.detected.tolist() == [True, True, True, False]
 
 
-def test_candidates_are_all_tuples_hashed_as_clients_hash_them() -> None:
+def test_candidates_are_all_tuples_hashed_as_clients_hash_them():
     metric = site_metric()
     fields = (FieldLabels("site", SITES[:3]), SECURE)
     candidates = tuple_candidates(BY_SITE, fields, metric.params)
@@ -95,7 +93,7 @@ def test_candidates_are_all_tuples_hashed_as_clients_hash_them() -> None:
     assert candidates.strings[1] == "site 0.example, true"
 
 
-def test_hashed_tuples_are_found_and_their_table_holds_the_truth(tuples: JointDecoding) -> None:
+def test_hashed_tuples_are_found_and_their_table_holds_the_truth(tuples):
     """All 16 estimates within 5.5 standard errors: P(false alarm) < 1e-6."""
     clients, found = site_clients(), tuples.cells
     shape = (len(SITES), 2)
@@ -114,7 +112,7 @@ def test_hashed_tuples_are_found_and_their_table_holds_the_truth(tuples: JointDe
     assert np.abs((by_site.share[:, 1] - expected) / error).max() < 5.5
 
 
-def test_nothing_is_said_of_a_table_where_too_little_is_there() -> None:
+def test_nothing_is_said_of_a_table_where_too_little_is_there():
     metric = site_metric()
     counts = draw_tuples({("elsewhere.example", True): 5_000}, metric, np.random.default_rng(4))
     found = decode_joint(counts, metric, (FieldLabels("site", SITES), SECURE))
@@ -127,7 +125,7 @@ def test_nothing_is_said_of_a_table_where_too_little_is_there() -> None:
     assert html_of(result)
 
 
-def test_cells_that_are_hashed_into_fewer_bits_are_decoded_with_all_their_values() -> None:
+def test_cells_that_are_hashed_into_fewer_bits_are_decoded_with_all_their_values():
     metric_type = JointType(enum_type((20, 6)).fields, hashed=True)
     metric = make_metric(metric_type=metric_type, params=noise(5.0, k=64, m=32), one_time=True)
     a, b = 1 / np.arange(1, 21), 1 / np.arange(1, 7)
@@ -149,7 +147,7 @@ def test_cells_that_are_hashed_into_fewer_bits_are_decoded_with_all_their_values
     assert found.table is not None
 
 
-def test_rows_have_a_column_a_field_and_then_the_usual_ones(cells: JointDecoding) -> None:
+def test_rows_have_a_column_a_field_and_then_the_usual_ones(cells):
     rows = list(csv.DictReader(io.StringIO(csv_of(joint_estimates(cells)))))
     assert list(rows[0]) == [
         *("crash", "driver", "count", "std_error", "count_low", "count_high"),
@@ -167,17 +165,17 @@ def test_rows_have_a_column_a_field_and_then_the_usual_ones(cells: JointDecoding
     assert float(rows[0]["residual"]) == pytest.approx(difference)
 
 
-def test_no_field_can_be_called_as_a_column_is(cells: JointDecoding) -> None:
+def test_no_field_can_be_called_as_a_column_is(cells):
     assert set(joint_estimates(cells).types) - {"crash", "driver"} <= set(RESULT_COLUMNS)
 
 
-def test_only_detected_cells_are_written_on_request(tuples: JointDecoding) -> None:
+def test_only_detected_cells_are_written_on_request(tuples):
     rows = list(csv.DictReader(io.StringIO(csv_of(joint_estimates(tuples, detected_only=True)))))
     assert len(rows) == tuples.cells.detected.sum()
     assert {row["detected"] for row in rows} == {"true"}
 
 
-def test_the_document_has_margins_tests_and_conditional_shares(cells: JointDecoding) -> None:
+def test_the_document_has_margins_tests_and_conditional_shares(cells):
     document = json.loads(json_of(joint_estimates(cells)))
     assert document["summary"]["type"] == "joint"
     assert [row["value"] for row in document["margins"]["driver"]] == [
@@ -191,7 +189,7 @@ def test_the_document_has_margins_tests_and_conditional_shares(cells: JointDecod
     assert len(document["rows"]) == 6
 
 
-def test_people_see_the_strongest_cells_and_departures(cells: JointDecoding) -> None:
+def test_people_see_the_strongest_cells_and_departures(cells):
     text = shown(joint_estimates(cells, limit=2))
     assert "Cells, strongest first" in text
     assert "… and 4 more" in text
@@ -203,13 +201,13 @@ def test_people_see_the_strongest_cells_and_departures(cells: JointDecoding) -> 
     assert "Of those with crash “crash 1”" in page or "Of those with crash “crash 0”" in page
 
 
-def test_values_of_string_fields_are_the_candidates() -> None:
+def test_values_of_string_fields_are_the_candidates():
     assert string_fields(BY_SITE) == ["site"]
     fields = field_labels(BY_SITE, {"site": ("a", "b")})
     assert fields == (FieldLabels("site", ("a", "b")), SECURE)
 
 
-def test_another_type_is_refused() -> None:
+def test_another_type_is_refused():
     counts = CohortCounts(np.array([1]), np.zeros((1, 8), dtype=np.int64))
     with pytest.raises(ValueError, match="must be 'joint'"):
         decode_joint(counts, make_metric(), ())

@@ -1,7 +1,5 @@
 """Tables of fields: margins, conditional shares, departures, and the table that is plotted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -23,7 +21,7 @@ tables = shapes.flatmap(
 ).map(lambda table: table / table.sum())
 
 
-def test_margins_are_sums_with_the_covariance_of_sums() -> None:
+def test_margins_are_sums_with_the_covariance_of_sums():
     found = draw_table(CUBE, 10_000, np.random.default_rng(1))
     for axes in ((0,), (2,), (0, 1), (1, 2)):
         others = tuple(axis for axis in range(3) if axis not in axes)
@@ -40,7 +38,7 @@ def test_margins_are_sums_with_the_covariance_of_sums() -> None:
         assert [field.name for field in margin.fields] == [found.fields[a].name for a in axes]
 
 
-def test_a_cells_covariance_with_its_margin_is_that_of_the_sum() -> None:
+def test_a_cells_covariance_with_its_margin_is_that_of_the_sum():
     found = draw_table(TABLE, 10_000, np.random.default_rng(2))
     twice = found.covariance.reshape(2, 3, 2, 3)
     with_row = found.covariance_with(0).reshape(2, 3)
@@ -50,7 +48,7 @@ def test_a_cells_covariance_with_its_margin_is_that_of_the_sum() -> None:
 
 
 @given(tables)
-def test_conditional_shares_of_a_known_table_are_its_quotients(table: FloatArray) -> None:
+def test_conditional_shares_of_a_known_table_are_its_quotients(table):
     found = known_table(table)
     by_row = conditional(found, 0)
     by_column = conditional(found, 1)
@@ -61,7 +59,7 @@ def test_conditional_shares_of_a_known_table_are_its_quotients(table: FloatArray
         assert (share - 1e-12 <= high).all()
 
 
-def test_intervals_of_conditional_shares_are_fiellers_away_from_0_and_1() -> None:
+def test_intervals_of_conditional_shares_are_fiellers_away_from_0_and_1():
     """Their ends solve (y - rho a)^2 = z^2 Var(y - rho a)."""
     found = draw_table(TABLE, 4_000, np.random.default_rng(3))
     _, low, high = conditional(found, 0)
@@ -74,14 +72,14 @@ def test_intervals_of_conditional_shares_are_fiellers_away_from_0_and_1() -> Non
         assert abs(y - end * a) / error == pytest.approx(1.96, abs=0.002)
 
 
-def test_conditional_shares_among_hardly_anybody_are_not_known() -> None:
+def test_conditional_shares_among_hardly_anybody_are_not_known():
     found = known_table(TABLE, variance=0.003)  # the first row is 4.7 standard errors above 0
     share, low, high = conditional(found, 0)
     assert np.isnan([share[0], low[0], high[0]]).all()
     assert np.isnan(share).all(axis=1).tolist() == [True, False]
 
 
-def test_every_field_is_conditioned_on_every_other() -> None:
+def test_every_field_is_conditioned_on_every_other():
     found = conditionals(known_table(CUBE))
     pairs = [(each.given, each.of) for each in found]
     assert pairs == [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]
@@ -91,7 +89,7 @@ def test_every_field_is_conditioned_on_every_other() -> None:
 
 
 @pytest.mark.parametrize("table", [TABLE, CUBE], ids=["two fields", "three fields"])
-def test_residuals_have_the_errors_that_repetitions_show(table: FloatArray) -> None:
+def test_residuals_have_the_errors_that_repetitions_show(table):
     """Standard deviations over 2,000 draws; a false alarm has probability below 1e-6 (z of 12)."""
     found = draw_table(table, 200_000, np.random.default_rng(4))
     expected = residuals(found)
@@ -118,7 +116,7 @@ def test_residuals_have_the_errors_that_repetitions_show(table: FloatArray) -> N
     np.testing.assert_allclose(mean, truth.ravel(), atol=6 * error.max() / np.sqrt(2_000))
 
 
-def test_draws_have_the_mean_and_covariance_of_the_estimates() -> None:
+def test_draws_have_the_mean_and_covariance_of_the_estimates():
     """Over 20,000 draws; a false alarm has probability below 1e-6 (bounds of 7 standard errors)."""
     found = draw_table(TABLE, 50_000, np.random.default_rng(6))
     drawn = found.draw(TABLE.ravel(), np.random.default_rng(7), 20_000)
@@ -130,7 +128,7 @@ def test_draws_have_the_mean_and_covariance_of_the_estimates() -> None:
     assert np.abs(difference).max() < 7 * np.sqrt(2 / 20_000) + 0.03
 
 
-def test_cramers_v_of_a_known_table_is_the_textbooks() -> None:
+def test_cramers_v_of_a_known_table_is_the_textbooks():
     rows, columns = TABLE.sum(axis=1), TABLE.sum(axis=0)
     product = np.outer(rows, columns)
     phi = float(((TABLE - product) ** 2 / product).sum())
@@ -140,7 +138,7 @@ def test_cramers_v_of_a_known_table_is_the_textbooks() -> None:
     assert values == (2, 3)
 
 
-def test_values_that_are_hardly_known_count_as_one_in_cramers_v() -> None:
+def test_values_that_are_hardly_known_count_as_one_in_cramers_v():
     table = np.array([[0.45, 0.05], [0.05, 0.41], [0.01, 0.01], [0.01, 0.01]])
     assert cramers_v(known_table(table, variance=4e-6))[3] == (3, 2)
     # Nothing is known: there is no table of two rows and two columns.
@@ -148,7 +146,7 @@ def test_values_that_are_hardly_known_count_as_one_in_cramers_v() -> None:
     assert np.isnan(unknown[:3]).all()
 
 
-def test_independence_is_rejected_where_fields_go_together_and_not_where_they_do_not() -> None:
+def test_independence_is_rejected_where_fields_go_together_and_not_where_they_do_not():
     rng = np.random.default_rng(8)
     together = assess_independence(draw_table(TABLE, 30_000, rng))
     apart = np.outer(TABLE.sum(axis=1), TABLE.sum(axis=0))
@@ -159,7 +157,7 @@ def test_independence_is_rejected_where_fields_go_together_and_not_where_they_do
     assert together.fields == ("crash", "driver")
 
 
-def test_three_fields_are_tested_in_pairs_and_all_together() -> None:
+def test_three_fields_are_tested_in_pairs_and_all_together():
     found = analyse_table(draw_table(CUBE, 30_000, np.random.default_rng(9)))
     assert [each.fields for each in found.independence] == [
         ("crash", "driver"),
@@ -172,7 +170,7 @@ def test_three_fields_are_tested_in_pairs_and_all_together() -> None:
 
 @given(tables, st.integers(0, 2**32 - 1))
 @example(np.array([[0.49, 0.01], [0.01, 0.49]]), 5)  # fields that go together but for a few
-def test_the_plotted_table_is_a_distribution_with_the_margins(table: FloatArray, seed: int) -> None:
+def test_the_plotted_table_is_a_distribution_with_the_margins(table, seed):
     found = draw_table(table, 3_000, np.random.default_rng(seed), epsilon=2.0)
     cells = shrunk_cells(found).reshape(table.shape)
     assert cells.min() >= 0
@@ -182,12 +180,12 @@ def test_the_plotted_table_is_a_distribution_with_the_margins(table: FloatArray,
         np.testing.assert_allclose(cells.sum(axis=1 - axis), margin, atol=1e-6)
 
 
-def test_a_table_that_is_known_stays_as_it_is() -> None:
+def test_a_table_that_is_known_stays_as_it_is():
     cells = shrunk_cells(known_table(TABLE))
     np.testing.assert_allclose(cells, TABLE.ravel(), atol=1e-5)
 
 
-def test_a_table_of_pure_noise_becomes_the_product_of_its_margins() -> None:
+def test_a_table_of_pure_noise_becomes_the_product_of_its_margins():
     """The share of departures that is left, against that of the estimates, is small."""
     a, b = 1 / np.arange(1, 31), 1 / np.arange(1, 21)
     product = np.outer(a / a.sum(), b / b.sum())
@@ -198,7 +196,7 @@ def test_a_table_of_pure_noise_becomes_the_product_of_its_margins() -> None:
 
 
 @given(tables)
-def test_margins_are_fitted_at_the_expense_of_the_least_known_cells(table: FloatArray) -> None:
+def test_margins_are_fitted_at_the_expense_of_the_least_known_cells(table):
     margins = [table.sum(axis=1), table.sum(axis=0)]
     off = table.copy()
     off[0, 0] += 0.01

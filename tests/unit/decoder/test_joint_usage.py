@@ -1,7 +1,5 @@
 """`hubbub-decoder decode` on joint metrics: candidates by field, and what makes no sense."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -28,7 +26,7 @@ CLIENTS = 3_000
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     registry = registry_toml(CRASHES, WORDS, SITES)
     (tmp_path / "metrics.toml").write_text(registry, encoding="utf-8")
     (tmp_path / "sites.txt").write_text("a.example\nb.example\nc.example\n", encoding="utf-8")
@@ -58,7 +56,7 @@ def rows_of(result: Result) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(result.stdout)))
 
 
-def test_fields_without_strings_need_no_candidates(folder: Path) -> None:
+def test_fields_without_strings_need_no_candidates(folder):
     found = run(
         *("homepage", "--metrics", folder / "metrics.toml"),
         *("--reports", folder / "crashes.parquet", "--output", "-"),
@@ -70,7 +68,7 @@ def test_fields_without_strings_need_no_candidates(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["site={}", "{}"], ids=["by field", "the only field"])
-def test_a_field_of_strings_takes_candidates(folder: Path, given: str) -> None:
+def test_a_field_of_strings_takes_candidates(folder, given):
     found = run(
         *("sites", "--metrics", folder / "metrics.toml", "--reports", folder / "sites.parquet"),
         *("--candidates", given.format(folder / "sites.txt"), "--output", "-"),
@@ -81,7 +79,7 @@ def test_a_field_of_strings_takes_candidates(folder: Path, given: str) -> None:
     assert detected == [("b.example", "true")]
 
 
-def test_python_takes_candidates_by_field(folder: Path) -> None:
+def test_python_takes_candidates_by_field(folder):
     found = decode_metric(
         "sites",
         metrics=folder / "metrics.toml",
@@ -123,16 +121,14 @@ def test_python_takes_candidates_by_field(folder: Path) -> None:
         ),
     ],
 )
-def test_options_that_make_no_sense_are_refused_before_reports_are_read(
-    folder: Path, arguments: list[str], reason: str
-) -> None:
+def test_options_that_make_no_sense_are_refused_before_reports_are_read(folder, arguments, reason):
     result = run(*arguments, "--metrics", folder / "metrics.toml")
     assert result.exit_code == 2
     assert reason in re.sub(r"\s+", " ", result.stderr)
     assert result.stdout == ""
 
 
-def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder: Path) -> None:
+def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder):
     listed = folder / "site=b.txt"
     listed.write_text("b.example\n", encoding="utf-8")
     found = run(
@@ -142,7 +138,7 @@ def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder: Path) -> None:
     assert len(rows_of(found)) == 2
 
 
-def test_candidates_of_fields_are_named_in_the_provenance(folder: Path) -> None:
+def test_candidates_of_fields_are_named_in_the_provenance(folder):
     with pytest.raises(OptionError, match="needs --candidates site=FILE"):
         decode_metric(
             "sites",

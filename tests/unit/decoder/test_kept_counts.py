@@ -1,13 +1,10 @@
 """Reports and the counts made of them are decoded alike; what counts can't tell is said."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +25,12 @@ from unit.decoder.rendered import json_of
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Stored:
+def words(tmp_path) -> Stored:
     return Stored(tmp_path, WORDS, "word 3")
 
 
 @pytest.mark.parametrize("what", METRICS)
-def test_counts_give_the_numbers_of_their_reports_to_the_last_bit(
-    tmp_path: Path, what: str
-) -> None:
+def test_counts_give_the_numbers_of_their_reports_to_the_last_bit(tmp_path, what):
     """Two days are counted, one isn't."""
     metric, value, options = METRICS[what]
     # A search for open strings takes long where there is much to find.
@@ -45,7 +40,7 @@ def test_counts_give_the_numbers_of_their_reports_to_the_last_bit(
     assert numbers_of(stored.decode(**options)) == expected
 
 
-def test_counts_are_decoded_from_an_export_as_from_the_store(words: Stored) -> None:
+def test_counts_are_decoded_from_an_export_as_from_the_store(words):
     """Each time exported over what was there, in which more was reports."""
     options: dict[str, Any] = {"candidates": NAMES, "method": "regression", "by": "day"}
     expected = numbers_of(words.decode(**options))
@@ -56,7 +51,7 @@ def test_counts_are_decoded_from_an_export_as_from_the_store(words: Stored) -> N
     assert left == {"_counts", "_manifest.json"}
 
 
-def test_days_are_chosen_among_counts_as_among_reports(words: Stored) -> None:
+def test_days_are_chosen_among_counts_as_among_reports(words):
     options: dict[str, Any] = {
         "candidates": NAMES,
         "method": "regression",
@@ -71,9 +66,7 @@ def test_days_are_chosen_among_counts_as_among_reports(words: Stored) -> None:
 
 
 @pytest.mark.parametrize("by", [None, "day"])
-def test_likelihood_says_from_which_day_on_there_are_whole_reports(
-    words: Stored, by: str | None
-) -> None:
+def test_likelihood_says_from_which_day_on_there_are_whole_reports(words, by):
     words.count_before(DAYS[2])
     options: dict[str, Any] = {"candidates": NAMES, "by": by}
     with pytest.raises(UndecodableError) as refused:
@@ -86,7 +79,7 @@ def test_likelihood_says_from_which_day_on_there_are_whole_reports(
         words.decode(method="likelihood", since=DAYS[2], **options)
 
 
-def test_auto_takes_regression_where_a_part_is_counted_and_says_why(words: Stored) -> None:
+def test_auto_takes_regression_where_a_part_is_counted_and_says_why(words):
     def method() -> tuple[str, str]:
         summary = json.loads(json_of(words.decode(candidates=NAMES)))["summary"]
         return summary["method"], summary["method_reason"]
@@ -116,9 +109,7 @@ def _by_loading(load: Callable[..., Any], stored: Stored, choice: Choice) -> Any
 
 
 @pytest.mark.parametrize("load", [load_reports, load_days])
-def test_reports_that_are_counted_meanwhile_are_read_once_and_not_taken_for_whole(
-    words: Stored, load: Callable[..., Any]
-) -> None:
+def test_reports_that_are_counted_meanwhile_are_read_once_and_not_taken_for_whole(words, load):
     choice = Choice(Method.AUTO, NOISE, len(NAMES))
     found = _by_loading(load, words, choice)
     counts = found.counts if load is load_reports else sum(found.by_day.values(), start=_none())
@@ -131,9 +122,7 @@ def test_reports_that_are_counted_meanwhile_are_read_once_and_not_taken_for_whol
 
 
 @pytest.mark.parametrize("load", [load_reports, load_days])
-def test_likelihood_is_refused_for_what_is_counted_meanwhile(
-    words: Stored, load: Callable[..., Any]
-) -> None:
+def test_likelihood_is_refused_for_what_is_counted_meanwhile(words, load):
     with pytest.raises(UndecodableError, match="--since 2026-11-02"):
         _by_loading(load, words, Choice(Method.LIKELIHOOD, NOISE, len(NAMES)))
 
@@ -142,7 +131,7 @@ def _none() -> Any:
     return keep_counts(b"", NOISE).counts
 
 
-def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not() -> None:
+def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not():
     """40,000 equal reports of one cohort, with all bits set."""
     metric = make_metric(params=make_params(k=64, h=2, m=8))
     width = record_width(64)
@@ -168,7 +157,7 @@ def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not
     assert partly.result().as_json()["only_counted"] == 40_000
 
 
-def test_counts_of_other_parameters_are_refused() -> None:
+def test_counts_of_other_parameters_are_refused():
     kept = keep_counts(b"", make_params(k=8, m=2))
     with Counting(NOISE) as counting, pytest.raises(UndecodableError, match=r"must be \(8, 32\)"):
         counting.add_counts(kept)

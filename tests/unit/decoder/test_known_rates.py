@@ -1,7 +1,5 @@
 """Unused bits and sums of bits: silent about honest reports, even repeated, and told when off."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -32,7 +30,7 @@ def honest_rates(metric: Metric) -> FloatArray:
 
 
 @pytest.mark.parametrize("metric", [ENUM, FULL, BOOLEAN], ids=lambda m: m.type.name)
-def test_expected_rates_are_not_suspicious(metric: Metric) -> None:
+def test_expected_rates_are_not_suspicious(metric):
     found = known_rates(counts_at(honest_rates(metric)), metric)
     assert not found.suspicious
     assert found.clients_must_send < 1e-3
@@ -40,7 +38,7 @@ def test_expected_rates_are_not_suspicious(metric: Metric) -> None:
 
 
 @pytest.mark.parametrize("repeats", [1, 100])
-def test_honest_clients_are_not_suspected_for_repeating_a_permanent_response(repeats: int) -> None:
+def test_honest_clients_are_not_suspected_for_repeating_a_permanent_response(repeats):
     """200 runs of 2,000 clients; P(false alarm) <= 200 x 1e-6 by Hoeffding, really far less.
 
     The seed is fixed, so the test gives the same answer every time.
@@ -56,7 +54,7 @@ def test_honest_clients_are_not_suspected_for_repeating_a_permanent_response(rep
         assert not known_rates(counts, ENUM).suspicious
 
 
-def test_one_unused_bit_that_forgers_set_is_told() -> None:
+def test_one_unused_bit_that_forgers_set_is_told():
     rates = honest_rates(ENUM)
     rates[7] += 0.1
     found = known_rates(counts_at(rates), ENUM)
@@ -64,7 +62,7 @@ def test_one_unused_bit_that_forgers_set_is_told() -> None:
     assert found.unused_rate == pytest.approx(NOISE.p_star + 0.1 / 5)
 
 
-def test_number_of_reports_that_would_explain_a_deviation_is_hoeffdings() -> None:
+def test_number_of_reports_that_would_explain_a_deviation_is_hoeffdings():
     """Five unused bits, all of them together and the own bits make seven sums of two sides."""
     rates = honest_rates(ENUM)
     rates[7] += 0.1
@@ -73,7 +71,7 @@ def test_number_of_reports_that_would_explain_a_deviation_is_hoeffdings() -> Non
     assert found.clients_must_send == pytest.approx(expected)
 
 
-def test_small_shift_of_all_unused_bits_counts_more_than_of_one() -> None:
+def test_small_shift_of_all_unused_bits_counts_more_than_of_one():
     one, every = honest_rates(BOOLEAN), honest_rates(BOOLEAN)
     one[7] -= 0.02
     every[1:] -= 0.02
@@ -81,7 +79,7 @@ def test_small_shift_of_all_unused_bits_counts_more_than_of_one() -> None:
     assert must_send[1] == pytest.approx(7 * must_send[0], rel=1e-6)
 
 
-def test_reports_with_two_true_values_are_told() -> None:
+def test_reports_with_two_true_values_are_told():
     rates = honest_rates(FULL)
     rates[1] = NOISE.q_star
     found = known_rates(counts_at(rates), FULL)
@@ -89,13 +87,13 @@ def test_reports_with_two_true_values_are_told() -> None:
     assert found.own_bits_set == pytest.approx(found.expected_own_bits_set + 0.25)
 
 
-def test_one_time_reports_may_not_be_explained_by_repetition() -> None:
+def test_one_time_reports_may_not_be_explained_by_repetition():
     rates = honest_rates(ENUM)
     rates[3:] -= 0.01
     assert not known_rates(counts_at(rates), ENUM).suspicious
     assert known_rates(counts_at(rates), ENUM._replace(one_time=True)).suspicious
 
 
-def test_string_metric_is_refused() -> None:
+def test_string_metric_is_refused():
     with pytest.raises(ValueError, match="must be of a type with categories"):
         known_rates(counts_at(honest_rates(ENUM)), make_metric())

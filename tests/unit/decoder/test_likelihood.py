@@ -1,7 +1,5 @@
 """The joint likelihood on small and odd inputs; its error rates are tests/statistical's affair."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -45,7 +43,7 @@ def found(decoding: Decoding) -> set[str]:
 
 
 @pytest.mark.parametrize("params", [CLEAR, CROWDED], ids=["64 bits", "8 bits"])
-def test_present_strings_are_found_with_their_shares(params: RapporParams) -> None:
+def test_present_strings_are_found_with_their_shares(params):
     """Shares of 10% and more at standard errors of about 1%; estimates within 4.5 of these."""
     decoding = decoded(HELD, params, [*names(50), *HELD])
     assert found(decoding) >= set(HELD)
@@ -59,20 +57,20 @@ def test_present_strings_are_found_with_their_shares(params: RapporParams) -> No
     assert abs(decoding.summary.unknown_share) < 4.5 * decoding.summary.unknown_std_error
 
 
-def test_refit_is_a_share_of_the_whole() -> None:
+def test_refit_is_a_share_of_the_whole():
     decoding = decoded(HELD, CROWDED, [*names(50), *HELD])
     assert (decoding.constrained_share[decoding.detected] >= 0).all()
     assert (decoding.constrained_share[~decoding.detected] == 0).all()
     assert 0.95 < decoding.constrained_share.sum() <= 1 + 1e-9
 
 
-def test_strings_nobody_listed_are_unknown_mass() -> None:
+def test_strings_nobody_listed_are_unknown_mass():
     summary = decoded(HELD, CLEAR, ["beta", "gamma", *names(20)]).summary
     assert abs(summary.unknown_share - 0.6) < 4.5 * summary.unknown_std_error
     assert 0 < summary.unknown_std_error < 0.05
 
 
-def test_nobody_is_found_where_nobody_is() -> None:
+def test_nobody_is_found_where_nobody_is():
     decoding = decoded({"elsewhere": 5_000}, CLEAR, names(3))
     assert not decoding.detected.any()
     assert decoding.summary.unknown_share == 1
@@ -80,14 +78,14 @@ def test_nobody_is_found_where_nobody_is() -> None:
     assert (decoding.constrained_share == 0).all()
 
 
-def test_result_is_the_same_on_any_number_of_threads() -> None:
+def test_result_is_the_same_on_any_number_of_threads():
     first, second = (decoded(HELD, CLEAR, [*names(40), *HELD], threads) for threads in (1, 4))
     for field in ("share", "std_error", "low", "high", "p_value", "q_value", "constrained_share"):
         np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
     assert repr(first.summary) == repr(second.summary)  # in which nan equals nan
 
 
-def test_long_list_is_decoded_from_the_likeliest() -> None:
+def test_long_list_is_decoded_from_the_likeliest():
     """More candidates than go into the mixture: what is present is found all the same."""
     decoding = decoded(HELD, CROWDED, [*names(MOST_MEMBERS + 200), *HELD])
     assert found(decoding) >= set(HELD)
@@ -98,7 +96,7 @@ def test_long_list_is_decoded_from_the_likeliest() -> None:
     assert 0.9 < (np.abs(z) < 1.96).mean() < 0.99
 
 
-def test_candidates_that_hash_alike_have_one_estimate() -> None:
+def test_candidates_that_hash_alike_have_one_estimate():
     decoding = decoded(
         {"alpha": 3000, E_ACUTE: 3000}, CLEAR, ["alpha", E_ACUTE, E_ACUTE_DECOMPOSED]
     )
@@ -120,7 +118,7 @@ def test_candidates_that_hash_alike_have_one_estimate() -> None:
     ids=["8 bits, 1 cohort", "4 hashes", "1 cohort", "1024 bits", "q below p", "f=0"],
 )
 @pytest.mark.parametrize("n_absent", [0, 3])
-def test_odd_shapes_are_decoded(params: RapporParams, n_absent: int) -> None:
+def test_odd_shapes_are_decoded(params, n_absent):
     decoding = decoded({"alpha": 5_000}, params, ["alpha", *names(n_absent)])
     known = ~np.isnan(decoding.share)
     assert (decoding.std_error[known] > 0).all()
@@ -129,7 +127,7 @@ def test_odd_shapes_are_decoded(params: RapporParams, n_absent: int) -> None:
     assert decoding.summary.indistinguishable or known.all()
 
 
-def test_few_reports_are_decoded() -> None:
+def test_few_reports_are_decoded():
     decoding = decoded({"alpha": 30}, CLEAR, ["alpha", *names(5)])
     assert np.isfinite(decoding.share).all()
     assert math.isfinite(decoding.summary.unknown_share)
@@ -137,21 +135,21 @@ def test_few_reports_are_decoded() -> None:
 
 @pytest.mark.parametrize("n_reports", [1, 2, 3])
 @pytest.mark.filterwarnings("error")
-def test_reports_that_tell_nothing_are_refused(n_reports: int) -> None:
+def test_reports_that_tell_nothing_are_refused(n_reports):
     with pytest.raises(UndecodableError, match=f"{n_reports} reports tell too little"):
         decoded({"alpha": n_reports}, NOISY, ["alpha", *names(20)])
 
 
 @pytest.mark.parametrize("n_reports", [8, 20])
 @pytest.mark.filterwarnings("error")
-def test_reports_of_which_an_absent_string_learns_nothing_are_refused(n_reports: int) -> None:
+def test_reports_of_which_an_absent_string_learns_nothing_are_refused(n_reports):
     """A handful of equal ones, so that the information about it isn't even above 0."""
     with pytest.raises(UndecodableError, match=f"{n_reports} reports tell too little"):
         decoded({"s 0": n_reports}, CROWDED, names(30, "s"))
 
 
 @pytest.mark.parametrize("asked", [Method.AUTO, Method.LIKELIHOOD])
-def test_least_squares_takes_over_unless_the_likelihood_is_asked_for(asked: Method) -> None:
+def test_least_squares_takes_over_unless_the_likelihood_is_asked_for(asked):
     candidates = hashed(["alpha", *names(20)], NOISY)
     records = records_of({"alpha": 2}, NOISY)
     counted = decode(count_records(records, NOISY), NOISY, candidates)
@@ -165,26 +163,26 @@ def test_least_squares_takes_over_unless_the_likelihood_is_asked_for(asked: Meth
     assert (done.summary.method, done.summary.method_reason) == (counted.summary.method, TOO_LITTLE)
 
 
-def test_filters_with_too_many_sets_of_bits_are_refused() -> None:
+def test_filters_with_too_many_sets_of_bits_are_refused():
     params = make_params(k=128, h=3, m=2)
     with pytest.raises(UndecodableError, match="h = 3"):
         decoded({"alpha": 100}, params, ["alpha"])
 
 
-def test_no_reports_are_refused() -> None:
+def test_no_reports_are_refused():
     counted = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, ["alpha"])
     with pytest.raises(UndecodableError, match="0 reports"):
         fit_reports(pack([], CLEAR), counted, hashed(["alpha"], CLEAR))
 
 
-def test_proposals_for_other_candidates_are_refused() -> None:
+def test_proposals_for_other_candidates_are_refused():
     records = records_of(HELD, CLEAR)
     counted = decode(count_records(records, CLEAR), CLEAR, ["alpha"])
     with pytest.raises(UndecodableError, match="proposals for 1 of 2 candidates"):
         fit_reports(pack([records], CLEAR), counted, hashed(["alpha", "beta"], CLEAR))
 
 
-def test_short_lists_are_proposed_whole_and_of_long_ones_the_strongest() -> None:
+def test_short_lists_are_proposed_whole_and_of_long_ones_the_strongest():
     candidates = [*HELD, *names(MOST_MEMBERS)]
     counted = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, candidates)
     proposed = propose(counted)
@@ -194,7 +192,7 @@ def test_short_lists_are_proposed_whole_and_of_long_ones_the_strongest() -> None
     assert propose(few).tolist() == list(range(20))
 
 
-def test_progress_is_told_of_every_pass() -> None:
+def test_progress_is_told_of_every_pass():
     records, told = records_of(HELD, CROWDED), list[tuple[int, float]]()
     counted = decode(count_records(records, CROWDED), CROWDED, list(HELD))
     result = fit_reports(
@@ -207,7 +205,7 @@ def test_progress_is_told_of_every_pass() -> None:
     assert told[-1][1] <= 1e-3
 
 
-def test_candidates_with_the_same_bits_are_estimated_once() -> None:
+def test_candidates_with_the_same_bits_are_estimated_once():
     records = records_of(HELD, CLEAR)
     counts, packed = count_records(records, CLEAR), pack([records], CLEAR)
     listed = hashed(list(HELD), CLEAR)

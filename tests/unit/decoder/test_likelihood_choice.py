@@ -1,7 +1,5 @@
 """When whole reports are worth the time, and what is said of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,19 +10,19 @@ from hubbub.inference.likelihood.sums import Mixture
 from unit.decoder.packed import members_of
 
 
-def test_gain_of_two_hashes_is_half_the_contrast() -> None:
+def test_gain_of_two_hashes_is_half_the_contrast():
     """((1 + c)^2 - 1) / (2c) - 1 = c/2; here p* = .375, q* = .625, c = 4/15."""
     assert variance_gain(make_params()) == pytest.approx(2 / 15)
 
 
-def test_one_hash_gains_nothing() -> None:
+def test_one_hash_gains_nothing():
     assert variance_gain(make_params(h=1)) == pytest.approx(0, abs=1e-12)
     worthwhile, why = is_worthwhile(make_params(h=1), 10**6, 100)
     assert not worthwhile
     assert "0.0% only" in why
 
 
-def test_gain_is_what_the_information_of_a_rare_string_says() -> None:
+def test_gain_is_what_the_information_of_a_rare_string_says():
     """A string of share 0 beside the unknown alone, its bits apart: exact for k = 16, h = 2.
 
     From bit counts, each of the two bits brings contrast c a report; from whole reports it is
@@ -42,13 +40,13 @@ def test_gain_is_what_the_information_of_a_rare_string_says() -> None:
     assert 1 < bound**2 / alone < 2
 
 
-def test_worthwhile_gains_are_put_in_words() -> None:
+def test_worthwhile_gains_are_put_in_words():
     worthwhile, why = is_worthwhile(make_params(k=8, m=32), 10**6, 100)
     assert worthwhile
     assert why == "bit counts alone would have variances at least 13% larger"
 
 
-def test_nobody_waits_who_did_not_ask_for_it() -> None:
+def test_nobody_waits_who_did_not_ask_for_it():
     """A million reports at k = 128 take some ten seconds with 400 candidates; few reports, few."""
     worthwhile, why = is_worthwhile(make_params(), 10**6, 400)
     assert not worthwhile
@@ -57,17 +55,17 @@ def test_nobody_waits_who_did_not_ask_for_it() -> None:
     assert is_worthwhile(make_params(), 50_000, 400)[0]
 
 
-def test_long_lists_take_long_anyway() -> None:
+def test_long_lists_take_long_anyway():
     assert not is_worthwhile(make_params(), 600_000, 1_000)[0]
     assert is_worthwhile(make_params(), 600_000, 1_000_000)[0]
 
 
-def test_filters_that_can_not_be_tabulated_are_not_worthwhile() -> None:
+def test_filters_that_can_not_be_tabulated_are_not_worthwhile():
     worthwhile, why = is_worthwhile(make_params(h=3), 10**6, 100)
     assert not worthwhile
     assert "too many sets of bits" in why
 
 
-def test_equal_reports_of_few_bits_cost_their_kinds_only() -> None:
+def test_equal_reports_of_few_bits_cost_their_kinds_only():
     params = make_params(k=8, m=32)
     assert expected_seconds(params, 10**9, 100) == expected_seconds(params, 10**6, 100)

@@ -1,7 +1,5 @@
 """Packing keeps every report, whatever comes in which pieces and wherever it is kept."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -46,7 +44,7 @@ def by_bits(params: RapporParams) -> str:
 
 @pytest.mark.parametrize("params", SHAPES, ids=by_bits)
 @pytest.mark.parametrize("in_memory", [2**20, 1_000, 0])
-def test_every_report_is_there_as_often_as_it_came(params: RapporParams, in_memory: int) -> None:
+def test_every_report_is_there_as_often_as_it_came(params, in_memory):
     records = some_records(params)
     packed = pack(chunks_of(records, params, 700), params, in_memory)
     assert packed.total == 3_000
@@ -54,9 +52,7 @@ def test_every_report_is_there_as_often_as_it_came(params: RapporParams, in_memo
 
 
 @pytest.mark.parametrize("params", SHAPES, ids=by_bits)
-def test_packing_does_not_depend_on_chunks_or_on_where_reports_are_kept(
-    params: RapporParams,
-) -> None:
+def test_packing_does_not_depend_on_chunks_or_on_where_reports_are_kept(params):
     records = some_records(params)
     first = pack([records], params)
     second = pack(chunks_of(records, params, 11), params, in_memory=500)
@@ -64,14 +60,14 @@ def test_packing_does_not_depend_on_chunks_or_on_where_reports_are_kept(
     np.testing.assert_array_equal(first.starts, second.starts)
 
 
-def test_equal_reports_of_few_bits_are_kept_once() -> None:
+def test_equal_reports_of_few_bits_are_kept_once():
     params = SHAPES[0]
     packed = pack([some_records(params)] * 10, params)
     assert packed.total == 30_000
     assert packed.rows <= 3 * 256
 
 
-def test_blocks_are_of_one_cohort_each_and_hold_at_most_so_many_rows() -> None:
+def test_blocks_are_of_one_cohort_each_and_hold_at_most_so_many_rows():
     params = SHAPES[2]
     packed = pack([some_records(params)], params)
     for rows in (1, 100, 10**6):
@@ -82,18 +78,18 @@ def test_blocks_are_of_one_cohort_each_and_hold_at_most_so_many_rows() -> None:
 
 
 @pytest.mark.parametrize("params", SHAPES, ids=by_bits)
-def test_no_reports_are_packed_as_none(params: RapporParams) -> None:
+def test_no_reports_are_packed_as_none(params):
     packed = pack([], params)
     assert packed.total == packed.rows == 0
     assert list(packed.blocks(10)) == []
 
 
-def test_records_that_are_not_whole_are_refused() -> None:
+def test_records_that_are_not_whole_are_refused():
     with pytest.raises(UndecodableError, match="multiple of 3 for k = 8"):
         ReportSpool(SHAPES[0]).add(b"1234")
 
 
-def test_cohorts_that_the_parameters_do_not_have_are_refused() -> None:
+def test_cohorts_that_the_parameters_do_not_have_are_refused():
     records = as_records(np.array([0, 5]), np.zeros((2, 1), dtype=np.uint8))
     with pytest.raises(UndecodableError, match="cohort 5: must be below m = 5"):
         pack([records], SHAPES[0])

@@ -1,7 +1,5 @@
 """How well reports are linked by content: exact information, and a prediction that behaves."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -45,7 +43,7 @@ def information_of_a_bit(params: RapporParams, true: float, *, known: bool) -> f
 
 @settings(deadline=None, max_examples=40)
 @given(PARAMS, st.booleans())
-def test_information_is_that_of_all_bits(params: RapporParams, known: bool) -> None:
+def test_information_is_that_of_all_bits(params, known):
     set_by_one_of_h = 1 - (1 - 1 / params.k) ** params.h
     hashed = params.k * information_of_a_bit(params, set_by_one_of_h, known=known)
     assert link_information(params, None, known=known) == pytest.approx(hashed, rel=1e-9)
@@ -56,7 +54,7 @@ def test_information_is_that_of_all_bits(params: RapporParams, known: bool) -> N
 
 @settings(deadline=None, max_examples=30)
 @given(PARAMS)
-def test_a_permanent_response_is_known_better_than_by_one_report(params: RapporParams) -> None:
+def test_a_permanent_response_is_known_better_than_by_one_report(params):
     two, many = (link_information(params, None, known=known) for known in (False, True))
     assert 0 <= two <= many * (1 + 1e-9)
 
@@ -64,7 +62,7 @@ def test_a_permanent_response_is_known_better_than_by_one_report(params: RapporP
 @pytest.mark.long
 @settings(deadline=None, max_examples=10)
 @given(PARAMS, st.booleans())
-def test_fewer_links_are_right_in_a_larger_crowd(params: RapporParams, known: bool) -> None:
+def test_fewer_links_are_right_in_a_larger_crowd(params, known):
     shares = [right_links(params, None, n, known=known) for n in (300, 3_000, 30_000)]
     assert all(0 < share <= 1 for share in shares)
     assert all(larger <= smaller + 1e-3 for smaller, larger in itertools.pairwise(shares))
@@ -72,29 +70,27 @@ def test_fewer_links_are_right_in_a_larger_crowd(params: RapporParams, known: bo
 
 @settings(deadline=None, max_examples=10)
 @given(PARAMS, st.booleans())
-def test_more_than_half_are_right_where_the_information_is_enough(
-    params: RapporParams, known: bool
-) -> None:
+def test_more_than_half_are_right_where_the_information_is_enough(params, known):
     clients = linked_clients(params, None, known=known)
     if 20 * params.m < clients < 1e9:
         assert right_links(params, None, int(clients), known=known) > 0.5
 
 
-def test_the_threshold_is_where_the_information_is_ln_of_clients_in_a_cohort() -> None:
+def test_the_threshold_is_where_the_information_is_ln_of_clients_in_a_cohort():
     clients = linked_clients(EXAMPLE, None)
     assert math.log(clients / EXAMPLE.m) == pytest.approx(link_information(EXAMPLE, None))
     assert linked_clients(EXAMPLE._replace(k=4096, q=1.0, p=0.0), None) == math.inf
 
 
-def test_who_is_alone_is_linked() -> None:
+def test_who_is_alone_is_linked():
     assert right_links(make_params(), None, 1) == 1.0
 
 
-def test_reports_that_say_nothing_are_linked_by_chance() -> None:
+def test_reports_that_say_nothing_are_linked_by_chance():
     noise = make_params(m=1, p=0.4999, q=0.5001)
     assert right_links(noise, None, 1_000) == pytest.approx(1 / 1_000, rel=0.01)
 
 
-def test_of_equal_reports_nobody_can_tell_which_is_whose() -> None:
+def test_of_equal_reports_nobody_can_tell_which_is_whose():
     clear = RapporParams(k=8, h=1, m=1, f=0.5, p=0.0, q=1.0)
     assert right_links(clear, 3, 100_000) == 2**8 / 100_000

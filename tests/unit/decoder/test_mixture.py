@@ -1,7 +1,5 @@
 """The convex solver and its sums over reports: right, certified, and the same on any machine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -47,7 +45,7 @@ def all_at_once(mixture: Mixture) -> tuple[FloatArray, FloatArray]:
 
 
 @pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
-def test_evaluation_is_what_the_formulas_say(params: RapporParams) -> None:
+def test_evaluation_is_what_the_formulas_say(params):
     mixture = mixture_of(params)
     shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
     density, weights = all_at_once(mixture)
@@ -60,7 +58,7 @@ def test_evaluation_is_what_the_formulas_say(params: RapporParams) -> None:
     np.testing.assert_allclose(at.information, expected, rtol=1e-11)
 
 
-def test_gradient_and_information_are_the_values_derivatives() -> None:
+def test_gradient_and_information_are_the_values_derivatives():
     """Central differences of step 1e-5: their own error is of the order of 1e-10 of the value."""
     mixture, step = mixture_of(CROWDED), 1e-5
     shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
@@ -75,7 +73,7 @@ def test_gradient_and_information_are_the_values_derivatives() -> None:
 
 
 @pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
-def test_sums_are_the_same_to_the_bit_on_any_number_of_threads(params: RapporParams) -> None:
+def test_sums_are_the_same_to_the_bit_on_any_number_of_threads(params):
     shares = np.full(1 + len(STRINGS), 1 / (1 + len(STRINGS)))
     first, second = (mixture_of(params, threads).evaluate(shares) for threads in (1, 5))
     assert first.value == second.value
@@ -84,9 +82,7 @@ def test_sums_are_the_same_to_the_bit_on_any_number_of_threads(params: RapporPar
 
 
 @pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
-def test_sums_over_parts_are_the_sums_over_all(
-    params: RapporParams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_over_parts_are_the_sums_over_all(params, monkeypatch):
     """By cohort to the bit; over all cohorts but for the order of additions."""
     mixture, others = mixture_of(params), members_of(["zeta", "eta"], params)
     shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
@@ -107,7 +103,7 @@ def test_sums_over_parts_are_the_sums_over_all(
 
 
 @pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
-def test_most_likely_shares_are_close_to_the_truth_and_certified(params: RapporParams) -> None:
+def test_most_likely_shares_are_close_to_the_truth_and_certified(params):
     """The truth is what these clients hold; standard errors are at most 0.03."""
     mixture = mixture_of(params)
     start = np.full(1 + len(STRINGS), 1.0)
@@ -119,7 +115,7 @@ def test_most_likely_shares_are_close_to_the_truth_and_certified(params: RapporP
     np.testing.assert_allclose(found.shares[1:], [0.6, 0.3, 0.1, 0, 0], atol=0.1)
 
 
-def test_gap_bounds_the_log_likelihood_that_is_missing(rng: np.random.Generator) -> None:
+def test_gap_bounds_the_log_likelihood_that_is_missing(rng):
     """At 100 random shares, some of them 0, and close to the maximum, too."""
     mixture = mixture_of(CROWDED)
     total = mixture.reports.total
@@ -132,21 +128,21 @@ def test_gap_bounds_the_log_likelihood_that_is_missing(rng: np.random.Generator)
         assert -1e-6 <= missing <= float(at.gradient.max()) - total + 1e-6
 
 
-def test_start_at_the_boundary_does_not_stay_there() -> None:
+def test_start_at_the_boundary_does_not_stay_there():
     mixture = mixture_of(CROWDED)
     start = np.eye(6)[5]
     found = maximise(mixture.evaluate, mixture.reports.total, start, tolerance=1e-6)
     np.testing.assert_allclose(found.shares[1:4], [0.6, 0.3, 0.1], atol=0.1)
 
 
-def test_progress_is_told_after_each_pass() -> None:
+def test_progress_is_told_after_each_pass():
     mixture, gaps = mixture_of(CROWDED), list[float]()
     found = maximise(mixture.evaluate, mixture.reports.total, np.ones(6), progress=gaps.append)
     assert len(gaps) == found.passes
     assert gaps[-1] <= 1e-3 < gaps[0]
 
 
-def test_solver_that_gets_nowhere_says_so() -> None:
+def test_solver_that_gets_nowhere_says_so():
     def stuck(shares: FloatArray) -> Evaluation:
         return Evaluation(0.0, np.array([1.5, 0.5]) * (1 + shares.sum()), np.eye(2) * 1e9)
 
@@ -155,7 +151,7 @@ def test_solver_that_gets_nowhere_says_so() -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_quadratic_is_maximised_on_the_boundary_too(seed: int) -> None:
+def test_quadratic_is_maximised_on_the_boundary_too(seed):
     """Karush, Kuhn and Tucker, with the ridge: no slope inside, none upwards at 0."""
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(5, 8))
@@ -168,7 +164,7 @@ def test_quadratic_is_maximised_on_the_boundary_too(seed: int) -> None:
     assert slope[x == 0].max(initial=-1) <= 1e-9
 
 
-def test_moved_scores_are_sums_over_reports() -> None:
+def test_moved_scores_are_sums_over_reports():
     """Of two components: one to first order, one exactly."""
     mixture = mixture_of(WIDE)
     shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
@@ -186,7 +182,7 @@ def test_moved_scores_are_sums_over_reports() -> None:
     np.testing.assert_allclose(found.variance_change.sum(0).ravel(), expected, atol=1e-7)
 
 
-def test_other_strings_scores_move_as_their_crossings_say() -> None:
+def test_other_strings_scores_move_as_their_crossings_say():
     """A component among the others moves, to first order, as it does as a component."""
     mixture = mixture_of(WIDE)
     shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
@@ -197,7 +193,7 @@ def test_other_strings_scores_move_as_their_crossings_say() -> None:
         np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-def test_many_reports_are_summed_in_single_precision_with_the_same_certificate() -> None:
+def test_many_reports_are_summed_in_single_precision_with_the_same_certificate():
     """150,000 reports: value and gradient to 1e-12, the information to 1e-6."""
     params = make_params(k=24, h=2, m=2, f=0.3, p=0.2, q=0.8)
     many = reports_of({name: 15 * count for name, count in HELD.items()}, params)

@@ -1,7 +1,5 @@
 """Tables over sets of bits, held against direct sums over reports."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -43,7 +41,7 @@ def shape(params: RapporParams) -> str:
 
 
 @pytest.mark.parametrize("params", SHAPES, ids=shape)
-def test_candidates_totals_are_their_sums_over_reports(params: RapporParams) -> None:
+def test_candidates_totals_are_their_sums_over_reports(params):
     mixture = mixture_of(params)
     tables = tabulate(mixture, SHARES, np.zeros(4))
     summed = (tables.score, tables.information, tables.unknown)
@@ -54,7 +52,7 @@ def test_candidates_totals_are_their_sums_over_reports(params: RapporParams) -> 
     np.testing.assert_allclose(unknown, direct.shared[:, 0], rtol=1e-10)
 
 
-def test_shift_is_a_newton_step_to_first_order() -> None:
+def test_shift_is_a_newton_step_to_first_order():
     """Scores after a step of 1e-4 change as the information says, to second order."""
     params = SHAPES[1]
     mixture, step = mixture_of(params), 1e-4 * np.array([-1.0, 0.5, 0.3, 0.2])
@@ -66,7 +64,7 @@ def test_shift_is_a_newton_step_to_first_order() -> None:
 
 
 @pytest.mark.parametrize("params", SHAPES, ids=shape)
-def test_mean_over_all_strings_is_the_unknowns_score(params: RapporParams) -> None:
+def test_mean_over_all_strings_is_the_unknowns_score(params):
     mixture = mixture_of(params)
     tables = tabulate(mixture, SHARES, np.zeros(4))
     law = tables.score[:, tables.cells.of_tuple]
@@ -74,7 +72,7 @@ def test_mean_over_all_strings_is_the_unknowns_score(params: RapporParams) -> No
     assert law.mean(axis=1).sum() == pytest.approx(unknown, abs=1e-8)
 
 
-def test_tuples_of_the_same_bits_share_a_cell() -> None:
+def test_tuples_of_the_same_bits_share_a_cell():
     params = make_params(k=8, h=3, m=1)
     cells = make_cells(params).of_tuple
     by_set: dict[frozenset[int], set[int]] = {}
@@ -85,7 +83,7 @@ def test_tuples_of_the_same_bits_share_a_cell() -> None:
 
 
 @pytest.mark.parametrize(("k", "h", "m"), [(128, 3, 1), (1024, 2, 1), (8, 6, 1), (256, 2, 512)])
-def test_filters_with_too_many_sets_of_bits_are_refused(k: int, h: int, m: int) -> None:
+def test_filters_with_too_many_sets_of_bits_are_refused(k, h, m):
     with pytest.raises(UndecodableError, match=f"k = {k}, h = {h}, m = {m}"):
         require_tabulable(make_params(k=k, h=h, m=m))
 
@@ -93,5 +91,5 @@ def test_filters_with_too_many_sets_of_bits_are_refused(k: int, h: int, m: int) 
 @pytest.mark.parametrize(
     ("k", "h", "m"), [(1024, 1, 1024), (256, 2, 64), (128, 2, 1024), (8, 5, 128), (16, 4, 64)]
 )
-def test_usual_filters_are_not_refused(k: int, h: int, m: int) -> None:
+def test_usual_filters_are_not_refused(k, h, m):
     require_tabulable(make_params(k=k, h=h, m=m))

@@ -1,7 +1,5 @@
 """Corrections for testing many candidates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,26 +8,19 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from hubbub.decoder import Correction
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.testing.multiple_testing import (
-    counted_tests,
-    log_cutoff,
-    log_q_values,
-)
+from hubbub.inference.testing.multiple_testing import counted_tests, log_cutoff, log_q_values
 
 log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
 
 
 @given(log_p_values)
-def test_benjamini_hochberg_equals_scipys(log_p: FloatArray) -> None:
+def test_benjamini_hochberg_equals_scipys(log_p):
     expected = stats.false_discovery_control(np.exp(log_p), method="bh")
     np.testing.assert_allclose(np.exp(log_q_values(log_p, Correction.BH)), expected, rtol=1e-9)
 
 
 @given(log_p_values, st.integers(0, 60))
-def test_tests_that_count_are_twice_those_whose_p_values_are_above_a_half(
-    log_p: FloatArray, others: int
-) -> None:
+def test_tests_that_count_are_twice_those_whose_p_values_are_above_a_half(log_p, others):
     """Candidates whose p-values aren't given count as absent."""
     total = len(log_p) + others
     above = int((log_p > np.log(0.5)).sum()) + others
@@ -40,9 +31,7 @@ def test_tests_that_count_are_twice_those_whose_p_values_are_above_a_half(
 
 
 @given(log_p_values, st.floats(0.5, 100))
-def test_fewer_tests_lower_q_values_in_proportion_up_to_a_half(
-    log_p: FloatArray, n_tests: float
-) -> None:
+def test_fewer_tests_lower_q_values_in_proportion_up_to_a_half(log_p, n_tests):
     for correction in Correction:
         plain = log_q_values(log_p, correction)
         found = log_q_values(log_p, correction, n_tests)
@@ -53,14 +42,14 @@ def test_fewer_tests_lower_q_values_in_proportion_up_to_a_half(
 
 
 @given(log_p_values)
-def test_bonferroni_multiplies_by_the_number_of_candidates(log_p: FloatArray) -> None:
+def test_bonferroni_multiplies_by_the_number_of_candidates(log_p):
     expected = np.minimum(len(log_p) * np.exp(log_p), 1)
     log_q = log_q_values(log_p, Correction.BONFERRONI)
     np.testing.assert_allclose(np.exp(log_q), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("correction", Correction)
-def test_p_values_too_small_for_a_double_do_not_underflow(correction: Correction) -> None:
+def test_p_values_too_small_for_a_double_do_not_underflow(correction):
     log_p = np.array([-100_000.0, -50_000.0, -1.0])
     log_q = log_q_values(log_p, correction)
     assert log_q[0] == pytest.approx(-100_000 + np.log(3))
@@ -68,30 +57,26 @@ def test_p_values_too_small_for_a_double_do_not_underflow(correction: Correction
 
 
 @given(log_p_values, st.sampled_from(Correction), st.integers(0, 2**32))
-def test_order_of_candidates_does_not_matter(
-    log_p: FloatArray, correction: Correction, seed: int
-) -> None:
+def test_order_of_candidates_does_not_matter(log_p, correction, seed):
     order = np.random.default_rng(seed).permutation(len(log_p))
     shuffled = log_q_values(log_p[order], correction)
     np.testing.assert_allclose(shuffled, log_q_values(log_p, correction)[order])
 
 
 @given(log_p_values)
-def test_bonferroni_is_never_laxer_than_benjamini_hochberg(log_p: FloatArray) -> None:
+def test_bonferroni_is_never_laxer_than_benjamini_hochberg(log_p):
     lax, strict = (log_q_values(log_p, c) for c in (Correction.BH, Correction.BONFERRONI))
     assert (lax <= strict + 1e-9).all()
     assert (log_p <= lax + 1e-9).all()
 
 
-def test_single_candidate_needs_no_correction() -> None:
+def test_single_candidate_needs_no_correction():
     for correction in Correction:
         assert log_q_values(np.array([-3.0]), correction)[0] == -3.0
 
 
 @given(log_p_values, st.sampled_from(Correction), st.floats(0.001, 0.3))
-def test_cutoff_is_where_detection_ends(
-    log_p: FloatArray, correction: Correction, alpha: float
-) -> None:
+def test_cutoff_is_where_detection_ends(log_p, correction, alpha):
     """Detected are those up to it; one that moves to either side of it changes sides."""
     n_tests = counted_tests(log_p, correction)
     detected = log_q_values(log_p, correction, n_tests) <= np.log(alpha)

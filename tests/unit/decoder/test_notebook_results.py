@@ -1,11 +1,8 @@
 """What a notebook makes of a result: tables of three libraries, HTML, drawings, text."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -37,7 +34,7 @@ def categories() -> Estimates:
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
-def test_three_libraries_read_the_same_rows_and_columns(result: Estimates) -> None:
+def test_three_libraries_read_the_same_rows_and_columns(result):
     arrow = pa.table(result)
     assert arrow.column_names == list(result.types)
     text = csv_of(result)
@@ -49,7 +46,7 @@ def test_three_libraries_read_the_same_rows_and_columns(result: Estimates) -> No
     assert text.partition("\n")[0] == ",".join(arrow.column_names)
 
 
-def test_strings_arrive_exactly_and_unknown_numbers_are_null() -> None:
+def test_strings_arrive_exactly_and_unknown_numbers_are_null():
     frame = pl.DataFrame(strings())
     assert frame["string"].to_list() == STRANGE
     assert frame["proportion"].to_list() == [0.2, None, *[0.1] * 3]
@@ -60,7 +57,7 @@ def test_strings_arrive_exactly_and_unknown_numbers_are_null() -> None:
     ]
 
 
-def test_many_rows_come_in_parts_and_bring_the_summary() -> None:
+def test_many_rows_come_in_parts_and_bring_the_summary():
     n = 2 * CHUNK + 1
     reader = pa.RecordBatchReader.from_stream(strings(n))
     assert [len(batch) for batch in reader] == [CHUNK, CHUNK, 1]
@@ -68,7 +65,7 @@ def test_many_rows_come_in_parts_and_bring_the_summary() -> None:
     assert json.loads(metadata[b"hubbub.summary"])["candidates"] == n
 
 
-def test_other_types_may_be_asked_for() -> None:
+def test_other_types_may_be_asked_for():
     wanted = pa.schema([(name, pa.large_string() if kind is str else kind_of(kind))
                         for name, kind in strings().types.items()])  # fmt: skip
     assert pa.table(strings(), schema=wanted).schema.types == wanted.types
@@ -78,7 +75,7 @@ def kind_of(kind: type) -> pa.DataType:
     return pa.bool_() if kind is bool else pa.float64()
 
 
-def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal() -> None:
+def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal():
     html = strings(3_000, limit=7)._repr_html_()
     page = Page(html)
     assert_self_contained(page)
@@ -89,7 +86,7 @@ def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal() -> None:
     assert "unknown mass" in html
 
 
-def test_long_strings_are_shortened_and_whole_in_their_title() -> None:
+def test_long_strings_are_shortened_and_whole_in_their_title():
     long = "https://example.com/" + "x" * 500 + "/end"
     result = strings_estimates(make_decoding([long]), provenance=make_provenance())
     (name,) = [head for head in Page(result._repr_html_()).all("th") if head.get("title") == long]
@@ -99,7 +96,7 @@ def test_long_strings_are_shortened_and_whole_in_their_title() -> None:
     assert pl.DataFrame(result)["string"].to_list() == [long]
 
 
-def test_text_is_what_a_terminal_shows() -> None:
+def test_text_is_what_a_terminal_shows():
     lines = repr(strings(50, limit=7)).splitlines()
     assert lines[0].strip() == "Candidates, strongest first"
     assert "… and 43 more; tables made of the result hold them all" in lines
@@ -107,7 +104,7 @@ def test_text_is_what_a_terminal_shows() -> None:
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])
-def test_plot_is_an_image_that_says_what_it_shows(result: Estimates, tmp_path: Path) -> None:
+def test_plot_is_an_image_that_says_what_it_shows(result, tmp_path):
     drawing = result.plot()
     (chart,) = drawing.charts
     assert chart.labels.title == "Estimated shares"
@@ -125,12 +122,12 @@ def test_plot_is_an_image_that_says_what_it_shows(result: Estimates, tmp_path: P
         drawing.save("shares.pdf")
 
 
-def test_nothing_detected_is_still_a_drawing() -> None:
+def test_nothing_detected_is_still_a_drawing():
     result = strings_estimates(make_decoding(["a"], [0.01], [False]))
     assert [chart.labels.title for chart in result.plot().charts] == ["Unknown mass"]
 
 
-def test_columns_are_those_of_files() -> None:
+def test_columns_are_those_of_files():
     assert tuple(pa.table(strings()).column_names) == COLUMNS
     case = enum(4, 1_000, LOOSE)
     result = categories_estimates(

@@ -1,7 +1,5 @@
 """Extending prefixes: the best stay, whatever their order, and only what can be UTF-8."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,7 +27,7 @@ def texts_of(found: Extensions) -> dict[bytes, float]:
     return dict(zip(texts, found.expected.tolist(), strict=True))
 
 
-def test_what_stays_is_what_is_expected_most() -> None:
+def test_what_stays_is_what_is_expected_most():
     some = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 500, START))
     more = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 10_000, START))
     assert 400 < len(some) <= 600
@@ -37,14 +35,14 @@ def test_what_stays_is_what_is_expected_most() -> None:
     assert min(some.values()) >= max(more[text] for text in more.keys() - some.keys())
 
 
-def test_all_chances_of_extensions_add_up_to_the_prefix() -> None:
+def test_all_chances_of_extensions_add_up_to_the_prefix():
     found = extend(Prefixes.of(b"x"), np.full(1, 0.25), 2, 1_000, START)
     assert found.expected.sum() == pytest.approx(0.25, rel=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
 @given(words=WORDS, data=st.data())
-def test_order_of_prefixes_decides_nothing(words: list[str], data: st.DataObject) -> None:
+def test_order_of_prefixes_decides_nothing(words, data):
     shuffled = data.draw(st.permutations(words))
     shares = {word: 0.1 + 0.01 * number for number, word in enumerate(sorted(words))}
 
@@ -55,7 +53,7 @@ def test_order_of_prefixes_decides_nothing(words: list[str], data: st.DataObject
     assert extended(words) == pytest.approx(extended(shuffled))
 
 
-def test_strings_that_ended_stay_as_they_are() -> None:
+def test_strings_that_ended_stay_as_they_are():
     found = extend(prefixes_of(["at", "ate"], 3), np.array([0.5, 0.5]), 6, 1_000, START)
     ended = [t for t, p in zip(found.prefixes.texts(b"\xff"), found.parents, strict=True) if p == 0]
     assert ended == [b"at\xff"]
@@ -64,7 +62,7 @@ def test_strings_that_ended_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 7])
-def test_extensions_are_the_beginning_of_utf_8(length: int) -> None:
+def test_extensions_are_the_beginning_of_utf_8(length):
     lessons = np.frombuffer("東京都😀é".encode()[:9], dtype=np.uint8).astype(np.uint16)[None, :]
     letters = START.learned(lessons, np.full(1, 50.0), 0)
     found = extend(Prefixes.of(b""), np.ones(1), length, 3_000, letters)
@@ -76,7 +74,7 @@ def test_extensions_are_the_beginning_of_utf_8(length: int) -> None:
         assert any(text.startswith("東京".encode()) for text in found.prefixes.texts(b""))
 
 
-def test_a_begun_character_is_finished() -> None:
+def test_a_begun_character_is_finished():
     found = extend(Prefixes.of("é".encode()[:1]), np.ones(1), 2, 100, START)
     assert all(0x80 <= text[1] < 0xC0 for text in found.prefixes.texts(b"") if len(text) > 1)
     assert len(found) == 64

@@ -1,17 +1,10 @@
 """The letter model of open strings: what has a chance is UTF-8, and all UTF-8 has one."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.inference.open_strings.letters import (
-    END,
-    LetterModel,
-    contexts_at,
-    state_after,
-)
+from hubbub.inference.open_strings.letters import END, LetterModel, contexts_at, state_after
 
 START = LetterModel.at_start()
 
@@ -27,7 +20,7 @@ def chances_along(symbols: list[int]) -> list[float]:
 
 
 @given(st.binary(min_size=1, max_size=4))
-def test_bytes_that_end_with_a_chance_are_utf_8(data: bytes) -> None:
+def test_bytes_that_end_with_a_chance_are_utf_8(data):
     possible = all(chance > 0 for chance in chances_along([*data, END]))
     try:
         data.decode()
@@ -38,12 +31,12 @@ def test_bytes_that_end_with_a_chance_are_utf_8(data: bytes) -> None:
 
 
 @given(st.characters(exclude_categories=["Cs"], min_codepoint=0x80))
-def test_every_character_has_a_chance(character: str) -> None:
+def test_every_character_has_a_chance(character):
     assert all(chance > 0 for chance in chances_along([*character.encode(), END]))
 
 
 @given(st.sampled_from([0xE0, 0xED, 0xF0, 0xF4]), st.integers(0x80, 0xBF))
-def test_second_bytes_that_no_character_has_have_no_chance(first: int, second: int) -> None:
+def test_second_bytes_that_no_character_has_have_no_chance(first, second):
     rest = [0x80] * (2 if first >= 0xF0 else 1)
     possible = all(chance > 0 for chance in chances_along([first, second, *rest, END]))
     assert possible == (bytes([first, second, *rest]).decode(errors="ignore") != "")

@@ -1,9 +1,6 @@
 """Decoding open strings: strings come out of counts that nobody gave a list for."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +38,7 @@ def counts() -> CohortCounts:
 
 
 @pytest.fixture(scope="module")
-def found(counts: CohortCounts) -> OpenDecoding:
+def found(counts) -> OpenDecoding:
     return decoded(counts)
 
 
@@ -50,7 +47,7 @@ def found(counts: CohortCounts) -> OpenDecoding:
     steps=st.sets(st.integers(1, 8), min_size=1, max_size=3),
     cohorts=st.integers(1, 40),
 )
-def test_positions_equal_the_protocol(data: bytes, steps: set[int], cohorts: int) -> None:
+def test_positions_equal_the_protocol(data, steps, cohorts):
     value = data.decode("latin-1")
     kind = OpenStringType(tuple(sorted(steps)), cohorts)
     params = make_metric(metric_type=kind, params=make_params(k=64)).params
@@ -62,7 +59,7 @@ def test_positions_equal_the_protocol(data: bytes, steps: set[int], cohorts: int
         assert [1 << int(position) for position in positions.ravel()] == bits
 
 
-def test_strings_come_out_of_the_noise(found: OpenDecoding) -> None:
+def test_strings_come_out_of_the_noise(found):
     """48,000 clients, the rarest string beyond 20 errors: P(one is missed) < 1e-6; seeded."""
     strings = {
         s for s, d in zip(found.decoding.candidates, found.decoding.detected, strict=True) if d
@@ -71,7 +68,7 @@ def test_strings_come_out_of_the_noise(found: OpenDecoding) -> None:
     assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 1
 
 
-def test_shares_are_of_all_reports(found: OpenDecoding) -> None:
+def test_shares_are_of_all_reports(found):
     decoding = found.decoding
     total = sum(CLIENTS.values())
     assert decoding.summary.reports == total
@@ -80,20 +77,20 @@ def test_shares_are_of_all_reports(found: OpenDecoding) -> None:
             assert abs(decoding.share[row] - CLIENTS[string] / total) < 5 * decoding.std_error[row]
 
 
-def test_steps_name_the_prefixes_of_what_was_found(found: OpenDecoding) -> None:
+def test_steps_name_the_prefixes_of_what_was_found(found):
     assert [step.length for step in found.steps] == [2, 4]
     assert {b"pa", b"ro", b"a\xff", b"ly"} <= set(found.steps[0].texts)
     assert {b"pari", b"parm", b"rome", b"a\xff"} <= set(found.steps[1].texts)
     assert all(step.tried > len(step.texts) for step in found.steps)
 
 
-def test_same_counts_give_the_same_result(counts: CohortCounts, found: OpenDecoding) -> None:
+def test_same_counts_give_the_same_result(counts, found):
     again = decoded(counts).decoding
     assert again.candidates == found.decoding.candidates
     np.testing.assert_array_equal(again.share, found.decoding.share)
 
 
-def test_given_candidates_are_tested_in_any_case(counts: CohortCounts) -> None:
+def test_given_candidates_are_tested_in_any_case(counts):
     found = decoded(counts, candidates=["nobody", "rome", "x\0y"])
     rows = dict(zip(found.decoding.candidates, found.decoding.detected.tolist(), strict=True))
     assert rows["rome"]
@@ -103,25 +100,25 @@ def test_given_candidates_are_tested_in_any_case(counts: CohortCounts) -> None:
     assert list(found.decoding.candidates).count("rome") == 1
 
 
-def test_a_candidate_that_no_client_could_send_is_refused(counts: CohortCounts) -> None:
+def test_a_candidate_that_no_client_could_send_is_refused(counts):
     with pytest.raises(CandidateError, match="candidate 2: 70000 bytes"):
         decoded(counts, candidates=["rome", "x" * 70_000])
 
 
-def test_looking_below_a_prefix_finds_nothing_else(counts: CohortCounts) -> None:
+def test_looking_below_a_prefix_finds_nothing_else(counts):
     found = decoded(counts, below="par")
     assert set(found.decoding.candidates) >= {"paris", "parma"}
     assert all(string.startswith("par") for string in found.decoding.candidates)
     assert [step.length for step in found.steps] == [4]
 
 
-def test_looking_below_a_whole_string_tests_it(counts: CohortCounts) -> None:
+def test_looking_below_a_whole_string_tests_it(counts):
     found = decoded(counts, below="lyon")
     assert "lyon" in found.decoding.candidates
     assert not found.steps
 
 
-def test_random_strings_of_many_give_nothing() -> None:
+def test_random_strings_of_many_give_nothing():
     """20,000 clients with a string each; P(any is detected) is at most alpha = 1e-6."""
     rng = np.random.default_rng(2)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
@@ -133,20 +130,20 @@ def test_random_strings_of_many_give_nothing() -> None:
 @pytest.mark.parametrize(
     ("step", "where"), [(0, "step 1 of 3, 2 bytes"), (2, "step 3 of 3, whole")]
 )
-def test_a_step_without_reports_is_named(counts: CohortCounts, step: int, where: str) -> None:
+def test_a_step_without_reports_is_named(counts, step, where):
     reports, bits = counts.reports.copy(), counts.bits.copy()
     reports[32 * step : 32 * step + 32], bits[32 * step : 32 * step + 32] = 0, 0
     with pytest.raises(UndecodableError, match=where):
         decoded(CohortCounts(reports, bits))
 
 
-def test_counts_of_another_metric_are_refused(counts: CohortCounts) -> None:
+def test_counts_of_another_metric_are_refused(counts):
     other = RapporParams(64, 1, 64, 0.0, 0.1, 0.5)
     with pytest.raises(UndecodableError, match=r"counts of shape \(96, 64\): must be \(64, 64\)"):
         decode_open_strings(counts, other, OpenStringType((4,), 32))
 
 
-def test_few_reports_and_cohorts_without_any_are_decoded() -> None:
+def test_few_reports_and_cohorts_without_any_are_decoded():
     few = draw_counts({"abc": 60, "d": 40}, PARAMS, STEPS, np.random.default_rng(3))
     assert (few.reports == 0).any()
     assert decoded(few).decoding.summary.reports == 100
@@ -157,11 +154,11 @@ def test_few_reports_and_cohorts_without_any_are_decoded() -> None:
     [(b"pari", "pari…"), (b"a\xff", "a"), (b"\xff", ""), ("é".encode()[:1], "…"),
      ("日本".encode()[:4], "日…")],
 )  # fmt: skip
-def test_prefixes_are_shown_without_half_characters(text: bytes, shown: str) -> None:
+def test_prefixes_are_shown_without_half_characters(text, shown):
     assert prefix_text(text) == shown
 
 
-def test_every_format_shows_the_search(found: OpenDecoding, tmp_path: Path) -> None:
+def test_every_format_shows_the_search(found, tmp_path):
     result = open_estimates(found)
     files = [str(tmp_path / f"result.{end}") for end in ("csv", "json", "parquet", "html")]
     write_results(result, tuple(files))
@@ -174,7 +171,7 @@ def test_every_format_shows_the_search(found: OpenDecoding, tmp_path: Path) -> N
     assert "step 1, 2 bytes" in repr(result)
 
 
-def test_tree_has_a_column_a_step_and_one_of_strings(found: OpenDecoding) -> None:
+def test_tree_has_a_column_a_step_and_one_of_strings(found):
     tree = tree_chart(found)
     assert tree is not None
     assert tree.columns == ("2 bytes", "4 bytes", "whole")

@@ -1,7 +1,5 @@
 """`hubbub-decoder decode` and `privacy` on open-string metrics: what makes no sense is named."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json
@@ -31,7 +29,7 @@ WHAT = "metrics.words.type = 'open-string'"
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Path:
+def registry(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(WORDS, HOMEPAGE), encoding="utf-8")
     return path
@@ -70,15 +68,15 @@ def store_of(folder: Path, metric: Metric, cohorts: Sequence[int]) -> str:
     ],
 )
 def test_options_that_open_strings_do_not_have_are_refused_before_anything_is_read(
-    registry: Path, options: list[str], reason: str
-) -> None:
+    registry, options, reason
+):
     result = run("decode", "words", "--metrics", registry, *options)
     assert result.exit_code == 2
     assert reason in " ".join(result.stderr.split())
     assert result.stdout == ""
 
 
-def test_extend_belongs_to_open_strings(registry: Path, tmp_path: Path) -> None:
+def test_extend_belongs_to_open_strings(registry, tmp_path):
     names = tmp_path / "names.txt"
     names.write_text("one.example\n", encoding="utf-8")
     result = run(
@@ -91,7 +89,7 @@ def test_extend_belongs_to_open_strings(registry: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("silent", range(len(STEPS) + 1))
-def test_a_step_without_reports_is_named(registry: Path, tmp_path: Path, silent: int) -> None:
+def test_a_step_without_reports_is_named(registry, tmp_path, silent):
     """Clients draw their step, so an empty one means that something else is wrong."""
     heard = [c for c in range(WORDS.params.m) if c // COHORTS != silent]
     url = store_of(tmp_path, WORDS, heard)
@@ -102,7 +100,7 @@ def test_a_step_without_reports_is_named(registry: Path, tmp_path: Path, silent:
     assert result.stdout == ""
 
 
-def test_pure_noise_gives_no_strings_and_no_error(registry: Path, tmp_path: Path) -> None:
+def test_pure_noise_gives_no_strings_and_no_error(registry, tmp_path):
     """The reports are seeded; a false name at this level has a chance of 1e-6."""
     url = store_of(tmp_path, WORDS, range(3 * COHORTS))
     output = tmp_path / "result.json"
@@ -114,7 +112,7 @@ def test_pure_noise_gives_no_strings_and_no_error(registry: Path, tmp_path: Path
     assert json.loads(output.read_text(encoding="utf-8"))["rows"] == []
 
 
-def test_privacy_of_open_strings_is_that_of_a_string_with_one_hash(tmp_path: Path) -> None:
+def test_privacy_of_open_strings_is_that_of_a_string_with_one_hash(tmp_path):
     """Neither the steps nor the cohorts change what is revealed, after shuffling either."""
     one_hash = make_metric("listed", params=NOISE._replace(k=BITS, h=1, m=COHORTS))
     assert one_hash.params[:2] == WORDS.params[:2]
@@ -140,7 +138,7 @@ def test_privacy_of_open_strings_is_that_of_a_string_with_one_hash(tmp_path: Pat
     assert 1 < figures["reports_known_0.5"] < figures["reports_known_0.99"]
 
 
-def test_one_time_open_strings_are_never_known_by_tracking(tmp_path: Path) -> None:
+def test_one_time_open_strings_are_never_known_by_tracking(tmp_path):
     once = make_metric(
         "words", metric_type=OpenStringType(STEPS, COHORTS), params=make_params(f=0.0, k=BITS),
         one_time=True,

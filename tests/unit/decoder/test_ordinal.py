@@ -1,7 +1,5 @@
 """What buckets say about quantiles and means, and what they can't say."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.ordinal import (
-    Quantile,
-    estimate_ordinal,
-)
+from hubbub.inference.categories.ordinal import Quantile, estimate_ordinal
 from hubbub.inference.categories.shares import CategoryEstimates, nearest_distribution
 from hubbub.protocol.metric_types.ordinals import bucket_bounds, bucket_label
 
@@ -32,12 +27,12 @@ def quantiles(shares: tuple[float, ...], std_error: float) -> dict[float, Quanti
     return {x.level: x for x in estimate_ordinal(estimates_of(shares, std_error), EDGES).quantiles}
 
 
-def test_buckets_are_written_as_half_open_intervals() -> None:
+def test_buckets_are_written_as_half_open_intervals():
     labels = [bucket_label(*bucket) for bucket in bucket_bounds((-1.0, 0.5, 20.0))]
     assert labels == ["< -1", "[-1, 0.5)", "[0.5, 20)", ">= 20"]
 
 
-def test_certain_shares_put_a_quantile_into_its_bucket() -> None:
+def test_certain_shares_put_a_quantile_into_its_bucket():
     found = quantiles(SHARES, 1e-6)
     assert found[0.25] == Quantile(0.25, 0, 10, 0, 10)
     assert found[0.5] == Quantile(0.5, 10, 20, 10, 20)
@@ -45,7 +40,7 @@ def test_certain_shares_put_a_quantile_into_its_bucket() -> None:
 
 
 @pytest.mark.parametrize(("errors", "known"), [(1.9, False), (2.0, True)])
-def test_edge_is_known_to_be_on_one_side_at_two_standard_errors(errors: float, known: bool) -> None:
+def test_edge_is_known_to_be_on_one_side_at_two_standard_errors(errors, known):
     std_error = 0.01
     off = errors * std_error * math.sqrt(2 * 3 / 5)  # the error of the first two shares' sum
     below = quantiles((0.2, 0.3 - off, 0.3, 0.1, 0.1 + off), std_error)[0.5]
@@ -54,22 +49,22 @@ def test_edge_is_known_to_be_on_one_side_at_two_standard_errors(errors: float, k
     assert (above.low, above.high) == (0, 10 if known else 20)
 
 
-def test_quantile_at_an_edge_may_be_on_either_side() -> None:
+def test_quantile_at_an_edge_may_be_on_either_side():
     on_the_edge = quantiles((0.25, 0.25, 0.25, 0.15, 0.1), 1e-6)[0.5]
     assert (on_the_edge.low, on_the_edge.high) == (0, 20)
 
 
-def test_quantile_beyond_the_last_edge_has_no_upper_end() -> None:
+def test_quantile_beyond_the_last_edge_has_no_upper_end():
     beyond = quantiles((0.1, 0.1, 0.1, 0.1, 0.6), 1e-6)[0.9]
     assert beyond == Quantile(0.9, 40, math.inf, 40, math.inf)
 
 
-def test_reports_that_say_nothing_leave_quantiles_anywhere() -> None:
+def test_reports_that_say_nothing_leave_quantiles_anywhere():
     for quantile in quantiles(SHARES, 10).values():
         assert (quantile.low, quantile.high) == (-math.inf, math.inf)
 
 
-def test_uncertain_edge_stops_the_search_though_a_later_one_is_certain() -> None:
+def test_uncertain_edge_stops_the_search_though_a_later_one_is_certain():
     """Otherwise the chance of an error would grow with the number of edges."""
     below, errors = np.array([0.45, 0.15, 0.15, 0.15]), np.array([0.1, 0.01, 0.01, 0.01])
     differences = np.vstack([np.eye(4), np.zeros(4)]) - np.vstack([np.zeros(4), np.eye(4)])
@@ -85,9 +80,7 @@ def test_uncertain_edge_stops_the_search_though_a_later_one_is_certain() -> None
     st.lists(st.floats(-0.2, 0.6), min_size=5, max_size=5),
     st.floats(1e-4, 1),
 )
-def test_estimated_bucket_is_within_the_interval_and_shares_never_fall(
-    rate: list[float], std_error: float
-) -> None:
+def test_estimated_bucket_is_within_the_interval_and_shares_never_fall(rate, std_error):
     scaled = tuple(x + (1 - sum(rate)) / 5 for x in rate)
     found = estimate_ordinal(estimates_of(scaled, std_error), EDGES)
     for quantile in found.quantiles:
@@ -96,7 +89,7 @@ def test_estimated_bucket_is_within_the_interval_and_shares_never_fall(
     assert found.cumulative[-1] == 1
 
 
-def test_cumulative_errors_are_those_of_sums() -> None:
+def test_cumulative_errors_are_those_of_sums():
     found = estimate_ordinal(estimates_of(SHARES, 0.01), EDGES)
     half = 1.959964 * 0.01 * np.sqrt([2 * 3 / 5, 3 * 2 / 5])
     np.testing.assert_allclose(found.cumulative, [0.1, 0.3, 0.7, 0.9, 1])
@@ -104,7 +97,7 @@ def test_cumulative_errors_are_those_of_sums() -> None:
     np.testing.assert_allclose(found.interval.high[1:3], np.array([0.3, 0.7]) + half, atol=1e-6)
 
 
-def test_mean_is_of_closed_buckets_and_bounded_by_their_edges() -> None:
+def test_mean_is_of_closed_buckets_and_bounded_by_their_edges():
     mean = estimate_ordinal(estimates_of(SHARES, 1e-7), EDGES).inner_mean
     assert mean is not None
     inner: FloatArray = np.array([0.25, 0.5, 0.25])
@@ -113,7 +106,7 @@ def test_mean_is_of_closed_buckets_and_bounded_by_their_edges() -> None:
     assert mean.high == pytest.approx(inner @ [10, 20, 40], abs=1e-3)
 
 
-def test_error_of_the_mean_is_that_of_the_quotient() -> None:
+def test_error_of_the_mean_is_that_of_the_quotient():
     """Against the derivative by every share, taken numerically."""
     rate, step = np.array(SHARES), 1e-6
 
@@ -128,6 +121,6 @@ def test_error_of_the_mean_is_that_of_the_quotient() -> None:
     assert mean.std_error == pytest.approx(expected, rel=1e-6)
 
 
-def test_mean_is_not_told_when_values_may_all_lie_beyond_the_edges() -> None:
+def test_mean_is_not_told_when_values_may_all_lie_beyond_the_edges():
     assert estimate_ordinal(estimates_of((0.5, 0, 0, 0, 0.5), 0.01), EDGES).inner_mean is None
     assert estimate_ordinal(estimates_of((0.5, 0.5), 1e-6), (1.0,)).inner_mean is None

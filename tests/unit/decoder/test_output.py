@@ -1,14 +1,12 @@
 """Results as files and on a terminal: nothing lost, nothing invented, nothing executed."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import pytest
@@ -90,17 +88,17 @@ def shown(
 
 
 @pytest.mark.parametrize("render", [to_csv, to_json])
-def test_same_decoding_gives_the_same_bytes(render: Callable[[Decoding], str]) -> None:
+def test_same_decoding_gives_the_same_bytes(render):
     assert render(make_decoding(NASTY)) == render(make_decoding(NASTY))
 
 
-def test_csv_has_exactly_these_columns() -> None:
+def test_csv_has_exactly_these_columns():
     assert to_csv(make_decoding(["a"])).split("\n")[0] == HEADER
 
 
 @given(distinct_strings)
 @example(list(NASTY))
-def test_csv_gives_every_string_back(strings: list[str]) -> None:
+def test_csv_gives_every_string_back(strings):
     rows = parsed(to_csv(make_decoding(strings)))
     assert [row["string"] for row in rows] == strings
     assert all(list(row) == HEADER.split(",") for row in rows)
@@ -108,7 +106,7 @@ def test_csv_gives_every_string_back(strings: list[str]) -> None:
 
 @given(distinct_strings)
 @example(list(NASTY))
-def test_json_gives_every_string_back(strings: list[str]) -> None:
+def test_json_gives_every_string_back(strings):
     document = json.loads(to_json(make_decoding(strings)))
     assert [row["string"] for row in document["rows"]] == strings
     assert all(list(row) == HEADER.split(",") for row in document["rows"])
@@ -116,14 +114,14 @@ def test_json_gives_every_string_back(strings: list[str]) -> None:
 
 @given(st.text())
 @example("a\r")
-def test_csv_cells_are_quoted_as_the_standard_library_would(string: str) -> None:
+def test_csv_cells_are_quoted_as_the_standard_library_would(string):
     # The writer quotes a CR or LF in a cell only if its own line end has it.
     line = io.StringIO()
     csv.writer(line, lineterminator="\r\n").writerow([string, "x"])
     assert line.getvalue() == f"{csv_cell(string)},x\r\n"
 
 
-def test_json_is_laid_out_as_the_standard_library_would() -> None:
+def test_json_is_laid_out_as_the_standard_library_would():
     text = to_json(make_decoding(NASTY, [0.1 / 3] * len(NASTY)))
     assert text == json.dumps(json.loads(text), ensure_ascii=False, indent=1) + "\n"
     nothing = to_json(make_decoding(["a"], detected=[False]), detected_only=True)
@@ -151,7 +149,7 @@ class LazyStrings(Sequence[str]):
 
 
 @pytest.mark.parametrize("detected_only", [False, True])
-def test_candidates_of_many_chunks_come_in_their_order(*, detected_only: bool) -> None:
+def test_candidates_of_many_chunks_come_in_their_order(*, detected_only):
     n = 2 * CHUNK + 3
     share = np.where(np.arange(n) % 5000 == 0, np.nan, 0.25)
     decoding = make_decoding(LazyStrings(n), share.tolist(), (np.arange(n) % 2 == 0).tolist())
@@ -164,7 +162,7 @@ def test_candidates_of_many_chunks_come_in_their_order(*, detected_only: bool) -
 
 
 @given(st.floats(-1, 2), st.integers(1, 10**9))
-def test_csv_numbers_keep_nine_digits(share: float, n_reports: int) -> None:
+def test_csv_numbers_keep_nine_digits(share, n_reports):
     (row,) = parsed(to_csv(make_decoding(["a"], [share], n_reports=n_reports)))
     expected = {
         "count": share * n_reports,
@@ -182,7 +180,7 @@ def test_csv_numbers_keep_nine_digits(share: float, n_reports: int) -> None:
     assert row["detected"] == "true"
 
 
-def test_json_numbers_equal_csv_numbers() -> None:
+def test_json_numbers_equal_csv_numbers():
     decoding = make_decoding(["a", "b"], [0.25, -0.125], [True, False])
     for fields, row in zip(json.loads(to_json(decoding))["rows"], parsed(to_csv(decoding)),
                            strict=True):  # fmt: skip
@@ -192,7 +190,7 @@ def test_json_numbers_equal_csv_numbers() -> None:
         assert fields == pytest.approx({name: float(cell) for name, cell in row.items()})
 
 
-def test_what_the_data_cannot_tell_is_empty_in_csv_and_null_in_json() -> None:
+def test_what_the_data_cannot_tell_is_empty_in_csv_and_null_in_json():
     decoding = make_decoding(["a", "b"], [math.nan, 0.5], [False, True], unknown_share=math.nan)
     unknown = ("count", "std_error", "count_low", "count_high", "proportion", "prop_std_error",
                "prop_low", "prop_high")  # fmt: skip
@@ -203,7 +201,7 @@ def test_what_the_data_cannot_tell_is_empty_in_csv_and_null_in_json() -> None:
     assert document["summary"]["unknown_share"] is None
 
 
-def test_json_summary_tells_the_error_rate_and_the_privacy() -> None:
+def test_json_summary_tells_the_error_rate_and_the_privacy():
     summary = json.loads(to_json(make_decoding(["a", "b"], detected=[True, False])))["summary"]
     assert summary["reports"] == 1000
     assert summary["candidates"] == 2
@@ -214,7 +212,7 @@ def test_json_summary_tells_the_error_rate_and_the_privacy() -> None:
     assert summary["epsilon_permanent"] == 11.8
 
 
-def test_detected_only_leaves_the_others_out() -> None:
+def test_detected_only_leaves_the_others_out():
     decoding = make_decoding(["a", "b", "c"], detected=[False, True, False])
     assert [row["string"] for row in parsed(to_csv(decoding, detected_only=True))] == ["b"]
     rows = json.loads(to_json(decoding, detected_only=True))["rows"]
@@ -222,7 +220,7 @@ def test_detected_only_leaves_the_others_out() -> None:
     assert "a" not in shown(decoding, detected_only=True).split("\n")[4]
 
 
-def test_detected_only_of_nothing_is_a_header() -> None:
+def test_detected_only_of_nothing_is_a_header():
     assert to_csv(make_decoding(["a"], detected=[False]), detected_only=True) == HEADER + "\n"
 
 
@@ -242,17 +240,17 @@ def test_detected_only_of_nothing_is_a_header() -> None:
         ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
     ],
 )
-def test_terminal_shows_strings_without_obeying_them(string: str, text: str) -> None:
+def test_terminal_shows_strings_without_obeying_them(string, text):
     assert visible(string) == text
     assert text in shown(make_decoding([string]))
 
 
 @given(distinct_strings)
-def test_terminal_gets_no_control_characters(strings: list[str]) -> None:
+def test_terminal_gets_no_control_characters(strings):
     assert all(c.isprintable() or c == "\n" for c in shown(make_decoding(strings)))
 
 
-def test_table_shows_the_detected_first_and_the_largest_of_them_at_the_top() -> None:
+def test_table_shows_the_detected_first_and_the_largest_of_them_at_the_top():
     decoding = make_decoding(
         ["absent", "small", "large", "twin"], [0.9, 0.1, 0.4, math.nan], [False, True, True, False]
     )
@@ -266,7 +264,7 @@ def uncertain() -> Decoding:
     return replace(decoding, low=np.array([0.38, 0.0, -0.02]))
 
 
-def test_interval_that_reaches_zero_is_said_in_words() -> None:
+def test_interval_that_reaches_zero_is_said_in_words():
     text = shown(uncertain())
     lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
     assert "yes *" in lines["unsure"]
@@ -287,18 +285,18 @@ def test_interval_that_reaches_zero_is_said_in_words() -> None:
         ("e\u0301" * 5, 5, "e\u0301" * 5),
     ],
 )
-def test_long_texts_are_shortened_in_the_middle(text: str, most: int, short: str) -> None:
+def test_long_texts_are_shortened_in_the_middle(text, most, short):
     assert shortened(text, most) == short
 
 
 @given(st.text(), st.integers(1, 40))
-def test_shortened_texts_fit_whatever_they_are_made_of(text: str, most: int) -> None:
+def test_shortened_texts_fit_whatever_they_are_made_of(text, most):
     short = shortened(text, most)
     assert columns(short) <= most
     assert short == text or (columns(text) > most and len(short) <= 5 * most)
 
 
-def test_screens_shorten_long_strings_and_files_dont() -> None:
+def test_screens_shorten_long_strings_and_files_dont():
     long = "https://example.com/" + "a" * 500 + "/end?<&>"
     decoding = make_decoding([long, "short"])
     text = shown(decoding)
@@ -314,7 +312,7 @@ def test_screens_shorten_long_strings_and_files_dont() -> None:
 
 
 @pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "＝1", "=1,2"])
-def test_formulas_are_inert_in_csv_if_that_is_wanted(start: str) -> None:
+def test_formulas_are_inert_in_csv_if_that_is_wanted(start):
     decoding = make_decoding([start, "plain", "a=b"], [-0.1, 0.2, 0.3])
     file = io.BytesIO()
     write_csv(strings_estimates(decoding), file, spreadsheet_safe=True)
@@ -325,13 +323,13 @@ def test_formulas_are_inert_in_csv_if_that_is_wanted(start: str) -> None:
     assert parsed(to_csv(decoding))[0]["string"] == start
 
 
-def test_table_says_how_many_rows_it_leaves_out() -> None:
+def test_table_says_how_many_rows_it_leaves_out():
     text = shown(make_decoding([f"string {i}" for i in range(12)]), limit=5)
     assert text.count("string ") - text.count("none of the detected string") == 5
     assert "and 7 more; --output writes them all" in text
 
 
-def test_summary_names_what_a_reader_must_know() -> None:
+def test_summary_names_what_a_reader_must_know():
     text = shown(make_decoding(["a", "twin"], [0.5, math.nan], [True, False]))
     for part in (
         "1,000",
@@ -353,11 +351,11 @@ def test_summary_names_what_a_reader_must_know() -> None:
         (2.5, "none: so few reports show no share at all with probability 0.9"),
     ],
 )
-def test_detection_limit_that_is_no_share_is_said_in_words(limit: float, text: str) -> None:
+def test_detection_limit_that_is_no_share_is_said_in_words(limit, text):
     assert limit_line(limit).startswith(text)
 
 
-def test_terminal_leaves_empty_what_the_data_cannot_tell() -> None:
+def test_terminal_leaves_empty_what_the_data_cannot_tell():
     decoding = make_decoding(["a", "b"], [math.nan] * 2, [False] * 2, unknown_share=math.nan)
     assert "nan" not in shown(decoding)
 
@@ -407,9 +405,7 @@ HONEST = make_anomalies()
     ],
     ids=["honest", "set bits", "repeats", "cohorts", "not assessable"],
 )
-def test_summary_tells_whether_reports_look_honest(
-    change: dict[str, Any], lines: list[str]
-) -> None:
+def test_summary_tells_whether_reports_look_honest(change, lines):
     anomalies = replace(HONEST, **change)
     text = shown(make_decoding(["a"]), anomalies=anomalies)
     for line in lines:
@@ -417,11 +413,11 @@ def test_summary_tells_whether_reports_look_honest(
     assert ("SUSPICIOUS" in text) == anomalies.suspicious
 
 
-def test_json_without_a_scrutiny_says_so() -> None:
+def test_json_without_a_scrutiny_says_so():
     assert json.loads(to_json(make_decoding(["a"])))["scrutiny"] is None
 
 
-def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_for_people() -> None:
+def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_for_people():
     same = CollisionGroups(np.array([2, 3]), np.array([0, 0]))
     decoding = make_decoding(["a", "b", "c", "d"], share=[0.3, 0.1, 0.3, 0.3], same_bits=same)
     lines = csv_of(strings_estimates(decoding)).splitlines()

@@ -1,7 +1,5 @@
 """Estimates files are whole or not there, and what can't be written is told before the work."""
 
-from __future__ import annotations
-
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,24 +22,22 @@ def write(path: Path, text: str) -> None:
     atomic_write(path, lambda file: file.writelines([text.encode()]))
 
 
-def test_written_file_holds_just_the_text(tmp_path: Path) -> None:
+def test_written_file_holds_just_the_text(tmp_path):
     path = tmp_path / "result.csv"
     write(path, "a\r\n日本語\n")
     assert path.read_bytes() == "a\r\n日本語\n".encode()
     assert [each.name for each in path.parent.iterdir()] == ["result.csv"]
 
 
-def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_kind_is_refused(tmp_path):
     result = strings_estimates(make_decoding(["a"]))
     with pytest.raises(ValueError, match=r"result\.txt': must end in \.csv"):
         write_results(result, [str(tmp_path / "result.txt")])
     assert not list(tmp_path.iterdir())
 
 
-def test_new_format_is_one_function_for_results_of_different_kinds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_tabs(result: Estimates, file: BinaryIO) -> None:
+def test_new_format_is_one_function_for_results_of_different_kinds(tmp_path, monkeypatch):
+    def write_tabs(result: Estimates, file: BinaryIO):
         rows = [row for part in result.parts() for row in zip(*part.values(), strict=True)]
         lines = ["\t".join(map(str, row)) for row in (result.types, *rows)]
         file.write("\n".join(lines).encode())
@@ -62,7 +58,7 @@ def test_new_format_is_one_function_for_results_of_different_kinds(
     assert (tmp_path / "days.tsv").read_text(encoding="utf-8").startswith("day\tkind\tstring\t")
 
 
-def test_failed_write_leaves_no_file_behind(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_file_behind(tmp_path):
     """A folder of that name is in the way."""
     (tmp_path / "result.csv").mkdir()
     with pytest.raises(OSError, match=r"result\.csv"):
@@ -70,11 +66,11 @@ def test_failed_write_leaves_no_file_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["result.csv"]
 
 
-def test_rendering_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path) -> None:
+def test_rendering_that_fails_leaves_the_old_file_as_it_was(tmp_path):
     path = tmp_path / "result.csv"
     write(path, "old")
 
-    def fail(file: BinaryIO) -> None:
+    def fail(file: BinaryIO):
         file.write(b"ne")
         raise RuntimeError("half way")
 
@@ -84,7 +80,7 @@ def test_rendering_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path) -> N
     assert [each.name for each in tmp_path.iterdir()] == ["result.csv"]
 
 
-def test_errors_name_the_file_that_was_asked_for() -> None:
+def test_errors_name_the_file_that_was_asked_for():
     """Nobody may make files there, root neither; the file beside it is our own affair."""
     path = Path("/proc/result.csv")
     with pytest.raises(OSError, match=r"result\.csv") as caught:
@@ -92,7 +88,7 @@ def test_errors_name_the_file_that_was_asked_for() -> None:
     assert (caught.value.filename, caught.value.filename2) == (str(path), None)
 
 
-def test_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+def test_reader_never_sees_half_a_file(tmp_path):
     """Whoever opened the old result goes on reading the old one: the new is another file."""
     path = tmp_path / "result.csv"
     write(path, "old")
@@ -102,12 +98,12 @@ def test_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "new"
 
 
-def test_every_form_is_accepted_in_a_folder(tmp_path: Path) -> None:
+def test_every_form_is_accepted_in_a_folder(tmp_path):
     validate_output_formats(["-", *(str(tmp_path / f"result{suffix}") for suffix in DECODED)])
     assert not list(tmp_path.iterdir())
 
 
-def test_mistyped_folder_is_named_and_not_made(tmp_path: Path) -> None:
+def test_mistyped_folder_is_named_and_not_made(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder") as caught:
         validate_output_formats([str(tmp_path / "nosuchfolder" / "result.csv")])
     assert caught.value.filename == str(tmp_path / "nosuchfolder")
@@ -126,13 +122,13 @@ def test_mistyped_folder_is_named_and_not_made(tmp_path: Path) -> None:
         (["-", "-"], "'-' is given twice"),
     ],
 )
-def test_names_that_say_nothing_are_refused(paths: list[str], reason: str) -> None:
+def test_names_that_say_nothing_are_refused(paths, reason):
     with pytest.raises(ValueError, match=r"must end|twice") as caught:
         validate_output_formats(paths)
     assert reason in str(caught.value)
 
 
-def test_places_where_no_file_can_be_are_refused(tmp_path: Path) -> None:
+def test_places_where_no_file_can_be_are_refused(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(IsADirectoryError):
@@ -141,7 +137,7 @@ def test_places_where_no_file_can_be_are_refused(tmp_path: Path) -> None:
         validate_output_formats([str(tmp_path / "file" / "result.csv")])
 
 
-def test_folder_without_permission_is_refused_to_all_but_root(tmp_path: Path) -> None:
+def test_folder_without_permission_is_refused_to_all_but_root(tmp_path):
     tmp_path.chmod(0o500)
     may = os.geteuid() == 0
     with nullcontext() if may else pytest.raises(PermissionError):

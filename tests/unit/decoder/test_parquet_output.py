@@ -1,7 +1,5 @@
 """Results as Parquet: the CSV's columns with types, nulls and provenance."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -11,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from evaluation.studies.categories import LOOSE, CategoryCase, boolean, ordinal
+from evaluation.studies.categories import LOOSE, boolean, ordinal
 from hubbub.decoder import Decoding, decode_categories
 from hubbub.reporting.categories import categories_estimates
 from hubbub.reporting.estimates import CHUNK
@@ -31,13 +29,13 @@ def table_of(data: bytes) -> pa.Table:
     return parquet.read_table(io.BytesIO(data))
 
 
-def test_columns_are_the_csvs_with_types() -> None:
+def test_columns_are_the_csvs_with_types():
     schema = table_of(written(make_decoding(["a"]))).schema
     assert tuple(schema.names) == COLUMNS
     assert schema.types == [pa.string(), *[pa.float64()] * 11, pa.bool_(), pa.string()]
 
 
-def test_strings_and_numbers_come_back_exactly() -> None:
+def test_strings_and_numbers_come_back_exactly():
     share = np.linspace(-0.1, 1, len(NASTY)) / 3
     decoding = make_decoding(NASTY, share.tolist(), [True] * 4 + [False] * 5)
     rows = table_of(written(decoding)).to_pydict()
@@ -49,19 +47,19 @@ def test_strings_and_numbers_come_back_exactly() -> None:
     assert kept["string"] == NASTY[:4]
 
 
-def test_what_the_data_cannot_tell_is_null() -> None:
+def test_what_the_data_cannot_tell_is_null():
     rows = table_of(written(make_decoding(["a", "b"], [math.nan, 0.5]))).to_pylist()
     assert {rows[0][name] for name in COLUMNS[1:9]} == {None}
     assert rows[0]["p_value"] == 1e-9
 
 
-def test_same_result_gives_the_same_bytes_and_another_result_others() -> None:
+def test_same_result_gives_the_same_bytes_and_another_result_others():
     assert written(make_decoding(NASTY)) == written(make_decoding(NASTY))
     assert written(make_decoding(NASTY)) != written(make_decoding(NASTY[::-1]))
 
 
 @pytest.mark.parametrize("n", [0, 1, 9 * CHUNK + 1])
-def test_rows_of_many_chunks_come_in_order(n: int) -> None:
+def test_rows_of_many_chunks_come_in_order(n):
     decoding = make_decoding([str(i) for i in range(n + 1)], detected=[i < n for i in range(n + 1)])
     data = written(decoding, detected_only=True)
     assert table_of(data).column("string").to_pylist() == [str(i) for i in range(n)]
@@ -69,7 +67,7 @@ def test_rows_of_many_chunks_come_in_order(n: int) -> None:
     assert n == 0 or compression.column(0).compression == "ZSTD"
 
 
-def test_metadata_tells_summary_and_provenance_as_json() -> None:
+def test_metadata_tells_summary_and_provenance_as_json():
     metadata = table_of(written(make_decoding(["a"], unknown_share=math.nan))).schema.metadata
     summary = json.loads(metadata[b"hubbub.summary"])
     assert (summary["reports"], summary["unknown_share"]) == (1000, None)
@@ -81,9 +79,7 @@ def test_metadata_tells_summary_and_provenance_as_json() -> None:
 
 @pytest.mark.parametrize("case", [boolean(0.3, 20_000, LOOSE), ordinal(12, 20_000, LOOSE)],
                          ids=lambda case: case.name)  # fmt: skip
-def test_categories_have_the_csvs_columns_and_null_where_a_bucket_is_open(
-    case: CategoryCase,
-) -> None:
+def test_categories_have_the_csvs_columns_and_null_where_a_bucket_is_open(case):
     decoding = decode_categories(case.draw(np.random.default_rng(7)), case.metric)
     result = categories_estimates(decoding)
     table = table_of(parquet_of(result))

@@ -1,7 +1,5 @@
 """The theory of what can be found: its laws, and the formulas that it contains as special cases."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -43,7 +41,7 @@ def noises() -> st.SearchStrategy[RapporParams]:
 
 @settings(deadline=None, max_examples=25)
 @given(noises(), REPORTS, METHODS)
-def test_more_reports_show_smaller_shares(params: RapporParams, n: float, method: Method) -> None:
+def test_more_reports_show_smaller_shares(params, n, method):
     question = DetectionTest(1e4, method=method)
     here, there = (detection_limit(params, reports, question) for reports in (n, 2 * n))
     assert there < here or here == math.inf
@@ -51,9 +49,7 @@ def test_more_reports_show_smaller_shares(params: RapporParams, n: float, method
 
 @settings(deadline=None, max_examples=25)
 @given(noises(), REPORTS, METHODS)
-def test_more_candidates_and_stricter_tests_need_larger_shares(
-    params: RapporParams, n: float, method: Method
-) -> None:
+def test_more_candidates_and_stricter_tests_need_larger_shares(params, n, method):
     limits = [
         detection_limit(
             params, n, DetectionTest(candidates, alpha, method=method, concentration=1e-3)
@@ -65,9 +61,7 @@ def test_more_candidates_and_stricter_tests_need_larger_shares(
 
 @settings(deadline=None, max_examples=25)
 @given(noises(), REPORTS, METHODS, st.floats(0.6, 0.99))
-def test_a_string_at_the_limit_is_found_with_the_power_asked_for(
-    params: RapporParams, n: float, method: Method, power: float
-) -> None:
+def test_a_string_at_the_limit_is_found_with_the_power_asked_for(params, n, method, power):
     question = DetectionTest(1e4, power=power, method=method)
     limit = detection_limit(params, n, question)
     if limit < math.inf:
@@ -76,26 +70,24 @@ def test_a_string_at_the_limit_is_found_with_the_power_asked_for(
 
 @settings(deadline=None, max_examples=10)
 @given(noises(), st.floats(5, 8).map(lambda power: 10.0**power), METHODS)
-def test_reports_needed_for_the_limit_are_the_reports(
-    params: RapporParams, n: float, method: Method
-) -> None:
+def test_reports_needed_for_the_limit_are_the_reports(params, n, method):
     question = DetectionTest(1e4, method=method)
     limit = detection_limit(params, n, question)
     if limit < 1:
         assert reports_needed(params, limit, question) == pytest.approx(n, rel=1e-3)
 
 
-def test_no_share_is_found_where_the_errors_are_too_large() -> None:
+def test_no_share_is_found_where_the_errors_are_too_large():
     assert detection_limit(PAPER, 100, DetectionTest(1e6)) == math.inf
 
 
-def test_a_share_that_unlisted_strings_hide_can_never_be_found() -> None:
+def test_a_share_that_unlisted_strings_hide_can_never_be_found():
     """With one cohort, strings of a tenth look like one of a hundredth, however many report."""
     one_cohort = RapporParams(32, 1, 1, 0.25, 0.25, 0.75)
     assert reports_needed(one_cohort, 0.01, DetectionTest(1e3, concentration=0.1)) == math.inf
 
 
-def test_without_collisions_and_scatter_the_error_is_the_papers() -> None:
+def test_without_collisions_and_scatter_the_error_is_the_papers():
     wide = RapporParams(1024, 2, 64, 0.5, 0.5, 0.75)
     errors = string_errors(wide, 1e6, 0.0, DetectionTest(1e3, concentration=0.0))
     assert errors.absent == pytest.approx(math.sqrt(count_variance(wide) / 1e6), rel=5e-3)
@@ -103,7 +95,7 @@ def test_without_collisions_and_scatter_the_error_is_the_papers() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.floats(2, 6), st.floats(0.01, 0.1))
-def test_threshold_of_a_skewed_law_is_close_to_its_quantile(z: float, skewness: float) -> None:
+def test_threshold_of_a_skewed_law_is_close_to_its_quantile(z, skewness):
     """Against the gamma law of that skewness."""
     shape = 4 / skewness**2
     quantile = (stats.gamma.isf(stats.norm.sf(z), shape) - shape) / math.sqrt(shape)
@@ -112,7 +104,7 @@ def test_threshold_of_a_skewed_law_is_close_to_its_quantile(z: float, skewness: 
 
 @settings(max_examples=25)
 @given(st.sampled_from([8, 64, 1024]), st.integers(1, 8), st.floats(-12, -1))
-def test_cohorts_leave_room_for_the_smallest_p_value(k: int, h: int, power: float) -> None:
+def test_cohorts_leave_room_for_the_smallest_p_value(k, h, power):
     level = 10.0**power
     m = fewest_cohorts(k, h, level)
     assert float(k) ** -(h * m) <= level
@@ -128,12 +120,12 @@ def test_cohorts_leave_room_for_the_smallest_p_value(k: int, h: int, power: floa
         ({"concentration": 2.0}, "concentration = 2"),
     ],
 )
-def test_questions_without_an_answer_are_refused(change: dict[str, float], reason: str) -> None:
+def test_questions_without_an_answer_are_refused(change, reason):
     with pytest.raises(PlanError, match=reason):
-        DetectionTest(**{"candidates": 10.0, **change})  # type: ignore[arg-type]
+        DetectionTest(**{"candidates": 10.0, **change})
 
 
 @pytest.mark.parametrize("reports", [0.0, -1.0, math.nan, math.inf])
-def test_a_number_of_reports_that_is_none_is_refused(reports: float) -> None:
+def test_a_number_of_reports_that_is_none_is_refused(reports):
     with pytest.raises(PlanError, match="n_reports"):
         detection_limit(PAPER, reports, DetectionTest(10))

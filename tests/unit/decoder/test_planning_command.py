@@ -1,7 +1,5 @@
 """`hubbub-decoder plan strings|open|table` on the command line."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -83,9 +81,7 @@ def registered(folder: Path, *metrics: Metric) -> Path:
 @goals
 @pytest.mark.parametrize("epsilons", [EPSILONS, ONE_TIME, ("--epsilon-permanent", "2",
                                       "--epsilon-report", "2")])  # fmt: skip
-def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(
-    goal: str, epsilons: tuple[str, ...]
-) -> None:
+def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(goal, epsilons):
     result = planned(goal, *epsilons, "--name", "homepage")
     metric = entry(result.stdout)
     assert metric.name == "homepage"
@@ -123,14 +119,14 @@ def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(
         (("table", "--cells", "2×40", "--max-bits", "64", *ONE_TIME), ["80 cells are hashed into"]),
     ],
 )
-def test_what_a_plan_means_is_said(arguments: tuple[str, ...], words: list[str]) -> None:
+def test_what_a_plan_means_is_said(arguments, words):
     result = plan(*arguments, "--reports", "1e6")
     assert result.exit_code == 0, result.output
     for word in words:
         assert word in result.stdout
 
 
-def test_pairs_of_values_are_booleans_and_hashed_cells_have_k_h_and_m() -> None:
+def test_pairs_of_values_are_booleans_and_hashed_cells_have_k_h_and_m():
     result = plan("table", "--cells", "2×40", "--reports", "1e5", "--max-bits", "64", *ONE_TIME)
     metric_type = entry(result.stdout).type
     assert isinstance(metric_type, JointType)
@@ -141,7 +137,7 @@ def test_pairs_of_values_are_booleans_and_hashed_cells_have_k_h_and_m() -> None:
 
 
 @goals
-def test_how_well_daily_reports_are_linked_is_said(goal: str, tmp_path: Path) -> None:
+def test_how_well_daily_reports_are_linked_is_said(goal, tmp_path):
     """By the same prediction as `hubbub-decoder privacy` prints; cohorts of all steps count."""
     output = tmp_path / "plan.csv"
     result = planned(goal, *EPSILONS, "--output", output)
@@ -158,7 +154,7 @@ def test_how_well_daily_reports_are_linked_is_said(goal: str, tmp_path: Path) ->
 
 
 @goals
-def test_results_are_written_in_all_formats(goal: str, tmp_path: Path) -> None:
+def test_results_are_written_in_all_formats(goal, tmp_path):
     paths = [tmp_path / f"plan.{suffix}" for suffix in ("csv", "json", "svg", "png")]
     outputs = [word for path in paths for word in ("--output", path)]
     result = plan(*GOALS[goal], "--share", "0.01", *EPSILONS, "--max-bits", "64", *outputs)
@@ -182,7 +178,7 @@ def test_results_are_written_in_all_formats(goal: str, tmp_path: Path) -> None:
     assert paths[3].read_bytes().startswith(b"\x89PNG")
 
 
-def test_columns_of_a_goals_own_are_written(tmp_path: Path) -> None:
+def test_columns_of_a_goals_own_are_written(tmp_path):
     path = tmp_path / "plan.json"
     planned("open", *ONE_TIME, "--output", path)
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -200,7 +196,7 @@ def test_columns_of_a_goals_own_are_written(tmp_path: Path) -> None:
     assert len(document["question"]["margin_std_errors_apart"]) == 3
 
 
-def test_curves_reach_epsilons_that_no_short_decimals_have(tmp_path: Path) -> None:
+def test_curves_reach_epsilons_that_no_short_decimals_have(tmp_path):
     path = tmp_path / "plan.json"
     planned("table", *ONE_TIME[:3], "9", "--output", path)
     last = json.loads(path.read_text(encoding="utf-8"))["by_epsilon_report"][-1]
@@ -208,7 +204,7 @@ def test_curves_reach_epsilons_that_no_short_decimals_have(tmp_path: Path) -> No
     assert 0 < last["std_error"] < 1e-7
 
 
-def test_svg_is_readable_needs_nothing_else_and_can_be_repeated(tmp_path: Path) -> None:
+def test_svg_is_readable_needs_nothing_else_and_can_be_repeated(tmp_path):
     paths = [tmp_path / f"{name}.svg" for name in ("one", "other")]
     for path in paths:
         planned("strings", *EPSILONS, "--max-bits", "64", "--output", path)
@@ -222,9 +218,7 @@ def test_svg_is_readable_needs_nothing_else_and_can_be_repeated(tmp_path: Path) 
     assert page.texts["text"].count("the RAPPOR paper's default") == 2
 
 
-def test_plot_without_matplotlib_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plot_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     for module in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if "site-packages" not in p])
@@ -236,9 +230,7 @@ def test_plot_without_matplotlib_says_what_to_install(
 
 
 @goals
-def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(
-    goal: str, tmp_path: Path
-) -> None:
+def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(goal, tmp_path):
     """k, h and m may be left out where each cell has a bit, as in metrics.toml."""
     params, one_by_one = PARAMS[goal], planned(goal, *NUMBERS[goal])
     planning: dict[str, Goal] = {
@@ -259,7 +251,7 @@ def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(
     assert named.stdout == one_by_one.stdout.replace("metrics.example", "metrics.words")
 
 
-def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path: Path) -> None:
+def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path):
     path, picture = tmp_path / "plan.json", tmp_path / "plan.svg"
     result = planned("strings", *GIVEN, "--output", path, "--output", picture)
     given, best, *_ = json.loads(path.read_text(encoding="utf-8"))["rows"]
@@ -280,9 +272,7 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path: Pa
 
 @goals
 @pytest.mark.parametrize("wanted", ["--share", "--error"])
-def test_given_parameters_and_a_target_tell_the_reports(
-    goal: str, wanted: str, tmp_path: Path
-) -> None:
+def test_given_parameters_and_a_target_tell_the_reports(goal, wanted, tmp_path):
     path = tmp_path / "plan.json"
     result = plan(*GOALS[goal], wanted, "0.01", *NUMBERS[goal], "--output", path)
     assert result.exit_code == 0, result.output
@@ -291,19 +281,19 @@ def test_given_parameters_and_a_target_tell_the_reports(
     assert given[column] == pytest.approx(0.01, rel=0.02)
 
 
-def test_the_best_parameters_of_a_registry_cant_be_bettered(tmp_path: Path) -> None:
+def test_the_best_parameters_of_a_registry_cant_be_bettered(tmp_path):
     path = registered(tmp_path, entry(planned("strings", *EPSILONS).stdout))
     result = plan(*GOALS["strings"], "--reports", "1e6", "example", "--metrics", path)
     assert "The search finds no better parameters" in result.stdout
 
 
-def test_too_few_cohorts_are_told() -> None:
+def test_too_few_cohorts_are_told():
     few = planned("strings", *GIVEN, "--m", "2").stdout
     assert "m = 2: below 12 cohorts no test at this level works" in few
     assert "below" not in planned("strings", *GIVEN).stdout
 
 
-def test_tuples_with_a_string_are_planned_as_candidates(tmp_path: Path) -> None:
+def test_tuples_with_a_string_are_planned_as_candidates(tmp_path):
     fields = (Field("crash", BooleanType()), Field("driver", StringType()))
     params = RapporParams(256, 1, 64, 0.0, 0.018, 0.5)
     metric = make_metric("crashes", metric_type=JointType(fields), params=params, one_time=True)
@@ -336,7 +326,7 @@ def test_tuples_with_a_string_are_planned_as_candidates(tmp_path: Path) -> None:
         (("--metrics", "a.toml"), "--epsilon-permanent and --metrics can't be combined"),
     ],
 )
-def test_mistakes_are_named(goal: str, arguments: tuple[str, ...], reason: str) -> None:
+def test_mistakes_are_named(goal, arguments, reason):
     result = plan(*GOALS[goal], "--reports", "1e6", *EPSILONS, *arguments)
     assert result.exit_code != 0
     assert reason in " ".join(result.stderr.split())
@@ -394,7 +384,7 @@ STRINGS, OPEN, TABLE = (GOALS[goal] for goal in GOALS)
         ((*TABLE, "theme", *EXAMPLES), "--cells and METRIC can't be combined"),
     ],
 )
-def test_options_that_a_goal_cannot_use_are_named(arguments: tuple[str, ...], reason: str) -> None:
+def test_options_that_a_goal_cannot_use_are_named(arguments, reason):
     result = plan(*arguments, "--reports", "1e6")
     assert result.exit_code != 0
     message = " ".join(result.stderr.split()).replace("option '", "option: ")  # click 8.1: a colon
@@ -403,7 +393,7 @@ def test_options_that_a_goal_cannot_use_are_named(arguments: tuple[str, ...], re
 
 
 @goals
-def test_neither_reports_nor_a_target_is_refused(goal: str) -> None:
+def test_neither_reports_nor_a_target_is_refused(goal):
     result = plan(*GOALS[goal], *EPSILONS)
     assert result.exit_code == 2
     assert "Missing option '--reports', '--share' or '--error'" in result.stderr
@@ -412,7 +402,7 @@ def test_neither_reports_nor_a_target_is_refused(goal: str) -> None:
 
 
 @goals
-def test_help_explains_every_option(goal: str) -> None:
+def test_help_explains_every_option(goal):
     text = plan(goal, "--help").stdout
     own = {"strings": ("--candidates", "--method", "--h"), "open": ("--longest", "--steps"),
            "table": ("--cells", "--h")}[goal]  # fmt: skip
@@ -433,9 +423,7 @@ def documented_commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", documented_commands())
-def test_documented_commands_run(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_commands_run(line, tmp_path, monkeypatch):
     """With the registry of the docs; more than ten are there, so none is overlooked."""
     registry = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
     (tmp_path / "metrics.toml").write_bytes(registry.read_bytes())

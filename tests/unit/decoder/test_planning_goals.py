@@ -1,7 +1,5 @@
 """What holds for every goal: the budget is kept, laws of its limit, fewest reports, curves."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 
@@ -15,13 +13,7 @@ from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionTest, Method
 from hubbub.planning.noise import Budget
 from hubbub.planning.open_strings import OpenGoal, open_test
-from hubbub.planning.search import (
-    against_epsilon,
-    against_reports,
-    evaluate,
-    make_plan,
-    plan,
-)
+from hubbub.planning.search import against_epsilon, against_reports, evaluate, make_plan, plan
 from hubbub.planning.strings import StringsGoal
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)
@@ -44,7 +36,7 @@ def planned(name: str, budget: Budget = ONE_TIME, n_reports: float = 1e6) -> Com
 
 @goals
 @budgets
-def test_every_plan_keeps_the_budget_and_the_most_bits(name: str, budget: Budget) -> None:
+def test_every_plan_keeps_the_budget_and_the_most_bits(name, budget):
     found = planned(name, budget, 1e8)
     for each in found.plans:
         if each.name != "the paper's default":
@@ -62,9 +54,7 @@ def test_every_plan_keeps_the_budget_and_the_most_bits(name: str, budget: Budget
     st.floats(5, 8),
     st.booleans(),
 )
-def test_any_budget_is_kept_and_spent(
-    name: str, permanent: float, part: float, power: float, once: bool
-) -> None:
+def test_any_budget_is_kept_and_spent(name, permanent, part, power, once):
     budget = Budget(math.inf if once else permanent, part * permanent)
     reports = 10.0**power / min(budget.report, 1) ** 2  # as many as show something
     for each in plan(GOALS[name], budget, n_reports=reports, most_bits=256).plans:
@@ -74,7 +64,7 @@ def test_any_budget_is_kept_and_spent(
 
 
 @goals
-def test_more_reports_and_larger_epsilons_show_smaller_shares(name: str) -> None:
+def test_more_reports_and_larger_epsilons_show_smaller_shares(name):
     for budget in (ONE_TIME, LIFELONG):
         assert planned(name, budget, 4e6).best.limit < planned(name, budget).best.limit
         larger = Budget(budget.permanent, budget.report + 1)
@@ -83,7 +73,7 @@ def test_more_reports_and_larger_epsilons_show_smaller_shares(name: str) -> None
 
 @goals
 @pytest.mark.parametrize("budget", [ONE_TIME, LIFELONG], ids=str)
-def test_limit_power_and_reports_are_one_law(name: str, budget: Budget) -> None:
+def test_limit_power_and_reports_are_one_law(name, budget):
     """The limit is found with the power, and is the limit of the reports that it needs."""
     goal, best = GOALS[name], planned(name, budget).best
     found = goal.power(best.params, 1e6, best.limit)
@@ -96,7 +86,7 @@ def test_limit_power_and_reports_are_one_law(name: str, budget: Budget) -> None:
 
 
 @goals
-def test_a_share_or_an_error_gets_the_fewest_reports(name: str) -> None:
+def test_a_share_or_an_error_gets_the_fewest_reports(name):
     """Up to a jump of k or m, which the fewest reports and the best parameters may lie around."""
     goal = GOALS[name]
     by_share = plan(goal, ONE_TIME, share=0.005, most_bits=256).best
@@ -108,7 +98,7 @@ def test_a_share_or_an_error_gets_the_fewest_reports(name: str) -> None:
 
 
 @goals
-def test_given_parameters_stand_beside_the_best_at_their_epsilons(name: str) -> None:
+def test_given_parameters_stand_beside_the_best_at_their_epsilons(name):
     goal, best = GOALS[name], planned(name, LIFELONG).best
     params = best.params._replace(p=min(best.params.p * 2, 0.4))
     for wanted in ({"n_reports": 1e6}, {"share": 0.02}, {"std_error": 0.002}):
@@ -128,7 +118,7 @@ def test_given_parameters_stand_beside_the_best_at_their_epsilons(name: str) -> 
 
 @goals
 @pytest.mark.parametrize("budget", [ONE_TIME, LIFELONG], ids=str)
-def test_curves_pass_through_the_plan_and_fall(name: str, budget: Budget) -> None:
+def test_curves_pass_through_the_plan_and_fall(name, budget):
     goal, found = GOALS[name], planned(name, budget)
     curves = goal.curves(found)
     assert next(iter(curves)) == "detectable_share"
@@ -148,7 +138,7 @@ def test_curves_pass_through_the_plan_and_fall(name: str, budget: Budget) -> Non
 
 
 @goals
-def test_what_no_parameters_answer_is_refused(name: str) -> None:
+def test_what_no_parameters_answer_is_refused(name):
     goal, params = GOALS[name], planned(name).best.params
     with pytest.raises(PlanError, match="reports = 3: too few to show any share"):
         plan(goal, ONE_TIME, n_reports=3)
@@ -163,12 +153,12 @@ def test_what_no_parameters_answer_is_refused(name: str) -> None:
 
 
 @goals
-def test_figures_are_the_goals_columns(name: str) -> None:
+def test_figures_are_the_goals_columns(name):
     goal, best = GOALS[name], planned(name).best
     assert set(goal.columns) == set(best.figures)
 
 
-def test_a_goals_own_parameters_are_found_to_need_no_better() -> None:
+def test_a_goals_own_parameters_are_found_to_need_no_better():
     """The best parameters, evaluated, are the best again."""
     goal, best = GOALS["listed"], planned("listed", LIFELONG).best
     found = evaluate(goal, best.params, n_reports=1e6, most_bits=256)

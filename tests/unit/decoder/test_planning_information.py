@@ -1,7 +1,5 @@
 """Fisher information of a string, against the enumeration of all reports of small filters."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -9,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.planning.limits import (
-    Information,
-    bit_rate,
-    distinct_bits,
-    filter_variance,
-)
+from hubbub.planning.limits import Information, bit_rate, distinct_bits, filter_variance
 
 P_STAR, Q_STAR = 0.3, 0.6
 
@@ -35,7 +28,7 @@ def laws(k: int, h: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("k", "h"), [(3, 1), (4, 2), (3, 3), (6, 2)])
 @pytest.mark.parametrize("share", [0.0, 0.2])
-def test_information_is_that_of_all_reports(k: int, h: int, share: float) -> None:
+def test_information_is_that_of_all_reports(k, h, share):
     strings = laws(k, h)
     random = strings.mean(axis=0)
     mixture = (1 - share) * random + share * strings
@@ -44,14 +37,14 @@ def test_information_is_that_of_all_reports(k: int, h: int, share: float) -> Non
 
 
 @pytest.mark.parametrize(("k", "h"), [(3, 1), (4, 2), (3, 3)])
-def test_overlap_is_the_variance_of_the_score_that_another_string_adds(k: int, h: int) -> None:
+def test_overlap_is_the_variance_of_the_score_that_another_string_adds(k, h):
     strings = laws(k, h)
     scores = strings / strings.mean(axis=0) - 1
     expected = (strings @ scores.T).var()
     assert Information.of_string(k, h, P_STAR, Q_STAR).overlap == pytest.approx(expected)
 
 
-def test_skewness_is_that_of_the_score() -> None:
+def test_skewness_is_that_of_the_score():
     strings = laws(4, 2)
     random = strings.mean(axis=0)
     scores = strings / random - 1
@@ -62,9 +55,7 @@ def test_skewness_is_that_of_the_score() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 4), st.floats(0.05, 0.45), st.floats(0.5, 0.9))
-def test_wide_filters_gain_what_independent_bits_would(
-    h: int, p_star: float, q_star: float
-) -> None:
+def test_wide_filters_gain_what_independent_bits_would(h, p_star, q_star):
     """((1 + c)^h - 1): chi squared of h bits, none of which another string sets."""
     c = (q_star - p_star) ** 2 / (p_star * (1 - p_star))
     wide = Information.of_string(2**17, h, p_star, q_star)
@@ -72,14 +63,14 @@ def test_wide_filters_gain_what_independent_bits_would(
 
 
 @given(st.sampled_from([2, 8, 128]), st.integers(1, 8))
-def test_distinct_bits_are_k_times_the_bit_rate_on_average(k: int, h: int) -> None:
+def test_distinct_bits_are_k_times_the_bit_rate_on_average(k, h):
     distinct = distinct_bits(k, h)
     assert distinct.sum() == pytest.approx(1)
     assert distinct @ np.arange(h + 1) == pytest.approx(k * bit_rate(k, h))
 
 
 @pytest.mark.parametrize(("k", "h"), [(2, 1), (4, 2), (3, 4)])
-def test_filter_variance_is_that_over_positions(k: int, h: int) -> None:
+def test_filter_variance_is_that_over_positions(k, h):
     filters = np.array(
         [np.isin(np.arange(k), hit) for hit in itertools.product(range(k), repeat=h)]
     )

@@ -1,7 +1,5 @@
 """Plans for joint metrics: the errors' laws, and bits or hashes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -59,9 +57,7 @@ def covariance_of(table: FloatArray, params: RapporParams) -> FloatArray:
 
 @settings(deadline=None, max_examples=50)
 @given(tables(), parameters())
-def test_errors_of_sums_are_those_of_the_whole_covariance(
-    table: FloatArray, params: RapporParams
-) -> None:
+def test_errors_of_sums_are_those_of_the_whole_covariance(table, params):
     covariance, errors = covariance_of(table, params), TableErrors(params, table.size)
     first, last = table.shape[0], table.shape[-1]
     cell = np.zeros_like(table)
@@ -83,9 +79,7 @@ def test_errors_of_sums_are_those_of_the_whole_covariance(
 
 @settings(deadline=None, max_examples=100)
 @given(parameters(), st.integers(10, 100_000), st.floats(0.51, 0.99))
-def test_the_limit_is_found_with_exactly_its_power(
-    params: RapporParams, n_reports: int, power: float
-) -> None:
+def test_the_limit_is_found_with_exactly_its_power(params, n_reports, power):
     goal = table_goal((6, 4), power=power)
     limit = goal.limit(params, n_reports)
     upward = params.q_star > params.p_star
@@ -104,7 +98,7 @@ def test_the_limit_is_found_with_exactly_its_power(
 
 @settings(deadline=None, max_examples=30)
 @given(parameters(), st.floats(3, 8))
-def test_more_reports_have_smaller_errors(params: RapporParams, log_reports: float) -> None:
+def test_more_reports_have_smaller_errors(params, log_reports):
     """Four times as many halve a standard error; a limit jumps with whole counts, but falls."""
     goal, n = table_goal((100, 20)), 10**log_reports
     error, limit = goal.error(params, n), goal.limit(params, n)
@@ -118,7 +112,7 @@ def test_more_reports_have_smaller_errors(params: RapporParams, log_reports: flo
 
 
 @pytest.mark.parametrize("budget", [ONE_TIME, LIFELONG, Budget(math.inf, 0.5), Budget(2.0, 2.0)])
-def test_a_bit_per_cell_has_the_least_noise(budget: Budget) -> None:
+def test_a_bit_per_cell_has_the_least_noise(budget):
     params = plan(SMALL, budget, n_reports=1e6).best.params
     assert (params.k, params.h, params.m) == (24, 1, 1)
     error = SMALL.error(params, 1e6)
@@ -137,7 +131,7 @@ def test_a_bit_per_cell_has_the_least_noise(budget: Budget) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "ratio"), [(4.0, 6.896), (8.0, 4.304)])
-def test_fields_side_by_side_are_noisier(epsilon: float, ratio: float) -> None:
+def test_fields_side_by_side_are_noisier(epsilon, ratio):
     """beta(eps/2)^2 / beta(eps), with beta = 4 e^eps / (e^eps - 1)^2."""
     split = split_epsilons(SMALL.sizes, Budget(math.inf, epsilon), 1e5)
     beta = [4 * math.exp(e) / math.expm1(e) ** 2 for e in (epsilon / 2, epsilon)]
@@ -146,13 +140,13 @@ def test_fields_side_by_side_are_noisier(epsilon: float, ratio: float) -> None:
     assert split.margins[0] == pytest.approx(math.sqrt(beta[0] * (1 - 1 / 6) / 1e5))
 
 
-def test_three_fields_have_a_third_of_the_epsilons() -> None:
+def test_three_fields_have_a_third_of_the_epsilons():
     split = split_epsilons((4, 3, 2), ONE_TIME, 1e6)
     assert split.cell_ratio == pytest.approx(oue_variance(4 / 3) ** 3 / oue_variance(4))
     assert len(split.margins) == 3
 
 
-def test_cells_are_hashed_where_there_are_more_than_bits() -> None:
+def test_cells_are_hashed_where_there_are_more_than_bits():
     goal = table_goal((64, 64))
     all_bits = plan(goal, ONE_TIME, n_reports=1e6, most_bits=4096).best
     assert all_bits.params[:3] == (4096, 1, 1)
@@ -164,7 +158,7 @@ def test_cells_are_hashed_where_there_are_more_than_bits() -> None:
     assert all(map(math.isnan, errors))
 
 
-def test_a_bit_a_cell_has_one_hash_and_one_cohort() -> None:
+def test_a_bit_a_cell_has_one_hash_and_one_cohort():
     with pytest.raises(PlanError, match="h = 1, m = 2: must be 1 where each of 24 cells has a bit"):
         SMALL.is_hashed(RapporParams(24, 1, 2, 0, 0.1, 0.5))
     assert SMALL.is_hashed(RapporParams(16, 1, 2, 0, 0.1, 0.5))
@@ -179,17 +173,17 @@ def test_a_bit_a_cell_has_one_hash_and_one_cohort() -> None:
         ((5, 4097), "each field must have 2 to 4,096 values"),
     ],
 )
-def test_what_is_no_table_is_named(sizes: tuple[int, ...], reason: str) -> None:
+def test_what_is_no_table_is_named(sizes, reason):
     with pytest.raises(PlanError, match=reason):
         table_goal(sizes)
 
 
-def test_more_than_can_be_drawn_is_refused() -> None:
+def test_more_than_can_be_drawn_is_refused():
     with pytest.raises(PlanError, match=r"reports = 1e\+16: must be at most 1e\+15 for a table"):
         plan(SMALL, ONE_TIME, n_reports=1e16)
 
 
-def test_expected_total_variation_is_that_of_normal_errors_where_all_cells_are_sure() -> None:
+def test_expected_total_variation_is_that_of_normal_errors_where_all_cells_are_sure():
     """Half the sum of sqrt(2/pi) standard errors; 1,600 drawn tables are 2% off at most."""
     params, n, sizes = noisy(24), 1e7, (5, 5)
     table, errors = typical_table(sizes), TableErrors(noisy(24), 25)
@@ -201,7 +195,7 @@ def test_expected_total_variation_is_that_of_normal_errors_where_all_cells_are_s
 
 
 @pytest.mark.parametrize("sizes", [(6, 4), (2, 2), (3, 40), (4, 3, 2)])
-def test_the_typical_table_has_zipfs_margins(sizes: tuple[int, ...]) -> None:
+def test_the_typical_table_has_zipfs_margins(sizes):
     table = typical_table(sizes)
     assert table.shape == sizes
     assert table.sum() == pytest.approx(1)
@@ -210,7 +204,7 @@ def test_the_typical_table_has_zipfs_margins(sizes: tuple[int, ...]) -> None:
     )
 
 
-def test_partners_hold_their_share() -> None:
+def test_partners_hold_their_share():
     table = partner_table((6, 4), 0.3)
     assert table.sum(axis=1) == pytest.approx(typical_table((6, 4)).sum(axis=1))
     surplus = table - 0.7 * typical_table((6, 4))
@@ -219,7 +213,7 @@ def test_partners_hold_their_share() -> None:
     assert partner_table((6, 4), 0.0) == pytest.approx(typical_table((6, 4)))
 
 
-def test_weaker_associations_take_more_reports() -> None:
+def test_weaker_associations_take_more_reports():
     limits = [association_limit(noisy(24), n, (6, 4), 0.9) for n in (1e4, 1e5, 1e6)]
     assert limits == sorted(limits, reverse=True)
     assert limits[0] > 2 * limits[1] > 4 * limits[2] > 0

@@ -1,7 +1,5 @@
 """Noise within a budget: never above it, hardly below it, and as good as the literature's best."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -9,12 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.noise import (
-    Budget,
-    common_rates,
-    paper_within,
-    params_within,
-)
+from hubbub.planning.noise import Budget, common_rates, paper_within, params_within
 from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
@@ -30,7 +23,7 @@ def budgets() -> st.SearchStrategy[Budget]:
 
 @settings(deadline=None, max_examples=60)
 @given(budgets(), st.integers(1, 8), st.floats(0, 1))
-def test_parameters_stay_within_the_budget_and_use_it(budget: Budget, h: int, part: float) -> None:
+def test_parameters_stay_within_the_budget_and_use_it(budget, h, part):
     low, high = common_rates(h, budget)
     q_star = low + part * (high - low)
     assume(0.05 < q_star < 0.95)
@@ -43,25 +36,25 @@ def test_parameters_stay_within_the_budget_and_use_it(budget: Budget, h: int, pa
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(0.01, 5), st.integers(1, 8))
-def test_one_time_collection_has_no_permanent_noise(epsilon: float, h: int) -> None:
+def test_one_time_collection_has_no_permanent_noise(epsilon, h):
     params = params_within(64, h, 8, Budget(math.inf, epsilon), 0.5)
     assert params.f == 0
     assert 0.98 * epsilon <= params.epsilon_report <= epsilon
 
 
-def test_spending_all_on_one_report_leaves_the_second_response_out() -> None:
+def test_spending_all_on_one_report_leaves_the_second_response_out():
     params = params_within(64, 1, 8, Budget(2.0, 2.0), 0.5)
     assert (params.p, params.q) == (0.0, 1.0)
 
 
-def test_the_papers_default_at_its_own_epsilons_is_itself() -> None:
+def test_the_papers_default_at_its_own_epsilons_is_itself():
     budget = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)
     assert paper_within(128, 64, budget) == PAPER
 
 
 @settings(deadline=None, max_examples=50)
 @given(budgets())
-def test_the_papers_default_moves_within_any_budget(budget: Budget) -> None:
+def test_the_papers_default_moves_within_any_budget(budget):
     params = paper_within(128, 64, budget)
     assert params.h == 2
     assert params.epsilon_permanent <= budget.permanent
@@ -80,13 +73,13 @@ def test_the_papers_default_moves_within_any_budget(budget: Budget) -> None:
         (1e-3, 1e-7, "epsilon report = 1e-07: too small for any parameters"),
     ],
 )
-def test_contradicting_epsilons_are_refused(permanent: float, report: float, reason: str) -> None:
+def test_contradicting_epsilons_are_refused(permanent, report, reason):
     with pytest.raises(PlanError, match=reason):
         Budget(permanent, report)
 
 
 @pytest.mark.parametrize("h", [1, 2, 8])
-def test_the_least_epsilons_still_have_parameters(h: int) -> None:
+def test_the_least_epsilons_still_have_parameters(h):
     budget = Budget(1e-5, 1e-6)
     params = params_within(64, h, 8, budget, 0.5)
     assert params.epsilon_permanent <= budget.permanent
@@ -97,9 +90,7 @@ def test_the_least_epsilons_still_have_parameters(h: int) -> None:
     ("f", "p", "report", "permanent"),
     [(0.5, 0.5, 1.0743, 4.3944), (0.75, 0.5, 0.5343, 2.0433), (0.5, 0.25, 2.0433, 4.3944)],
 )
-def test_epsilons_are_those_of_the_papers_theorems(
-    f: float, p: float, report: float, permanent: float
-) -> None:
+def test_epsilons_are_those_of_the_papers_theorems(f, p, report, permanent):
     params = RapporParams(128, 2, 64, f, p, 0.75)
     assert params.epsilon_report == pytest.approx(report, abs=5e-5)
     assert params.epsilon_permanent == pytest.approx(permanent, abs=5e-5)

@@ -1,7 +1,5 @@
 """Plans for strings that nobody lists: their steps, cells and cohorts."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -25,7 +23,7 @@ def planned(budget: Budget = ONE_TIME, n_reports: float = 1e6) -> Plan:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
-def test_one_time_plans_are_optimal_unary_encoding(epsilon: float) -> None:
+def test_one_time_plans_are_optimal_unary_encoding(epsilon):
     best = planned(Budget(math.inf, epsilon), 1e8)
     assert best.params.h == 1
     assert best.params.q == 0.5
@@ -35,9 +33,7 @@ def test_one_time_plans_are_optimal_unary_encoding(epsilon: float) -> None:
 
 @pytest.mark.parametrize("n_reports", [3e3, 1e5, 1e6, 1e8])
 @pytest.mark.parametrize("budget", [ONE_TIME, Budget(6.0, 3.0)], ids=str)
-def test_cells_are_a_power_of_two_and_cohorts_tell_candidates_apart(
-    budget: Budget, n_reports: float
-) -> None:
+def test_cells_are_a_power_of_two_and_cohorts_tell_candidates_apart(budget, n_reports):
     """A step looks at 300,000 prefixes and more."""
     params = planned(budget, n_reports).params
     assert math.log2(params.k).is_integer()
@@ -47,9 +43,7 @@ def test_cells_are_a_power_of_two_and_cohorts_tell_candidates_apart(
 
 @settings(deadline=None, max_examples=20)
 @given(st.floats(4, 8), st.floats(1.1, 5.0), st.integers(1, 7))
-def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(
-    log_reports: float, epsilon: float, prefixes: int
-) -> None:
+def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(log_reports, epsilon, prefixes):
     """So more steps show less in theory, exactly as fewer reports do."""
     params = RapporParams(256, 1, 64, 0.0, 1 / (math.exp(epsilon) + 1), 0.5)
     goal, n = OpenGoal(open_test(), tuple(range(2, 2 + prefixes))), 10**log_reports
@@ -66,11 +60,11 @@ def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(
     ("length", "steps"),
     [(1, (2,)), (4, (2,)), (5, (4,)), (8, (4, 7)), (12, (4, 7, 10)), (40, (4, 7, 10, 14))],
 )
-def test_steps_follow_from_how_long_strings_are(length: int, steps: tuple[int, ...]) -> None:
+def test_steps_follow_from_how_long_strings_are(length, steps):
     assert choose_steps(length) == steps
 
 
-def test_too_few_bits_and_no_length_are_refused() -> None:
+def test_too_few_bits_and_no_length_are_refused():
     with pytest.raises(PlanError, match="max-bits = 16: must be at least 64"):
         plan(GOAL, ONE_TIME, n_reports=1e6, most_bits=16)
     with pytest.raises(PlanError, match="longest = 0: must be at least 1 byte"):

@@ -1,7 +1,5 @@
 """Plans for a list: better than the paper's default, than random trials, and round numbers."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 
@@ -30,7 +28,7 @@ def found(method: Method = Method.REGRESSION) -> Comparison:
 
 
 @pytest.mark.parametrize("method", list(Method))
-def test_the_papers_default_needs_one_and_a_half_times_the_share(method: Method) -> None:
+def test_the_papers_default_needs_one_and_a_half_times_the_share(method):
     """At its own two epsilons, a million reports and 100,000 candidates, whatever its cohorts."""
     for m in (8, 16, 64, 1024):
         limit = detection_limit(PAPERS._replace(m=m), 1e6, DetectionTest(1e5, method=method))
@@ -39,7 +37,7 @@ def test_the_papers_default_needs_one_and_a_half_times_the_share(method: Method)
 
 @settings(deadline=None, max_examples=5)
 @given(st.floats(0.3, 12), st.floats(0.05, 0.99), st.floats(4.5, 8))
-def test_every_plan_is_within_the_budget(permanent: float, part: float, power: float) -> None:
+def test_every_plan_is_within_the_budget(permanent, part, power):
     budget, question = Budget(permanent, part * permanent), DetectionTest(1e3)
     reports = 10.0**power / min(budget.report, 1) ** 2  # as many as show something
     for each in plan(StringsGoal(question), budget, n_reports=reports).plans:
@@ -48,7 +46,7 @@ def test_every_plan_is_within_the_budget(permanent: float, part: float, power: f
         assert each.params.m >= fewest_cohorts(each.params.k, each.params.h, question.level)
 
 
-def test_the_best_plan_is_the_best_of_all_hashes_and_of_random_trials() -> None:
+def test_the_best_plan_is_the_best_of_all_hashes_and_of_random_trials():
     best, rivals = found().best, found().rivals
     by_hashes = [each for each in rivals if each.name.startswith("best, h = ")]
     assert [each.params.h for each in by_hashes] == list(range(1, 9))
@@ -61,7 +59,7 @@ def test_the_best_plan_is_the_best_of_all_hashes_and_of_random_trials() -> None:
                     assert detection_limit(rival, 1e6, QUESTION) >= best.limit / 1.025
 
 
-def test_simple_numbers_are_simple() -> None:
+def test_simple_numbers_are_simple():
     simple = found().rival(SIMPLE)
     assert simple is not None
     for number in simple.params[3:]:
@@ -70,30 +68,30 @@ def test_simple_numbers_are_simple() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0005, 0.05, 0.2])
-def test_reports_and_the_best_parameters_for_them_agree(share: float) -> None:
+def test_reports_and_the_best_parameters_for_them_agree(share):
     """However far from the million reports that the search begins with."""
     best = plan(GOAL, PAPERS_BUDGET, share=share).best
     assert GOAL.reports_needed(best.params, share) == pytest.approx(best.reports, rel=2e-3)
 
 
-def test_bits_can_be_bounded() -> None:
+def test_bits_can_be_bounded():
     comparison = plan(GOAL, PAPERS_BUDGET, n_reports=1e6, most_bits=32)
     assert comparison.rival(SIMPLE) is not None
     assert all(each.params.k <= 32 for each in comparison.plans if each.name != PAPER)
 
 
-def test_one_time_collection_can_be_planned() -> None:
+def test_one_time_collection_can_be_planned():
     assert plan(GOAL, Budget(math.inf, 1.0), n_reports=1e6).best.params.f == 0
 
 
-def test_small_epsilons_and_unlisted_strings_can_hide_every_share() -> None:
+def test_small_epsilons_and_unlisted_strings_can_hide_every_share():
     with pytest.raises(PlanError, match="reports = 1,000,000: too few to show any share"):
         plan(GOAL, Budget(1e-4, 1e-5), n_reports=1e6)
     with pytest.raises(PlanError, match="no number of reports reaches it"):
         plan(StringsGoal(DetectionTest(1e5, concentration=1.0)), PAPERS_BUDGET, share=1e-9)
 
 
-def test_the_papers_curve_lies_above() -> None:
+def test_the_papers_curve_lies_above():
     curves = GOAL.curves(found())
     for points in (against_epsilon(found(), curves), against_reports(found(), curves)):
         assert all(point["paper"] > point["detectable_share"] for point in points)

@@ -1,7 +1,5 @@
 """The detection limit against the laws that it is made of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -24,11 +22,11 @@ def estimates_of(std_error: float, n: int = 9) -> CandidateEstimates:
 
 
 @pytest.mark.parametrize("level", [0.05, 1e-3, 1e-6])
-def test_threshold_of_plain_noise_is_nearly_the_normal_laws(level: float) -> None:
+def test_threshold_of_plain_noise_is_nearly_the_normal_laws(level):
     assert threshold_z(null_of_noise(), level) == pytest.approx(stats.norm.isf(level), rel=0.03)
 
 
-def test_threshold_has_the_probability_that_was_asked_for() -> None:
+def test_threshold_has_the_probability_that_was_asked_for():
     """A skewed law: the tail of the law at its own threshold."""
     scores = np.random.default_rng(3).standard_normal((16, 64))
     scores[:, 0] = 9
@@ -41,7 +39,7 @@ def test_threshold_has_the_probability_that_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("m", "k"), [(1, 128), (2, 8)], ids=["one cohort", "few outcomes"])
-def test_no_share_is_found_if_the_hash_gives_no_such_small_p_values(m: int, k: int) -> None:
+def test_no_share_is_found_if_the_hash_gives_no_such_small_p_values(m, k):
     """128^2 and 8^4 outcomes: none is rarer than one of them."""
     null = HashNull(np.random.default_rng(3).standard_normal((m, k)), 2)
     assert threshold_z(null, 1e-5) == np.inf
@@ -51,7 +49,7 @@ def test_no_share_is_found_if_the_hash_gives_no_such_small_p_values(m: int, k: i
     )
 
 
-def test_limit_is_found_with_the_power_asked_for() -> None:
+def test_limit_is_found_with_the_power_asked_for():
     """The estimate of the limit's share, of its own error, passes the threshold so often."""
     n_reports, std_error = 100_000, 0.004
     null = null_of_noise()
@@ -69,12 +67,12 @@ def test_limit_is_found_with_the_power_asked_for() -> None:
         assert stats.norm.sf(threshold, limit, deviation) == pytest.approx(power, abs=1e-3)
 
 
-def test_limit_is_unknown_if_nothing_can_be_told() -> None:
+def test_limit_is_unknown_if_nothing_can_be_told():
     nothing = CandidateEstimates(np.full(3, np.nan), np.full(3, np.nan), 1.0)
     assert np.isnan(limit_of_detection(nothing, null_of_noise(), PAPER, 1000, 0.01, 0.9))
 
 
-def test_limit_grows_with_the_error_and_falls_with_the_level() -> None:
+def test_limit_grows_with_the_error_and_falls_with_the_level():
     null = null_of_noise()
     limits = [limit_of_detection(estimates_of(e), null, PAPER, 10**6, 1e-3, 0.9)
               for e in (1e-3, 2e-3, 4e-3)]  # fmt: skip

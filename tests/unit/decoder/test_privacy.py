@@ -1,7 +1,5 @@
 """Privacy figures: equal to the client's account, to exact laws, and composed as theorems say."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -21,12 +19,7 @@ from hubbub.planning.histories import (
     most_periods,
     same_times_epsilon,
 )
-from hubbub.planning.privacy import (
-    Figure,
-    Situation,
-    metric_figures,
-    registry_figures,
-)
+from hubbub.planning.privacy import Figure, Situation, metric_figures, registry_figures
 from hubbub.protocol.errors import UnknownMetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -87,9 +80,7 @@ def by_key(metric: Metric, situation: Situation) -> dict[str, float]:
 
 @settings(deadline=None, max_examples=50)
 @given(metrics(), st.integers(1, 60), st.integers(1, 5))
-def test_figures_are_not_below_what_the_clients_account_counts(
-    metric: Metric, days: int, values: int
-) -> None:
+def test_figures_are_not_below_what_the_clients_account_counts(metric, days, values):
     """Reports are spread over the values in turn, which spends the most."""
     counted = account(metric, [day % values for day in range(days)])
     assert same_times_epsilon(metric, days, values) >= counted * (1 - 1e-12)
@@ -97,15 +88,13 @@ def test_figures_are_not_below_what_the_clients_account_counts(
 
 @settings(deadline=None, max_examples=50)
 @given(metrics(), st.integers(1, 60))
-def test_a_single_value_costs_what_the_account_says(metric: Metric, days: int) -> None:
+def test_a_single_value_costs_what_the_account_says(metric, days):
     assert constant_epsilon(metric, days) == pytest.approx(account(metric, [0] * days), rel=1e-9)
 
 
 @settings(deadline=None, max_examples=50)
 @given(metrics(), st.integers(1, 60), st.integers(1, 12), st.integers(1, 8))
-def test_periods_cost_what_the_account_says_of_the_worst_borders(
-    metric: Metric, days: int, length: int, most: int
-) -> None:
+def test_periods_cost_what_the_account_says_of_the_worst_borders(metric, days, length, most):
     periodic = with_periods(metric, length, most)
     by_start = [
         [n for day in range(days) if (n := (start + day) // length) < most]
@@ -117,7 +106,7 @@ def test_periods_cost_what_the_account_says_of_the_worst_borders(
     assert most_periods(periodic, days) == max(len(set(answers)) for answers in by_start)
 
 
-def test_periods_bound_any_history_and_values_only_where_changes_are_not_heard() -> None:
+def test_periods_bound_any_history_and_values_only_where_changes_are_not_heard():
     periodic = with_periods(make_metric(), 7)
     assert any_history_epsilon(periodic, 30, 100) == constant_epsilon(periodic, 30)
     assert same_times_epsilon(periodic, 30, values=9) == constant_epsilon(periodic, 30)
@@ -128,9 +117,7 @@ def test_periods_bound_any_history_and_values_only_where_changes_are_not_heard()
 
 @settings(deadline=None, max_examples=30)
 @given(metrics(), st.integers(1, 40), st.integers(1, 12))
-def test_linked_reports_of_periods_lose_what_each_period_loses(
-    metric: Metric, days: int, length: int
-) -> None:
+def test_linked_reports_of_periods_lose_what_each_period_loses(metric, days, length):
     boolean = isinstance(metric.type, BooleanType)
 
     def exact(start: int) -> float:
@@ -159,7 +146,7 @@ def loss_by_enumeration(params: RapporParams, reports: int, *, boolean: bool) ->
 
 @settings(deadline=None, max_examples=50)
 @given(metrics(), st.integers(1, 8))
-def test_linked_reports_lose_what_the_enumeration_says(metric: Metric, reports: int) -> None:
+def test_linked_reports_lose_what_the_enumeration_says(metric, reports):
     boolean = isinstance(metric.type, BooleanType)
     exact = loss_by_enumeration(metric.params, reports, boolean=boolean)
     found = linked_epsilon(metric, reports)
@@ -169,11 +156,11 @@ def test_linked_reports_lose_what_the_enumeration_says(metric: Metric, reports: 
 
 @settings(deadline=None, max_examples=30)
 @given(metrics())
-def test_one_linked_report_loses_epsilon_report(metric: Metric) -> None:
+def test_one_linked_report_loses_epsilon_report(metric):
     assert linked_epsilon(metric, 1) == pytest.approx(metric.epsilon_report, rel=1e-9)
 
 
-def test_one_time_metrics_are_paid_once_though_nothing_bounds_a_second_report() -> None:
+def test_one_time_metrics_are_paid_once_though_nothing_bounds_a_second_report():
     figures = by_key(ONE_TIME, Situation(days=1000, values=50))
     assert figures["epsilon_permanent"] == math.inf
     assert figures["epsilon_days"] == ONE_TIME.epsilon_report
@@ -181,7 +168,7 @@ def test_one_time_metrics_are_paid_once_though_nothing_bounds_a_second_report() 
     assert math.isnan(figures["reports_known_0.5"])
 
 
-def test_a_client_reports_no_more_values_than_the_registry_allows() -> None:
+def test_a_client_reports_no_more_values_than_the_registry_allows():
     metric = make_metric(max_values=2)
     few, many = (by_key(metric, Situation(days=10_000, values=v)) for v in (2, 50))
     assert few["epsilon_values"] == many["epsilon_values"]
@@ -200,7 +187,7 @@ def test_a_client_reports_no_more_values_than_the_registry_allows() -> None:
     ],
     ids=["values", "one value", "periods", "one-time"],
 )
-def test_what_any_history_reveals_comes_with_its_reason(metric: Metric, theorem: str) -> None:
+def test_what_any_history_reveals_comes_with_its_reason(metric, theorem):
     figures = metric_figures(metric, Situation(days=30, household=3))
     found = {figure.key: figure for figure in figures}
     assert theorem in found["epsilon_any_history"].theorem
@@ -223,9 +210,7 @@ def changed_answers(registry: Registry, name: str) -> int:
 
 @settings(deadline=None, max_examples=50)
 @given(st.floats(0.1, 200.0), st.integers(1, 12), st.integers(1, 30))
-def test_the_budget_is_divided_as_the_clients_account_divides_it(
-    lifetime: float, max_values: int, max_periods: int
-) -> None:
+def test_the_budget_is_divided_as_the_clients_account_divides_it(lifetime, max_values, max_periods):
     registry = make_registry(
         make_metric("a", max_values=max_values),
         make_metric("b", period_days=7, max_periods=max_periods),
@@ -237,7 +222,7 @@ def test_the_budget_is_divided_as_the_clients_account_divides_it(
     assert most_values == 1 + changed_answers(registry, "a")
 
 
-def test_a_budget_without_room_for_a_change_bounds_any_history() -> None:
+def test_a_budget_without_room_for_a_change_bounds_any_history():
     metric = make_metric("a")
     registry = make_registry(metric, lifetime_epsilon=1.5 * metric.price)
     figures = metric_figures(registry["a"], Situation(), LifetimeBudget.of(registry))
@@ -247,7 +232,7 @@ def test_a_budget_without_room_for_a_change_bounds_any_history() -> None:
 
 
 @given(st.integers(1, 20))
-def test_a_household_loses_so_many_times_as_much(household: int) -> None:
+def test_a_household_loses_so_many_times_as_much(household):
     metric = make_metric()
     one = by_key(metric, Situation(household=1))["epsilon_household"]
     all_of_them = by_key(metric, Situation(household=household))["epsilon_household"]
@@ -259,7 +244,7 @@ def together(registry: Registry, *arguments: object) -> dict[str, Figure]:
     return {figure.key: figure for figure in figures}
 
 
-def test_metrics_of_a_registry_add_up() -> None:
+def test_metrics_of_a_registry_add_up():
     registry = make_registry(
         make_metric("a"), make_metric("b", metric_type=BooleanType()), ONE_TIME
     )
@@ -273,7 +258,7 @@ def test_metrics_of_a_registry_add_up() -> None:
     assert found["epsilon_registry_household"].value == total.value
 
 
-def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bound() -> None:
+def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bound():
     bounded = (make_metric("a", period_days=7), make_metric("b", max_values=1), ONE_TIME)
     situation = Situation(days=30, household=2)
     found = together(make_registry(*bounded), situation)
@@ -286,7 +271,7 @@ def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bou
     assert math.isfinite(endless["epsilon_registry"].value)
 
 
-def test_metrics_that_exclude_each_other_cost_as_the_dearest() -> None:
+def test_metrics_that_exclude_each_other_cost_as_the_dearest():
     registry = make_registry(make_metric("a"), make_metric("b", params=make_params(f=0.2)))
     total = together(registry, Situation(), [("a", "b")])["epsilon_registry"]
     assert total.value == pytest.approx(by_key(registry["b"], Situation())["epsilon_values"])
@@ -294,7 +279,7 @@ def test_metrics_that_exclude_each_other_cost_as_the_dearest() -> None:
 
 
 @pytest.mark.parametrize("sense", ["", "_any_history"])
-def test_no_client_spends_more_than_the_registrys_budget(sense: str) -> None:
+def test_no_client_spends_more_than_the_registrys_budget(sense):
     periods = [make_metric(name, period_days=7) for name in "ab"]
     registry = make_registry(*periods, lifetime_epsilon=5.0)
     total = together(registry, Situation(days=10_000, values=9))[f"epsilon_registry{sense}"]
@@ -302,12 +287,12 @@ def test_no_client_spends_more_than_the_registrys_budget(sense: str) -> None:
     assert "account" in total.theorem
 
 
-def test_a_budget_bounds_no_history_whose_changes_are_heard() -> None:
+def test_a_budget_bounds_no_history_whose_changes_are_heard():
     registry = make_registry(make_metric("a"), lifetime_epsilon=50.0)
     assert together(registry, Situation())["epsilon_registry_any_history"].value == math.inf
 
 
-def test_the_division_of_the_budget_is_among_the_figures() -> None:
+def test_the_division_of_the_budget_is_among_the_figures():
     metrics = make_metric("a"), make_metric("b", period_days=7, max_periods=3)
     found = together(make_registry(*metrics, lifetime_epsilon=40.0), Situation())
     reserve = 4 * make_metric().epsilon_permanent
@@ -318,7 +303,7 @@ def test_the_division_of_the_budget_is_among_the_figures() -> None:
     assert "lifetime_reserve" not in together(make_registry(*metrics), Situation())
 
 
-def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_figure() -> None:
+def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_figure():
     situation = Situation(days=30, reports=10_000)
     metric = make_metric(params=make_params(h=1))
     found = by_key(metric, situation)
@@ -331,7 +316,7 @@ def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_
     assert once["central_epsilon_days"] == once["central_epsilon"]
 
 
-def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_be() -> None:
+def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_be():
     page = make_metric(params=RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534))
     for metric in (page, with_periods(page, 30)):
         found = by_key(metric, Situation(reports=1_000))
@@ -343,7 +328,7 @@ def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_
     assert "linked_share" not in by_key(page, Situation())
 
 
-def test_every_figure_names_its_theorem() -> None:
+def test_every_figure_names_its_theorem():
     figures = metric_figures(make_metric(), Situation(reports=1000))
     assert all(figure.theorem for figure in figures)
     assert len({figure.key for figure in figures}) == len(figures)
@@ -360,9 +345,9 @@ def test_every_figure_names_its_theorem() -> None:
         ({"delta": math.nan}, "delta = nan"),
     ],
 )
-def test_numbers_that_mean_nothing_are_refused(change: dict[str, float], reason: str) -> None:
+def test_numbers_that_mean_nothing_are_refused(change, reason):
     with pytest.raises(PlanError, match=reason):
-        Situation(**change)  # type: ignore[arg-type]
+        Situation(**change)
 
 
 @pytest.mark.parametrize(
@@ -374,9 +359,7 @@ def test_numbers_that_mean_nothing_are_refused(change: dict[str, float], reason:
         ([("a", "nobody")], UnknownMetricError, "metric 'nobody': must be one of: a, b, c"),
     ],
 )
-def test_groups_that_are_none_are_refused(
-    groups: list[tuple[str, ...]], error: type[Exception], reason: str
-) -> None:
+def test_groups_that_are_none_are_refused(groups, error, reason):
     registry = make_registry(*(make_metric(name) for name in "abc"))
     with pytest.raises(error, match=reason):
         registry_figures(registry, Situation(), groups)

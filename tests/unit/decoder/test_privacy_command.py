@@ -1,7 +1,5 @@
 """`hubbub-decoder privacy` on the command line."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -31,7 +29,7 @@ METRICS = (
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Path:
+def registry(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(*METRICS), encoding="utf-8")
     return path
@@ -41,7 +39,7 @@ def privacy(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["privacy", *map(str, arguments)])
 
 
-def test_every_metric_is_shown_with_the_theorems(registry: Path) -> None:
+def test_every_metric_is_shown_with_the_theorems(registry):
     result = privacy(registry, "--days", "30", "--values", "3")
     assert result.exit_code == 0, result.output
     for metric in METRICS:
@@ -55,13 +53,13 @@ def test_every_metric_is_shown_with_the_theorems(registry: Path) -> None:
     assert "shuffling" not in result.stdout
 
 
-def test_a_crowds_bounds_come_with_their_condition(registry: Path) -> None:
+def test_a_crowds_bounds_come_with_their_condition(registry):
     result = privacy(registry, "--reports", "1e4", "--delta", "1e-8")
     assert "After shuffling 10,000 reports (epsilon at delta 1e-08)" in result.stdout
     assert "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <=" in result.stdout
 
 
-def test_how_well_reports_are_linked_is_said_with_and_without_a_crowd(registry: Path) -> None:
+def test_how_well_reports_are_linked_is_said_with_and_without_a_crowd(registry):
     alone, crowd = privacy(registry).stdout, privacy(registry, "--reports", "1e4").stdout
     for text in (alone, crowd):
         assert "How well a client's shuffled reports are linked by their content" in text
@@ -72,7 +70,7 @@ def test_how_well_reports_are_linked_is_said_with_and_without_a_crowd(registry: 
     assert "predicted share of right links" not in alone
 
 
-def test_without_a_permanent_response_the_bound_is_missing(tmp_path: Path) -> None:
+def test_without_a_permanent_response_the_bound_is_missing(tmp_path):
     once = make_metric(params=make_params(f=0.0), one_time=True)
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(once), encoding="utf-8")
@@ -84,14 +82,14 @@ def test_without_a_permanent_response_the_bound_is_missing(tmp_path: Path) -> No
     assert figures["epsilon_days"]["value"] == once.epsilon_report
 
 
-def test_a_household_has_columns_and_a_sum_of_its_own(registry: Path) -> None:
+def test_a_household_has_columns_and_a_sum_of_its_own(registry):
     result = privacy(registry, "--household", "4")
     assert "household of 4" in " ".join(result.stdout.split())
     assert "A household of 4, over all metrics and 365 days, any history" in result.stdout
 
 
 @pytest.mark.parametrize(("lifetime", "short"), [(5.0, True), (900.0, False)])
-def test_the_division_of_the_lifetime_is_said(tmp_path: Path, lifetime: float, short: bool) -> None:
+def test_the_division_of_the_lifetime_is_said(tmp_path, lifetime, short):
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(*METRICS, lifetime_epsilon=lifetime), encoding="utf-8")
     result = privacy(path)
@@ -99,9 +97,7 @@ def test_the_division_of_the_lifetime_is_said(tmp_path: Path, lifetime: float, s
     assert ("fall silent when it is used up" in result.stdout) == short
 
 
-def test_figures_of_any_history_are_null_where_there_is_no_bound(
-    registry: Path, tmp_path: Path
-) -> None:
+def test_figures_of_any_history_are_null_where_there_is_no_bound(registry, tmp_path):
     outputs = ("--output", tmp_path / "privacy.csv", "--output", tmp_path / "privacy.json")
     assert privacy(registry, *outputs).exit_code == 0
     document = json.loads((tmp_path / "privacy.json").read_text(encoding="utf-8"))
@@ -116,7 +112,7 @@ def test_figures_of_any_history_are_null_where_there_is_no_bound(
     assert float(cells["last_crash", "epsilon_any_history"]) > 0
 
 
-def test_results_are_written_as_csv_and_json(registry: Path, tmp_path: Path) -> None:
+def test_results_are_written_as_csv_and_json(registry, tmp_path):
     outputs = ("--output", tmp_path / "privacy.csv", "--output", tmp_path / "privacy.json")
     assert privacy(registry, *outputs).exit_code == 0
     document = json.loads((tmp_path / "privacy.json").read_text(encoding="utf-8"))
@@ -145,27 +141,27 @@ def test_results_are_written_as_csv_and_json(registry: Path, tmp_path: Path) -> 
         (("--output", "privacy.txt"), "'privacy.txt' must end in .csv or .json"),
     ],
 )
-def test_mistakes_are_named(registry: Path, arguments: tuple[str, ...], reason: str) -> None:
+def test_mistakes_are_named(registry, arguments, reason):
     result = privacy(registry, *arguments)
     assert result.exit_code != 0
     assert reason in result.stderr
     assert result.stdout == ""
 
 
-def test_a_registry_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_registry_that_is_none_is_refused(tmp_path):
     result = privacy(tmp_path / "missing.toml")
     assert result.exit_code == 1
     assert "missing.toml: can't be read" in result.stderr
 
 
-def test_help_explains_every_option() -> None:
+def test_help_explains_every_option():
     text = privacy("--help").stdout
     for option in ("--days", "--values", "--household", "--reports", "--delta", "--exclusive",
                    "--output"):  # fmt: skip
         assert option in text
 
 
-def test_a_tuple_costs_as_much_as_one_of_its_values(registry: Path, tmp_path: Path) -> None:
+def test_a_tuple_costs_as_much_as_one_of_its_values(registry, tmp_path):
     """Two metrics would cost twice that; here the noise of all is the same."""
     output = tmp_path / "privacy.json"
     assert privacy(registry, "--reports", "1e5", "--output", output).exit_code == 0

@@ -1,7 +1,5 @@
 """How soon linked reports show a permanent response, against enumeration and published figures."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -39,9 +37,7 @@ def enumerated(params: RapporParams, n: int, prior: float) -> float:
 
 @settings(deadline=None, max_examples=60)
 @given(RATES, RATES, st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.5, 0.23, 0.9]))
-def test_probability_is_that_of_all_series_of_reports(
-    p: float, q: float, n: int, h: int, prior: float
-) -> None:
+def test_probability_is_that_of_all_series_of_reports(p, q, n, h, prior):
     if p == q:
         return
     params = RapporParams(8, h, 1, 0.3, p, q)
@@ -50,15 +46,13 @@ def test_probability_is_that_of_all_series_of_reports(
 
 
 @pytest.mark.parametrize(("reports", "probability"), [(25, 0.65), (50, 0.99)])
-def test_published_probabilities_are_reproduced(reports: int, probability: float) -> None:
+def test_published_probabilities_are_reproduced(reports, probability):
     assert permanent_known(CHROME, reports) == pytest.approx(probability, abs=0.005)
 
 
 @settings(deadline=None, max_examples=40)
 @given(RATES, RATES, st.floats(0.05, 0.999))
-def test_so_many_reports_are_enough_and_one_less_is_not(
-    p: float, q: float, probability: float
-) -> None:
+def test_so_many_reports_are_enough_and_one_less_is_not(p, q, probability):
     if p == q:
         return
     params = RapporParams(32, 2, 1, 0.3, p, q)
@@ -67,7 +61,7 @@ def test_so_many_reports_are_enough_and_one_less_is_not(
     assert reports == 1 or permanent_known(params, int(reports) - 1, prior) < probability
 
 
-def test_an_observer_who_knows_the_parameters_needs_fewer_reports() -> None:
+def test_an_observer_who_knows_the_parameters_needs_fewer_reports():
     """Nearly all permanent bits are 0 with little permanent noise, and that alone says much."""
     params = RapporParams(128, 2, 64, f=0.05, p=0.4, q=0.6)
     assert share_of_ones(params) == pytest.approx(0.025 + 2 / 128 * 0.95)
@@ -75,11 +69,11 @@ def test_an_observer_who_knows_the_parameters_needs_fewer_reports() -> None:
     assert permanent_known(params, 158) < 0.5 <= permanent_known(params, 159)
 
 
-def test_a_report_without_second_response_is_the_permanent_response() -> None:
+def test_a_report_without_second_response_is_the_permanent_response():
     assert reports_to_know(RapporParams(8, 1, 1, 0.5, 0.0, 1.0), 0.99) == 1
 
 
-def test_more_noise_in_each_report_hides_it_longer() -> None:
+def test_more_noise_in_each_report_hides_it_longer():
     noises = [make_params(p=0.5 - d, q=0.5 + d) for d in (0.4, 0.2, 0.05, 0.005)]
     needed = [reports_to_know(params, 0.5) for params in noises]
     assert needed == sorted(needed)

@@ -1,7 +1,5 @@
 """Provenance names what a result was made of, and nothing of the run that made it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -17,7 +15,7 @@ from hubbub.reporting.provenance import canonical, counts_source, digest, file_s
 from unit.decoder.stores import filled_store, plausible_records
 
 
-def test_digests_are_those_of_the_files(tmp_path: Path) -> None:
+def test_digests_are_those_of_the_files(tmp_path):
     path = tmp_path / "names.txt"
     path.write_bytes(b"a\nb\n")
     source = file_source("candidates", str(path))
@@ -25,13 +23,13 @@ def test_digests_are_those_of_the_files(tmp_path: Path) -> None:
     assert source.sha256 == hashlib.sha256(b"a\nb\n").hexdigest()
 
 
-def test_parameters_have_one_form_however_they_are_written() -> None:
+def test_parameters_have_one_form_however_they_are_written():
     assert canonical({"k": 8, "f": 0.5}) == canonical({"f": 0.5, "k": 8.0}) == b'{"f":0.5,"k":8.0}'
     ours = digest(canonical(make_params()._asdict()))
     assert ours != digest(canonical(make_params(f=0.25)._asdict()))
 
 
-def test_counts_are_told_by_their_numbers() -> None:
+def test_counts_are_told_by_their_numbers():
     counts = CohortCounts(np.array([3, 4]), np.array([[1, 2], [3, 4]]))
     expected = np.array([3, 4, 1, 2, 3, 4], dtype="<i8").tobytes()
     assert counts_source("counts", counts).sha256 == hashlib.sha256(expected).hexdigest()
@@ -52,7 +50,7 @@ def decoded(folder: Path, *options: str, given: str = "") -> dict[str, object]:
     return told
 
 
-def test_every_input_and_setting_is_named_without_its_folder(tmp_path: Path) -> None:
+def test_every_input_and_setting_is_named_without_its_folder(tmp_path):
     listed = ("--candidates", f"{tmp_path}/names.txt")
     told = decoded(tmp_path, *listed, "--alpha", "0.01", "--since", "2026-10-01")
     assert told["metric"] == "homepage"
@@ -71,14 +69,14 @@ def test_every_input_and_setting_is_named_without_its_folder(tmp_path: Path) -> 
     assert decoded(tmp_path, *listed, "--alpha", "0.01", "--since", "2026-10-01") == told
 
 
-def test_candidates_from_a_pipe_are_told_by_the_strings_themselves(tmp_path: Path) -> None:
+def test_candidates_from_a_pipe_are_told_by_the_strings_themselves(tmp_path):
     sources = decoded(tmp_path, "--candidates", "-", given="a\r\nb\r\na\r\n")["sources"]
     assert isinstance(sources, list)
     assert sources[0]["name"] == "a pipe"
     assert sources[0]["sha256"] == hashlib.sha256(b"a\nb\n").hexdigest()
 
 
-def test_map_is_named_in_place_of_candidates(tmp_path: Path) -> None:
+def test_map_is_named_in_place_of_candidates(tmp_path):
     path = tmp_path / "map.csv"
     cells = [f"{128 * cohort + 1},{128 * cohort + 2}" for cohort in range(64)]
     path.write_text("a," + ",".join(cells) + "\n", encoding="utf-8")

@@ -1,7 +1,5 @@
 """google/rappor's params.csv and counts.csv: their dialects, their order, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -35,7 +33,7 @@ def write(folder: Path, content: str | bytes, name: str = "file.csv") -> Path:
     ],
 )
 @pytest.mark.parametrize("name", ["params.csv", "params.csv.gz"])
-def test_parameters_are_read_however_they_are_quoted(tmp_path: Path, text: str, name: str) -> None:
+def test_parameters_are_read_however_they_are_quoted(tmp_path, text, name):
     read = read_params(write(tmp_path, text, name))
     assert read == DecodingParams(k=128, h=2, m=8, f=0.25, p=0.5, q=0.75)
 
@@ -61,7 +59,7 @@ def test_parameters_are_read_however_they_are_quoted(tmp_path: Path, text: str, 
         (b"k,h,m,p,q,f\n8,1,1,\xff,.75,0\n", "line 2: byte 7 is 0xff; expected UTF-8"),
     ],
 )  # fmt: skip
-def test_other_parameters_are_refused(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+def test_other_parameters_are_refused(tmp_path, text, complaint):
     path = write(tmp_path, text)
     with pytest.raises(InputError) as refusal:
         read_params(path)
@@ -69,7 +67,7 @@ def test_other_parameters_are_refused(tmp_path: Path, text: str | bytes, complai
 
 
 @pytest.mark.parametrize("given", [(20, 1, 1), (4096, 16, 65536), (128, 2, 64)])
-def test_epsilons_are_those_of_the_protocol_for_any_dimensions(given: tuple[int, int, int]) -> None:
+def test_epsilons_are_those_of_the_protocol_for_any_dimensions(given):
     k, h, m = given
     params = DecodingParams(k, h, m, f=0.5, p=0.25, q=0.75)
     of_one_hash = make_params(h=1)
@@ -78,19 +76,19 @@ def test_epsilons_are_those_of_the_protocol_for_any_dimensions(given: tuple[int,
     assert params.p_star == of_one_hash.p_star
 
 
-def test_a_certain_bit_is_refused_because_it_has_no_noise() -> None:
+def test_a_certain_bit_is_refused_because_it_has_no_noise():
     with pytest.raises(ParameterError, match="for certain"):
         DecodingParams(k=20, h=1, m=1, f=0, p=0, q=0.75)
 
 
 @pytest.mark.parametrize("name", ["counts.csv", "counts.csv.gz"])
-def test_column_after_the_reports_is_bit_0(tmp_path: Path, name: str) -> None:
+def test_column_after_the_reports_is_bit_0(tmp_path, name):
     counts = read_counts(write(tmp_path, _COUNTS, name), _SMALL)
     assert counts.reports.tolist() == [10, 7]
     assert counts.bits.tolist() == [[1, 2, 3], [0, 7, 5]]
 
 
-def test_round_numbers_are_read_as_r_writes_them(tmp_path: Path) -> None:
+def test_round_numbers_are_read_as_r_writes_them(tmp_path):
     path = write(tmp_path, '2e+05,1e+05, 300000.0e-1,"7"\n12345678901,0,1,2\n')
     counts = read_counts(path, _SMALL)
     assert counts.reports.tolist() == [200_000, 12_345_678_901]
@@ -116,7 +114,7 @@ def test_round_numbers_are_read_as_r_writes_them(tmp_path: Path) -> None:
         (b"\xff\xfe1\n", "line 1: byte 1 is 0xff; expected UTF-8"),
     ],
 )  # fmt: skip
-def test_other_counts_are_refused(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+def test_other_counts_are_refused(tmp_path, text, complaint):
     path = write(tmp_path, text)
     with pytest.raises(InputError) as refusal:
         read_counts(path, _SMALL)
@@ -124,7 +122,7 @@ def test_other_counts_are_refused(tmp_path: Path, text: str | bytes, complaint: 
 
 
 @pytest.mark.parametrize("damage", [slice(0, 12), slice(5, None)])
-def test_broken_gzip_is_named(tmp_path: Path, damage: slice) -> None:
+def test_broken_gzip_is_named(tmp_path, damage):
     path = tmp_path / "counts.csv.gz"
     path.write_bytes(gzip.compress(_COUNTS.encode())[damage])
     with pytest.raises(InputError, match="expected gzip"):

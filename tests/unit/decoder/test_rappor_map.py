@@ -1,7 +1,5 @@
 """google/rappor's map.csv: positions to the bit, strings untouched, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import tempfile
 from pathlib import Path
@@ -43,7 +41,7 @@ def given_text(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_positions_count_from_one_and_go_on_from_cohort_to_cohort(tmp_path: Path) -> None:
+def test_positions_count_from_one_and_go_on_from_cohort_to_cohort(tmp_path):
     found = read_map(given_text(tmp_path, "a,1,10,11,20,30,21\nb,2,2,12,12,29,28\n"), _PARAMS)
     assert list(found.candidates.strings) == ["a", "b"]
     assert found.candidates.positions(slice(None)).tolist() == [
@@ -53,7 +51,7 @@ def test_positions_count_from_one_and_go_on_from_cohort_to_cohort(tmp_path: Path
     assert found.repeats == 0
 
 
-def test_simulated_clients_hash_and_sum_as_published() -> None:
+def test_simulated_clients_hash_and_sum_as_published():
     """Their tests' own vectors: a map of candidates, and two reports summed up."""
     params = Params(k=16, h=2, m=4, p=0.5, q=0.75, f=0.5)
     assert map_row("apple", params) == ["apple", 5, 1, 26, 26, 38, 34, 63, 62]
@@ -63,7 +61,7 @@ def test_simulated_clients_hash_and_sum_as_published() -> None:
     assert sum_bits(sent, params._replace(m=2)) == [sums, ones]
 
 
-def test_column_j_of_counts_is_position_j_of_the_map(tmp_path: Path) -> None:
+def test_column_j_of_counts_is_position_j_of_the_map(tmp_path):
     """Nearly noiseless reports of one string: its bits, and no others, are nearly always set."""
     params = Params(k=21, h=2, m=4, p=0.001, q=0.999, f=0.0)
     files = write_reports_of(tmp_path, params, {"only": 400}, ["only"])
@@ -81,7 +79,7 @@ def test_column_j_of_counts_is_position_j_of_the_map(tmp_path: Path) -> None:
     ),
     st.sampled_from([Params(8, 1, 1, 0.5, 0.75, 0.5), Params(13, 3, 2, 0.5, 0.75, 0.5)]),
 )
-def test_any_strings_come_back_as_they_were(strings: list[str], params: Params) -> None:
+def test_any_strings_come_back_as_they_were(strings, params):
     assume(not strings[0].startswith("\ufeff"))  # at the file's start it is a byte order mark
     with tempfile.TemporaryDirectory() as folder:
         rows = [map_row(string, params) for string in strings]
@@ -97,7 +95,7 @@ def test_any_strings_come_back_as_they_were(strings: list[str], params: Params) 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("name", ["map.csv", "map.csv.gz"])
-def test_strings_are_opaque(tmp_path: Path, end: str, name: str) -> None:
+def test_strings_are_opaque(tmp_path, end, name):
     quoted = ['"' + string.replace('"', '""') + '"' for string in _TRICKY]
     data = "".join(f"{cell},1,1,11,11,21,21{end}" for cell in quoted).encode()
     path = tmp_path / name
@@ -105,19 +103,19 @@ def test_strings_are_opaque(tmp_path: Path, end: str, name: str) -> None:
     assert read_map(path, _PARAMS).candidates.strings[:] == _TRICKY
 
 
-def test_blanks_and_quotes_count_where_nothing_is_quoted(tmp_path: Path) -> None:
+def test_blanks_and_quotes_count_where_nothing_is_quoted(tmp_path):
     path = given_text(tmp_path, ' a ,1,1,11,11,21,21\n5" disk,1,1,11,11,21,21\n')
     assert list(read_map(path, _PARAMS).candidates.strings) == [" a ", '5" disk']
 
 
-def test_equal_rows_count_once(tmp_path: Path) -> None:
+def test_equal_rows_count_once(tmp_path):
     path = given_text(tmp_path, "a,1,2,11,12,21,22\nb,1,2,11,12,21,22\na,1,2,11,12,21,22\n")
     found = read_map(path, _PARAMS)
     assert list(found.candidates.strings) == ["a", "b"]
     assert found.repeats == 1
 
 
-def test_bit_that_hashes_share_may_be_named_once(tmp_path: Path) -> None:
+def test_bit_that_hashes_share_may_be_named_once(tmp_path):
     found = read_map(given_text(tmp_path, '"a",4,11,20,21,,\n"b",1,2,12,30,22,\n'), _PARAMS)
     assert found.candidates.positions(slice(None)).tolist() == [
         [[3, 3], [0, 9], [0, 0]],
@@ -125,7 +123,7 @@ def test_bit_that_hashes_share_may_be_named_once(tmp_path: Path) -> None:
     ]
 
 
-def test_bits_that_three_hashes_share_are_completed_to_the_same_set(tmp_path: Path) -> None:
+def test_bits_that_three_hashes_share_are_completed_to_the_same_set(tmp_path):
     params = DecodingParams(k=10, h=3, m=2, f=0.5, p=0.25, q=0.75)
     found = read_map(given_text(tmp_path, "a,4,7,15,,,\n"), params)
     first, second = found.candidates.positions(slice(0, 1))[0].tolist()
@@ -156,7 +154,7 @@ def test_bits_that_three_hashes_share_are_completed_to_the_same_set(tmp_path: Pa
         ('"a\\"b",1,2,11,12,21,22\n', "line 1: ',' expected after '\"'; expected comma-separated"),
     ],
 )  # fmt: skip
-def test_other_maps_are_refused(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+def test_other_maps_are_refused(tmp_path, text, complaint):
     path = given_text(tmp_path, text)
     with pytest.raises(InputError) as refusal:
         read_map(path, _PARAMS)
@@ -172,26 +170,26 @@ def test_other_maps_are_refused(tmp_path: Path, text: str | bytes, complaint: st
         ("a,3,12,20,,40,41\nb,1,16,17,32,33,48\n", "k = 16"),
     ],
 )
-def test_map_for_another_k_names_both(tmp_path: Path, text: str, found: str) -> None:
+def test_map_for_another_k_names_both(tmp_path, text, found):
     path = given_text(tmp_path, text)
     with pytest.raises(InputError) as refusal:
         read_map(path, _PARAMS, "params.csv")
     assert str(refusal.value) == f"{path}: its positions are for {found}; params.csv says k = 10"
 
 
-def test_map_of_one_cohort_tells_the_least_k(tmp_path: Path) -> None:
+def test_map_of_one_cohort_tells_the_least_k(tmp_path):
     path = given_text(tmp_path, "a,3,12\n")
     with pytest.raises(InputError, match=r"a k of at least 12; the parameters says k = 10"):
         read_map(path, _PARAMS._replace(m=1))
 
 
-def test_largest_filters_fit(tmp_path: Path) -> None:
+def test_largest_filters_fit(tmp_path):
     params: RapporParams = DecodingParams(k=4096, h=1, m=2, f=0.5, p=0.25, q=0.75)
     found = read_map(given_text(tmp_path, "a,4096,8192\n"), params)
     assert found.candidates.positions(slice(None)).tolist() == [[[4095], [4095]]]
 
 
-def test_positions_for_other_parameters_are_refused() -> None:
+def test_positions_for_other_parameters_are_refused():
     with pytest.raises(
         CandidateError, match=r"positions of shape \(2, 3, 1\): must be \(2, 3, 2\)"
     ):
@@ -204,7 +202,7 @@ def test_positions_for_other_parameters_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("k", "uneven"), [(128, False), (200, True)])
-def test_hash_that_favours_some_bits_is_noticed(k: int, uneven: bool) -> None:
+def test_hash_that_favours_some_bits_is_noticed(k, uneven):
     """A byte modulo k, of 300 strings; P(false alarm) < 1e-6 (chi-square)."""
     params = DecodingParams(k=k, h=2, m=8, f=0.5, p=0.25, q=0.75)
     theirs = Params(k, params.h, params.m, params.p, params.q, params.f)
@@ -212,5 +210,5 @@ def test_hash_that_favours_some_bits_is_noticed(k: int, uneven: bool) -> None:
     assert is_uneven(np.array(rows, dtype=np.int16), params) is uneven
 
 
-def test_a_few_strings_are_not_called_uneven() -> None:
+def test_a_few_strings_are_not_called_uneven():
     assert not is_uneven(np.zeros((10, 3, 1), dtype=np.int16), _PARAMS)

@@ -1,7 +1,5 @@
 """What can't be decoded is refused: the field, what was found, what was expected, nothing else."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path) -> Desk:
     """Lay out a store of 1,000 reports, its registry, candidates, and google/rappor's files."""
     desk = Desk(tmp_path)
     filled_store(tmp_path, plausible_records(), TODAY)
@@ -61,7 +59,7 @@ LISTED = ("--candidates", "{}/names.txt")
 COUNTED = ("--params", "{}/params.csv", "--counts", "{}/counts.csv", "--map", "{}/map.csv")
 
 
-def test_the_desk_itself_is_decodable(desk: Desk) -> None:
+def test_the_desk_itself_is_decodable(desk):
     for options in ((*STORED, *LISTED), COUNTED, (*STORED, *LISTED, "--by", "day")):
         given = [each.replace("{}", os.fspath(desk.folder)) for each in options]
         result = CliRunner().invoke(main, ["decode", *given])
@@ -84,9 +82,7 @@ def test_the_desk_itself_is_decodable(desk: Desk) -> None:
         ("map.csv", "", ("map.csv", "empty")),
     ],
 )
-def test_counts_that_do_not_fit_are_refused(
-    desk: Desk, file: str, text: str, reasons: tuple[str, ...]
-) -> None:
+def test_counts_that_do_not_fit_are_refused(desk, file, text, reasons):
     desk.put(file, text)
     message = refusal(desk, *COUNTED)
     for reason in reasons:
@@ -101,12 +97,12 @@ def test_counts_that_do_not_fit_are_refused(
         (b"a" * 70_000, "line 1: 70000 bytes; expected at most 65536"),
     ],
 )
-def test_candidates_that_say_nothing_are_refused(desk: Desk, text: bytes, reason: str) -> None:
+def test_candidates_that_say_nothing_are_refused(desk, text, reason):
     desk.put("names.txt", text)
     assert reason in refusal(desk, *STORED, *LISTED)
 
 
-def test_parameters_without_information_are_refused(desk: Desk) -> None:
+def test_parameters_without_information_are_refused(desk):
     text = registry_toml().replace("q = 0.75", "q = 0.25")
     desk.put("metrics.toml", text)
     message = refusal(desk, *STORED, *LISTED)
@@ -114,7 +110,7 @@ def test_parameters_without_information_are_refused(desk: Desk) -> None:
     assert "0.25" in message
 
 
-def test_reports_of_another_version_or_other_parameters_are_refused(desk: Desk) -> None:
+def test_reports_of_another_version_or_other_parameters_are_refused(desk):
     desk.put("metrics.toml", registry_toml(make_metric(version=2)))
     message = refusal(desk, *STORED, *LISTED)
     assert "no reports of homepage version 2" in message
@@ -126,14 +122,14 @@ def test_reports_of_another_version_or_other_parameters_are_refused(desk: Desk) 
 
 
 @pytest.mark.parametrize("by", [(), ("--by", "day")])
-def test_too_few_reports_are_refused(desk: Desk, by: tuple[str, ...]) -> None:
+def test_too_few_reports_are_refused(desk, by):
     message = refusal(desk, *STORED, *LISTED, "--min-reports", "1001", *by)
     assert "1,001" in message
     assert "1,000" in message
     assert "change --min-reports" in message
 
 
-def test_reports_of_other_parameters_in_a_file_are_refused(desk: Desk) -> None:
+def test_reports_of_other_parameters_in_a_file_are_refused(desk):
     table = pa.table({"cohort": [0, 1], "bits": [b"\0\0", b"\0\0"]})
     parquet.write_table(table, desk.folder / "reports.parquet")
     given = ("--params", "{}/params.csv", "--reports", "{}/reports.parquet", *LISTED)
@@ -164,13 +160,11 @@ def test_reports_of_other_parameters_in_a_file_are_refused(desk: Desk) -> None:
         ((*STORED, *LISTED, "--output", "{}/names.txt/a.csv"), "Not a directory"),
     ],
 )
-def test_options_that_cannot_be_are_refused(
-    desk: Desk, options: tuple[str, ...], reason: str
-) -> None:
+def test_options_that_cannot_be_are_refused(desk, options, reason):
     assert reason in refusal(desk, *options)
 
 
-def test_unwritable_output_is_told_before_the_work(desk: Desk) -> None:
+def test_unwritable_output_is_told_before_the_work(desk):
     """The folder in the way is told, and not the store that isn't there."""
     (desk.folder / "result.html").mkdir()
     missing = ("homepage", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/none.db")
@@ -178,7 +172,7 @@ def test_unwritable_output_is_told_before_the_work(desk: Desk) -> None:
     assert message.endswith("result.html: Is a directory")
 
 
-def test_repeated_candidates_count_once_and_are_told(desk: Desk) -> None:
+def test_repeated_candidates_count_once_and_are_told(desk):
     desk.put("names.txt", "a\nb\na\n")
     given = [each.replace("{}", os.fspath(desk.folder)) for each in (*STORED, *LISTED)]
     result = CliRunner().invoke(main, ["decode", *given, "--output", "-"])

@@ -1,7 +1,5 @@
 """The weighted regression against dense textbook algebra."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -52,7 +50,7 @@ def columns(fit: Fit) -> tuple[BoolArray, BoolArray]:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 5), st.floats(0, 1))
-def test_noiseless_rates_give_back_the_exact_shares(seed: int, n: int, unknown: float) -> None:
+def test_noiseless_rates_give_back_the_exact_shares(seed, n, unknown):
     design = design_of(n, label=f"{seed}")
     weights = np.random.default_rng(seed).random(n) + 0.01
     shares = (1 - unknown) * weights / weights.sum()
@@ -61,7 +59,7 @@ def test_noiseless_rates_give_back_the_exact_shares(seed: int, n: int, unknown: 
     np.testing.assert_allclose(fit.residuals, 0, atol=1e-9)
 
 
-def test_free_members_solve_the_weighted_normal_equations(rng: np.random.Generator) -> None:
+def test_free_members_solve_the_weighted_normal_equations(rng):
     design = design_of(10)
     bits = noisy_bits(design, rng)
     fit = fit_selected(bits, design, SELECTED, PARAMS)
@@ -71,7 +69,7 @@ def test_free_members_solve_the_weighted_normal_equations(rng: np.random.Generat
     np.testing.assert_allclose(fit.covariance, expected.covariance)
 
 
-def test_drawn_members_are_noise_to_the_free_ones(rng: np.random.Generator) -> None:
+def test_drawn_members_are_noise_to_the_free_ones(rng):
     """Coefficients, covariance and V^-1 (y - X beta), with V = D + tau^2 I + sigma^2 Z Z'."""
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
@@ -81,7 +79,7 @@ def test_drawn_members_are_noise_to_the_free_ones(rng: np.random.Generator) -> N
     np.testing.assert_allclose(fit.scores, expected.scores, atol=1e-6 * np.abs(fit.scores).max())
 
 
-def test_drawn_shares_are_their_conditional_expectations(rng: np.random.Generator) -> None:
+def test_drawn_shares_are_their_conditional_expectations(rng):
     """E(gamma | y) = sigma^2 Z' V^-1 (y - X beta): the best linear unbiased predictions."""
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
@@ -91,7 +89,7 @@ def test_drawn_shares_are_their_conditional_expectations(rng: np.random.Generato
     np.testing.assert_allclose(fit.coefficients[drawn], predicted)
 
 
-def test_scores_without_a_member_are_those_of_the_smaller_model(rng: np.random.Generator) -> None:
+def test_scores_without_a_member_are_those_of_the_smaller_model(rng):
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
     without = fit.scores_without(np.arange(10))
@@ -101,7 +99,7 @@ def test_scores_without_a_member_are_those_of_the_smaller_model(rng: np.random.G
         np.testing.assert_allclose(without[:, member], expected, atol=1e-6 * expected.max())
 
 
-def test_influence_is_that_of_the_model_with_the_member_freed(rng: np.random.Generator) -> None:
+def test_influence_is_that_of_the_model_with_the_member_freed(rng):
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
     influence = influence_of(fit, np.arange(10))
@@ -115,7 +113,7 @@ def test_influence_is_that_of_the_model_with_the_member_freed(rng: np.random.Gen
         assert influence[:, member] @ rates == pytest.approx(share)
 
 
-def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng: np.random.Generator) -> None:
+def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng):
     design = design_of(10)
     bits = noisy_bits(design, rng)
     fits = [fit_of(bits, design, np.arange(10), FEW_FREE, s) for s in (1e-8, 1e-4, 1.0)]
@@ -128,15 +126,13 @@ def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng: np.random.
     assert fits[2].reliability[~free].min() > 0.99
 
 
-def test_without_spread_only_the_free_are_in_the_model(rng: np.random.Generator) -> None:
+def test_without_spread_only_the_free_are_in_the_model(rng):
     design = design_of(10)
     fit = fit_of(noisy_bits(design, rng), design, np.arange(10), FEW_FREE)
     np.testing.assert_array_equal(fit.selected, np.flatnonzero(FEW_FREE))
 
 
-def test_starting_from_a_similar_model_changes_nothing_that_matters(
-    rng: np.random.Generator,
-) -> None:
+def test_starting_from_a_similar_model_changes_nothing_that_matters(rng):
     """A hundredth of a standard error is what the last of the reweightings may still move."""
     design = design_of(10)
     bits = noisy_bits(design, rng)
@@ -149,9 +145,7 @@ def test_starting_from_a_similar_model_changes_nothing_that_matters(
     np.testing.assert_allclose(again.covariance, fresh.covariance, atol=0.01 * std_error.max() ** 2)
 
 
-def test_weights_come_from_fitted_rates_and_never_from_observed_ones(
-    rng: np.random.Generator,
-) -> None:
+def test_weights_come_from_fitted_rates_and_never_from_observed_ones(rng):
     """Those of the last but one step: a thousandth is what it may still have moved."""
     design = design_of(10)
     bits = noisy_bits(design, rng)
@@ -162,7 +156,7 @@ def test_weights_come_from_fitted_rates_and_never_from_observed_ones(
     np.testing.assert_allclose(fit.residuals, bits.rate.ravel() - fitted)
 
 
-def test_cohorts_without_reports_have_no_say(rng: np.random.Generator) -> None:
+def test_cohorts_without_reports_have_no_say(rng):
     design = design_of(10)
     bits = noisy_bits(design, rng)
     bits.reports[[1, 4]] = 0
@@ -175,13 +169,13 @@ def test_cohorts_without_reports_have_no_say(rng: np.random.Generator) -> None:
     assert not fit.weights.reshape(PARAMS.m, PARAMS.k)[[1, 4]].any()
 
 
-def test_unknown_column_is_the_chance_that_a_random_string_sets_a_bit() -> None:
+def test_unknown_column_is_the_chance_that_a_random_string_sets_a_bit():
     """Enumerates all 8^3 outcomes of three hashes."""
     outcomes = itertools.product(range(8), repeat=3)
     assert unknown_column(make_params(k=8, h=3)) == np.mean([0 in hashes for hashes in outcomes])
 
 
-def test_background_is_the_scatter_that_unlisted_strings_add() -> None:
+def test_background_is_the_scatter_that_unlisted_strings_add():
     """One unlisted string of share a sets its bits and no others: variance a^2 b (1 - b) a row."""
     params, share = make_params(m=64), 0.2
     design = design_of(1, params)
@@ -204,9 +198,7 @@ def test_background_is_the_scatter_that_unlisted_strings_add() -> None:
     ],
     ids=["twins", "sum of two", "cycle", "all bits", "complements", "every bit"],
 )
-def test_dependent_columns_are_left_out_but_never_the_unknown_mass(
-    filters: list[set[int]], kept: int, rng: np.random.Generator
-) -> None:
+def test_dependent_columns_are_left_out_but_never_the_unknown_mass(filters, kept, rng):
     """One cohort of 8 bits. A matrix that stays singular ends in a warning, which is an error."""
     params = make_params(k=8, h=8, m=1)
     candidates = filters_of(filters, params)
@@ -219,7 +211,7 @@ def test_dependent_columns_are_left_out_but_never_the_unknown_mass(
         np.testing.assert_allclose(fit.basis.toarray()[0], unknown_column(params))
 
 
-def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng: np.random.Generator) -> None:
+def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng):
     """300 members of 64 rows: the free ones are kept, and so are all others."""
     params = make_params(k=8, h=2, m=8)
     design = design_of(300, params)
@@ -233,6 +225,6 @@ def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng: np.random.Ge
     np.testing.assert_allclose(fit.coefficients[chosen], expected.coefficients, atol=1e-8)
 
 
-def test_reports_are_repeated_for_each_bit_of_a_cohort() -> None:
+def test_reports_are_repeated_for_each_bit_of_a_cohort():
     bits = BitEstimates(np.zeros((2, 3)), np.array([[5.0], [7.0]]), 12.0)
     assert reports_by_row(bits).tolist() == [5, 5, 5, 7, 7, 7]

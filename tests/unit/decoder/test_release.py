@@ -1,9 +1,5 @@
 """Too few reports aren't decoded, and the refusal says what to do about it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,12 +12,12 @@ from hubbub.decoder.reports.sources import ReportFile, count
 from hubbub.inference.errors import UndecodableError
 
 
-def test_enough_reports_are_released() -> None:
+def test_enough_reports_are_released():
     require_enough("homepage", 1000, 1000)
     require_enough("homepage", MIN_REPORTS, MIN_REPORTS)
 
 
-def test_one_report_too_few_is_refused_with_all_that_one_must_know(tmp_path: Path) -> None:
+def test_one_report_too_few_is_refused_with_all_that_one_must_know(tmp_path):
     metric = make_metric(version=3)
     width = metric.params.k // 8
     file = tmp_path / "r.parquet"

@@ -1,7 +1,5 @@
 """Reports are one accessible page that needs nothing else, whatever strings are in it."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evaluation.studies.categories import LOOSE, CategoryCase, boolean, ordinal
+from evaluation.studies.categories import LOOSE, boolean, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.reporting.categories import categories_estimates
@@ -49,7 +47,7 @@ def decoded() -> Decoding:
     return decode(counts_of(held), CLEAR, names)
 
 
-def test_report_is_accessible_and_self_contained(decoded: Decoding) -> None:
+def test_report_is_accessible_and_self_contained(decoded):
     page = page_of(decoded, make_anomalies())
     assert_accessible(page)
     assert_self_contained(page)
@@ -57,7 +55,7 @@ def test_report_is_accessible_and_self_contained(decoded: Decoding) -> None:
     assert "@media print" in page.html
 
 
-def test_headline_says_what_was_found(decoded: Decoding) -> None:
+def test_headline_says_what_was_found(decoded):
     (headline,) = [t for t in page_of(decoded).texts["p"] if "were searched" in t]
     assert "10,000 reports were searched for 63 strings: 3 were detected" in headline
     assert "“alpha” with" in headline
@@ -66,7 +64,7 @@ def test_headline_says_what_was_found(decoded: Decoding) -> None:
     assert "No string was detected." in nothing.html
 
 
-def test_report_tells_all_that_a_reader_must_know(decoded: Decoding) -> None:
+def test_report_tells_all_that_a_reader_must_know(decoded):
     page = page_of(decoded, make_anomalies())
     assert page.texts["h2"] == [
         "What was found",
@@ -99,14 +97,14 @@ def test_report_tells_all_that_a_reader_must_know(decoded: Decoding) -> None:
         assert part in page.html, part
 
 
-def test_every_chart_has_its_numbers_as_a_table(decoded: Decoding) -> None:
+def test_every_chart_has_its_numbers_as_a_table(decoded):
     page = page_of(decoded)
     assert len(page.all("details")) == len(page.all("svg")) == 6
     numbers = next(text for text in page.texts["details"] if "Estimated shares" in text)
     assert f"{100 * decoded.share[0]:.4g}%" in numbers
 
 
-def test_suspicious_reports_are_told_at_the_top() -> None:
+def test_suspicious_reports_are_told_at_the_top():
     anomalies = replace(make_anomalies(), improbable=1234)
     page = page_of(make_decoding(["a"]), anomalies)
     head = page.html[: page.html.index("<main>")]
@@ -114,11 +112,11 @@ def test_suspicious_reports_are_told_at_the_top() -> None:
     assert "SUSPICIOUS" not in page_of(make_decoding(["a"]), make_anomalies()).html
 
 
-def test_same_decoding_gives_the_same_bytes(decoded: Decoding) -> None:
+def test_same_decoding_gives_the_same_bytes(decoded):
     assert page_of(decoded).html == page_of(decoded).html
 
 
-def test_hostile_strings_stay_strings() -> None:
+def test_hostile_strings_stay_strings():
     page = page_of(make_decoding(HOSTILE))
     assert_accessible(page)
     assert_self_contained(page)
@@ -132,7 +130,7 @@ def test_hostile_strings_stay_strings() -> None:
 @settings(max_examples=25)
 @given(st.lists(st.text(), min_size=1, max_size=5, unique=True))
 @example(["\r", "\n", "\0"])
-def test_no_string_breaks_the_page_or_hides_in_it(strings: list[str]) -> None:
+def test_no_string_breaks_the_page_or_hides_in_it(strings):
     page = page_of(make_decoding(strings))
     assert_accessible(page)
     assert not INVISIBLE.search(page.html)
@@ -142,20 +140,20 @@ def test_no_string_breaks_the_page_or_hides_in_it(strings: list[str]) -> None:
     ("limit", "text"),
     [(math.nan, "can be told from all others"), (math.inf, "so few cohorts"), (2.5, "so few rep")],
 )
-def test_headline_says_why_nothing_could_be_found(limit: float, text: str) -> None:
+def test_headline_says_why_nothing_could_be_found(limit, text):
     decoding = make_decoding(["a"], detected=[False])
     decoding = replace(decoding, summary=replace(decoding.summary, detection_limit=limit))
     assert text in headline(decoding)
 
 
-def test_long_lists_are_cut_and_said_to_be() -> None:
+def test_long_lists_are_cut_and_said_to_be():
     n = ROWS_IN_REPORT + 7
     page = page_of(make_decoding([f"name {i}" for i in range(n)]))
     assert "… and 7 more" in page.html
     assert len(page.html) < 1_000_000
 
 
-def test_what_the_data_cannot_tell_leaves_no_nan() -> None:
+def test_what_the_data_cannot_tell_leaves_no_nan():
     decoding = make_decoding(["a", "b"], [math.nan] * 2, [False] * 2, unknown_share=math.nan)
     page = page_of(decoding)
     assert_accessible(page)
@@ -166,7 +164,7 @@ def test_what_the_data_cannot_tell_leaves_no_nan() -> None:
 
 @pytest.mark.parametrize("case", [boolean(0.3, 20_000, LOOSE), ordinal(12, 20_000, LOOSE)],
                          ids=lambda case: case.name)  # fmt: skip
-def test_categories_have_a_report_of_the_same_kind(case: CategoryCase) -> None:
+def test_categories_have_a_report_of_the_same_kind(case):
     decoding = decode_categories(case.draw(np.random.default_rng(7)), case.metric)
     page = Page(html_of(categories_estimates(decoding, make_anomalies(), make_provenance())))
     assert_accessible(page)
@@ -175,7 +173,7 @@ def test_categories_have_a_report_of_the_same_kind(case: CategoryCase) -> None:
     assert all(name in page.texts["th"] for name in decoding.categories)
 
 
-def test_colours_are_readable_in_light_dark_and_print() -> None:
+def test_colours_are_readable_in_light_dark_and_print():
     """Text against its background by at least 4.5, marks by at least 3 (WCAG 2.2 AA)."""
     folder = resources.files("hubbub.reporting.formats")
     css = folder.joinpath("templates/palette.css").read_text("utf-8")

@@ -1,10 +1,7 @@
 """Charts put numbers where they belong, and say in words what they show."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -42,13 +39,13 @@ finite = st.floats(-1e9, 1e9)
 
 
 @given(finite, finite, finite)
-def test_scale_keeps_every_value_inside(low: float, high: float, value: float) -> None:
+def test_scale_keeps_every_value_inside(low, high, value):
     scale = Scale(*span_of([low, high]), 10.0, 20.0)
     assert 10.0 <= scale(value) <= 20.0
 
 
 @given(finite, st.floats(1e-6, 1e9))
-def test_ticks_are_few_even_and_inside(low: float, span: float) -> None:
+def test_ticks_are_few_even_and_inside(low, span):
     scale = Scale(low, low + span, 0.0, 1.0)
     ticks = scale.ticks()
     slack = 1e-6 * span + 1e-9 * abs(low)
@@ -56,38 +53,38 @@ def test_ticks_are_few_even_and_inside(low: float, span: float) -> None:
     assert all(low - slack <= tick <= low + span + slack for tick in ticks)
 
 
-def test_ticks_are_round() -> None:
+def test_ticks_are_round():
     assert Scale(0.0, 10.0, 0.0, 1.0).ticks() == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     assert Scale(-0.3, 0.9, 0.0, 1.0).ticks() == pytest.approx([-0.25, 0.0, 0.25, 0.5, 0.75])
 
 
 @given(st.floats(1e-9, 1e9), st.floats(1.001, 1e12), st.floats(1e-12, 1e12))
-def test_logarithmic_scale_keeps_every_value_inside(low: float, times: float, value: float) -> None:
+def test_logarithmic_scale_keeps_every_value_inside(low, times, value):
     scale = Scale(low, low * times, 10.0, 20.0, log=True)
     assert 10.0 <= scale(value) <= 20.0
     assert 10.0 <= scale(-value) <= 20.0
     assert len(scale.ticks()) <= 8
 
 
-def test_ticks_of_a_logarithmic_scale_are_powers_and_of_a_short_one_more() -> None:
+def test_ticks_of_a_logarithmic_scale_are_powers_and_of_a_short_one_more():
     assert Scale(10.0, 1e4, 0.0, 1.0, log=True).ticks() == [10.0, 100.0, 1e3, 1e4]
     assert Scale(0.3, 4.0, 0.0, 1.0, log=True).ticks() == [0.5, 1.0, 2.0]
     assert Scale(2.2, 4.8, 0.0, 1.0, log=True).ticks() == [3.0, 4.0]
 
 
-def test_equal_factors_are_equally_far_on_a_logarithmic_scale() -> None:
+def test_equal_factors_are_equally_far_on_a_logarithmic_scale():
     scale = Scale(1.0, 1e4, 0.0, 400.0, log=True)
     assert [scale(10.0**power) for power in range(5)] == pytest.approx([0, 100, 200, 300, 400])
 
 
-def test_numbers_and_elements_have_one_form() -> None:
+def test_numbers_and_elements_have_one_form():
     assert [number(x) for x in (1.0, 1.005, -0.001, 12.3456)] == ["1", "1", "0", "12.35"]
     assert tag("text", "<a & b>", x=1.5, class_="x\"y") == (
         '<text x="1.5" class="x&#34;y">&lt;a &amp; b&gt;</text>'
     )  # fmt: skip
 
 
-def test_intervals_are_drawn_to_scale() -> None:
+def test_intervals_are_drawn_to_scale():
     labels = Labels("a", "Title", "Words", "share")
     chart = IntervalChart(
         labels, [Interval("x", 50.0, 0.0, 100.0), Interval("y", 25.0, 20.0, 30.0)]
@@ -101,7 +98,7 @@ def test_intervals_are_drawn_to_scale() -> None:
     assert chart.rows == (("x", "50%", "0%", "100%"), ("y", "25%", "20%", "30%"))
 
 
-def test_histogram_is_as_high_as_its_counts() -> None:
+def test_histogram_is_as_high_as_its_counts():
     labels = Labels("a", "Title", "Words", "x", "n")
     chart = Histogram(labels, np.array([1.0, 4.0, 0.0]), np.arange(4.0), np.full(3, 2.0))
     heights = [float(bar["height"]) for bar in Page(draw(chart)).all("rect")]
@@ -114,7 +111,7 @@ def array(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.array(numbers, dtype=np.float64)
 
 
-def test_series_have_a_legend_error_bars_and_shapes_of_their_own() -> None:
+def test_series_have_a_legend_error_bars_and_shapes_of_their_own():
     series = [
         Series("one", array(0, 1, 2), array(1, 2, 3), low=array(0, 1, 2), high=array(2, 3, 4)),
         Series("two", array(0, 1, 2), array(3, 2, 1)),
@@ -136,7 +133,7 @@ def test_series_have_a_legend_error_bars_and_shapes_of_their_own() -> None:
     assert chart.rows[3] == ("two", "", "0", "3", "")
 
 
-def test_points_without_a_place_on_the_axes_are_left_out() -> None:
+def test_points_without_a_place_on_the_axes_are_left_out():
     nowhere = Series("points", array(0.0, 1.0, 10.0, 100.0), array(1.0, np.nan, 0.0, 5.0), "points")
     chart = XYChart(Labels("a", "Title", "Words"), [nowhere], log_x=True, log_y=True)
     assert len(Page(draw(chart)).all("circle")) == 1 + 1
@@ -144,7 +141,7 @@ def test_points_without_a_place_on_the_axes_are_left_out() -> None:
     assert draw(XYChart(Labels("a", "Title", "Words"), [], log_x=True, log_y=True))
 
 
-def test_names_lie_on_nothing_and_those_without_room_are_left_to_the_table() -> None:
+def test_names_lie_on_nothing_and_those_without_room_are_left_to_the_table():
     """Thirty points in a heap and one apart, with error bars and a line through all of them."""
     names = (*(f"name {i}" for i in range(30)), "far away")
     x, y = array(*np.linspace(4.9, 5.1, 30), 0.5), array(*([5.0] * 30), 1.0)
@@ -172,7 +169,7 @@ def test_names_lie_on_nothing_and_those_without_room_are_left_to_the_table() -> 
     assert [row[1] for row in XYChart(Labels("a", "T", "W"), [points]).rows] == list(names)
 
 
-def test_long_labels_are_shortened_in_the_middle_and_told_whole() -> None:
+def test_long_labels_are_shortened_in_the_middle_and_told_whole():
     long = "https://example.com/" + "x" * 100 + "/index.html"
     chart = IntervalChart(Labels("a", "T", "W"), in_percent([long], *(array(0.5),) * 3))
     page = Page(draw(chart))
@@ -182,7 +179,7 @@ def test_long_labels_are_shortened_in_the_middle_and_told_whole() -> None:
     assert chart.rows[0][0] == long
 
 
-def test_cloud_of_many_points_is_cells_and_a_short_table(rng: np.random.Generator) -> None:
+def test_cloud_of_many_points_is_cells_and_a_short_table(rng):
     x = rng.exponential(size=5_000)
     chart = XYChart(Labels("a", "T", "W", "x", "y"), [Series("s", x, 2 * x, "cloud")])
     page = Page(draw(chart))
@@ -191,7 +188,7 @@ def test_cloud_of_many_points_is_cells_and_a_short_table(rng: np.random.Generato
     assert [row[1] for row in chart.rows] == ["500 points"] * 10
 
 
-def test_grouped_bars_are_as_high_as_their_numbers() -> None:
+def test_grouped_bars_are_as_high_as_their_numbers():
     groups = (("recall", array(0.5, 1.0)), ("precision", array(np.nan, 0.25)))
     chart = GroupedBars(Labels("a", "T", "W", "share", "part"), ("few", "many"), groups)
     heights = [float(bar["height"]) for bar in Page(draw(chart)).all("rect")]
@@ -208,7 +205,7 @@ def cells_of(page: Page, rows: int, columns: int) -> list[dict[str, str]]:
     return page.all("rect")[: rows * columns]
 
 
-def test_cells_are_as_deep_as_the_root_of_their_share_and_hold_it() -> None:
+def test_cells_are_as_deep_as_the_root_of_their_share_and_hold_it():
     values = np.array([[64.0, 16.0, np.nan], [4.0, -1.0, 0.034]])
     chart = HeatMap(WORDS, ("x", "y"), ("a", "b", "c"), values, array(80, 3), array(68, 15, np.nan))
     page = Page(draw(chart))
@@ -229,7 +226,7 @@ def test_cells_are_as_deep_as_the_root_of_their_share_and_hold_it() -> None:
     )
 
 
-def test_margins_are_bars_beside_and_below_the_cells() -> None:
+def test_margins_are_bars_beside_and_below_the_cells():
     margins = array(40, 10), array(30, 20)
     page = Page(draw(HeatMap(WORDS, ("x", "y"), ("a", "b"), np.full((2, 2), 10.0), *margins)))
     bars = [rect for rect in page.all("rect") if rect["class"] == "band"]
@@ -241,7 +238,7 @@ def test_margins_are_bars_beside_and_below_the_cells() -> None:
     assert float(bars[2]["y"]) > float(last["y"]) + float(last["height"])
 
 
-def test_factors_are_of_one_hue_above_1_and_of_another_below() -> None:
+def test_factors_are_of_one_hue_above_1_and_of_another_below():
     values = np.array([[4.0, 2.0, 1.0], [0.5, 0.25, 0.0]])
     chart = HeatMap(WORDS, ("x", "y"), ("a", "b", "c"), values, diverging=True, unit="")
     page = Page(draw(chart))
@@ -254,9 +251,7 @@ def test_factors_are_of_one_hue_above_1_and_of_another_below() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (30, 20), (100, 20), (100, 21), (400, 90)])
-def test_heat_map_of_any_size_stays_inside_and_has_numbers_up_to_twenty_columns(
-    rows: int, columns: int
-) -> None:
+def test_heat_map_of_any_size_stays_inside_and_has_numbers_up_to_twenty_columns(rows, columns):
     down, across = (tuple(f"n{i}" for i in range(size)) for size in (rows, columns))
     values = np.full((rows, columns), 12.3)
     chart = HeatMap(WORDS, down, across, values, np.full(rows, 50.0), np.full(columns, 50.0))
@@ -271,7 +266,7 @@ def test_heat_map_of_any_size_stays_inside_and_has_numbers_up_to_twenty_columns(
     assert all(below - above >= 11.9 for above, below in itertools.pairwise(downwards))
 
 
-def test_long_column_names_are_written_upright_and_short_ones_are_not() -> None:
+def test_long_column_names_are_written_upright_and_short_ones_are_not():
     def turned(*names: str) -> int:
         chart = HeatMap(WORDS, ("x",), names, np.ones((1, len(names))))
         return sum("transform" in text for text in Page(draw(chart)).all("text"))
@@ -280,7 +275,7 @@ def test_long_column_names_are_written_upright_and_short_ones_are_not() -> None:
     assert turned("no", "Intel(R) UHD Graphics 620") == 2
 
 
-def test_small_share_is_paler_in_the_picture_as_well(tmp_path: Path) -> None:
+def test_small_share_is_paler_in_the_picture_as_well(tmp_path):
     """A picture has a heading of 34 and is painted with four points a pixel of the drawing."""
     chart = HeatMap(WORDS, ("x",), ("a", "b"), np.array([[60.0, 0.6]]))
     write_picture(tmp_path / "heat.png", [chart])
@@ -292,7 +287,7 @@ def test_small_share_is_paler_in_the_picture_as_well(tmp_path: Path) -> None:
     assert pale.mean() < 1 - 0.01
 
 
-def test_few_bits_are_points_and_many_are_cells() -> None:
+def test_few_bits_are_points_and_many_are_cells():
     few, many = bits_chart(make_diagnostics(8, 32)), bits_chart(make_diagnostics(64, 128))
     assert len(Page(draw(few)).all("circle")) == 7 * 32
     assert len(Page(draw(many)).all("circle")) == 0
@@ -302,7 +297,7 @@ def test_few_bits_are_points_and_many_are_cells() -> None:
     assert sum(int(row[1]) for row in many.rows) == 63 * 128
 
 
-def test_residuals_of_a_good_fit_have_unit_spread_and_of_a_bad_one_more() -> None:
+def test_residuals_of_a_good_fit_have_unit_spread_and_of_a_bad_one_more():
     told = [
         residuals_chart(make_diagnostics(64, 128, spread)).labels.description
         for spread in (1.0, 2.0)
@@ -314,18 +309,18 @@ def test_residuals_of_a_good_fit_have_unit_spread_and_of_a_bad_one_more() -> Non
 
 
 @pytest.mark.parametrize("m", [1, 16, 1000])
-def test_cohort_sizes_are_told_for_any_number_of_cohorts(m: int) -> None:
+def test_cohort_sizes_are_told_for_any_number_of_cohorts(m):
     chart = cohorts_chart(np.arange(m) + 10)
     assert f"{m:,} cohorts with 10 to {m + 9:,} reports" in chart.labels.description
     assert len(Page(draw(chart)).all("rect")) == min(m, 32 if m > 128 else m)
 
 
-def test_p_values_are_counted_against_the_flat_line() -> None:
+def test_p_values_are_counted_against_the_flat_line():
     chart = p_value_chart(make_decoding([f"{i}" for i in range(40)]))
     assert chart
     assert "40 of 40 candidates have a p-value below 0.05; 2 would" in chart.labels.description
     assert chart.rows[0][1:] == ("40", "2")
 
 
-def test_no_detection_no_chart() -> None:
+def test_no_detection_no_chart():
     assert strongest_chart(make_decoding(["a"], detected=[False])) is None

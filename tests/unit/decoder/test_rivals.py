@@ -1,7 +1,5 @@
 """Candidates near the limit: tested with their rivals, and estimated without their allies, too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -40,7 +38,7 @@ def fit_of(bits: BitEstimates, selected: IntArray) -> Fit:
     return fit_selected(bits, DESIGN, selected, PARAMS)
 
 
-def test_extended_fit_is_least_squares_with_the_same_weights(rng: np.random.Generator) -> None:
+def test_extended_fit_is_least_squares_with_the_same_weights(rng):
     fit = fit_of(bits_of(rng), np.arange(8))
     rows = np.array([20, 9, 31])
     larger = extended(fit, rows, DESIGN.matrix[rows])
@@ -54,14 +52,14 @@ def test_extended_fit_is_least_squares_with_the_same_weights(rng: np.random.Gene
     np.testing.assert_allclose(larger.residuals, rates - columns.T @ coefficients, atol=1e-9)
 
 
-def test_columns_that_the_fit_explains_are_left_out(rng: np.random.Generator) -> None:
+def test_columns_that_the_fit_explains_are_left_out(rng):
     fit = fit_of(bits_of(rng), np.arange(8))
     rows = np.array([3, 20])
     assert extended(fit, rows, DESIGN.matrix[rows]).selected.tolist() == [*range(8), 20]
     assert extended(fit, rows[:1], DESIGN.matrix[rows[:1]]) is fit
 
 
-def test_reduced_fit_is_the_one_that_was_extended(rng: np.random.Generator) -> None:
+def test_reduced_fit_is_the_one_that_was_extended(rng):
     fit = fit_of(bits_of(rng), np.arange(8))
     rows = np.array([20, 9, 31])
     again = reduced(extended(fit, rows, DESIGN.matrix[rows]), np.array([8, 9, 10]))
@@ -81,7 +79,7 @@ def shadowing(n_shared: int) -> Candidates:
     return mapped([f"string {i}" for i in range(40)], positions, PARAMS)
 
 
-def test_shadow_of_a_string_that_is_there_is_tested_beside_it(rng: np.random.Generator) -> None:
+def test_shadow_of_a_string_that_is_there_is_tested_beside_it(rng):
     """A model that holds the shadow alone: its rival is the string itself, and it fails with it."""
     candidates = shadowing(n_shared=24)
     truth = np.append(0.05, np.zeros(39))
@@ -97,7 +95,7 @@ def test_shadow_of_a_string_that_is_there_is_tested_beside_it(rng: np.random.Gen
     assert again.log_p_values(estimate_all(fit, candidates, bits, PARAMS))[1] > np.log(0.01)
 
 
-def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng: np.random.Generator) -> None:
+def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng):
     """Two strings without a common bit raise each other's shares, and so help each other in."""
     crowded = make_params(k=8, h=2, m=64)
     draws = np.random.default_rng(8)
@@ -137,9 +135,7 @@ def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng: np.random.G
     assert selection_corrected_models(tests, log_p, easily_passed) == {}
 
 
-def test_model_without_the_tested_is_the_same_however_it_came_about(
-    rng: np.random.Generator,
-) -> None:
+def test_model_without_the_tested_is_the_same_however_it_came_about(rng):
     """Left out of an extended fit, or never in: the same residuals, up to weights of its rows."""
     fit = fit_of(bits_of(rng), np.arange(6))
     larger = extended(fit, np.array([7]), DESIGN.matrix[[7]])
@@ -149,7 +145,7 @@ def test_model_without_the_tested_is_the_same_however_it_came_about(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_search_detects_the_string_and_not_its_shadow(seed: int) -> None:
+def test_search_detects_the_string_and_not_its_shadow(seed):
     """Of a list too long to go in whole."""
     candidates = shadowing(n_shared=24)
     design = make_design(candidates.positions(slice(None)), PARAMS)

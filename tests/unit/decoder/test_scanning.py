@@ -1,7 +1,5 @@
 """One pass over all candidates sums what adding up one by one would."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -48,9 +46,7 @@ def naive(
 
 
 @given(candidates_of(), st.integers(0, 3), st.integers(0, 3), st.integers(0, 2**32))
-def test_scan_equals_adding_up_one_by_one(
-    candidates: Candidates, n_hash: int, n_bit: int, seed: int
-) -> None:
+def test_scan_equals_adding_up_one_by_one(candidates, n_hash, n_bit, seed):
     hash_tables = tables_of(candidates.params, n_hash, seed)
     bit_tables = tables_of(candidates.params, n_bit, seed + 1)
     by_hash, by_bit = scan(candidates, hash_tables, bit_tables)
@@ -62,7 +58,7 @@ def test_scan_equals_adding_up_one_by_one(
 
 
 @pytest.mark.parametrize("k", [128, 200], ids=["power of two", "no power of two"])
-def test_scan_crosses_chunks_and_spans(k: int) -> None:
+def test_scan_crosses_chunks_and_spans(k):
     """20,000 candidates in chunks of a few hundred, a span and a half."""
     params = make_params(k=k, h=3, m=200)
     candidates = hashed([f"string {i}" for i in range(20_000)], params)
@@ -76,7 +72,7 @@ def test_scan_crosses_chunks_and_spans(k: int) -> None:
     np.testing.assert_allclose(by_hash[:, 0], np.concatenate(parts), atol=1e-10)
 
 
-def test_result_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_the_number_of_cores(monkeypatch):
     params = make_params()
     candidates = hashed([f"string {i}" for i in range(40_000)], params)
     tables = tables_of(params, 3, 6)
@@ -89,18 +85,18 @@ def test_result_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.Monke
         np.testing.assert_array_equal(by_bit, results[0][1])
 
 
-def test_table_of_another_shape_is_refused() -> None:
+def test_table_of_another_shape_is_refused():
     candidates = hashed(["a", "b"], make_params(k=128, m=64))
     with pytest.raises(ValueError, match=r"shape \(128, 64\): must be \(m, k\) = \(64, 128\)"):
         scan(candidates, [], [np.zeros((128, 64))])
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_exception_in_a_piece_is_raised(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_exception_in_a_piece_is_raised(monkeypatch, count):
     monkeypatch.setattr(parallel, "cores", lambda: count)
     done: list[int] = []
 
-    def work(piece: int) -> None:
+    def work(piece: int):
         if piece == 3:
             raise OverflowError
         done.append(piece)
@@ -128,9 +124,7 @@ def groups(candidates: Candidates, has_reports: BoolArray) -> dict[int, int]:
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
-def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(
-    data: st.DataObject, n: int, m: int, h: int
-) -> None:
+def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(data, n, m, h):
     drawn = st.lists(st.integers(0, 2), min_size=n * m * h, max_size=n * m * h)
     positions = np.array(data.draw(drawn), dtype=np.int16).reshape(n, m, h)
     candidates = mapped([str(i) for i in range(n)], positions, make_params(k=8, h=h, m=m))
@@ -142,24 +136,24 @@ def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(
 
 
 @given(candidates_of())
-def test_without_any_report_nothing_is_told_apart(candidates: Candidates) -> None:
+def test_without_any_report_nothing_is_told_apart(candidates):
     found = groups(candidates, np.zeros(candidates.params.m, dtype=np.bool_))
     assert found == dict.fromkeys(range(1, len(candidates)), 0)
 
 
-def test_one_cohort_that_reports_tells_candidates_apart() -> None:
+def test_one_cohort_that_reports_tells_candidates_apart():
     positions = np.array([[[1], [2]], [[1], [3]]], dtype=np.int16)
     candidates = mapped("ab", positions, make_params(k=8, h=1, m=2))
     assert groups(candidates, np.array([True, False])) == {1: 0}
     assert groups(candidates, np.array([True, True])) == {}
 
 
-def test_normal_forms_of_one_text_are_a_group() -> None:
+def test_normal_forms_of_one_text_are_a_group():
     candidates = hashed(["a", E_ACUTE, "b", E_ACUTE_DECOMPOSED], make_params())
     assert groups(candidates, np.ones(64, dtype=np.bool_)) == {3: 1}
 
 
-def test_groups_are_found_among_many() -> None:
+def test_groups_are_found_among_many():
     """4,096 filters, 50,000 strings: nearly all are in a group; and none at k = 128."""
     strings = [f"string {i}" for i in range(50_000)]
     tiny = hashed(strings, make_params(k=16, h=1, m=4))

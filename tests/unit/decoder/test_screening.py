@@ -1,7 +1,5 @@
 """A screened list says of what is detected what the same list says in memory, however it is cut."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import tempfile
@@ -23,7 +21,6 @@ from hubbub.client import RapporParams
 from hubbub.decoder import Correction
 from hubbub.decoder.candidates import parts as cutting
 from hubbub.decoder.candidates.files import read_list
-from hubbub.decoder.engines import Engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.screening import distinct as distinct_module
 from hubbub.decoder.screening import search as search_module
@@ -56,7 +53,7 @@ def population(params: RapporParams, n: int) -> tuple[CohortCounts, list[str]]:
 
 
 @pytest.fixture(scope="module", params=[PLAIN, FEW_BITS], ids=["plain", "few bits"])
-def crowd(request: pytest.FixtureRequest) -> tuple[RapporParams, CohortCounts, list[str]]:
+def crowd(request) -> tuple[RapporParams, CohortCounts, list[str]]:
     counts, strings = population(request.param, 30_000)
     return request.param, counts, [*strings, TWIN]
 
@@ -88,11 +85,7 @@ def assert_same(found: Decoding, expected: Decoding) -> None:
 
 
 @pytest.mark.parametrize("correction", Correction)
-def test_a_file_gives_the_same_as_in_memory(
-    tmp_path: Path,
-    crowd: tuple[RapporParams, CohortCounts, list[str]],
-    correction: Correction,
-) -> None:
+def test_a_file_gives_the_same_as_in_memory(tmp_path, crowd, correction):
     params, counts, strings = crowd
     path = tmp_path / "list.txt"
     path.write_bytes(as_lines(strings))
@@ -105,11 +98,7 @@ def test_a_file_gives_the_same_as_in_memory(
     assert list(found.candidates.strings) == list(found.decoding.candidates)
 
 
-def test_parts_of_all_kinds_with_repeats_give_the_same(
-    tmp_path: Path,
-    crowd: tuple[RapporParams, CohortCounts, list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_parts_of_all_kinds_with_repeats_give_the_same(tmp_path, crowd, monkeypatch):
     """Small parts, blocks and ranges, strings repeated in a part and in others."""
     params, counts, strings = crowd
     monkeypatch.setattr(cutting, "_BYTES_A_PART", 50_000)
@@ -126,9 +115,7 @@ def test_parts_of_all_kinds_with_repeats_give_the_same(
     assert found.repeats == 2_500
 
 
-def test_dask_gives_the_same_as_threads(
-    tmp_path: Path, dask: Engine, crowd: tuple[RapporParams, CohortCounts, list[str]]
-) -> None:
+def test_dask_gives_the_same_as_threads(tmp_path, dask, crowd):
     params, counts, strings = crowd
     (tmp_path / "1.txt").write_bytes(as_lines(strings[:20_000]))
     (tmp_path / "2.gz").write_bytes(gzip.compress(as_lines(strings[19_000:])))
@@ -137,11 +124,7 @@ def test_dask_gives_the_same_as_threads(
     assert found.repeats == 1_000
 
 
-def test_a_limit_that_leaves_out_too_much_is_raised(
-    tmp_path: Path,
-    crowd: tuple[RapporParams, CohortCounts, list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_limit_that_leaves_out_too_much_is_raised(tmp_path, crowd, monkeypatch):
     """With this limit only what is beyond doubt would be returned besides what is near."""
     params, counts, strings = crowd
     path = tmp_path / "list.txt"
@@ -161,7 +144,7 @@ def test_a_limit_that_leaves_out_too_much_is_raised(
     assert_same(found.decoding, decode(counts, params, strings))
 
 
-def test_a_short_list_goes_into_the_model_whole(tmp_path: Path) -> None:
+def test_a_short_list_goes_into_the_model_whole(tmp_path):
     counts, strings = population(PLAIN, 300)
     path = tmp_path / "list.txt"
     path.write_bytes(as_lines(strings))
@@ -170,7 +153,7 @@ def test_a_short_list_goes_into_the_model_whole(tmp_path: Path) -> None:
     assert not np.isnan(found.decoding.summary.unlisted_share)
 
 
-def test_a_list_of_none_that_is_there_detects_nothing(tmp_path: Path) -> None:
+def test_a_list_of_none_that_is_there_detects_nothing(tmp_path):
     counts, _ = population(PLAIN, 300)
     path = tmp_path / "list.txt"
     path.write_bytes(as_lines([f"nobody has {i}" for i in range(17_000)]))
@@ -179,7 +162,7 @@ def test_a_list_of_none_that_is_there_detects_nothing(tmp_path: Path) -> None:
     assert found.decoding.summary.candidates == 17_000
 
 
-def test_an_empty_list_and_a_missing_one_are_refused(tmp_path: Path) -> None:
+def test_an_empty_list_and_a_missing_one_are_refused(tmp_path):
     counts, _ = population(PLAIN, 300)
     (tmp_path / "empty.txt").touch()
     with pytest.raises(CandidateError, match=r"empty\.txt: empty; expected one string a line"):
@@ -189,9 +172,7 @@ def test_an_empty_list_and_a_missing_one_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_secret", [False, True], ids=["as usual", "size and time kept"])
-def test_a_file_that_is_exchanged_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_secret: bool
-) -> None:
+def test_a_file_that_is_exchanged_while_it_is_read_is_refused(tmp_path, monkeypatch, *, in_secret):
     counts, strings = population(PLAIN, 300)
     path = tmp_path / "list.txt"
     path.write_bytes(as_lines(strings))
@@ -227,9 +208,7 @@ def small_pieces() -> Iterator[None]:
     st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20), min_size=1, max_size=5),
     st.sampled_from([[True, True], [True, False], [False, False]]),
 )
-def test_what_is_equal_is_found_however_the_list_is_cut(
-    files: list[list[int]], has_reports: list[bool]
-) -> None:
+def test_what_is_equal_is_found_however_the_list_is_cut(files, has_reports):
     """28 or 784 sets of bits, or one: of a list of dozens many are the same."""
     cohorts = Cohorts(_TINY, np.array(has_reports))
     with (

@@ -1,7 +1,5 @@
 """The search settles: short lists go in whole, long ones by proposal, and never too many."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -36,7 +34,7 @@ def detected(found: SearchResult, level: float = 1e-4) -> list[int]:
     return np.flatnonzero(found.log_p < np.log(level)).tolist()
 
 
-def test_few_candidates_are_all_free() -> None:
+def test_few_candidates_are_all_free():
     """300 of 1,024 rows."""
     found = settled(300, STRONG)
     np.testing.assert_array_equal(found.fit.selected, np.arange(300))
@@ -44,7 +42,7 @@ def test_few_candidates_are_all_free() -> None:
     assert detected(found) == [0, 1, 2, 3]
 
 
-def test_of_many_candidates_that_seem_absent_only_the_detected_take_part() -> None:
+def test_of_many_candidates_that_seem_absent_only_the_detected_take_part():
     """900 of 1,024 rows, of which 40 hold weak shares."""
     shares = np.concatenate([STRONG, np.full(40, 0.003)])
     found = settled(900, shares)
@@ -53,14 +51,14 @@ def test_of_many_candidates_that_seem_absent_only_the_detected_take_part() -> No
     assert found.settled
 
 
-def test_crowded_lists_are_fixed_effects_if_they_seem_present() -> None:
+def test_crowded_lists_are_fixed_effects_if_they_seem_present():
     """44 of 128 rows, all present: more than a third."""
     found = settled(44, np.full(44, 1 / 44), NARROW, 1e9)
     assert len(found.fit.selected) == 44
     assert not found.fit.penalties.any()
 
 
-def test_only_the_strongest_are_freed_where_rows_are_few() -> None:
+def test_only_the_strongest_are_freed_where_rows_are_few():
     """8 for 128 rows; the others' variance is still estimated, though more are detected."""
     shares = 0.97 ** np.arange(100)
     shares /= shares.sum()
@@ -71,13 +69,13 @@ def test_only_the_strongest_are_freed_where_rows_are_few() -> None:
     assert len(found.fit.selected) == 100
 
 
-def test_long_lists_hold_what_is_detected() -> None:
+def test_long_lists_hold_what_is_detected():
     found = settled(module.MOST_LISTED + 800, STRONG)
     assert found.fit.selected.tolist() == [0, 1, 2, 3] == detected(found)
     assert not found.fit.penalties.any()
 
 
-def test_either_way_gives_the_same_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_either_way_gives_the_same_shares(monkeypatch):
     """Of 300 candidates, four of them strong: both ways within half a standard error."""
     whole = settled(300, STRONG)
     monkeypatch.setattr(module, "MOST_LISTED", 10)
@@ -91,7 +89,7 @@ def test_either_way_gives_the_same_shares(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("n", [1, 2, 5, 250, 1500])
 @pytest.mark.parametrize("params", [make_params(k=8, m=1), make_params(k=8, m=4), WIDE,
                                     make_params(k=1024, m=1)], ids=str)  # fmt: skip
-def test_every_shape_settles_and_again_the_same(n: int, params: RapporParams) -> None:
+def test_every_shape_settles_and_again_the_same(n, params):
     first, second = (settled(n, np.array([0.5]), params, 1e4) for _ in range(2))
     np.testing.assert_array_equal(first.log_p, second.log_p)
     np.testing.assert_array_equal(first.estimates.share, second.estimates.share)

@@ -1,7 +1,5 @@
 """The selection proposes what is there, and never more than the rows can carry."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,13 +32,13 @@ def selected_from(bits: BitEstimates, n_candidates: int = N_CANDIDATES) -> IntAr
     return select(fit, candidates, bits, n_candidates)
 
 
-def test_every_strong_candidate_is_selected(rng: np.random.Generator) -> None:
+def test_every_strong_candidate_is_selected(rng):
     """The marginal standard error is about 0.2%; each of ten holds 5%."""
     selected = selected_from(bits_of_a_population(np.full(10, 0.05), rng))
     assert set(range(10)) <= set(selected.tolist())
 
 
-def test_hardly_any_absent_candidate_is_selected(rng: np.random.Generator) -> None:
+def test_hardly_any_absent_candidate_is_selected(rng):
     """About one null in n passes the penalty, so a run selects a Poisson(1) number at most.
 
     P(more than 45 in 20 runs) < 1e-6 at a mean of 20.
@@ -49,20 +47,20 @@ def test_hardly_any_absent_candidate_is_selected(rng: np.random.Generator) -> No
     assert sum(int((run >= 10).sum()) for run in runs) <= 45
 
 
-def test_selection_is_ascending_and_deterministic(rng: np.random.Generator) -> None:
+def test_selection_is_ascending_and_deterministic(rng):
     bits = bits_of_a_population(np.linspace(0.01, 0.1, 15), rng)
     selected = selected_from(bits)
     assert (np.diff(selected) > 0).all()
     np.testing.assert_array_equal(selected_from(bits), selected)
 
 
-def test_nothing_is_selected_where_nothing_sticks_out() -> None:
+def test_nothing_is_selected_where_nothing_sticks_out():
     """Rates that are flat to the last digit give no candidate a score above the penalty."""
     flat = np.full((PARAMS.m, PARAMS.k), unknown_column(PARAMS))
     assert not len(selected_from(BitEstimates(flat, np.full((PARAMS.m, 1), 1e4), PARAMS.m * 1e4)))
 
 
-def test_penalty_lets_about_one_of_n_nulls_pass(rng: np.random.Generator) -> None:
+def test_penalty_lets_about_one_of_n_nulls_pass(rng):
     """scikit-learn drops a column if |x'Wr| <= alpha times the sum of weights.
 
     For noise of variance 1/w, and 200 x 300 scores, the number that pass is about Poisson(200)
@@ -83,9 +81,7 @@ def bits_of_shape(params: RapporParams, empty: int = 0) -> BitEstimates:
 
 
 @given(arrays(np.float64, st.integers(0, 60), elements=st.floats(-1, 1)), st.integers(1, 9))
-def test_fittest_are_the_best_of_positive_merit_that_the_rows_can_carry(
-    merit: FloatArray, m: int
-) -> None:
+def test_fittest_are_the_best_of_positive_merit_that_the_rows_can_carry(merit, m):
     candidates = 3 * np.arange(len(merit)) + 7
     kept = keep_fittest(candidates, merit, bits_of_shape(make_params(k=8, m=m)))
     room = 8 * m // 3
@@ -97,6 +93,6 @@ def test_fittest_are_the_best_of_positive_merit_that_the_rows_can_carry(
 
 
 @pytest.mark.parametrize(("empty", "room"), [(0, 10), (2, 5), (3, 2)])
-def test_empty_cohorts_carry_nothing(empty: int, room: int) -> None:
+def test_empty_cohorts_carry_nothing(empty, room):
     bits = bits_of_shape(make_params(k=8, m=4), empty)
     assert len(keep_fittest(np.arange(50), np.ones(50), bits)) == room

@@ -1,7 +1,5 @@
 """A string table is a sequence of the strings that were put in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,7 +24,7 @@ _STRINGS = [
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_strings_come_back_as_they_were(strings: list[str]) -> None:
+def test_strings_come_back_as_they_were(strings):
     table = pack_strings(strings)
     assert len(table) == len(strings)
     assert list(table) == strings
@@ -34,7 +32,7 @@ def test_strings_come_back_as_they_were(strings: list[str]) -> None:
     assert [table.encoded(i).decode() for i in range(len(table))] == strings
 
 
-def test_table_is_indexed_and_sliced_like_a_list() -> None:
+def test_table_is_indexed_and_sliced_like_a_list():
     table = pack_strings(_STRINGS)
     assert table[-1] == _STRINGS[-1]
     assert table[2:9:3] == _STRINGS[2:9:3]
@@ -45,7 +43,7 @@ def test_table_is_indexed_and_sliced_like_a_list() -> None:
         table[len(_STRINGS)]
 
 
-def test_iteration_crosses_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iteration_crosses_its_blocks(monkeypatch):
     monkeypatch.setattr(files, "_BLOCK", 3)
     assert list(pack_strings(_STRINGS)) == _STRINGS
 
@@ -55,9 +53,7 @@ def test_iteration_crosses_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     st.data(),
     st.sampled_from([1, 4, 2**20]),
 )
-def test_rows_are_compared_by_their_strings(
-    strings: list[str], data: st.DataObject, piece: int
-) -> None:
+def test_rows_are_compared_by_their_strings(strings, data, piece):
     row = st.integers(0, len(strings) - 1)
     pairs = data.draw(st.lists(st.tuples(row, row)))
     rows, others = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
@@ -67,13 +63,13 @@ def test_rows_are_compared_by_their_strings(
     assert same.tolist() == [strings[row] == strings[other] for row, other in pairs]
 
 
-def test_marked_rows_are_kept_in_order() -> None:
+def test_marked_rows_are_kept_in_order():
     kept = np.array([len(string) != 2 for string in _STRINGS])
     assert list(pack_strings(_STRINGS).only(kept)) == [
         string for string in _STRINGS if len(string) != 2
     ]
 
 
-def test_lone_surrogate_has_no_place_in_a_table() -> None:
+def test_lone_surrogate_has_no_place_in_a_table():
     with pytest.raises(UnicodeEncodeError):
         pack_strings(["a", "\ud800"])

@@ -1,7 +1,5 @@
 """P-values of members and the thresholds of detection, against models that are really fitted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -45,9 +43,7 @@ def without(member: int, bits: BitEstimates) -> float:
 
 
 @pytest.mark.parametrize("n_reports", [1e4, 3e4])
-def test_member_is_tested_in_the_model_without_it(
-    n_reports: float, rng: np.random.Generator
-) -> None:
+def test_member_is_tested_in_the_model_without_it(n_reports, rng):
     """The model that is refitted without it has slightly other weights: 8% of a z-score.
 
     Very common strings are left out: without them the model has excess variance.
@@ -61,7 +57,7 @@ def test_member_is_tested_in_the_model_without_it(
         assert z_of(log_p[member]) == pytest.approx(without(member, bits), rel=0.08, abs=0.05)
 
 
-def test_member_that_looks_absent_gets_the_normal_laws_p_value(rng: np.random.Generator) -> None:
+def test_member_that_looks_absent_gets_the_normal_laws_p_value(rng):
     bits = noisy_bits(DESIGN, rng, SHARES)
     _, estimates, log_p = model_of(bits)
     z = (estimates.share / estimates.std_error)[:12]
@@ -70,9 +66,7 @@ def test_member_that_looks_absent_gets_the_normal_laws_p_value(rng: np.random.Ge
     np.testing.assert_allclose(log_p[absent], stats.norm.logsf(z[absent]))
 
 
-def test_candidates_that_nobody_can_tell_apart_have_a_p_value_of_one(
-    rng: np.random.Generator,
-) -> None:
+def test_candidates_that_nobody_can_tell_apart_have_a_p_value_of_one(rng):
     bits = noisy_bits(DESIGN, rng, SHARES)
     fit, estimates, _ = model_of(bits)
     estimates.share[[1, 20]] = np.nan
@@ -80,7 +74,7 @@ def test_candidates_that_nobody_can_tell_apart_have_a_p_value_of_one(
     assert log_p[[1, 20]].tolist() == [0, 0]
 
 
-def test_p_values_of_absent_strings_are_uniform(rng: np.random.Generator) -> None:
+def test_p_values_of_absent_strings_are_uniform(rng):
     """30 populations, 1,000 absent candidates outside of the model: frequencies at three levels.
 
     Given the rates the p-values are independent, so numbers are binomial but for the saddlepoint's
@@ -103,9 +97,7 @@ def test_p_values_of_absent_strings_are_uniform(rng: np.random.Generator) -> Non
 
 
 @pytest.mark.parametrize("member", range(2, 5))
-def test_threshold_is_where_the_p_value_crosses_the_cutoff(
-    member: int, rng: np.random.Generator
-) -> None:
+def test_threshold_is_where_the_p_value_crosses_the_cutoff(member, rng):
     """The rates are moved along the member's own bits, until its share is the threshold.
 
     Fitted anew it has the cutoff's p-value, up to the weights: 0.1 of a z-score. So for the free
@@ -128,9 +120,7 @@ def test_threshold_is_where_the_p_value_crosses_the_cutoff(
     assert z_of(its_log_p[member]) == pytest.approx(z_of(cutoff), abs=0.1)
 
 
-def test_thresholds_of_strings_outside_the_model_are_those_of_the_normal_law(
-    rng: np.random.Generator,
-) -> None:
+def test_thresholds_of_strings_outside_the_model_are_those_of_the_normal_law(rng):
     bits = noisy_bits(DESIGN, rng, SHARES, 1e6)
     fit = fit_of(bits, DESIGN, np.arange(2))
     estimates = estimate_all(fit, CANDIDATES, bits, PARAMS)
@@ -141,9 +131,7 @@ def test_thresholds_of_strings_outside_the_model_are_those_of_the_normal_law(
     assert threshold == pytest.approx(estimates.share[2] * z_of(cutoff) / z_of(log_p[2]))
 
 
-def test_thresholds_are_never_above_what_passed_them_and_never_negative(
-    rng: np.random.Generator,
-) -> None:
+def test_thresholds_are_never_above_what_passed_them_and_never_negative(rng):
     bits = noisy_bits(DESIGN, rng, SHARES, 4e5)
     fit, estimates, log_p = model_of(bits)
     tests = PresenceTests(fit, CANDIDATES, bits, PARAMS)
@@ -154,7 +142,7 @@ def test_thresholds_are_never_above_what_passed_them_and_never_negative(
         assert (thresholds <= estimates.share[detected] + 1e-12).all()
 
 
-def test_no_single_row_decides(rng: np.random.Generator) -> None:
+def test_no_single_row_decides(rng):
     """One row that is off by 1,000 standard deviations gives its strings no more than one off by 4.
 
     The strings that set the bit would otherwise all be detected.

@@ -1,7 +1,5 @@
 """What the sum of the detected owes to their having been selected."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import special
@@ -27,9 +25,7 @@ def errors_of_a_run(
 
 @pytest.mark.parametrize("cutoff", [1.5, 2.5, 3.5])
 @pytest.mark.parametrize("strongest", [0.03, 0.06, 0.2])
-def test_sum_of_the_detected_is_unbiased_after_it(
-    rng: np.random.Generator, cutoff: float, strongest: float
-) -> None:
+def test_sum_of_the_detected_is_unbiased_after_it(rng, cutoff, strongest):
     """400 runs of 100 strings with and 900 without shares.
 
     The mean of the errors is within 5 of its standard errors and a tenth of the bias, which the
@@ -43,9 +39,7 @@ def test_sum_of_the_detected_is_unbiased_after_it(
     assert abs(left.mean()) < 5 * left.std() / 20 + 0.1 * naive
 
 
-def test_variance_is_that_of_what_was_counted_and_a_part_of_the_bias(
-    rng: np.random.Generator,
-) -> None:
+def test_variance_is_that_of_what_was_counted_and_a_part_of_the_bias(rng):
     """The bias of 400 runs scatters by what was counted, within 40%: 5.6 standard errors."""
     truth = np.append(np.linspace(0, 0.06, 100), np.zeros(900))
     runs = np.array([errors_of_a_run(rng, truth, 2.5) for _ in range(400)])
@@ -53,14 +47,14 @@ def test_variance_is_that_of_what_was_counted_and_a_part_of_the_bias(
     assert np.var(runs[:, 1]) == pytest.approx(counted.mean(), rel=0.4)
 
 
-def test_nothing_detected_owes_nothing() -> None:
+def test_nothing_detected_owes_nothing():
     share = np.zeros(10)
     log_p = np.full(10, np.log(0.5))
     none = np.zeros(10, dtype=np.bool_)
     assert selection_bias(share, share + 1, log_p, none, -5.0, 10) == (0.0, 0.0)
 
 
-def test_candidates_that_are_not_determined_take_no_part(rng: np.random.Generator) -> None:
+def test_candidates_that_are_not_determined_take_no_part(rng):
     share = rng.standard_normal(50)
     log_p = special.log_ndtr(-share)
     detected = log_p < np.log(0.1)

@@ -1,7 +1,5 @@
 """Days side by side: estimates with one set of strings, gaps, and changes with their chances."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import io
@@ -57,9 +55,7 @@ def correlations(times: FloatArray) -> FloatArray:
 
 @pytest.mark.parametrize("size", [0.5, 2.0, 3.5])
 @pytest.mark.parametrize("weights", [(1, 1), (1, 1, 1), (0.2, 3, 1, 0.5), (5, 1, 1, 0.1, 2)])
-def test_chance_of_a_maximum_is_that_of_the_joint_normal(
-    weights: tuple[float, ...], size: float
-) -> None:
+def test_chance_of_a_maximum_is_that_of_the_joint_normal(weights, size):
     times = np.cumsum(weights)[:-1] / np.sum(weights)
     inside = stats.multivariate_normal.cdf(
         np.full(len(times), size),
@@ -74,9 +70,7 @@ def test_chance_of_a_maximum_is_that_of_the_joint_normal(
 @given(
     st.lists(st.floats(1e-4, 1e4), min_size=2, max_size=40), st.floats(0, 12), st.floats(0.01, 2)
 )
-def test_chance_is_between_one_cut_and_the_union_bound_and_falls(
-    weights: list[float], size: float, more: float
-) -> None:
+def test_chance_is_between_one_cut_and_the_union_bound_and_falls(weights, size, more):
     times = np.cumsum(weights)[:-1] / np.sum(weights)
     once = 2 * stats.norm.sf(size)
     chance = exceedance(size, times)
@@ -84,7 +78,7 @@ def test_chance_is_between_one_cut_and_the_union_bound_and_falls(
     assert exceedance(size + more, times) <= chance * (1 + 1e-6)
 
 
-def test_chance_of_many_days_agrees_with_simulation(rng: np.random.Generator) -> None:
+def test_chance_of_many_days_agrees_with_simulation(rng):
     """60,000 runs at three sizes: P(false alarm) < 1e-6 (5.2 standard errors)."""
     weights = rng.uniform(0.3, 2.0, 60)
     noise = rng.normal(size=(60_000, 60)) / np.sqrt(weights)
@@ -99,7 +93,7 @@ def test_chance_of_many_days_agrees_with_simulation(rng: np.random.Generator) ->
         assert abs(np.mean(largest > size) - expected) < 5.2 * error
 
 
-def test_step_is_found_on_its_day_with_its_size() -> None:
+def test_step_is_found_on_its_day_with_its_size():
     shares = np.array([0.2] * 6 + [0.3] * 5)
     (change,) = change_points(shares, np.full(11, 1e-4), 0.01)
     assert change.day == 6
@@ -109,24 +103,24 @@ def test_step_is_found_on_its_day_with_its_size() -> None:
     assert change.p_value < 1e-10
 
 
-def test_several_steps_are_found_across_gaps() -> None:
+def test_several_steps_are_found_across_gaps():
     shares = np.array([0.2, 0.2, 0.2, np.nan, 0.4, 0.4, 0.4, 0.1, np.nan, 0.1, 0.1])
     cuts = change_points(shares, np.full(11, 1e-5), 0.05)
     assert [cut.day for cut in cuts] == [4, 7]
 
 
-def test_constant_shares_are_left_whole() -> None:
+def test_constant_shares_are_left_whole():
     assert change_points(np.full(9, 0.2), np.full(9, 1e-4), 0.5) == ()
 
 
 @pytest.mark.parametrize("shares", [[], [0.2], [np.nan, 0.2, np.nan]])
-def test_one_day_cannot_have_changed(shares: list[float]) -> None:
+def test_one_day_cannot_have_changed(shares):
     values = np.array(shares, dtype=np.float64)
     assert constancy(values, np.full(len(values), 1e-4)) is None
     assert change_points(values, np.full(len(values), 1e-4), 0.05) == ()
 
 
-def test_error_that_days_share_makes_a_change_less_certain() -> None:
+def test_error_that_days_share_makes_a_change_less_certain():
     shares = np.array([0.2, 0.2, 0.24, 0.24])
     certain, doubtful = (constancy(shares, np.full(4, 1e-4), common) for common in (0.0, 1e-4))
     assert certain
@@ -152,7 +146,7 @@ def trends() -> Trends[Decoding]:
     return decode_days(counts_by_day(), CLEAR, NAMES, min_reports=1000)
 
 
-def test_days_are_complete_and_small_ones_are_gaps(trends: Trends[Decoding]) -> None:
+def test_days_are_complete_and_small_ones_are_gaps(trends):
     assert [f"{day:%d}" for day in trends.days] == [f"{i:02}" for i in range(1, 9)]
     assert trends.reports.tolist() == [4000, 4000, 100, 4000, 4000, 4000, 0, 4000]
     assert trends.decoded.tolist() == [True, True, False, True, True, True, False, True]
@@ -160,7 +154,7 @@ def test_days_are_complete_and_small_ones_are_gaps(trends: Trends[Decoding]) -> 
     assert trends.pooled.summary.reports == 24_000
 
 
-def test_every_day_is_estimated_within_its_error(trends: Trends[Decoding]) -> None:
+def test_every_day_is_estimated_within_its_error(trends):
     """Within 4.9 standard errors, 24 values: P(false alarm) < 3e-5."""
     assert set(trends.followed) == {STEADY, RISING, HOSTILE}
     truth = {STEADY: [0.25] * 8, HOSTILE: [0.2] * 8, RISING: [0.2] * 5 + [0.4] * 3}
@@ -174,7 +168,7 @@ def test_every_day_is_estimated_within_its_error(trends: Trends[Decoding]) -> No
         )  # fmt: skip
 
 
-def test_change_is_marked_on_its_day_and_only_there(trends: Trends[Decoding]) -> None:
+def test_change_is_marked_on_its_day_and_only_there(trends):
     days = {
         name: [trends.days[cut.day].day for cut in cuts]
         for name, cuts in zip(("unknown", *trends.followed), trends.changes, strict=True)
@@ -183,9 +177,7 @@ def test_change_is_marked_on_its_day_and_only_there(trends: Trends[Decoding]) ->
 
 
 @pytest.mark.parametrize("correction", Correction)
-def test_every_marked_series_has_a_day_and_no_other_has(
-    trends: Trends[Decoding], correction: Correction
-) -> None:
+def test_every_marked_series_has_a_day_and_no_other_has(trends, correction):
     """Nine series changed much; beside them p = 0.04 is enough for the tenth, alone it isn't."""
     z = np.array([6.0] * 9 + [2.05])
     std_error = np.full(10, 0.01)
@@ -211,7 +203,7 @@ def test_every_marked_series_has_a_day_and_no_other_has(
     assert [bool(each) for each in found.changes] == marked
 
 
-def test_days_in_any_order_give_the_same() -> None:
+def test_days_in_any_order_give_the_same():
     by_day = counts_by_day(4)
     backwards = dict(reversed(by_day.items()))
     first, second = (
@@ -221,12 +213,12 @@ def test_days_in_any_order_give_the_same() -> None:
     assert json_of(trends_estimates(first)) == json_of(trends_estimates(second))
 
 
-def test_no_day_with_enough_reports_is_refused() -> None:
+def test_no_day_with_enough_reports_is_refused():
     with pytest.raises(UndecodableError, match=r"no day has 5,000 reports.*4,000 on 2026-11-01"):
         decode_days(counts_by_day(3), CLEAR, NAMES, min_reports=5000)
 
 
-def test_nothing_detected_leaves_nothing_to_follow() -> None:
+def test_nothing_detected_leaves_nothing_to_follow():
     nothing = decode_days(counts_by_day(3), CLEAR, ["absent 1", "absent 2"], min_reports=1000)
     assert nothing.followed == ()
     assert csv_of(trends_estimates(nothing)) == ",".join(TYPES) + "\n"
@@ -235,14 +227,14 @@ def test_nothing_detected_leaves_nothing_to_follow() -> None:
     assert "Shares day by day" in table_of(nothing)
 
 
-def test_one_day_is_no_trend_but_a_result() -> None:
+def test_one_day_is_no_trend_but_a_result():
     single = decode_days(counts_by_day(1), CLEAR, NAMES)
     assert single.p_value.tolist() == [1.0] * 4
     assert_accessible(page_of(single))
     assert "2026-11-01" in table_of(single)
 
 
-def test_csv_json_and_parquet_agree(trends: Trends[Decoding]) -> None:
+def test_csv_json_and_parquet_agree(trends):
     result = result_of(trends, make_anomalies(), make_provenance())
     rows = list(csv.DictReader(io.StringIO(csv_of(result), newline="")))
     document = json.loads(json_of(result))
@@ -273,7 +265,7 @@ def table_of(trends: Trends[Decoding]) -> str:
     return shown(result_of(trends), width=160)
 
 
-def test_table_shows_courses_gaps_and_changes(trends: Trends[Decoding]) -> None:
+def test_table_shows_courses_gaps_and_changes(trends):
     text = table_of(trends)
     assert "2026-11-06 ▲" in text
     assert "6 of 8 decoded; the others have fewer than 1,000 reports each: 2026-11-03" in text
@@ -282,19 +274,19 @@ def test_table_shows_courses_gaps_and_changes(trends: Trends[Decoding]) -> None:
     assert "unknown" in text
 
 
-def test_few_days_stand_in_columns() -> None:
+def test_few_days_stand_in_columns():
     text = table_of(decode_days(counts_by_day(4), CLEAR, NAMES, min_reports=1000))
     assert "11-01" in text
     assert "11-04" in text
 
 
-def test_sparkline_is_a_character_a_day() -> None:
+def test_sparkline_is_a_character_a_day():
     assert sparkline(np.array([0.0, 0.5, 1.0, np.nan, -0.1])) == "▁▅█·▁"
     assert sparkline(np.array([np.nan, np.nan])) == "··"
     assert sparkline(np.array([0.0, 0.0])) == "▁▁"
 
 
-def test_headline_shortens_long_strings(trends: Trends[Decoding]) -> None:
+def test_headline_shortens_long_strings(trends):
     changed = next(i for i, cuts in enumerate(trends.changes[1:]) if cuts)
     names = list(trends.followed)
     names[changed] = "https://example.com/" + "x" * 500 + "/end"
@@ -308,7 +300,7 @@ def page_of(trends: Trends[Decoding]) -> Page:
     return Page(html_of(result_of(trends, make_anomalies(), make_provenance())))
 
 
-def test_report_has_a_chart_a_series_with_its_changes(trends: Trends[Decoding]) -> None:
+def test_report_has_a_chart_a_series_with_its_changes(trends):
     page = page_of(trends)
     assert_accessible(page)
     assert_self_contained(page)

@@ -1,9 +1,5 @@
 """Options that don't belong together are told so, before any file is opened."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
@@ -38,7 +34,7 @@ _MAP = ["--map", "map.csv"]
         (_FILE, "Missing option '--candidates' (or '--map')."),
     ],
 )  # fmt: skip
-def test_wrong_combination_is_a_usage_error(options: list[str], complaint: str) -> None:
+def test_wrong_combination_is_a_usage_error(options, complaint):
     result = CliRunner().invoke(main, ["decode", *options])
     assert result.exit_code == 2
     assert complaint in " ".join(result.stderr.split())
@@ -56,22 +52,20 @@ def test_wrong_combination_is_a_usage_error(options: list[str], complaint: str) 
         [*_COUNTED, *_MAP],
     ],
 )
-def test_right_combination_gets_as_far_as_the_first_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
+def test_right_combination_gets_as_far_as_the_first_file(tmp_path, monkeypatch, options):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["decode", *options])
     assert result.exit_code == 1
     assert f"{options[2 if options[0] == 'homepage' else 1]}: " in result.stderr
 
 
-def test_strings_need_candidates_or_a_map(metrics_file: Path) -> None:
+def test_strings_need_candidates_or_a_map(metrics_file):
     result = CliRunner().invoke(main, ["decode", "homepage", "--metrics", str(metrics_file)])
     assert result.exit_code == 2
     assert "Missing option '--candidates' (or '--map')." in result.stderr
 
 
-def test_help_explains_the_three_ways_of_input() -> None:
+def test_help_explains_the_three_ways_of_input():
     text = " ".join(CliRunner().invoke(main, ["decode", "--help"]).stdout.split())
     for way in (
         "METRIC --metrics FILE [--store URL] [--since DAY] [--until DAY] what a collector stored",
@@ -89,9 +83,7 @@ def test_help_explains_the_three_ways_of_input() -> None:
         ("privacy", "{}/none.toml"),
     ],
 )  # fmt: skip
-def test_outputs_of_other_commands_are_checked_before_the_work(
-    tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_outputs_of_other_commands_are_checked_before_the_work(tmp_path, command):
     def complaint(*outputs: str) -> str:
         options = [option for output in outputs for option in ("--output", output)]
         arguments = [argument.format(tmp_path) for argument in command]

@@ -1,7 +1,5 @@
 """Whole reports day by day: shares from all days' centre, however far a day is from it."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Mapping
 
@@ -49,9 +47,7 @@ def trends() -> Trends[Decoding]:
     return found
 
 
-def test_days_far_from_all_days_together_are_estimated_without_bias(
-    trends: Trends[Decoding],
-) -> None:
+def test_days_far_from_all_days_together_are_estimated_without_bias(trends):
     """Within 5.3 standard errors, 16 values: P(false alarm) < 1e-6 each; seeded."""
     assert set(trends.followed) == set(VALUES)
     order = [VALUES.index(name) for name in trends.followed]
@@ -62,7 +58,7 @@ def test_days_far_from_all_days_together_are_estimated_without_bias(
     assert trends.share.sum(axis=1) == pytest.approx(np.ones(4), abs=1e-3)
 
 
-def test_change_is_marked_on_its_day(trends: Trends[Decoding]) -> None:
+def test_change_is_marked_on_its_day(trends):
     marked = {
         name: [change.day for change in changes]
         for name, changes in zip(trends.followed, trends.changes[1:], strict=True)
@@ -70,12 +66,12 @@ def test_change_is_marked_on_its_day(trends: Trends[Decoding]) -> None:
     assert marked == {"a": [2], "b": [], "c": [2]}
 
 
-def test_number_of_threads_changes_nothing(trends: Trends[Decoding]) -> None:
+def test_number_of_threads_changes_nothing(trends):
     other = follow(records_by_day(), threads=3)
     assert other
     assert other.share.tolist() == trends.share.tolist()
     assert other.q_value.tolist() == trends.q_value.tolist()
 
 
-def test_nothing_detected_leaves_nothing_to_follow() -> None:
+def test_nothing_detected_leaves_nothing_to_follow():
     assert follow(records_by_day(("x", "y", "z"))) is None

@@ -1,7 +1,5 @@
 """Run the JavaScript client's programs with the Node that the tests install."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

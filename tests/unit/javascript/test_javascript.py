@@ -1,7 +1,5 @@
 """The JavaScript client's own tests, and that it needs nothing but itself."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
@@ -34,7 +32,7 @@ def code(path: Path) -> str:
     return re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_the_clients_own_tests_pass_and_none_is_skipped() -> None:
+def test_the_clients_own_tests_pass_and_none_is_skipped():
     tests = sorted((CLIENT / "test").glob("*.test.js"))
     assert len(tests) > 10
     done = run_node("--test", "--test-concurrency=2", "--test-reporter=tap", *tests)
@@ -45,7 +43,7 @@ def test_the_clients_own_tests_pass_and_none_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_module_imports_nothing_from_outside(path: Path) -> None:
+def test_module_imports_nothing_from_outside(path):
     for target in IMPORT.findall(code(path)):
         if target.startswith("./"):
             assert (path.parent / target).is_file()
@@ -53,7 +51,7 @@ def test_module_imports_nothing_from_outside(path: Path) -> None:
             assert (path.name, target.split("/")[0][:5]) == (NODE_ONLY, "node:"), target
 
 
-def test_package_needs_no_other_and_exports_what_is_there() -> None:
+def test_package_needs_no_other_and_exports_what_is_there():
     package = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
     assert (package["name"], package["type"]) == ("hubbub-client", "module")
     assert [key for key in package if key.endswith("ependencies")] == ["devDependencies"]
@@ -61,7 +59,7 @@ def test_package_needs_no_other_and_exports_what_is_there() -> None:
         assert (CLIENT / target["default"]).is_file()
 
 
-def test_what_a_browser_loads_uses_no_name_of_node(tmp_path: Path) -> None:
+def test_what_a_browser_loads_uses_no_name_of_node(tmp_path):
     program = tmp_path / "page.mjs"
     index = (CLIENT / "src" / "index.js").as_uri()
     program.write_text(
@@ -81,7 +79,7 @@ def test_what_a_browser_loads_uses_no_name_of_node(tmp_path: Path) -> None:
     assert {"Encoder", "Telemetry", "browserStorage", "makeRegistry"} <= set(names.split(","))
 
 
-def test_client_never_asks_for_unsafe_randomness() -> None:
+def test_client_never_asks_for_unsafe_randomness():
     for path in SOURCES:
         assert "Math.random" not in code(path), path.name
     assert [p.name for p in sources_of_the_page() if "getRandomValues" in code(p)] == ["coins.js"]
@@ -96,9 +94,7 @@ console.log(JSON.stringify(numbers));
 """
 
 
-def test_the_example_registry_means_the_same_in_both_clients(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_the_example_registry_means_the_same_in_both_clients(request):
     path = request.config.rootpath / "docs" / "examples" / "metrics.toml"
     as_json = json.dumps(tomllib.loads(path.read_text(encoding="utf-8")), default=str)
     done = run_node("--input-type=module", "-e", REGISTRY_PROGRAM, stdin=as_json)
@@ -144,7 +140,7 @@ console.log(JSON.stringify(answers));
 """
 
 
-def test_applications_of_any_language_have_the_same_streams_in_both_clients() -> None:
+def test_applications_of_any_language_have_the_same_streams_in_both_clients():
     secret = bytes(range(32))
     jobs = [
         {

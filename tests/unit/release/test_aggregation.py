@@ -1,7 +1,5 @@
 """Subsample and aggregate: what releases the estimates of blocks."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -19,7 +17,7 @@ SURE = Fraction(400)
 """An epsilon at which noise is 0 but with probability e^-200."""
 
 
-def test_medians_of_estimates_pay_for_replacing_one() -> None:
+def test_medians_of_estimates_pay_for_replacing_one():
     """A score moves by 2 at most; the exponential mechanism pays twice that."""
     median = aggregate_median(-1, 1, options=2_001, epsilon=ONE)
     assert median.cost == Cost(ONE)
@@ -32,7 +30,7 @@ def test_medians_of_estimates_pay_for_replacing_one() -> None:
     assert math.isnan(radius)
 
 
-def test_means_of_estimates_pay_for_the_whole_range() -> None:
+def test_means_of_estimates_pay_for_the_whole_range():
     bounds = lattice(-1.0, 1.0)
     mean = aggregate_mean(bounds, blocks=400, epsilon=ONE)
     ((_, _, radius, _),) = mean(np.zeros(400))
@@ -45,21 +43,21 @@ def test_means_of_estimates_pay_for_the_whole_range() -> None:
     assert value == pytest.approx(1.75 / 3, abs=1e-6)
 
 
-def test_means_stay_within_the_bounds() -> None:
+def test_means_stay_within_the_bounds():
     """Noise is of scale 2 / epsilon = 200: both bounds are met within 200 draws but with 2^-200."""
     mean = aggregate_mean(lattice(-1.0, 1.0), blocks=1, epsilon=Fraction(1, 100))
     found = [float(mean(np.zeros(1))[0].value) for _ in range(200)]
     assert (min(found), max(found)) == (-1.0, 1.0)
 
 
-def test_means_with_a_delta_are_gaussian() -> None:
+def test_means_with_a_delta_are_gaussian():
     mean = aggregate_mean(lattice(0.0, 1.0), blocks=9, epsilon=ONE, delta=TINY)
     assert mean.name == "subsample-and-aggregate, mean, discrete Gaussian"
     assert mean.cost.rho is not None
 
 
 @pytest.mark.parametrize("number", [2, 4])
-def test_means_are_of_the_public_number_of_blocks(number: int) -> None:
+def test_means_are_of_the_public_number_of_blocks(number):
     mean = aggregate_mean(lattice(0.0, 1.0), blocks=3, epsilon=ONE)
     with pytest.raises(QueryError, match=f"estimates: must be one a block, 3, not {number}"):
         mean(np.zeros(number))
@@ -67,7 +65,7 @@ def test_means_are_of_the_public_number_of_blocks(number: int) -> None:
         aggregate_mean(lattice(0.0, 1.0), blocks=0, epsilon=ONE)
 
 
-def test_replacing_an_estimate_moves_a_mode_s_lead_by_two_at_most() -> None:
+def test_replacing_an_estimate_moves_a_mode_s_lead_by_two_at_most():
     """All ways to replace one of seven estimates, of four values."""
     rng = np.random.default_rng(1)
     largest, decided = 0, 0
@@ -84,7 +82,7 @@ def test_replacing_an_estimate_moves_a_mode_s_lead_by_two_at_most() -> None:
     assert (largest, decided) == (2, 2)
 
 
-def test_modes_of_estimates_are_rounded_and_lead_by_far() -> None:
+def test_modes_of_estimates_are_rounded_and_lead_by_far():
     """A lead of 1 passes with probability 1e-9, one of over 400 fails with less."""
     mode = aggregate_mode(epsilon=ONE, delta=TINY)
     estimates = np.array([2.0, -0.0, 0.0] + [1e-9, -1e-9] * 200)

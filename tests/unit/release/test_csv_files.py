@@ -1,7 +1,5 @@
 """CSV files: what RFC 4180 allows is read as it is written, and all else is refused by its line."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -38,12 +36,12 @@ def rows_of(content: bytes, *, newlines_in_cells: bool = False) -> list[list[str
         (b"user,city", []),
     ],
 )
-def test_cells_are_as_they_were_written(content: bytes, rows: list[list[str]]) -> None:
+def test_cells_are_as_they_were_written(content, rows):
     assert rows_of(content) == [["user", "city"], *rows]
     assert rows_of(content, newlines_in_cells=True) == [["user", "city"], *rows]
 
 
-def test_cells_hold_line_breaks_where_that_was_asked_for() -> None:
+def test_cells_hold_line_breaks_where_that_was_asked_for():
     content = b'user,"home\ntown"\na,"Rome\nLazio\r\n\rItaly"\nb,Oslo\n'
     found = rows_of(content, newlines_in_cells=True)
     assert found == [["user", "home\ntown"], ["a", "Rome\nLazio\r\n\rItaly"], ["b", "Oslo"]]
@@ -55,6 +53,14 @@ CLOSED = "another one at the end of the cell, in the same line, or, .*--newlines
 AROUND = "a quote in a cell without quotes around it; expected these"
 AFTER = "text after a closing quote; expected a comma or the line's end"
 RETURN = "a carriage return without a line feed; expected lines that end in LF or CRLF"
+
+
+LINE_BREAKS = [
+    (b'user,city\na,"Rome\nLazio"\nx,"a\nb,c\n', "line 4, byte 3: a quote that none closes"),
+    (b'user,city\na,"Rome\nLazio"x\n', "line 3, byte 7: text after a closing quote"),
+    (b'user,city\na,b\nx,y"z\nb,c\n', f"line 3, byte 4: {AROUND}"),
+    (b'user,city\na,"b\nc"\nx\n', "line 4: cells = 1: must be 2"),
+]
 
 
 @pytest.mark.parametrize(
@@ -73,27 +79,13 @@ RETURN = "a carriage return without a line feed; expected lines that end in LF o
         (b'user,city\na,"b,c",d\n', "line 2: cells = 3: must be 2, as in the first line"),
         (b"user,city\na,%b\n" % bytes(9_000_000), r"line 2: bytes = 9,000,003: must be at most"),
         (b"", "it is empty"),
+        *LINE_BREAKS,
     ],
 )
-def test_what_the_standard_does_not_allow_is_refused_by_its_line(
-    content: bytes, reason: str
-) -> None:
+def test_what_the_standard_does_not_allow_is_refused_by_its_line(content, reason):
+    """Also beside line breaks in cells, where those are asked for."""
     with pytest.raises(DataError, match=rf"t\.csv: .*{reason}"):
-        rows_of(content)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b'user,city\na,"Rome\nLazio"\nx,"a\nb,c\n', "line 4, byte 3: a quote that none closes"),
-        (b'user,city\na,"Rome\nLazio"x\n', "line 3, byte 7: text after a closing quote"),
-        (b'user,city\na,b\nx,y"z\nb,c\n', f"line 3, byte 4: {AROUND}"),
-        (b'user,city\na,"b\nc"\nx\n', "line 4: cells = 1: must be 2"),
-    ],
-)
-def test_faults_beside_line_breaks_are_named_by_their_own_line(content: bytes, reason: str) -> None:
-    with pytest.raises(DataError, match=reason):
-        rows_of(content, newlines_in_cells=True)
+        rows_of(content, newlines_in_cells=(content, reason) in LINE_BREAKS)
 
 
 CELL = st.text(st.sampled_from('ab ,";\t\r\né日\u2028\x85'), max_size=6)
@@ -103,14 +95,14 @@ TABLE = st.integers(1, 3).flatmap(
 
 
 @given(TABLE, st.sampled_from(["\n", "\r\n"]))
-def test_what_others_write_by_the_standard_is_read(table: list[list[str]], end: str) -> None:
+def test_what_others_write_by_the_standard_is_read(table, end):
     text, table = io.StringIO(), [[*"abc"[: len(table[0])]], *table]
     csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator=end).writerows(table)
     assert rows_of(text.getvalue().encode(), newlines_in_cells=True) == table
 
 
 @given(st.text(st.sampled_from('ab,"\r\n'), max_size=30), st.booleans())
-def test_what_is_read_is_what_the_standard_says(text: str, newlines_in_cells: bool) -> None:
+def test_what_is_read_is_what_the_standard_says(text, newlines_in_cells):
     """And without line breaks in cells there are as many rows as lines, whatever they hold."""
     content = "user,city\n" + text
     try:
@@ -123,7 +115,7 @@ def test_what_is_read_is_what_the_standard_says(text: str, newlines_in_cells: bo
         assert len(found) == len(content.removesuffix("\n").split("\n"))
 
 
-def test_packed_files_are_whole_or_refused(tmp_path: Path) -> None:
+def test_packed_files_are_whole_or_refused(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"user,city\na,Rome\n") + gzip.compress(b"b,Oslo\n"))
     assert read(path, ["user"], newlines_in_cells=False).column("user").to_pylist() == ["a", "b"]

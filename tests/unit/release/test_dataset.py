@@ -1,10 +1,8 @@
 """Datasets: paid before answered, refused without being paid, and what is said of an answer."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ SURE = 400
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
+def people(tmp_path) -> Path:
     path = tmp_path / "people.parquet"
     n = 3_000
     cities = ["Rome"] * 2_000 + ["Oslo"] * 900 + ["Bern"] * 99 + ["Atlantis"]
@@ -42,7 +40,7 @@ def people(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dataset(people: Path) -> Iterator[Dataset]:
+def dataset(people) -> Iterator[Dataset]:
     with make(people, epsilon=100 * SURE, delta="0.5") as made:
         yield made
 
@@ -69,7 +67,7 @@ def answer_of(found: Estimates) -> str:
     return next(each.text for each in found.findings if each.code == "answer")
 
 
-def test_answers_are_those_of_the_rows(dataset: Dataset) -> None:
+def test_answers_are_those_of_the_rows(dataset):
     assert dataset.count(epsilon=SURE)["value"] == [3_000]
     assert dataset.count("note", epsilon=SURE)["value"] == [0]
     (mean,) = dataset.mean("age", epsilon=SURE)["value"]
@@ -82,7 +80,7 @@ def test_answers_are_those_of_the_rows(dataset: Dataset) -> None:
     assert best["value"] == ["Rome", "Oslo"]
 
 
-def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path: Path) -> None:
+def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path):
     """Noise is 0 but with probability e^-100."""
     path = tmp_path / "people.parquet"
     parquet.write_table(pa.table({"user": range(30), "age": [30] * 10 + [40] * 20}), path)
@@ -91,7 +89,7 @@ def test_quantiles_of_as_many_options_as_whole_numbers_are_whole(tmp_path: Path)
         assert dataset.quantile("age", "1/4", epsilon=SURE, options=121)["value"][0] == 30
 
 
-def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Dataset) -> None:
+def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset):
     public = dataset.histogram("city", epsilon=SURE, bins=["Paris", "Rome"], total=True)
     assert pairs(public) == [("Paris", 0), ("Rome", 2_000)]
     assert total_of(public) == 3_000
@@ -99,7 +97,7 @@ def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset: Datas
     assert found["key"] == ["Bern", "Oslo", "Rome"]
 
 
-def test_buckets_and_others_cover_what_there_is(dataset: Dataset) -> None:
+def test_buckets_and_others_cover_what_there_is(dataset):
     ages = dataset.histogram("age", epsilon=SURE, edges=[20, 40, 60])
     expected = [("below 20", 0), ("[20, 40)", 1_200), ("[40, 60)", 1_200), ("60 and above", 600)]
     assert pairs(ages) == expected
@@ -107,7 +105,7 @@ def test_buckets_and_others_cover_what_there_is(dataset: Dataset) -> None:
     assert pairs(cities) == [("Rome", 2_000), ("elsewhere", 1_000)]
 
 
-def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Dataset) -> None:
+def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset):
     found = dataset.candidates("city", epsilon=SURE, delta="1e-9", counted=True)
     assert found["key"] == ["Bern", "Oslo", "Rome"]
     assert sum(found["value"]) <= total_of(found)
@@ -115,7 +113,7 @@ def test_candidates_are_counted_by_users_that_did_not_choose_them(dataset: Datas
     assert [each.value for each in found.findings if each.code == "cost"] == [SURE]
 
 
-def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
+def test_a_query_is_paid_before_it_is_answered(people):
     with make(people, epsilon="0.3") as dataset:
         for _ in range(3):
             dataset.count(epsilon=0.1)
@@ -150,15 +148,13 @@ def test_a_query_is_paid_before_it_is_answered(people: Path) -> None:
         (lambda d: d.topk("city", 3, epsilon=1, options=["a", "b"]), "best = 3: must be from 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_costs_nothing(
-    dataset: Dataset, query: Callable[[Dataset], object], reason: str
-) -> None:
+def test_what_makes_no_sense_is_refused_and_costs_nothing(dataset, query, reason):
     with pytest.raises(QueryError, match=reason):
         query(dataset)
     assert spent(dataset) == 0
 
 
-def test_numbers_without_declared_bounds_are_refused(people: Path) -> None:
+def test_numbers_without_declared_bounds_are_refused(people):
     with make(people, bounds={}) as dataset, pytest.raises(QueryError, match="--bounds age=LOW"):
         dataset.mean("age", epsilon=1)
 
@@ -182,15 +178,13 @@ def test_numbers_without_declared_bounds_are_refused(people: Path) -> None:
         ({"delta": 2}, "delta = 2: must be 0, or at least 1e-100"),
     ],
 )
-def test_declarations_that_make_no_sense_leave_no_ledger(
-    people: Path, options: dict[str, Any], reason: str
-) -> None:
+def test_declarations_that_make_no_sense_leave_no_ledger(people, options, reason):
     with pytest.raises(QueryError, match=reason):
         make(people, **options)
     assert not people.with_name("l.db").exists()
 
 
-def test_data_that_changed_are_refused_until_they_are_as_before(people: Path) -> None:
+def test_data_that_changed_are_refused_until_they_are_as_before(people):
     make(people, epsilon=10).close()
     before = people.read_bytes()
     parquet.write_table(pa.table({"user": ["a"], "age": [1.0]}), people)
@@ -202,7 +196,7 @@ def test_data_that_changed_are_refused_until_they_are_as_before(people: Path) ->
         assert len(dataset.count(epsilon=1))
 
 
-def test_data_may_move(people: Path) -> None:
+def test_data_may_move(people):
     make(people).close()
     moved = people.rename(people.with_name("moved.parquet"))
     with Dataset.open(people.with_name("l.db")) as dataset, pytest.raises(DataError, match="no su"):
@@ -211,7 +205,7 @@ def test_data_may_move(people: Path) -> None:
         assert len(dataset.count(epsilon=1))
 
 
-def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
+def test_users_with_more_rows_are_sampled_or_refused(tmp_path):
     path = tmp_path / "visits.parquet"
     parquet.write_table(pa.table({"user": ["a"] * 500 + ["b"], "city": ["Rome"] * 501}), path)
     options: dict[str, Any] = {"bounds": {}, "epsilon": 2 * SURE}
@@ -223,7 +217,7 @@ def test_users_with_more_rows_are_sampled_or_refused(tmp_path: Path) -> None:
         make(path, "refused.db", **options, excess="refuse")
 
 
-def test_rows_are_drawn_among_those_that_can_count(tmp_path: Path) -> None:
+def test_rows_are_drawn_among_those_that_can_count(tmp_path):
     """100 people with ten rows, of which two hold values; noise is 0 but with probability e^-100.
 
     What counts is one of a person's rows, in a question whatever it is about.
@@ -258,20 +252,20 @@ def test_rows_are_drawn_among_those_that_can_count(tmp_path: Path) -> None:
         assert dataset.count("city", epsilon=SURE)["value"][0] == 200
 
 
-def test_a_ledger_is_made_once(people: Path) -> None:
+def test_a_ledger_is_made_once(people):
     make(people).close()
     with pytest.raises(LedgerError, match="exists; a budget is set once"):
         make(people)
 
 
-def test_declared_bins_are_what_histograms_and_topk_take(people: Path) -> None:
+def test_declared_bins_are_what_histograms_and_topk_take(people):
     with make(people, epsilon=3 * SURE, bins={"city": ["Rome", "Paris"]}) as dataset:
         rows = dataset.histogram("city", epsilon=SURE)
         assert rows["key"] == ["Rome", "Paris"]
         assert dataset.topk("city", 1, epsilon=SURE)["value"][0] == "Rome"
 
 
-def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -> None:
+def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path):
     """Noise is 0 but with probability e^-80."""
     nfc, nfd = "Jos\u00e9", "Jose\u0301"
     path = tmp_path / "people.parquet"
@@ -289,7 +283,7 @@ def test_public_keys_in_any_normal_form_are_those_of_the_table(tmp_path: Path) -
         assert dataset.topk("name", 2, epsilon=SURE)["value"][0] == nfc
 
 
-def test_only_declared_columns_may_be_asked_for(people: Path) -> None:
+def test_only_declared_columns_may_be_asked_for(people):
     with (
         make(people, columns=["age"]) as dataset,
         pytest.raises(QueryError, match="no column is named 'city'; there are: age"),
@@ -297,7 +291,7 @@ def test_only_declared_columns_may_be_asked_for(people: Path) -> None:
         dataset.count("city", epsilon=1)
 
 
-def test_many_small_queries_last_longer_by_zcdp(people: Path) -> None:
+def test_many_small_queries_last_longer_by_zcdp(people):
     """Basic composition would stop at 50."""
     answered = 0
     with make(people, composition="zcdp", delta="1e-6") as dataset:
@@ -308,9 +302,7 @@ def test_many_small_queries_last_longer_by_zcdp(people: Path) -> None:
         assert spent(dataset) < 1
 
 
-def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
-    dataset: Dataset, tmp_path: Path
-) -> None:
+def test_what_is_published_tells_the_cost_and_nothing_of_the_data(dataset, tmp_path):
     result = dataset.histogram("city", epsilon="0.5", delta="1e-6")
     path = tmp_path / "r.json"
     write_files(result, [str(path)])
@@ -327,7 +319,7 @@ def test_what_is_published_tells_the_cost_and_nothing_of_the_data(
     assert "people" not in json.dumps(found["summary"])
 
 
-def test_sentences_name_what_was_found(dataset: Dataset) -> None:
+def test_sentences_name_what_was_found(dataset):
     number = answer_of(dataset.count(epsilon=SURE))
     assert number.startswith("The number of rows is about 3,000, give or take 0 (95% of")
     names = dataset.topk("city", 2, epsilon=SURE, options=["Oslo", "Rome", "Paris"])
@@ -336,7 +328,7 @@ def test_sentences_name_what_was_found(dataset: Dataset) -> None:
     assert answer_of(tiny) == "Rows by city: no key has enough people to be released."
 
 
-def test_what_noise_covers_is_said_to_be_unknown(dataset: Dataset) -> None:
+def test_what_noise_covers_is_said_to_be_unknown(dataset):
     mechanism = counts.count(rows_per_user=1, epsilon=Fraction(1), delta=Fraction(0))
     query = Query("mean", "age", "the mean of age")
     balance = Balance.of(dataset.ledger)
@@ -345,7 +337,7 @@ def test_what_noise_covers_is_said_to_be_unknown(dataset: Dataset) -> None:
     assert "not known" in repr(lost)
 
 
-def test_what_is_said_beside_a_release_has_codes(dataset: Dataset) -> None:
+def test_what_is_said_beside_a_release_has_codes(dataset):
     found = dataset.histogram("city", epsilon="0.5", delta="1e-6", total=True).findings
     codes = ["answer", "promise", "total", "mechanism", "theorem", "cost", "unit", "remaining"]
     assert [each.code for each in found] == codes
@@ -354,7 +346,7 @@ def test_what_is_said_beside_a_release_has_codes(dataset: Dataset) -> None:
     assert values["remaining"] == 100 * SURE - 0.5
 
 
-def test_a_release_that_could_not_be_written_is_shown_whole(dataset: Dataset) -> None:
+def test_a_release_that_could_not_be_written_is_shown_whole(dataset):
     bins = [f"key {i}" for i in range(50)]
     found = dataset.histogram("city", epsilon=SURE, bins=bins)
     assert "key 45" not in repr(found)
@@ -362,7 +354,7 @@ def test_a_release_that_could_not_be_written_is_shown_whole(dataset: Dataset) ->
 
 
 @pytest.mark.parametrize("column", ["city", "note"])
-def test_buckets_of_a_column_without_numbers_are_refused(people: Path, column: str) -> None:
+def test_buckets_of_a_column_without_numbers_are_refused(people, column):
     """Or all people would be counted nowhere, and epsilon be spent on it."""
     with make(people, epsilon=SURE) as dataset:
         with pytest.raises(QueryError, match=f"^edges: {column} isn't declared to be numbers"):
@@ -370,7 +362,7 @@ def test_buckets_of_a_column_without_numbers_are_refused(people: Path, column: s
         assert not spent(dataset)
 
 
-def test_nothing_of_a_release_is_an_exception_of_another_kind(people: Path) -> None:
+def test_nothing_of_a_release_is_an_exception_of_another_kind(people):
     """All expected faults are the package's own."""
     rng = np.random.default_rng(1)
     broken = people.with_name("broken.parquet")
@@ -379,7 +371,7 @@ def test_nothing_of_a_release_is_an_exception_of_another_kind(people: Path) -> N
         make(broken)
 
 
-def test_a_ledger_among_the_data_is_refused(tmp_path: Path) -> None:
+def test_a_ledger_among_the_data_is_refused(tmp_path):
     folder = tmp_path / "table"
     folder.mkdir()
     parquet.write_table(pa.table({"user": ["a"], "age": [5.0]}), folder / "a.parquet")

@@ -1,7 +1,5 @@
 """Estimators in processes of their own: what they return, how they fail, what they leave behind."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -69,7 +67,7 @@ number = 1
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """A current directory with a module of estimators."""
     (tmp_path / "mine.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
@@ -95,42 +93,40 @@ def numbered(count: int) -> list[Block]:
     return [{"x": np.array([float(i), i + 1.0])} for i in range(count)]
 
 
-def test_estimates_are_in_the_order_of_blocks_and_nothing_is_printed(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_estimates_are_in_the_order_of_blocks_and_nothing_is_printed(capfd):
     assert run("mine:mean", numbered(12)) == [i + 0.5 for i in range(12)]
     assert capfd.readouterr() == ("", "")
     assert "mine" not in sys.modules
 
 
-def test_every_block_finds_the_module_as_it_was_imported() -> None:
+def test_every_block_finds_the_module_as_it_was_imported():
     assert run("mine:calls", numbered(6), processes=1) == [1.0] * 6
 
 
-def test_failures_of_all_kinds_become_the_default() -> None:
+def test_failures_of_all_kinds_become_the_default():
     """The last ones also end the host, which another one replaces."""
     found = run("mine:fails", numbered(14))
     assert found == [-1.0] * 12 + [12.0, 13.0]
 
 
-def test_blocks_draw_numbers_of_their_own() -> None:
+def test_blocks_draw_numbers_of_their_own():
     zeros, ones = [{"x": np.zeros(1)}] * 4, [{"x": np.ones(1)}] * 4
     assert len(set(run("mine:drawn", [*zeros, *ones]))) == 8
 
 
-def test_blocks_of_strings_arrive_and_methods_are_found() -> None:
+def test_blocks_of_strings_arrive_and_methods_are_found():
     blocks = [{"city": np.array(["Köln"] * 5, dtype=object)}, {"city": np.array(["Köln"] * 2)}]
     assert run("mine:hides", blocks) == [5.0, 2.0]
     assert run("mine:Namespace.one", blocks) == [1.0, 1.0]
 
 
-def test_large_blocks_arrive_or_are_left_unread() -> None:
+def test_large_blocks_arrive_or_are_left_unread():
     """More than a pipe holds; an estimator that raises has read all, one that is killed hasn't."""
     large = {"x": np.arange(1e6)}
     assert run("mine:mean", [large, large]) == [499_999.5] * 2
 
 
-def test_no_blocks_have_no_estimates() -> None:
+def test_no_blocks_have_no_estimates():
     assert run("mine:mean", []) == []
 
 
@@ -150,7 +146,7 @@ def ended(processes: list[int]) -> bool:
     return False
 
 
-def test_slow_estimators_are_killed_with_what_they_have_started(folder: Path) -> None:
+def test_slow_estimators_are_killed_with_what_they_have_started(folder):
     block = {"file": np.array([str(folder / "started")])}
     assert run("mine:sleeps", [block, block], seconds=0.5) == [-1.0, -1.0]
     started = [int(part) for part in (folder / "started").read_text().split()]
@@ -167,7 +163,7 @@ run_estimator("mine:sleeps", [block] * 9, default=0, seconds=600, processes=2, p
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_run_leaves_no_process_behind(folder: Path, sent: signal.Signals) -> None:
+def test_an_interrupted_run_leaves_no_process_behind(folder, sent):
     process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stderr=subprocess.PIPE)
     file = folder / "started"
     for _ in range(400):
@@ -197,7 +193,7 @@ def test_an_interrupted_run_leaves_no_process_behind(folder: Path, sent: signal.
         ("dies:mean", "its process ended while it was imported"),
     ],
 )
-def test_functions_that_are_not_there_are_named(folder: Path, name: str, reason: str) -> None:
+def test_functions_that_are_not_there_are_named(folder, name, reason):
     (folder / "broken.py").write_text("def mean(")
     (folder / "leaves.py").write_text("import sys; sys.exit(3)")
     (folder / "dies.py").write_text("import os; os._exit(0)")
@@ -214,7 +210,7 @@ def test_functions_that_are_not_there_are_named(folder: Path, name: str, reason:
         ({"processes": 0}, "processes = 0: must be at least 1"),
     ],
 )
-def test_arguments_that_make_no_sense_are_named(arguments: dict[str, float], reason: str) -> None:
+def test_arguments_that_make_no_sense_are_named(arguments, reason):
     usual = {"default": 0.0, "seconds": 1.0, "processes": 1}
     with pytest.raises(QueryError, match=reason):
-        run_estimator("mine:mean", [], **(usual | arguments), progress=print)  # type: ignore[arg-type]
+        run_estimator("mine:mean", [], **(usual | arguments), progress=print)

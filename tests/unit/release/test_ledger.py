@@ -1,7 +1,5 @@
 """The ledger: exact, durable before noise is drawn, never overspent, whoever is killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -9,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -47,7 +45,7 @@ with Ledger.open(Path(sys.argv[1])) as ledger:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     return tmp_path / "budget.db"
 
 
@@ -60,7 +58,7 @@ def spend(ledger: Ledger, cost: Cost) -> int:
     return ledger.spend("count", "discrete Laplace", cost, "digest").number
 
 
-def test_three_tenths_are_three_times_a_tenth(path: Path) -> None:
+def test_three_tenths_are_three_times_a_tenth(path):
     with make(path) as ledger:
         assert [spend(ledger, Cost(TENTH)) for _ in range(3)] == [1, 2, 3]
         assert ledger.spent() == Cost(Fraction(3, 10))
@@ -69,7 +67,7 @@ def test_three_tenths_are_three_times_a_tenth(path: Path) -> None:
         assert len(ledger.spends()) == 3
 
 
-def test_what_was_spent_is_there_when_the_ledger_is_opened_again(path: Path) -> None:
+def test_what_was_spent_is_there_when_the_ledger_is_opened_again(path):
     with make(path, delta="1e-6") as ledger:
         spend(ledger, Cost(TENTH, Fraction("1e-7"), Fraction(1, 300)))
         secret = ledger.secret
@@ -80,7 +78,7 @@ def test_what_was_spent_is_there_when_the_ledger_is_opened_again(path: Path) -> 
         assert ledger.secret == secret
 
 
-def test_delta_is_a_budget_of_its_own(path: Path) -> None:
+def test_delta_is_a_budget_of_its_own(path):
     with make(path, delta="1e-6") as ledger:
         spend(ledger, Cost(TENTH, Fraction("9e-7")))
         with pytest.raises(BudgetError, match="delta 2e-07"):
@@ -89,7 +87,7 @@ def test_delta_is_a_budget_of_its_own(path: Path) -> None:
             spend(ledger, Cost(Fraction("0.21")))
 
 
-def test_a_ledger_that_is_gone_or_another_one_releases_nothing(path: Path) -> None:
+def test_a_ledger_that_is_gone_or_another_one_releases_nothing(path):
     with make(path) as ledger:
         path.unlink()
         with pytest.raises(LedgerError, match="isn't the file any more that was opened"):
@@ -99,7 +97,7 @@ def test_a_ledger_that_is_gone_or_another_one_releases_nothing(path: Path) -> No
             spend(ledger, Cost(TENTH))
 
 
-def test_a_ledger_of_any_name_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_of_any_name_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with make(Path(":memory:")) as ledger:
         spend(ledger, Cost(TENTH))
@@ -107,12 +105,12 @@ def test_a_ledger_of_any_name_is_a_file(tmp_path: Path, monkeypatch: pytest.Monk
         assert ledger.spent() == Cost(TENTH)
 
 
-def test_nothing_costs_less_than_nothing(path: Path) -> None:
+def test_nothing_costs_less_than_nothing(path):
     with make(path) as ledger, pytest.raises(LedgerError, match="costs less than nothing"):
         spend(ledger, Cost(-TENTH))
 
 
-def test_rows_can_be_neither_changed_nor_deleted(path: Path) -> None:
+def test_rows_can_be_neither_changed_nor_deleted(path):
     with make(path) as ledger:
         spend(ledger, Cost(TENTH))
     connection = sqlite3.connect(path)
@@ -126,7 +124,7 @@ def test_rows_can_be_neither_changed_nor_deleted(path: Path) -> None:
     connection.close()
 
 
-def test_a_budget_is_set_once(path: Path) -> None:
+def test_a_budget_is_set_once(path):
     make(path).close()
     with pytest.raises(LedgerError, match="a budget is set once, and for good"):
         make(path, epsilon="9")
@@ -134,14 +132,14 @@ def test_a_budget_is_set_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a database, but long enough to be one" * 9])
-def test_what_is_no_ledger_is_named(path: Path, content: bytes | None) -> None:
+def test_what_is_no_ledger_is_named(path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(LedgerError, match=r"budget\.db: must be a ledger"):
         Ledger.open(path)
 
 
-def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path: Path) -> None:
+def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path):
     """Three processes at once, each killed at work, again and again; HUBBUB_KILLS says how often.
 
     The budget outlasts them all: a thousand spends a kill.
@@ -180,7 +178,7 @@ def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path: Path) 
         assert ledger.spent().epsilon == budget
 
 
-def test_a_ledger_that_moves_after_every_kill_has_all_that_was_released(path: Path) -> None:
+def test_a_ledger_that_moves_after_every_kill_has_all_that_was_released(path):
     """Without its journal, unless it is refused then; HUBBUB_KILLS says how often."""
     make(path, epsilon=str(10 * KILLS)).close()
     rng = np.random.default_rng(2)
@@ -205,7 +203,7 @@ def test_a_ledger_that_moves_after_every_kill_has_all_that_was_released(path: Pa
     assert len(set(released)) == len(released) >= KILLS
 
 
-def test_processes_that_spend_at_once_never_overdraw(path: Path) -> None:
+def test_processes_that_spend_at_once_never_overdraw(path):
     make(path, epsilon="1").close()
     run = [sys.executable, "-c", GREEDY, str(path), "0"]
     spenders = [subprocess.Popen(run, stdout=subprocess.PIPE) for _ in range(4)]
@@ -213,7 +211,7 @@ def test_processes_that_spend_at_once_never_overdraw(path: Path) -> None:
     assert sorted(released) == list(range(1, 101))
 
 
-def test_spends_survive_a_kill_and_a_move(path: Path) -> None:
+def test_spends_survive_a_kill_and_a_move(path):
     make(path, epsilon="1").close()
     with started(SPENDER, path, 9) as spender:
         spender.kill()
@@ -236,7 +234,7 @@ def killed_in_a_spend(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path: Path, moved: bool) -> None:
+def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path, moved):
     """Its journal is beside the file, and moves with it."""
     journal = killed_in_a_spend(path)
     if moved:
@@ -247,7 +245,7 @@ def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path: Path, move
         spend(ledger, Cost(TENTH))
 
 
-def test_a_journal_that_was_left_behind_takes_no_spends_back(path: Path) -> None:
+def test_a_journal_that_was_left_behind_takes_no_spends_back(path):
     """Also where files can't be marked: moved without it, spent from, and moved to it again."""
     killed_in_a_spend(path)
     moved = path.rename(path.with_name("other.db"))
@@ -305,7 +303,7 @@ def held(path: Path, content: bytes) -> int | None:
         return None
 
 
-def test_a_spend_of_which_only_some_pages_were_written_takes_no_others_back(path: Path) -> None:
+def test_a_spend_of_which_only_some_pages_were_written_takes_no_others_back(path):
     """Whichever they are, without a journal; also where the table gets another page."""
     contents = histories(path, 60)
     accepted, grown = 0, 0
@@ -322,7 +320,7 @@ def test_a_spend_of_which_only_some_pages_were_written_takes_no_others_back(path
 
 
 @pytest.mark.parametrize("later", [1, 2, 3, 10])
-def test_pages_of_an_earlier_spend_that_come_back_are_noticed(path: Path, later: int) -> None:
+def test_pages_of_an_earlier_spend_that_come_back_are_noticed(path, later):
     """As a journal of it brings them back, after so many other spends."""
     contents = histories(path, 60)
     for number in range(60 - later):
@@ -347,7 +345,7 @@ def copy_in_its_place(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("copied", [copy, copy_with_attributes, copy_in_its_place])
-def test_a_copy_is_refused_until_it_is_adopted(path: Path, copied: Callable[[Path], Path]) -> None:
+def test_a_copy_is_refused_until_it_is_adopted(path, copied):
     with make(path) as ledger:
         spend(ledger, Cost(TENTH))
         assert ledger.adopted() == []
@@ -367,9 +365,7 @@ def test_a_copy_is_refused_until_it_is_adopted(path: Path, copied: Callable[[Pat
 
 @pytest.mark.skipif(not hasattr(os, "setxattr"), reason="files have no attributes on this system")
 @pytest.mark.parametrize("adopt", [False, True])
-def test_an_earlier_copy_that_was_written_over_the_ledger_is_refused(
-    path: Path, adopt: bool
-) -> None:
+def test_an_earlier_copy_that_was_written_over_the_ledger_is_refused(path, adopt):
     with make(path) as ledger:
         spend(ledger, Cost(TENTH))
         backup = copy(path)
@@ -379,7 +375,7 @@ def test_an_earlier_copy_that_was_written_over_the_ledger_is_refused(
         Ledger.open(path, adopt=adopt)
 
 
-def test_a_ledger_with_two_names_is_refused_by_either(path: Path) -> None:
+def test_a_ledger_with_two_names_is_refused_by_either(path):
     make(path).close()
     other = path.with_name("other.db")
     other.hardlink_to(path)
@@ -396,7 +392,7 @@ def test_a_ledger_with_two_names_is_refused_by_either(path: Path) -> None:
         assert spend(ledger, Cost(TENTH)) == 2
 
 
-def test_a_symbolic_link_to_a_ledger_is_that_ledger(path: Path) -> None:
+def test_a_symbolic_link_to_a_ledger_is_that_ledger(path):
     killed_in_a_spend(path)
     link = path.with_name("link.db")
     link.symlink_to(path)
@@ -406,7 +402,7 @@ def test_a_symbolic_link_to_a_ledger_is_that_ledger(path: Path) -> None:
         assert ledger.spent().epsilon == Fraction(3, 10)
 
 
-def test_every_spend_is_in_the_file_and_on_disk_whatever_mode_others_set(path: Path) -> None:
+def test_every_spend_is_in_the_file_and_on_disk_whatever_mode_others_set(path):
     with make(path) as ledger:
         assert ledger._connection.execute("pragma synchronous").fetchone() == (3,)  # extra
         for _ in range(2):
@@ -431,7 +427,7 @@ def set_wal_mode(path: Path) -> None:
     connection.close()
 
 
-def test_many_small_releases_cost_less_by_zcdp_and_few_large_ones_more() -> None:
+def test_many_small_releases_cost_less_by_zcdp_and_few_large_ones_more():
     small, large = [Cost(Fraction(1, 100))] * 400, [Cost(Fraction(1))] * 2
     delta = Fraction("1e-6")
     assert total(small, Composition.BASIC, delta).epsilon == 4
@@ -439,7 +435,7 @@ def test_many_small_releases_cost_less_by_zcdp_and_few_large_ones_more() -> None
     assert total(large, Composition.ZCDP, delta).epsilon > 2
 
 
-def test_gaussian_releases_add_up_to_one_of_the_same_rho() -> None:
+def test_gaussian_releases_add_up_to_one_of_the_same_rho():
     """Four times noise of scale 2s is as once s, by zCDP: the epsilon of one."""
     delta = Fraction("1e-6")
     scale, cost = gaussian_scale(1.0, Fraction(1), delta)
@@ -451,7 +447,7 @@ def test_gaussian_releases_add_up_to_one_of_the_same_rho() -> None:
     assert together.delta == delta
 
 
-def test_zcdp_bounds_what_is_spent_of_delta_apart_from_epsilon(path: Path) -> None:
+def test_zcdp_bounds_what_is_spent_of_delta_apart_from_epsilon(path):
     """Or an adaptive reader could let both bounds fail, each for its own answers."""
     with make(path, epsilon="5", delta="1e-6", composition="zcdp") as ledger:
         with pytest.raises(BudgetError):
@@ -467,9 +463,7 @@ DELTAS = st.fractions(0, Fraction("1e-6"))
 
 
 @given(RHOS, RHOS, DELTAS, DELTAS)
-def test_zcdp_admits_whatever_its_rho_and_its_delta_admit_alone(
-    rho: Fraction, other_rho: Fraction, delta: Fraction, other_delta: Fraction
-) -> None:
+def test_zcdp_admits_whatever_its_rho_and_its_delta_admit_alone(rho, other_rho, delta, other_delta):
     def admitted(rho: Fraction, delta: Fraction) -> bool:
         costs = [Cost(Fraction(0), Fraction(0), rho), Cost(Fraction(0), delta)]
         found = total(costs, Composition.ZCDP, Fraction("1e-6"))
@@ -479,7 +473,7 @@ def test_zcdp_admits_whatever_its_rho_and_its_delta_admit_alone(
         assert admitted(rho, other_delta)
 
 
-def test_groups_are_protected_by_so_many_times_epsilon() -> None:
+def test_groups_are_protected_by_so_many_times_epsilon():
     assert group(Cost(TENTH), 3) == Cost(Fraction(3, 10))
     found = group(Cost(Fraction(1), Fraction("1e-6")), 2)
     assert found.epsilon == 2

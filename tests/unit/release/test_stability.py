@@ -1,7 +1,5 @@
 """Modes and medians that are released only where they are stable."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -41,7 +39,7 @@ Table = tuple[int, ...]
 
 @pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "3"])
 @pytest.mark.parametrize("delta", ["1e-2", "1e-6", "1e-12", "1e-400"])
-def test_thresholds_of_noise_are_the_least_that_hold(epsilon: str, delta: str) -> None:
+def test_thresholds_of_noise_are_the_least_that_hold(epsilon, delta):
     scale = laplace_scale(1, Fraction(epsilon))
     least = laplace_threshold(scale, Fraction(delta))
 
@@ -64,7 +62,7 @@ def neighbours(table: Table, rows: int) -> Iterator[Table]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_one_user_moves_the_lead_by_no_more_than_his_rows(rows: int) -> None:
+def test_one_user_moves_the_lead_by_no_more_than_his_rows(rows):
     """All tables of three keys with up to five rows each; two modes' leads add up to no more."""
     largest = 0
     for table in product(range(6), repeat=3):
@@ -80,9 +78,7 @@ def test_one_user_moves_the_lead_by_no_more_than_his_rows(rows: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "3"])
-def test_modes_that_one_user_decides_are_released_with_at_most_delta(
-    rows: int, epsilon: str
-) -> None:
+def test_modes_that_one_user_decides_are_released_with_at_most_delta(rows, epsilon):
     delta = Fraction("1e-3")
     scale, least = lead_threshold(rows, Fraction(epsilon), delta)
     assert laplace_tail(least - rows, scale) <= delta < laplace_tail(least - rows - 1, scale)
@@ -92,11 +88,11 @@ def test_modes_that_one_user_decides_are_released_with_at_most_delta(
     ("keys", "mode", "lead"),
     [([], None, 0), (["a"] * 3, "a", 3), (["a", "b"], "a", 0), (["b", "a", "b", "c"], "b", 1)],
 )
-def test_leads_are_over_the_second_key(keys: list[str], mode: str | None, lead: int) -> None:
+def test_leads_are_over_the_second_key(keys, mode, lead):
     assert leader(keys) == (mode, lead)
 
 
-def test_only_modes_that_lead_by_far_are_released() -> None:
+def test_only_modes_that_lead_by_far_are_released():
     """A tie or a single row passes with probability 1e-9; a lead of 1,000 fails with less."""
     mode = stable_mode(rows_per_user=1, epsilon=ONE, delta=TINY)
     assert mode.cost == Cost(ONE, TINY)
@@ -106,7 +102,7 @@ def test_only_modes_that_lead_by_far_are_released() -> None:
     assert math.isnan(radius)
 
 
-def test_tests_need_a_delta() -> None:
+def test_tests_need_a_delta():
     with pytest.raises(QueryError, match="delta = 0: must be above 0 for a mode"):
         stable_mode(rows_per_user=1, epsilon=ONE, delta=Fraction(0))
     with pytest.raises(QueryError, match="delta = 0: must be above 0 for a test"):
@@ -121,7 +117,7 @@ def median(table: Table) -> int:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_distances_are_those_of_all_tables_round_about(rows: int) -> None:
+def test_distances_are_those_of_all_tables_round_about(rows):
     """Rows are added and removed one by one until somebody could move the median too far."""
 
     @cache
@@ -146,7 +142,7 @@ def test_distances_are_those_of_all_tables_round_about(rows: int) -> None:
     assert {0, 1, 2} <= differ
 
 
-def test_one_user_moves_the_distance_by_no_more_than_his_rows() -> None:
+def test_one_user_moves_the_distance_by_no_more_than_his_rows():
     """Random tables, with and without rows of one user."""
     rng = np.random.default_rng(1)
     for rows in (1, 2, 5):
@@ -159,7 +155,7 @@ def test_one_user_moves_the_distance_by_no_more_than_his_rows() -> None:
             assert abs(with_user - without) <= rows
 
 
-def test_medians_that_one_user_moves_little_are_released() -> None:
+def test_medians_that_one_user_moves_little_are_released():
     """Values lie a thousandth apart; noise is beyond 40 of its scales with probability e^-40."""
     values = np.linspace(0, 10, 10_001)
     release = median_by_test(lattice(0, 10), 0.1, rows_per_user=1, epsilon=Fraction(4), delta=TINY)
@@ -172,14 +168,14 @@ def test_medians_that_one_user_moves_little_are_released() -> None:
     assert radius == laplace_radius(laplace_scale(width, Fraction(2))) * bounds.step
 
 
-def test_medians_that_one_user_could_move_far_are_not_released() -> None:
+def test_medians_that_one_user_could_move_far_are_not_released():
     """Two equal heaps far apart, none at all, or one value: passes with probability 1e-9."""
     release = median_by_test(lattice(0, 10), 0.1, rows_per_user=1, epsilon=ONE, delta=TINY)
     for values in ([0.0] * 500 + [10.0] * 500, [], [5.0]):
         assert release(np.array(values)) == ()
 
 
-def test_without_noise_to_speak_of_medians_are_the_lower_ones() -> None:
+def test_without_noise_to_speak_of_medians_are_the_lower_ones():
     """Noise of the width is one step's, at epsilon 200."""
     bounds = lattice(0.0, 2.0**20)
     release = median_by_test(bounds, bounds.step, rows_per_user=1, epsilon=2 * SURE, delta=TINY)
@@ -188,6 +184,6 @@ def test_without_noise_to_speak_of_medians_are_the_lower_ones() -> None:
 
 
 @pytest.mark.parametrize("width", [0.0, -1.0, 1e-9, 10.0, math.inf, math.nan])
-def test_widths_that_make_no_sense_are_refused(width: float) -> None:
+def test_widths_that_make_no_sense_are_refused(width):
     with pytest.raises(QueryError, match=r"width = .*: must be at least 7\.62939e-06, and less"):
         median_by_test(lattice(0, 10), width, rows_per_user=1, epsilon=ONE, delta=TINY)

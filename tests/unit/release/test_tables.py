@@ -1,7 +1,5 @@
 """Tables: any file into rows of users, at most so many each, and faults that are named."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 import unicodedata
@@ -64,7 +62,7 @@ def write_arrow_stream(table: Any, path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [".parquet", ".feather", ".arrow"])
-def test_the_same_rows_come_from_any_form(tmp_path: Path, form: str) -> None:
+def test_the_same_rows_come_from_any_form(tmp_path, form):
     path = tmp_path / f"people{form}"
     write = {
         ".parquet": parquet.write_table,
@@ -92,7 +90,7 @@ def test_the_same_rows_come_from_any_form(tmp_path: Path, form: str) -> None:
         load(path, "user", {"tags": KEYS})
 
 
-def test_cells_of_csv_files_are_what_they_are(tmp_path: Path) -> None:
+def test_cells_of_csv_files_are_what_they_are(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text('user,city,n\n007,Rome,1e3\n7,"two\nlines",+0.5\n8,NA,x\n9,,-inf\n')
     rows = load(path, "user", {"city": KEYS, "n": NUMBERS}, newlines_in_cells=True)
@@ -108,9 +106,7 @@ CELLS = st.one_of(
 
 
 @given(st.lists(CELLS, min_size=1, max_size=20), CELLS)
-def test_whatever_another_user_writes_no_cell_of_others_means_anything_else(
-    cells: list[str], his: str
-) -> None:
+def test_whatever_another_user_writes_no_cell_of_others_means_anything_else(cells, his):
     """Neither as a key nor as a number: types aren't guessed."""
 
     def read(rows: list[tuple[str, str]]) -> tuple[list[str], list[float]]:
@@ -129,7 +125,7 @@ def test_whatever_another_user_writes_no_cell_of_others_means_anything_else(
     assert len(with_him[1]) <= len(without[1]) + 1
 
 
-def test_a_directory_is_one_table_in_the_order_of_its_names(tmp_path: Path) -> None:
+def test_a_directory_is_one_table_in_the_order_of_its_names(tmp_path):
     folder = tmp_path / "days"
     (folder / "later").mkdir(parents=True)
     (folder / "_SUCCESS").touch()
@@ -144,7 +140,7 @@ def test_a_directory_is_one_table_in_the_order_of_its_names(tmp_path: Path) -> N
     assert digest(folder) != before
 
 
-def test_whoever_changes_a_file_changes_its_digest_and_its_state(tmp_path: Path) -> None:
+def test_whoever_changes_a_file_changes_its_digest_and_its_state(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text("user\nann\n")
     before = digest(path), state(path)
@@ -158,9 +154,7 @@ USERS = st.lists(st.sampled_from("abcdefgh"), max_size=60)
 
 
 @given(USERS, st.integers(1, 4))
-def test_users_keep_at_most_so_many_rows_and_all_if_they_have_no_more(
-    users: list[str], most: int
-) -> None:
+def test_users_keep_at_most_so_many_rows_and_all_if_they_have_no_more(users, most):
     before, after = kept(rows_of(users)), kept(limited(rows_of(users), most, SECRET))
     assert before.keys() == after.keys()
     for user, values in after.items():
@@ -169,9 +163,7 @@ def test_users_keep_at_most_so_many_rows_and_all_if_they_have_no_more(
 
 
 @given(USERS, st.lists(st.integers(0, 60), max_size=30), st.integers(1, 4))
-def test_another_user_changes_nothing_of_what_is_kept_of_others(
-    users: list[str], places: list[int], most: int
-) -> None:
+def test_another_user_changes_nothing_of_what_is_kept_of_others(users, places, most):
     """His rows may lie anywhere among theirs."""
     mine = list(zip(users, range(len(users)), strict=True))
     both = list(mine)
@@ -192,12 +184,7 @@ CELLS_OF_USERS = st.lists(
 
 
 @given(CELLS_OF_USERS, CELLS_OF_USERS, st.integers(1, 3), st.sampled_from([None, ["k", "l"]]))
-def test_rows_that_can_not_count_take_no_place_of_those_that_can(
-    others: list[tuple[str, str | None]],
-    his: list[tuple[str, str | None]],
-    most: int,
-    keys: list[str] | None,
-) -> None:
+def test_rows_that_can_not_count_take_no_place_of_those_that_can(others, his, most, keys):
     """Of each user, whatever another one holds, whose rows come in between."""
 
     def counted(rows: list[tuple[str, str | None]]) -> dict[str, list[str]]:
@@ -230,7 +217,7 @@ def half_of(rows: UserRows) -> dict[str, list[int]]:
 
 
 @given(USERS)
-def test_a_user_is_in_one_half_and_in_one_block(users: list[str]) -> None:
+def test_a_user_is_in_one_half_and_in_one_block(users):
     rows = rows_of(users, [ord(user) for user in users])
     assert all(len(set(halves)) == 1 for halves in half_of(rows).values())
     blocks = [set(block["value"].tolist()) for block in rows.blocks(5, SECRET)]
@@ -239,7 +226,7 @@ def test_a_user_is_in_one_half_and_in_one_block(users: list[str]) -> None:
         assert [ord(user) in values for values in blocks].count(True) == 1
 
 
-def test_which_rows_are_kept_depends_on_the_key_and_is_fair() -> None:
+def test_which_rows_are_kept_depends_on_the_key_and_is_fair():
     """Each of 4 rows of 4,000 users is kept as often; P(alarm) < 1e-6 (5 standard deviations)."""
     users = [f"u{i}" for i in range(4_000) for _ in range(4)]
     values = [i % 4 for i in range(16_000)]
@@ -255,7 +242,7 @@ def rows_of_fast(users: list[str], values: list[int]) -> UserRows:
     return UserRows(pa.table({"value": values}), codes, encoded.dictionary.to_pylist())
 
 
-def test_a_user_with_a_million_rows_keeps_one() -> None:
+def test_a_user_with_a_million_rows_keeps_one():
     users = np.zeros(1_000_001, dtype=np.int64)
     users[-1] = 1
     rows = UserRows(pa.table({"value": np.arange(len(users))}), users, ["many", "one"])
@@ -281,17 +268,17 @@ def write_csv(path: Path, text: str) -> Path:
         ("t.parquet", "user\na\n", r"can't be read: not a whole \.parquet file \(ArrowInvalid\)"),
     ],
 )
-def test_faults_of_files_are_named(tmp_path: Path, name: str, text: str, reason: str) -> None:
+def test_faults_of_files_are_named(tmp_path, name, text, reason):
     path = write_csv(tmp_path / name, text)
 
-    def read() -> None:
+    def read():
         load(path, "user", dict.fromkeys(column_names(path, "user"), NUMBERS))
 
     with pytest.raises(DataError, match=reason):
         read()
 
 
-def test_faults_of_directories_are_named(tmp_path: Path) -> None:
+def test_faults_of_directories_are_named(tmp_path):
     with pytest.raises(DataError, match="no such file or directory"):
         column_names(tmp_path / "none", "user")
     with pytest.raises(DataError, match="has no files"):
@@ -309,7 +296,7 @@ def test_faults_of_directories_are_named(tmp_path: Path) -> None:
         column_names(tmp_path, "user")
 
 
-def test_files_of_a_directory_may_hold_different_types(tmp_path: Path) -> None:
+def test_files_of_a_directory_may_hold_different_types(tmp_path):
     for name, ages in (("a", [1, 2]), ("b", [3.0, None]), ("c", ["4", "old"])):
         table = pa.table({"user": [name, name], "age": ages})
         parquet.write_table(table, tmp_path / f"{name}.parquet")
@@ -318,13 +305,13 @@ def test_files_of_a_directory_may_hold_different_types(tmp_path: Path) -> None:
     assert load(tmp_path, "user", {"age": NUMBERS}).numbers("age").tolist() == [1, 2, 3, 4]
 
 
-def test_a_fault_quotes_nothing_of_the_data(tmp_path: Path) -> None:
+def test_a_fault_quotes_nothing_of_the_data(tmp_path):
     with pytest.raises(DataError) as caught:
         load(write_csv(tmp_path / "t.csv", "user,age\nann,secret,42\n"), "user", {})
     assert "secret" not in str(caught.value)
 
 
-def test_users_are_text_or_numbers(tmp_path: Path) -> None:
+def test_users_are_text_or_numbers(tmp_path):
     for users in ([1, 2, 1], [1.0, 2.0, 1.0], ["1", "2", "1"]):
         parquet.write_table(pa.table({"user": users}), tmp_path / "t.parquet")
         assert load(tmp_path / "t.parquet", "user", {}).names == ["1", "2"]
@@ -334,7 +321,7 @@ NFC, NFD = (unicodedata.normalize(form, "José 각") for form in ("NFC", "NFD"))
 
 
 @pytest.mark.parametrize("form", ["text", "dictionary", "csv"])
-def test_texts_that_look_the_same_are_one_key_and_one_user(tmp_path: Path, form: str) -> None:
+def test_texts_that_look_the_same_are_one_key_and_one_user(tmp_path, form):
     texts = pa.chunked_array([[NFC, NFD], [None, "ﬁ"], ["fi", NFD]])
     table = pa.table({"user": [NFD, "a", NFC, "b", "c", "d"], "name": texts})
     path = tmp_path / "t.parquet"
@@ -350,12 +337,12 @@ def test_texts_that_look_the_same_are_one_key_and_one_user(tmp_path: Path, form:
     assert [rows.names[user] for user in rows.users] == [NFC, "a", NFC, "b", "c", "d"]
 
 
-def test_users_are_told_apart_by_their_text(tmp_path: Path) -> None:
+def test_users_are_told_apart_by_their_text(tmp_path):
     path = write_csv(tmp_path / "t.csv", "user\n1\n1.0\n 1\n01\n1\n")
     assert load(path, "user", {}).names == ["1", "1.0", " 1", "01"]
 
 
-def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+def test_text_that_is_not_utf_8_is_refused(tmp_path):
     broken = pa.array([b"\xff\xfe", b"b"]).view(pa.string())
     parquet.write_table(pa.table({"user": ["a", "b"], "city": broken}), tmp_path / "t.parquet")
     (tmp_path / "t.csv").write_bytes(b"user,city\na,\xff\n")

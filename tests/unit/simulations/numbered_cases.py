@@ -1,7 +1,5 @@
 """Cases that other processes can import, as the tests of a folder can't be."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Forged reports are what their descriptions say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -35,7 +33,7 @@ def integers_of(bits: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> list[i
         ("replay:share=.5,string=", Attack(AttackKind.REPLAY, 0.5, 1, "")),
     ],
 )
-def test_descriptions_are_read(text: str, attack: Attack) -> None:
+def test_descriptions_are_read(text, attack):
     assert parse_attack(text) == attack
 
 
@@ -55,12 +53,12 @@ def test_descriptions_are_read(text: str, attack: Attack) -> None:
         ("random:share=0.1,aim=3", "aim isn't share, targets or string"),
     ],
 )
-def test_other_descriptions_are_refused(text: str, reason: str) -> None:
+def test_other_descriptions_are_refused(text, reason):
     with pytest.raises(AttackError, match=reason):
         parse_attack(text)
 
 
-def test_maximal_gain_sets_every_bit_of_every_target() -> None:
+def test_maximal_gain_sets_every_bit_of_every_target():
     attack = Attack(AttackKind.MAXIMAL_GAIN, 0.1, 2)
     cohorts, bits = forge(attack, 500, TARGETS, PARAMS, np.random.default_rng(1))
     for cohort, report in zip(cohorts.tolist(), integers_of(bits), strict=True):
@@ -68,7 +66,7 @@ def test_maximal_gain_sets_every_bit_of_every_target() -> None:
         assert report & wanted == wanted
 
 
-def test_maximal_gain_clears_the_bits_where_a_zero_speaks_for_a_string() -> None:
+def test_maximal_gain_clears_the_bits_where_a_zero_speaks_for_a_string():
     params = make_params(k=64, h=2, m=4, p=0.75, q=0.25)
     attack = Attack(AttackKind.MAXIMAL_GAIN, 0.1, 2)
     cohorts, bits = forge(attack, 500, TARGETS, params, np.random.default_rng(1))
@@ -76,14 +74,14 @@ def test_maximal_gain_clears_the_bits_where_a_zero_speaks_for_a_string() -> None
         assert not report & bloom_bits("one", cohort, params)
 
 
-def test_replay_is_one_report_again_and_again() -> None:
+def test_replay_is_one_report_again_and_again():
     cohorts, bits = forge(
         Attack(AttackKind.REPLAY, 0.1), 100, ("one",), PARAMS, np.random.default_rng(1)
     )
     assert len(set(cohorts.tolist())) == len(set(integers_of(bits))) == 1
 
 
-def test_random_reports_are_fair_coins_in_all_cohorts() -> None:
+def test_random_reports_are_fair_coins_in_all_cohorts():
     """128,000 fair coins: |rate - 1/2| < 0.01 but with probability 1e-12."""
     cohorts, bits = forge(
         Attack(AttackKind.RANDOM, 0.1), 2_000, ("one",), PARAMS, np.random.default_rng(1)
@@ -93,7 +91,7 @@ def test_random_reports_are_fair_coins_in_all_cohorts() -> None:
 
 
 @pytest.mark.parametrize("kind", [AttackKind.MAXIMAL_GAIN, AttackKind.REPLAY])
-def test_forgers_of_open_strings_set_the_prefix_of_their_step(kind: AttackKind) -> None:
+def test_forgers_of_open_strings_set_the_prefix_of_their_step(kind):
     """With q = 1 - 2^-53 an honest report of the target, which is replayed, has its bit, too."""
     metric_type, params = OpenStringType((2, 4), 2), make_params(k=64, h=1, m=6, q=1 - 2**-53)
     attack = Attack(kind, 0.1)
@@ -104,7 +102,7 @@ def test_forgers_of_open_strings_set_the_prefix_of_their_step(kind: AttackKind) 
         assert report & metric_type.bits("target", cohort, params)
 
 
-def test_false_values_are_honest_reports_of_the_target() -> None:
+def test_false_values_are_honest_reports_of_the_target():
     """Rates of the set bits are p* and q* within 6 standard errors: P(false alarm) < 1e-6."""
     params = make_params(k=64, h=1, m=1)
     attack = Attack(AttackKind.FALSE_VALUE, 0.1)
@@ -115,12 +113,12 @@ def test_false_values_are_honest_reports_of_the_target() -> None:
     assert np.abs(rates - chances).max() < 6 * 0.5 / np.sqrt(20_000)
 
 
-def test_named_target_is_taken_whoever_holds_it() -> None:
+def test_named_target_is_taken_whoever_holds_it():
     attack = Attack(AttackKind.MAXIMAL_GAIN, 0.1, string="mine")
     assert choose_targets(attack, ("a", "b"), np.array([0.5, 0.0])) == ("mine",)
 
 
-def test_targets_are_the_candidates_that_the_fewest_hold() -> None:
+def test_targets_are_the_candidates_that_the_fewest_hold():
     truth = np.array([0.5, 0.0, 0.1, 0.0])
     strings = ("a", "b", "c", "d")
     three = Attack(AttackKind.MAXIMAL_GAIN, 0.1, 3)

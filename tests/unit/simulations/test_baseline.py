@@ -1,7 +1,5 @@
 """The plain decoder is plain least squares."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,10 +7,7 @@ from factories import make_params
 from hubbub.inference.candidates import bit_positions
 from hubbub.inference.counts import CohortCounts
 from hubbub.simulations.populations import family_shares, made_up
-from hubbub.simulations.simulated_clients.population_sampler import (
-    ReportingPlan,
-    sample_population,
-)
+from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
 from hubbub.simulations.suite.baseline import least_squares_two_se
 
 PARAMS = make_params(k=64, h=2, m=8)
@@ -31,7 +26,7 @@ def exact_counts(reports: int = 1_000_000) -> CohortCounts:
     return CohortCounts(np.full(PARAMS.m, per_cohort), np.rint(ones).astype(np.int64))
 
 
-def test_without_noise_the_shares_are_the_truth() -> None:
+def test_without_noise_the_shares_are_the_truth():
     plain = least_squares_two_se(exact_counts(), PARAMS, (*POPULATION.values, "absent"))
     assert plain.share[:10] == pytest.approx(POPULATION.shares, abs=1e-4)
     assert plain.share[10] == pytest.approx(0, abs=1e-4)
@@ -39,7 +34,7 @@ def test_without_noise_the_shares_are_the_truth() -> None:
     assert not plain.detected[10]
 
 
-def test_one_absent_candidate_in_forty_is_detected() -> None:
+def test_one_absent_candidate_in_forty_is_detected():
     """2.3% of 300 absent candidates lie two standard errors above zero: about 7; seeded."""
     sample = sample_population(
         ReportingPlan(POPULATION, PARAMS, 200_000), np.random.SeedSequence(1)
@@ -49,7 +44,7 @@ def test_one_absent_candidate_in_forty_is_detected() -> None:
     assert 1 <= plain.detected[10:].sum() <= 25
 
 
-def test_too_many_candidates_are_screened_first() -> None:
+def test_too_many_candidates_are_screened_first():
     """512 rows hold 409 columns; the others get no estimate, the common ones stay."""
     absent = tuple(f"absent {i}" for i in range(1_000))
     plain = least_squares_two_se(exact_counts(), PARAMS, (*POPULATION.values, *absent))
@@ -57,7 +52,7 @@ def test_too_many_candidates_are_screened_first() -> None:
     assert plain.detected[:2].all()
 
 
-def test_candidates_that_set_the_same_bits_get_one_estimate() -> None:
+def test_candidates_that_set_the_same_bits_get_one_estimate():
     params = make_params(k=8, h=1, m=1)
     strings = tuple(f"s{i}" for i in range(6))
     counts = CohortCounts(np.array([1_000]), np.full((1, 8), 450))

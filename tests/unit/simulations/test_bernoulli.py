@@ -1,7 +1,5 @@
 """Every lane of a word compares its own coins with all binary digits of its probability."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 
@@ -33,13 +31,13 @@ products = st.builds(lambda a, b: Fraction(a) * Fraction(b), chances, chances)
         (1.0, 1.0, ALL),
     ],
 )
-def test_certain_bits_are_certain(low: float, high: float, expected: int) -> None:
+def test_certain_bits_are_certain(low, high, expected):
     selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
     bits = bernoulli_words(np.random.default_rng(1), selector, low, high)
     assert (bits == np.uint64(expected)).all()
 
 
-def test_selector_is_left_as_it_was() -> None:
+def test_selector_is_left_as_it_was():
     selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
     bernoulli_words(np.random.default_rng(1), selector, 0.3, 0.6)
     assert (selector == np.uint64(0xFF00FF00FF00FF00)).all()
@@ -47,9 +45,7 @@ def test_selector_is_left_as_it_was() -> None:
 
 @settings(max_examples=50)
 @given(chances | products, chances | products, st.integers(0, 2**64 - 1), st.integers(0, 2**32))
-def test_lanes_compare_all_digits_of_their_probability(
-    low: float | Fraction, high: float | Fraction, selector: int, seed: int
-) -> None:
+def test_lanes_compare_all_digits_of_their_probability(low, high, selector, seed):
     """The coins of a lane, read as binary digits, are its uniform number: 1 if below, 0 if not."""
     word = bernoulli_words(
         np.random.default_rng(seed), np.array([selector], dtype=np.uint64), low, high
@@ -90,7 +86,7 @@ class ScriptedCoins(np.random.Generator):
 
 
 @given(st.floats(0, 1, exclude_min=True, exclude_max=True))
-def test_last_digit_of_a_probability_decides_where_all_others_agree(chance: float) -> None:
+def test_last_digit_of_a_probability_decides_where_all_others_agree(chance):
     """Coins that say just what the probability is, one unit in the last place less, and one more.
 
     No real generator would come to the last digit, which may be the 1074th.
@@ -105,27 +101,25 @@ def test_last_digit_of_a_probability_decides_where_all_others_agree(chance: floa
 
 
 @given(chances, chances)
-def test_digits_are_those_that_the_client_compares_with(low: float, high: float) -> None:
+def test_digits_are_those_that_the_client_compares_with(low, high):
     assert digit_codes(low, high) == randomness.digit_codes(low, high)
 
 
 @pytest.mark.parametrize("chance", [Fraction(1, 3), Fraction(3, 2), -0.5, 1.5])
-def test_probability_without_last_digit_or_out_of_range_is_refused(
-    chance: float | Fraction,
-) -> None:
+def test_probability_without_last_digit_or_out_of_range_is_refused(chance):
     with pytest.raises(ValueError, match="must be in"):
         digit_codes(0.5, chance)
 
 
 @pytest.mark.parametrize("length", [1, 8191, 8192, 8193, 20_000])
-def test_long_arrays_are_drawn_in_blocks_and_none_is_left_out(length: int) -> None:
+def test_long_arrays_are_drawn_in_blocks_and_none_is_left_out(length):
     """Every word is drawn: chance that 64 lanes of 1 - 2^-40 are all 0 is nil."""
     selector = np.full(length, ALL)
     words = bernoulli_words(np.random.default_rng(1), selector, 0.0, 1 - 2.0**-40)
     assert words.all()
 
 
-def test_same_key_gives_the_same_bits_wherever_it_stands() -> None:
+def test_same_key_gives_the_same_bits_wherever_it_stands():
     """Words of one key among others, in the first block and beyond: the digits never end early."""
     keys = np.arange(20_000, dtype=np.uint64)
     keys[[5, 8_500, 19_999]] = 77
@@ -138,11 +132,11 @@ def test_same_key_gives_the_same_bits_wherever_it_stands() -> None:
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), unique=True, min_size=2))
-def test_mixing_keeps_different_words_different(numbers: list[int]) -> None:
+def test_mixing_keeps_different_words_different(numbers):
     assert len(set(mix(np.array(numbers, dtype=np.uint64)).tolist())) == len(numbers)
 
 
-def test_generator_of_32_bits_a_draw_is_refused() -> None:
+def test_generator_of_32_bits_a_draw_is_refused():
     """Half of all coins would be 0, and no error would tell."""
     rng = np.random.Generator(np.random.MT19937(1))
     with pytest.raises(ValueError, match="gives 32 bits a draw"):

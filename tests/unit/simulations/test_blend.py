@@ -1,12 +1,8 @@
 """Populations of which some opt in: what their curator finds, counts and releases."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -25,7 +21,7 @@ EXPERIMENT = BlendExperiment(
 )
 
 
-def test_noise_is_discrete_laplace(rng: np.random.Generator) -> None:
+def test_noise_is_discrete_laplace(rng):
     """Frequencies of 100,000 draws, exact binomial intervals: P(false alarm) <= 2e-6."""
     a, n = math.exp(-0.9), 100_000
     drawn = laplace(rng, n, a)
@@ -35,7 +31,7 @@ def test_noise_is_discrete_laplace(rng: np.random.Generator) -> None:
         assert low <= chance <= high
 
 
-def test_names_are_found_from_the_curators_threshold_on(rng: np.random.Generator) -> None:
+def test_names_are_found_from_the_curators_threshold_on(rng):
     """At epsilon 1 and delta 1e-6 that is 15: a^14 / (1 + a) <= 1e-6, and a^13 / (1 + a) isn't."""
     assert EXPERIMENT.least_count == 15
     names, release = curate(replace(EXPERIMENT, reuse_counts=True), 2_000, rng)
@@ -44,7 +40,7 @@ def test_names_are_found_from_the_curators_threshold_on(rng: np.random.Generator
     assert 0 < len(names) < 50
 
 
-def test_counts_are_of_the_half_that_did_not_find_the_names(rng: np.random.Generator) -> None:
+def test_counts_are_of_the_half_that_did_not_find_the_names(rng):
     """Half of 10,000 people, 8 deviations of room: P(false alarm) < 1e-10."""
     _, release = curate(EXPERIMENT, 10_000, rng)
     assert abs(release.total - 5_000) < 8 * math.hypot(50, math.sqrt(release.total_variance))
@@ -52,7 +48,7 @@ def test_counts_are_of_the_half_that_did_not_find_the_names(rng: np.random.Gener
     assert release.total_variance == pytest.approx(200, rel=0.01)
 
 
-def test_a_group_that_differs_holds_every_second_value_more_often() -> None:
+def test_a_group_that_differs_holds_every_second_value_more_often():
     shares = replace(EXPERIMENT, difference=0.5).group_shares
     ratios = shares / EXPERIMENT.population.shares
     assert shares.sum() == pytest.approx(1)
@@ -73,9 +69,7 @@ def test_a_group_that_differs_holds_every_second_value_more_often() -> None:
         (["--population", "nobody"], "population 'nobody'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_work(
-    tmp_path: Path, options: list[str], complaint: str
-) -> None:
+def test_what_makes_no_sense_is_refused_before_the_work(tmp_path, options, complaint):
     done = CliRunner().invoke(main, ["blend", "--output", str(tmp_path / "out"), *options])
     assert done.exit_code == 2
     assert complaint in " ".join(done.stderr.split())

@@ -1,7 +1,5 @@
 """When a case breaks its bounds: only beyond what chance allows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,27 +45,27 @@ def broken(*scores: Score, baseline: Score = GOOD, is_null: bool = False) -> tup
     return judge(make_trials(*scores, baseline=baseline), is_null=is_null).broken
 
 
-def test_good_runs_break_nothing() -> None:
+def test_good_runs_break_nothing():
     assert broken(*[GOOD] * 10) == ()
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.995])
-def test_coverage_far_from_95_percent_is_broken(coverage: float) -> None:
+def test_coverage_far_from_95_percent_is_broken(coverage):
     assert broken(*[replace(GOOD, interval_coverage=coverage)] * 10) == ("coverage",)
 
 
-def test_coverage_of_few_names_has_room_for_chance() -> None:
+def test_coverage_of_few_names_has_room_for_chance():
     """0.9 of 50 names in each of 2 runs: two standard errors below 0.92 at most."""
     runs = [replace(GOOD, interval_coverage_detected=0.9)] * 2
     assert broken(*runs) == ()
 
 
-def test_coverage_of_detected_is_broken_if_many_runs_agree() -> None:
+def test_coverage_of_detected_is_broken_if_many_runs_agree():
     runs = [replace(GOOD, interval_coverage_detected=0.8)] * 30
     assert broken(*runs) == ("coverage of detected",)
 
 
-def test_coverage_of_detected_counts_names_not_runs() -> None:
+def test_coverage_of_detected_counts_names_not_runs():
     """One run of 1 name missed and nine of 100 held: 900 of 901."""
     one = replace(GOOD, detected=1, interval_coverage_detected=0.0)
     others = [replace(GOOD, detected=100, interval_coverage_detected=1.0)] * 9
@@ -75,19 +73,19 @@ def test_coverage_of_detected_counts_names_not_runs() -> None:
     assert result.coverage_detected.mean == pytest.approx(900 / 901)
 
 
-def test_too_many_false_names_are_broken() -> None:
+def test_too_many_false_names_are_broken():
     runs = [replace(GOOD, true_positives=35, false_positives=15)] * 10
     assert broken(*runs) == ("false share",)
 
 
-def test_worse_total_variation_than_the_baselines_is_broken() -> None:
+def test_worse_total_variation_than_the_baselines_is_broken():
     worse = replace(GOOD, total_variation=0.06, total_variation_all=0.12)
     assert broken(*[worse] * 5) == ("total variation",)
     assert broken(*[replace(worse, total_variation=0.0524)] * 5) == ()
     assert broken(*[replace(worse, total_variation_all=0.104)] * 5) == ()
 
 
-def test_open_strings_are_judged_without_candidates_and_baseline() -> None:
+def test_open_strings_are_judged_without_candidates_and_baseline():
     """Their coverage over all rows is that of the detected, whose bound is wider."""
     score = replace(GOOD, interval_coverage=0.925, interval_coverage_detected=0.925)
     trials = [StringsTrial(0, score, None, None, True, None, 0.1, if_listed=70) for _ in range(10)]
@@ -99,31 +97,31 @@ def test_open_strings_are_judged_without_candidates_and_baseline() -> None:
     assert judge(bad).broken == ("false share",)
 
 
-def test_null_case_may_have_a_false_name_now_and_then_but_not_always() -> None:
+def test_null_case_may_have_a_false_name_now_and_then_but_not_always():
     one = replace(NOBODY, detected=1, false_positives=1, interval_coverage_detected=0.0)
     assert broken(*[NOBODY] * 9, one, is_null=True) == ()
     assert broken(*[NOBODY] * 5, *[one] * 5, is_null=True) == ("names under the null",)
 
 
-def test_case_without_detections_has_no_coverage_of_them() -> None:
+def test_case_without_detections_has_no_coverage_of_them():
     result = judge(make_trials(NOBODY, NOBODY))
     assert math.isnan(result.coverage_detected.mean)
     assert "coverage of detected" not in result.broken
 
 
-def test_single_run_is_judged_as_if_its_names_were_independent() -> None:
+def test_single_run_is_judged_as_if_its_names_were_independent():
     assert broken(replace(GOOD, interval_coverage=0.8)) == ("coverage",)
     assert broken(replace(GOOD, interval_coverage=0.92)) == ()
 
 
-def test_figures_on_their_bound_are_not_beyond_it() -> None:
+def test_figures_on_their_bound_are_not_beyond_it():
     figure = Figure(0.05, 0.01, 10)
     assert not figure.above(0.05)
     assert not figure.below(0.05)
     assert Figure(0.2, 0.01, 10).above(0.05)
 
 
-def test_promises_are_kept_if_no_case_breaks_one_and_variation_is_lower_on_average() -> None:
+def test_promises_are_kept_if_no_case_breaks_one_and_variation_is_lower_on_average():
     good, worse = (
         judge(make_trials(score, score, baseline=GOOD))
         for score in (replace(GOOD, total_variation=0.02), replace(GOOD, total_variation=0.0524))
@@ -134,19 +132,19 @@ def test_promises_are_kept_if_no_case_breaks_one_and_variation_is_lower_on_avera
     assert not promises_kept([good, broken_case])
 
 
-def test_interval_of_the_unknown_mass_that_often_misses_is_broken() -> None:
+def test_interval_of_the_unknown_mass_that_often_misses_is_broken():
     trials = [replace(trial, unknown_covered=False) for trial in make_trials(*[GOOD] * 5)]
     result = judge(trials)
     assert result.broken == ("unknown mass",)
     assert (result.coverage_unknown.mean, result.coverage_unknown.runs) == (0, 5)
 
 
-def test_interval_that_is_not_told_is_not_judged() -> None:
+def test_interval_that_is_not_told_is_not_judged():
     result = judge(make_trials(*[GOOD] * 5))
     assert (result.coverage_unlisted.runs, result.broken) == (0, ())
 
 
-def test_promises_are_broken_if_the_oracle_finds_far_more() -> None:
+def test_promises_are_broken_if_the_oracle_finds_far_more():
     found = judge(make_trials(*[GOOD] * 5))
     missed = judge(make_trials(*[GOOD] * 5, oracle=100))
     assert promises_kept([found, found])
@@ -174,7 +172,7 @@ def tables_broken(*scores: JointScore, bounds: TableBounds = NO_BOUNDS) -> tuple
     return judge_table("a table", trials, bounds).broken
 
 
-def test_good_tables_break_nothing() -> None:
+def test_good_tables_break_nothing():
     bounds = TableBounds(0.155, 0.13, (0.98, 1.0))
     assert tables_broken(*[TABLE] * 20, bounds=bounds) == ()
     result = judge_table("a table", [TableTrial(2_000, TABLE, 0.3)], bounds)
@@ -197,15 +195,13 @@ def test_good_tables_break_nothing() -> None:
         ({"p_value": 0.2}, "independence"),
     ],
 )
-def test_table_that_is_worse_than_promised_is_broken(
-    changed: dict[str, Coverage | float], expected: str
-) -> None:
+def test_table_that_is_worse_than_promised_is_broken(changed, expected):
     bounds = TableBounds(0.155, 0.13, (0.98, 1.0))
-    worse = replace(TABLE, **changed)  # type: ignore[arg-type]
+    worse = replace(TABLE, **changed)
     assert tables_broken(*[worse] * 40, bounds=bounds) == (expected,)
 
 
-def test_independence_that_is_rejected_too_often_is_broken_and_a_few_times_it_is_not() -> None:
+def test_independence_that_is_rejected_too_often_is_broken_and_a_few_times_it_is_not():
     kept = replace(TABLE, p_value=0.5)
     bounds = TableBounds(rejected=(0.03, 0.07))
     assert tables_broken(*[kept] * 19, TABLE, bounds=bounds) == ()
@@ -214,7 +210,7 @@ def test_independence_that_is_rejected_too_often_is_broken_and_a_few_times_it_is
     assert tables_broken(*[kept] * 400, bounds=bounds) == ("independence",)
 
 
-def test_tables_that_could_not_be_made_are_not_tests() -> None:
+def test_tables_that_could_not_be_made_are_not_tests():
     none = replace(TABLE, p_value=math.nan, margins=Coverage(0, 0), conditionals=Coverage(0, 0))
     bounds = TableBounds(rejected=(0.98, 1.0))
     assert tables_broken(*[TABLE] * 19, none, bounds=bounds) == ()

@@ -1,7 +1,5 @@
 """Forged reports of an experiment, made in parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -22,9 +20,7 @@ def make_experiment(kind: AttackKind) -> Experiment:
 
 
 @pytest.mark.parametrize("kind", list(AttackKind))
-def test_forged_reports_come_in_parts_of_bounded_size(
-    kind: AttackKind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forged_reports_come_in_parts_of_bounded_size(kind, monkeypatch):
     monkeypatch.setattr(experiment, "CHUNK", 300)
     parts = list(make_experiment(kind).forgeries())
     assert [len(cohorts) for cohorts, _ in parts] == [300, 300, 300, 100]
@@ -37,7 +33,7 @@ def test_forged_reports_come_in_parts_of_bounded_size(
     assert len(reports) == (1 if kind is AttackKind.REPLAY else 1_000)
 
 
-def test_without_an_attack_nothing_is_forged() -> None:
+def test_without_an_attack_nothing_is_forged():
     scenario = make_scenario(made_up(np.full(5, 0.2), "string "), 0.0, ())
     plan = ReportingPlan(scenario.population, make_params(k=64, h=2, m=4), clients=1_000)
     honest = Experiment(scenario, plan)

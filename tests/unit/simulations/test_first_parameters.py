@@ -1,7 +1,5 @@
 """What newcomers start from: examples and defaults are the best parameters of their epsilons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -39,9 +37,7 @@ def defaults_of_run() -> RapporParams:
     ],
     ids=["demo", "run", "homepage", "last_crash", "editor", "failed_in"],
 )
-def test_smallest_share_is_within_half_a_percent_of_the_plans(
-    params: RapporParams, candidates: float, reports: float
-) -> None:
+def test_smallest_share_is_within_half_a_percent_of_the_plans(params, candidates, reports):
     budget = Budget(params.epsilon_permanent, params.epsilon_report)
     best = plan(StringsGoal(DetectionTest(candidates)), budget, n_reports=reports).best
     limit = detection_limit(params, reports, DetectionTest(candidates))

@@ -1,7 +1,5 @@
 """Made-up tables have the margins and the partners that were asked for."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -28,7 +26,7 @@ def made(text: str, partners: float = 0.0, seed: int = 1, **size: int) -> JointP
     return joint_population(parse_sizes(text), "zipf:1", partners, rng, size)
 
 
-def test_sizes_are_read() -> None:
+def test_sizes_are_read():
     assert parse_sizes("100x20") == (FieldSize(100), FieldSize(20))
     assert parse_sizes("1000S × 2") == (FieldSize(1_000, strings=True), FieldSize(2))
     assert [str(size) for size in parse_sizes("4x5sx6")] == ["4", "5s", "6"]
@@ -46,15 +44,13 @@ def test_sizes_are_read() -> None:
         ("-5x4", "must be numbers of values"),
     ],
 )
-def test_other_sizes_are_refused(text: str, expected: str) -> None:
+def test_other_sizes_are_refused(text, expected):
     with pytest.raises(PopulationError, match=expected):
         parse_sizes(text)
 
 
 @given(sizes, st.floats(0, 1), seeds)
-def test_shares_add_up_and_first_field_keeps_its_margin(
-    shape: tuple[FieldSize, ...], partners: float, seed: int
-) -> None:
+def test_shares_add_up_and_first_field_keeps_its_margin(shape, partners, seed):
     population = joint_population(shape, "zipf:1", partners, np.random.default_rng(seed))
     table = population.shares.reshape(population.shape)
     assert table.sum() == pytest.approx(1)
@@ -63,14 +59,14 @@ def test_shares_add_up_and_first_field_keeps_its_margin(
 
 
 @given(sizes, seeds)
-def test_values_are_in_the_order_of_cells(shape: tuple[FieldSize, ...], seed: int) -> None:
+def test_values_are_in_the_order_of_cells(shape, seed):
     population = joint_population(shape, "uniform", 0.5, np.random.default_rng(seed))
     metric_type = population.metric_type
     cells = [metric_type.cell(metric_type.digits(value)) for value in population.values]
     assert cells == list(range(math.prod(population.shape)))
 
 
-def test_fields_are_independent_without_partners_and_tied_if_all_have_them() -> None:
+def test_fields_are_independent_without_partners_and_tied_if_all_have_them():
     alone, tied = (made("5x4x3", partners).shares.reshape(5, 4, 3) for partners in (0.0, 1.0))
     margins = [family_shares("zipf:1", n) for n in (5, 4, 3)]
     np.testing.assert_allclose(alone, np.einsum("i,j,k->ijk", *margins))
@@ -78,14 +74,14 @@ def test_fields_are_independent_without_partners_and_tied_if_all_have_them() -> 
     np.testing.assert_allclose(tied.sum(axis=(1, 2)), margins[0])
 
 
-def test_partners_are_held_by_their_share_of_clients() -> None:
+def test_partners_are_held_by_their_share_of_clients():
     table, alone = (made("8x6", partners).shares.reshape(8, 6) for partners in (0.3, 0.0))
     more = table - 0.7 * alone
     np.testing.assert_allclose(more.sum(), 0.3)
     assert (np.count_nonzero(more > 1e-12, axis=1) == 1).all()
 
 
-def test_other_runs_have_other_partners_and_strings() -> None:
+def test_other_runs_have_other_partners_and_strings():
     one, other = made("30x20", 0.5, seed=1), made("30x20", 0.5, seed=2)
     assert not np.allclose(one.shares, other.shares)
     strings = joint_population(
@@ -94,7 +90,7 @@ def test_other_runs_have_other_partners_and_strings() -> None:
     assert strings.fields[0].labels == ("run 7 first 1", "run 7 first 2", "run 7 first 3")
 
 
-def test_fields_have_the_labels_that_the_decoder_gives_them() -> None:
+def test_fields_have_the_labels_that_the_decoder_gives_them():
     for population in (made("7x2x3"), made("5sx2", k=64, m=4)):
         given_strings = {
             field.name: field.labels
@@ -104,7 +100,7 @@ def test_fields_have_the_labels_that_the_decoder_gives_them() -> None:
         assert population.fields == field_labels(population.metric_type, given_strings)
 
 
-def test_tuples_are_hashed_if_they_have_strings_or_fewer_bits_than_cells() -> None:
+def test_tuples_are_hashed_if_they_have_strings_or_fewer_bits_than_cells():
     assert not made("10x10").metric_type.hashed
     assert made("10x10", k=64, m=4).metric_type.hashed
     assert made("10sx10", k=128, m=4).metric_type.hashed

@@ -1,7 +1,5 @@
 """A perfect table scores as perfect, and each error shows in its own figure."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace
@@ -14,11 +12,7 @@ from hubbub.inference.joint.analysis import analyse_table
 from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
 from hubbub.inference.joint.table import JointEstimates
 from hubbub.simulations.experiments.joint import JointExperiment, run_joint
-from hubbub.simulations.experiments.joint_scoring import (
-    Coverage,
-    score_joint,
-    true_strength,
-)
+from hubbub.simulations.experiments.joint_scoring import Coverage, score_joint, true_strength
 from hubbub.simulations.joint_populations import joint_population, parse_sizes
 from unit.decoder.joint_tables import known_table, noise
 
@@ -52,7 +46,7 @@ def moved(truth: FloatArray, by: float, variance: float = 1e-8) -> JointDecoding
     return decoding_of(known_table(table, variance))
 
 
-def test_true_table_has_no_error_and_all_intervals_hold() -> None:
+def test_true_table_has_no_error_and_all_intervals_hold():
     score = score_joint(moved(TRUTH, 0.0), TRUTH.ravel())
     assert score.total_variation_refit < 1e-3
     assert score.cells == Coverage(6, 6)
@@ -63,7 +57,7 @@ def test_true_table_has_no_error_and_all_intervals_hold() -> None:
     assert score.rejected
 
 
-def test_moved_clients_are_half_counted_and_missed_by_the_intervals() -> None:
+def test_moved_clients_are_half_counted_and_missed_by_the_intervals():
     score = score_joint(moved(TRUTH, 0.05), TRUTH.ravel())
     assert score.total_variation_refit == pytest.approx(0.05, abs=1e-3)
     assert score.cells == Coverage(4, 6)
@@ -71,12 +65,12 @@ def test_moved_clients_are_half_counted_and_missed_by_the_intervals() -> None:
     assert score.strength == Coverage(0, 1)
 
 
-def test_common_cells_are_those_above_two_in_a_thousand() -> None:
+def test_common_cells_are_those_above_two_in_a_thousand():
     truth = TRUTH - np.array([[0, 0, 0], [0.019, 0, -0.019]])
     assert score_joint(moved(truth, 0.0), truth.ravel()).common_cells == Coverage(5, 5)
 
 
-def test_departure_from_an_independent_table_is_wrong() -> None:
+def test_departure_from_an_independent_table_is_wrong():
     right = score_joint(moved(INDEPENDENT, 0.0), INDEPENDENT.ravel())
     assert (right.departures, right.wrong_departures) == (0, 0)
     assert right.strength == Coverage(1, 1)  # the true V is 0
@@ -84,14 +78,14 @@ def test_departure_from_an_independent_table_is_wrong() -> None:
     assert wrong.departures == wrong.wrong_departures > 0
 
 
-def test_departure_in_the_other_direction_is_wrong() -> None:
+def test_departure_in_the_other_direction_is_wrong():
     """All clients of the first row seem to hold what those of the second do, and conversely."""
     truth = TRUTH / TRUTH.sum()
     score = score_joint(decoding_of(known_table(truth[::-1], 1e-8)), truth.ravel())
     assert score.departures == score.wrong_departures == 4
 
 
-def test_cells_that_are_left_out_are_missing_mass() -> None:
+def test_cells_that_are_left_out_are_missing_mass():
     decoding = moved(TRUTH, 0.0)
     cells = decoding.cells
     share, refit = cells.share.copy(), cells.refit.copy()
@@ -102,7 +96,7 @@ def test_cells_that_are_left_out_are_missing_mass() -> None:
     assert score.cells == Coverage(5, 5)
 
 
-def test_values_that_nobody_has_leave_the_other_figures_as_they_are() -> None:
+def test_values_that_nobody_has_leave_the_other_figures_as_they_are():
     """Nobody has the second row's value, so there are no shares among its clients."""
     truth = np.array([[0.5, 0.3, 0.2], [0.0, 0.0, 0.0]])
     with warnings.catch_warnings():
@@ -112,7 +106,7 @@ def test_values_that_nobody_has_leave_the_other_figures_as_they_are() -> None:
     assert score.conditionals == Coverage(9, 9)
 
 
-def test_no_table_no_margins_and_no_test() -> None:
+def test_no_table_no_margins_and_no_test():
     alone = replace(moved(TRUTH, 0.0), table=None, rows=np.empty(0, dtype=np.int64))
     score = score_joint(alone, TRUTH.ravel())
     assert score.margins == score.conditionals == score.strength == Coverage(0, 0)
@@ -121,13 +115,13 @@ def test_no_table_no_margins_and_no_test() -> None:
     assert not score.rejected
 
 
-def test_strength_is_1_where_one_field_tells_the_other_and_0_where_it_tells_nothing() -> None:
+def test_strength_is_1_where_one_field_tells_the_other_and_0_where_it_tells_nothing():
     everyone = [np.eye(3), np.eye(3)]
     assert true_strength(np.diag([0.5, 0.3, 0.2]), everyone) == pytest.approx(1)
     assert true_strength(INDEPENDENT, [np.eye(3), np.eye(2)]) == pytest.approx(0, abs=1e-12)
 
 
-def test_strength_of_values_together_is_that_of_their_sum() -> None:
+def test_strength_of_values_together_is_that_of_their_sum():
     together = np.array([[1.0, 0, 0], [0, 1, 1]])
     two_by_two = np.array([[0.3, 0.2], [0.02, 0.48]])
     expected = abs(0.3 * 0.48 - 0.2 * 0.02) / math.sqrt(0.5 * 0.5 * 0.32 * 0.68)
@@ -136,7 +130,7 @@ def test_strength_of_values_together_is_that_of_their_sum() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "size"), [("5x4", {}), ("5sx2", {"k": 64, "m": 4})])
-def test_experiment_is_the_same_for_any_number_of_workers(sizes: str, size: dict[str, int]) -> None:
+def test_experiment_is_the_same_for_any_number_of_workers(sizes, size):
     """300,000 clients are two chunks; the constrained shares of 5 x 4 cells are close to them."""
     population = joint_population(parse_sizes(sizes), "zipf:1", 0.3, np.random.default_rng(1), size)
     params = noise(4.0)._replace(**population.metric_type.filter_size(size))

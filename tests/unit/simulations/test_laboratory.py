@@ -1,11 +1,8 @@
 """Trials run alike on any number of processes; figures and tables show what they rest on."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ from significance import ALARM, chi_squared_p
 from unit.simulations.numbered_cases import Drawn, Threads
 
 
-def test_scores_come_case_by_case_and_are_the_same_on_two_processes() -> None:
+def test_scores_come_case_by_case_and_are_the_same_on_two_processes():
     cases = [Drawn("one", 1.0), Drawn("other", 9.0)]
     alone, together = (run_trials(cases, 3, workers) for workers in (1, 2))
     assert alone == together
@@ -30,9 +27,7 @@ def test_scores_come_case_by_case_and_are_the_same_on_two_processes() -> None:
     assert len({score for scores in alone for score in scores}) == 6
 
 
-def test_processes_compute_on_one_thread_and_leave_the_environment_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_compute_on_one_thread_and_leave_the_environment_as_it_was(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     assert run_trials([Threads()], 2, 2) == (("1", "1"),)
@@ -40,13 +35,13 @@ def test_processes_compute_on_one_thread_and_leave_the_environment_as_it_was(
     assert "MKL_NUM_THREADS" not in os.environ
 
 
-def test_progress_counts_trials() -> None:
+def test_progress_counts_trials():
     told: list[tuple[int, int]] = []
     run_trials([Drawn("one")], 2, 1, lambda *done: told.append(done))
     assert told == [(1, 2), (2, 2)]
 
 
-def test_figure_is_of_the_trials_that_have_a_value() -> None:
+def test_figure_is_of_the_trials_that_have_a_value():
     figure = Figure.of([1.0, math.nan, 3.0])
     assert (figure.mean, figure.runs) == (2.0, 2)
     assert figure.std_error == pytest.approx(1.0)
@@ -56,7 +51,7 @@ def test_figure_is_of_the_trials_that_have_a_value() -> None:
     assert str(UNKNOWN) == ""
 
 
-def test_mean_of_few_trials_among_many_is_not_shown() -> None:
+def test_mean_of_few_trials_among_many_is_not_shown():
     assert mean([0.5] + [math.nan] * 19) == ""
     assert str(mean([0.5])) == "0.500"
 
@@ -67,7 +62,7 @@ TABLE = MeasuredTable(
 )  # fmt: skip
 
 
-def test_table_shows_the_date_and_the_machine_in_every_form(tmp_path: Path) -> None:
+def test_table_shows_the_date_and_the_machine_in_every_form(tmp_path):
     origin = "2026-11-24; a CPU, 2 cores; Python 3.11.7, hubbub 0.1.0"
     assert TABLE.text().splitlines() == [
         "Shares", "", "| case    | share |", "| --- | --- |", "| one     |    .5 |",
@@ -81,11 +76,11 @@ def test_table_shows_the_date_and_the_machine_in_every_form(tmp_path: Path) -> N
     assert document["machine"]["cpu"] == "a CPU"
 
 
-def test_table_without_rows_is_a_table() -> None:
+def test_table_without_rows_is_a_table():
     assert "| case | share |" in MeasuredTable("None", ("case", "share"), ()).text()
 
 
-def test_study_has_a_row_for_each_case() -> None:
+def test_study_has_a_row_for_each_case():
     columns = {"case": lambda case, _: case.name, "drawn": lambda _, scores: mean(scores)}
     cases = (Drawn("one"), Drawn("other"))
     study = Study("Drawn", "What was drawn.", lambda: cases, columns)
@@ -95,7 +90,7 @@ def test_study_has_a_row_for_each_case() -> None:
     assert list(means("any_false")) == ["any false"]
 
 
-def test_drawn_counts_have_the_distribution_of_counted_reports(rng: np.random.Generator) -> None:
+def test_drawn_counts_have_the_distribution_of_counted_reports(rng):
     """One bit's count over 4,000 draws, against the binomial; P(false alarm) = 1e-6.
 
     Everybody holds the first of three categories, so that counts of its bit are binomial.

@@ -3,8 +3,6 @@
 tests/statistical compares their distribution with real clients.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +22,7 @@ def make_clients(params: RapporParams, seed: int = 1) -> LongitudinalClients:
 
 
 @pytest.mark.parametrize(("k", "m"), SHAPES)
-def test_permanent_response_is_the_same_on_every_day(k: int, m: int) -> None:
+def test_permanent_response_is_the_same_on_every_day(k, m):
     clients = make_clients(make_params(k=k, m=m))
     numbers = np.arange(50)
     monday = clients.permanent(numbers, np.zeros(50, dtype=np.int64))
@@ -34,9 +32,7 @@ def test_permanent_response_is_the_same_on_every_day(k: int, m: int) -> None:
 
 
 @given(st.permutations(range(30)), st.integers(1, 29))
-def test_permanent_response_does_not_depend_on_who_else_is_asked(
-    order: list[int], some: int
-) -> None:
+def test_permanent_response_does_not_depend_on_who_else_is_asked(order, some):
     clients = make_clients(make_params(k=64, m=8))
     held = np.arange(30) % len(VALUES)
     alone = np.array(order[:some])
@@ -44,7 +40,7 @@ def test_permanent_response_does_not_depend_on_who_else_is_asked(
     assert (clients.permanent(alone, held[alone]) == all_of_them[alone]).all()
 
 
-def test_values_with_equal_bloom_bits_share_a_permanent_response() -> None:
+def test_values_with_equal_bloom_bits_share_a_permanent_response():
     """With 8 bits and one cohort some of 200 values collide; clients key the memo by the bits."""
     params = make_params(k=8, m=1)
     values = tuple(f"value {i}" for i in range(200))
@@ -56,7 +52,7 @@ def test_values_with_equal_bloom_bits_share_a_permanent_response() -> None:
     assert (clients.permanent(numbers, np.full(40, twin)) == first).all()
 
 
-def test_other_value_client_or_seed_has_another_permanent_response() -> None:
+def test_other_value_client_or_seed_has_another_permanent_response():
     params = make_params(k=128, m=1)
     numbers, held = np.arange(20), np.zeros(20, dtype=np.int64)
     response = make_clients(params).permanent(numbers, held)
@@ -65,7 +61,7 @@ def test_other_value_client_or_seed_has_another_permanent_response() -> None:
     assert (response != make_clients(params, seed=2).permanent(numbers, held)).any(axis=1).all()
 
 
-def test_without_permanent_noise_the_response_is_the_bloom_filter() -> None:
+def test_without_permanent_noise_the_response_is_the_bloom_filter():
     params = make_params(k=24, m=7, f=0.0)
     clients = make_clients(params)
     numbers, held = np.arange(60), np.arange(60) % len(VALUES)
@@ -77,14 +73,14 @@ def test_without_permanent_noise_the_response_is_the_bloom_filter() -> None:
         )
 
 
-def test_reports_of_one_client_differ_though_its_permanent_response_stays() -> None:
+def test_reports_of_one_client_differ_though_its_permanent_response_stays():
     clients, rng = make_clients(make_params()), np.random.default_rng(1)
     numbers, held = np.arange(20), np.zeros(20, dtype=np.int64)
     first = clients.report(numbers, held, rng)
     assert (first != clients.report(numbers, held, rng)).any(axis=1).all()
 
 
-def test_without_instantaneous_noise_reports_are_the_permanent_response() -> None:
+def test_without_instantaneous_noise_reports_are_the_permanent_response():
     params = make_params(k=64, m=4, p=0.0, q=1.0)
     clients, numbers = make_clients(params), np.arange(40)
     held = np.arange(40) % len(VALUES)
@@ -93,7 +89,7 @@ def test_without_instantaneous_noise_reports_are_the_permanent_response() -> Non
 
 
 @pytest.mark.parametrize("m", [1, 7, 1024])
-def test_cohort_is_for_life_and_in_range(m: int) -> None:
+def test_cohort_is_for_life_and_in_range(m):
     clients = make_clients(make_params(k=8, m=m))
     numbers = np.arange(10_000)
     cohorts = clients.cohorts(numbers)
@@ -101,7 +97,7 @@ def test_cohort_is_for_life_and_in_range(m: int) -> None:
     assert (clients.cohorts(numbers[::-1])[::-1] == cohorts).all()
 
 
-def test_cohorts_without_a_share_stay_empty() -> None:
+def test_cohorts_without_a_share_stay_empty():
     shares = np.array([0.5, 0.0, 0.5, 0.0])
     clients = LongitudinalClients(VALUES, make_params(m=4), np.random.SeedSequence(1), shares)
     assert set(clients.cohorts(np.arange(5_000)).tolist()) == {0, 2}

@@ -1,9 +1,6 @@
 """The suite's cases: every value of every axis occurs, and names tell cases apart."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +12,6 @@ from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
     PRIVACY,
-    AnyCase,
     ListedCase,
     all_cases,
     matching,
@@ -31,7 +27,7 @@ def listed_cases() -> list[ListedCase]:
     return [case for case in all_cases() if isinstance(case, ListedCase)]
 
 
-def test_every_value_of_every_axis_occurs() -> None:
+def test_every_value_of_every_axis_occurs():
     cases = listed_cases()
     assert {case.distribution for case in cases} == set(DISTRIBUTIONS)
     assert {(case.k, case.h, case.m) for case in cases} == set(FILTERS)
@@ -44,27 +40,27 @@ def test_every_value_of_every_axis_occurs() -> None:
 
 
 @pytest.mark.parametrize("cases", [all_cases(), quick_cases()])
-def test_names_tell_cases_apart(cases: tuple[AnyCase, ...]) -> None:
+def test_names_tell_cases_apart(cases):
     assert len({case.name for case in cases}) == len(cases)
 
 
-def test_world_lists_nine_tenths_and_the_extra_candidates() -> None:
+def test_world_lists_nine_tenths_and_the_extra_candidates():
     scenario = ListedCase("uniform", 100, 1_000, 8, 2, 16, "tight", 0.2).scenario(0)
     assert len(scenario.population.values) == 100
     assert len(scenario.candidates) == 90 + 20
 
 
-def test_null_world_lists_a_thousand_strings_that_nobody_holds() -> None:
+def test_null_world_lists_a_thousand_strings_that_nobody_holds():
     scenario = ListedCase("uniform", 100, 1_000, 8, 2, 16, "tight", 0.0, 1.0).scenario(0)
     assert len(scenario.candidates) == 1_000
     assert not set(scenario.candidates) & set(scenario.population.values)
 
 
-def test_every_run_has_strings_of_its_own() -> None:
+def test_every_run_has_strings_of_its_own():
     assert not set(TINY.scenario(0).candidates) & set(TINY.scenario(1).candidates)
 
 
-def test_cases_are_chosen_by_pattern() -> None:
+def test_cases_are_chosen_by_pattern():
     cases = all_cases()
     assert matching(cases, ()) == cases
     nulls = matching(cases, ["*null*"])
@@ -73,7 +69,7 @@ def test_cases_are_chosen_by_pattern() -> None:
         matching(cases, ["*null*", "nothing"])
 
 
-def test_tables_have_their_parameters_in_their_names_and_other_partners_in_each_run() -> None:
+def test_tables_have_their_parameters_in_their_names_and_other_partners_in_each_run():
     cases = [case for case in all_cases() if isinstance(case, JointCase)]
     assert {"joint-100x20-1M-eps4-partners30", "joint-100x20-0.03M-eps2-independent",
             "joint-1000sx2-1M-eps4-partners30"} <= {case.name for case in cases}  # fmt: skip
@@ -88,7 +84,7 @@ def test_tables_have_their_parameters_in_their_names_and_other_partners_in_each_
     assert hashed.population.fields[0].labels[0] == "run 3 first 1"
 
 
-def test_tables_are_run_judged_and_written(tmp_path: Path) -> None:
+def test_tables_are_run_judged_and_written(tmp_path):
     small = JointCase("4x3", 5_000, 4, 30, TableBounds(rejected=(0.98, 1.0)))
     results = run_suite([TINY, small], 2, 1)
     assert [result.candidates for result in results] == [len(TINY.scenario(0).candidates), 12]
@@ -100,7 +96,7 @@ def test_tables_are_run_judged_and_written(tmp_path: Path) -> None:
     assert row["any false"] == ""
 
 
-def test_result_is_the_same_for_any_number_of_workers() -> None:
+def test_result_is_the_same_for_any_number_of_workers():
     alone, together = (run_suite([TINY], 3, workers)[0] for workers in (1, 2))
     assert alone.coverage == together.coverage
     for one, other in (
@@ -110,13 +106,13 @@ def test_result_is_the_same_for_any_number_of_workers() -> None:
         assert one.mean == pytest.approx(other.mean, rel=1e-9)
 
 
-def test_progress_ends_with_all_runs() -> None:
+def test_progress_ends_with_all_runs():
     told: list[tuple[int, int]] = []
     run_suite([TINY], 2, 1, lambda *done: told.append(done))
     assert told == [(1, 2), (2, 2)]
 
 
-def test_results_are_written_in_each_format(tmp_path: Path) -> None:
+def test_results_are_written_in_each_format(tmp_path):
     results = run_suite([TINY], 2, 1)
     for ending in ("csv", "json", "md"):
         write_suite(tmp_path / f"suite.{ending}", results)
@@ -130,7 +126,7 @@ def test_results_are_written_in_each_format(tmp_path: Path) -> None:
     assert suite_sentence(results) in table
 
 
-def test_command_lists_the_cases_and_refuses_others() -> None:
+def test_command_lists_the_cases_and_refuses_others():
     listed = CliRunner().invoke(main, ["suite", "--quick", "--list"])
     assert listed.output.split() == [case.name for case in quick_cases()]
     refused = CliRunner().invoke(main, ["suite", "--case", "nonsense"])
@@ -138,12 +134,12 @@ def test_command_lists_the_cases_and_refuses_others() -> None:
     assert "case 'nonsense': matches none of" in refused.output
 
 
-def test_format_that_can_not_be_written_is_refused() -> None:
+def test_format_that_can_not_be_written_is_refused():
     refused = CliRunner().invoke(main, ["suite", "--quick", "--output", "table.xlsx"])
     assert refused.exit_code == 2
     assert "must end in .csv, .json, .md" in refused.output
 
 
-def test_help_names_the_commands() -> None:
+def test_help_names_the_commands():
     shown = CliRunner().invoke(main, ["--help"]).output
     assert all(command in shown for command in ("demo", "run", "suite", "paper"))

@@ -1,7 +1,5 @@
 """Counts of a whole population: nobody is lost, and the seed alone decides them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -35,26 +33,24 @@ def same(one: PopulationSample, other: PopulationSample) -> bool:
 
 
 @pytest.mark.parametrize("reports", [0, 1, CHUNK, SEVERAL_CHUNKS])
-def test_every_client_is_counted_once(reports: int) -> None:
+def test_every_client_is_counted_once(reports):
     sample = sample_population(ReportingPlan(POPULATION, PARAMS, reports), SEED)
     assert sample.counts.total == sample.holders.sum() == reports
 
 
-def test_every_client_is_counted_once_a_day() -> None:
+def test_every_client_is_counted_once_a_day():
     sample = sample_population(ReportingPlan(POPULATION, PARAMS, 1_000, days=5, change=0.3), SEED)
     assert sample.counts.total == sample.holders.sum() == 5_000
 
 
 @pytest.mark.parametrize("open_type", [None, OpenStringType((1,), 2)])
 @pytest.mark.parametrize("days", [1, 2])
-def test_same_seed_gives_the_same_counts_for_any_number_of_workers(
-    open_type: OpenStringType | None, days: int
-) -> None:
+def test_same_seed_gives_the_same_counts_for_any_number_of_workers(open_type, days):
     plan = ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS, days, open_type=open_type)
     assert same(sample_population(plan, SEED), sample_population(plan, SEED, workers=2))
 
 
-def test_open_strings_that_begin_alike_set_one_bit_at_the_first_step() -> None:
+def test_open_strings_that_begin_alike_set_one_bit_at_the_first_step():
     """With q = 1 - 2^-53 and p = 2^-60 reports are the true bits: all values begin with "v"."""
     params = make_params(k=64, h=1, m=4, f=0.0, p=2**-60, q=1 - 2**-53)
     plan = ReportingPlan(POPULATION, params, 1_000, open_type=OpenStringType((1,), 2))
@@ -64,7 +60,7 @@ def test_open_strings_that_begin_alike_set_one_bit_at_the_first_step() -> None:
     assert np.array_equal(counts.bits.sum(axis=1), counts.reports)
 
 
-def test_clients_of_tables_set_the_bits_of_their_cells() -> None:
+def test_clients_of_tables_set_the_bits_of_their_cells():
     """With q = 1 - 2^-53 and p = 2^-60 reports are the true bits."""
     sizes = parse_sizes("40x50")
     population = joint_population(sizes, "zipf:1", 0.3, np.random.default_rng(1))
@@ -73,7 +69,7 @@ def test_clients_of_tables_set_the_bits_of_their_cells() -> None:
     assert np.array_equal(sample.counts.bits[0], sample.holders)
 
 
-def test_clients_of_large_reports_are_drawn_fewer_at_once() -> None:
+def test_clients_of_large_reports_are_drawn_fewer_at_once():
     """A chunk's reports stay within 32 MiB; all clients are there, whoever draws them."""
     population = joint_population(parse_sizes("64x64"), "uniform", 0.0, np.random.default_rng(1))
     params = make_params(k=4_096, h=1, m=1)
@@ -85,14 +81,14 @@ def test_clients_of_large_reports_are_drawn_fewer_at_once() -> None:
     assert same(sample_population(small, SEED), sample_population(small, SEED, workers=2))
 
 
-def test_other_seed_gives_other_counts() -> None:
+def test_other_seed_gives_other_counts():
     one = sample_population(ReportingPlan(POPULATION, PARAMS, 1_000), np.random.SeedSequence(1))
     assert not same(
         one, sample_population(ReportingPlan(POPULATION, PARAMS, 1_000), np.random.SeedSequence(2))
     )
 
 
-def test_counts_are_those_of_the_chunks_reports() -> None:
+def test_counts_are_those_of_the_chunks_reports():
     plan = ReportingPlan(POPULATION, PARAMS, 3_000, days=2, change=0.5)
     counts = empty_counts(PARAMS)
     for chunk in chunks(plan, SEED):
@@ -101,7 +97,7 @@ def test_counts_are_those_of_the_chunks_reports() -> None:
     assert np.array_equal(counts.bits, sample_population(plan, SEED).counts.bits)
 
 
-def test_values_stay_without_change_and_some_move_with_it() -> None:
+def test_values_stay_without_change_and_some_move_with_it():
     def days(change: float) -> list[list[int]]:
         plan = ReportingPlan(POPULATION, PARAMS, 1_000, days=3, change=change)
         (chunk,) = chunks(plan, SEED)
@@ -114,7 +110,7 @@ def test_values_stay_without_change_and_some_move_with_it() -> None:
     assert 100 < moved < 300
 
 
-def test_progress_ends_with_all_chunks() -> None:
+def test_progress_ends_with_all_chunks():
     told: list[tuple[int, int]] = []
     sample_population(
         ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS),
@@ -124,7 +120,7 @@ def test_progress_ends_with_all_chunks() -> None:
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_unequal_cohorts_have_their_shares() -> None:
+def test_unequal_cohorts_have_their_shares():
     shares = np.array([0.7, 0.3, 0.0, 0.0])
     sample = sample_population(
         ReportingPlan(POPULATION, PARAMS, 20_000, cohort_shares=shares), SEED

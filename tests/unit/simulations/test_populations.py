@@ -1,10 +1,7 @@
 """Populations are what the census says, what a family's formula says, or what a file holds."""
 
-from __future__ import annotations
-
 import io
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,26 +23,26 @@ def share_of(name: str) -> float:
     return float(population.shares[population.values.index(name)])
 
 
-def test_shares_are_a_distribution() -> None:
+def test_shares_are_a_distribution():
     population = census_first_names()
     assert population.shares.shape == (len(population.values),)
     assert (population.shares > 0).all()
     assert np.isclose(population.shares.sum(), 1, rtol=0, atol=1e-12)
 
 
-def test_each_first_name_stands_once() -> None:
+def test_each_first_name_stands_once():
     """1,219 names of men and 4,275 of women, of which 331 are both."""
     values = census_first_names().values
     assert len(values) == len(set(values)) == 1219 + 4275 - 331
 
 
-def test_most_frequent_names_are_the_censuses() -> None:
+def test_most_frequent_names_are_the_censuses():
     population = census_first_names()
     top = [population.values[i] for i in np.argsort(-population.shares)[:3]]
     assert top == ["James", "John", "Robert"]
 
 
-def test_shares_are_those_of_the_table_for_half_men_and_half_women() -> None:
+def test_shares_are_those_of_the_table_for_half_men_and_half_women():
     """Percentages of the census; its tables name 90.052% of the men and 89.94% of the women."""
     for name, men, women in (
         ("James", 3.318, 0.010),
@@ -55,7 +52,7 @@ def test_shares_are_those_of_the_table_for_half_men_and_half_women() -> None:
         assert share_of(name) == pytest.approx((men / 90.052 + women / 89.94) / 2)
 
 
-def test_surnames_have_the_shares_of_the_table_and_rare_ones_what_is_left() -> None:
+def test_surnames_have_the_shares_of_the_table_and_rare_ones_what_is_left():
     """The 88,799 surnames are 90.483% of the people; 79.59% have one that is above 0.0005%."""
     population = census_surnames()
     assert len(population.values) == len(set(population.values)) == 88_799
@@ -66,7 +63,7 @@ def test_surnames_have_the_shares_of_the_table_and_rare_ones_what_is_left() -> N
     assert population.shares.sum() == pytest.approx(1)
 
 
-def test_domains_are_short_enough_distinct_and_in_an_order_of_their_own() -> None:
+def test_domains_are_short_enough_distinct_and_in_an_order_of_their_own():
     population = domain_names()
     assert len(population.values) == len(set(population.values)) == 10_172
     assert max(len(name.encode()) for name in population.values) <= 41
@@ -75,18 +72,18 @@ def test_domains_are_short_enough_distinct_and_in_an_order_of_their_own() -> Non
     assert population.shares[:3] / population.shares[0] == pytest.approx([1, 1 / 2, 1 / 3])
 
 
-def test_candidates_are_all_names_each_once() -> None:
+def test_candidates_are_all_names_each_once():
     names = census_names()
     assert len(names) == len(set(names)) == 91_910
     assert set(census_first_names().values) < set(names)
     assert {"Smith", "Johnson", "Mary"} < set(names)
 
 
-def test_names_are_clean_text() -> None:
+def test_names_are_clean_text():
     assert all(name.isascii() and name.isalpha() and name.istitle() for name in census_names())
 
 
-def test_population_is_the_same_every_time() -> None:
+def test_population_is_the_same_every_time():
     first, second = census_first_names(), census_first_names()
     assert first.values == second.values
     np.testing.assert_array_equal(first.shares, second.shares)
@@ -98,14 +95,14 @@ def test_population_is_the_same_every_time() -> None:
     ["uniform", "zipf", "zipf:1.5", "exponential", "exponential:2", "gauss", "geometric:0.5"],
 )
 @pytest.mark.parametrize("n", [1, 2, 100, 10_001])
-def test_families_are_distributions_with_the_largest_share_first(spec: str, n: int) -> None:
+def test_families_are_distributions_with_the_largest_share_first(spec, n):
     shares = family_shares(spec, n)
     assert shares.shape == (n,)
     assert np.isclose(shares.sum(), 1)
     assert (np.diff(shares) <= 1e-15).all()
 
 
-def test_families_follow_their_formulas() -> None:
+def test_families_follow_their_formulas():
     assert family_shares("uniform", 4) == pytest.approx([0.25] * 4)
     assert family_shares("zipf:1", 3) == pytest.approx(np.array([6, 3, 2]) / 11)
     assert family_shares("geometric:0.5", 3) == pytest.approx(np.array([4, 2, 1]) / 7)
@@ -113,7 +110,7 @@ def test_families_follow_their_formulas() -> None:
     assert exponential[1:] / exponential[:-1] == pytest.approx(np.full(99, np.exp(-0.05)))
 
 
-def test_gauss_is_a_normal_density_about_the_middle_rank() -> None:
+def test_gauss_is_a_normal_density_about_the_middle_rank():
     """Ranks 50, 49 and 51, ... of 100, standard deviation 100 / 6, as in google/rappor's tests."""
     shares = family_shares("gauss", 100)
     assert shares[1] == shares[2]
@@ -130,16 +127,16 @@ def test_gauss_is_a_normal_density_about_the_middle_rank() -> None:
         ("uniform:3", "uniform takes no number"),
     ],
 )
-def test_other_families_are_refused(spec: str, reason: str) -> None:
+def test_other_families_are_refused(spec, reason):
     with pytest.raises(PopulationError, match=reason):
         family_shares(spec, 10)
 
 
-def test_made_up_strings_are_numbered_from_1() -> None:
+def test_made_up_strings_are_numbered_from_1():
     assert made_up(np.array([0.5, 0.5]), "v").values == ("v1", "v2")
 
 
-def test_file_holds_a_client_a_line(tmp_path: Path) -> None:
+def test_file_holds_a_client_a_line(tmp_path):
     path = tmp_path / "values.txt"
     path.write_bytes(b"b\r\na\nb\n\n x \n")
     population = population_of_file(str(path))
@@ -147,13 +144,13 @@ def test_file_holds_a_client_a_line(tmp_path: Path) -> None:
     assert shares == {"b": 0.4, "a": 0.2, "": 0.2, " x ": 0.2}
 
 
-def test_values_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_may_come_from_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\na\n")))
     assert population_of_file("-").values == ("a",)
 
 
 @pytest.mark.parametrize(("content", "reason"), [(b"", "empty"), (b"\xff", "UTF-8"), (None, "UTF")])
-def test_file_that_is_none_is_refused(content: bytes | None, reason: str, tmp_path: Path) -> None:
+def test_file_that_is_none_is_refused(content, reason, tmp_path):
     path = tmp_path / "values.txt"
     if content is not None:
         path.write_bytes(content)

@@ -1,7 +1,5 @@
 """The options of `hubbub-simulate run`: what they make, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -32,7 +30,7 @@ def result_of(folder: Path) -> dict[str, Any]:
     return document
 
 
-def test_same_seed_gives_the_same_files(tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_files(tmp_path):
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder, workers in zip(folders, ("1", "2"), strict=True):
         done = simulate(*SMALL, "--workers", workers, "--output", str(folder))
@@ -44,7 +42,7 @@ def test_same_seed_gives_the_same_files(tmp_path: Path) -> None:
         assert a.read_bytes() == b.read_bytes(), a.name
 
 
-def test_order_of_the_options_does_not_show_in_the_files(tmp_path: Path) -> None:
+def test_order_of_the_options_does_not_show_in_the_files(tmp_path):
     pairs = [SMALL[i : i + 2] for i in range(0, len(SMALL), 2)]
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder, given in zip(folders, (pairs, pairs[::-1]), strict=True):
@@ -54,13 +52,13 @@ def test_order_of_the_options_does_not_show_in_the_files(tmp_path: Path) -> None
     assert one == other
 
 
-def test_result_tells_the_population_that_was_not_asked_for(tmp_path: Path) -> None:
+def test_result_tells_the_population_that_was_not_asked_for(tmp_path):
     assert simulate("--reports", "1000", "--output", str(tmp_path)).exit_code == 0
     options = result_of(tmp_path)["options"]
     assert (options["population"], options["unique"]) == ("zipf:1.0", 1_000)
 
 
-def test_earlier_runs_leave_no_picture_in_the_page(tmp_path: Path) -> None:
+def test_earlier_runs_leave_no_picture_in_the_page(tmp_path):
     assert simulate(*SMALL, "--candidates-extra", "9", "--output", str(tmp_path)).exit_code == 0
     assert (tmp_path / "p_values.png").exists()
     assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
@@ -68,14 +66,14 @@ def test_earlier_runs_leave_no_picture_in_the_page(tmp_path: Path) -> None:
     assert "Histogram" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_what_nothing_is_known_of_is_a_dash(tmp_path: Path) -> None:
+def test_what_nothing_is_known_of_is_a_dash(tmp_path):
     done = simulate("--unique", "1", "--missing", "0", "--reports", "1", "--output", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert "nan" not in done.output
     assert "precision –" in done.output
 
 
-def test_audit_that_saw_nothing_says_so(tmp_path: Path) -> None:
+def test_audit_that_saw_nothing_says_so(tmp_path):
     """Eight hashes, each bit set in 1% to 2% of the reports: no report shows all of them."""
     rare = ("--h", "8", "--f", "0", "--p", "0.01", "--q", "0.02")
     done = simulate(*SMALL, *rare, "--output", str(tmp_path))
@@ -85,7 +83,7 @@ def test_audit_that_saw_nothing_says_so(tmp_path: Path) -> None:
     assert "e^" not in words
 
 
-def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path):
     (tmp_path / "file").touch()
     done = simulate(*SMALL, "--output", str(tmp_path / "file" / "below"))
     assert done.exit_code == 1
@@ -93,13 +91,13 @@ def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path: Path) -> N
     assert "Not a directory" in done.output
 
 
-def test_seed_is_shown_and_stored_if_none_is_given(tmp_path: Path) -> None:
+def test_seed_is_shown_and_stored_if_none_is_given(tmp_path):
     done = simulate("--unique", "5", "--reports", "1000", "--output", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert f"seed {result_of(tmp_path)['seed']}." in done.output
 
 
-def test_page_needs_no_other_file(tmp_path: Path) -> None:
+def test_page_needs_no_other_file(tmp_path):
     assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<svg " in html
@@ -111,7 +109,7 @@ def test_page_needs_no_other_file(tmp_path: Path) -> None:
 TABLE = ("--joint", "8x5", "--partners", "0.3", "--reports", "2e4", "--epsilon", "4", "--seed", "1")
 
 
-def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path):
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder, workers in zip(folders, ("1", "2"), strict=True):
         done = simulate(*TABLE, "--workers", workers, "--output", str(folder))
@@ -136,7 +134,7 @@ def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path
 
 
 @pytest.mark.parametrize("arguments", [("6sx2",), ("6x5", "--k", "16")])
-def test_table_of_hashed_tuples(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_table_of_hashed_tuples(arguments, tmp_path):
     done = simulate("--joint", *arguments, *TABLE[2:], "--output", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert result_of(tmp_path)["params"]["m"] == 64
@@ -157,13 +155,13 @@ def test_table_of_hashed_tuples(arguments: tuple[str, ...], tmp_path: Path) -> N
         (("--partners", "0.3"), "add --joint"),
     ],
 )
-def test_what_makes_no_table_is_refused(arguments: tuple[str, ...], expected: str) -> None:
+def test_what_makes_no_table_is_refused(arguments, expected):
     done = simulate(*arguments)
     assert done.exit_code == 2
     assert expected in " ".join(done.output.split())
 
 
-def test_values_of_a_file_are_the_population(tmp_path: Path) -> None:
+def test_values_of_a_file_are_the_population(tmp_path):
     done = simulate(
         "--values", "-", "--reports", "5e4", "--f", "0.1", "--p", "0.1", "--q", "0.9",
         "--missing", "0", "--candidates-extra", "5", "--seed", "2", "--output", str(tmp_path),
@@ -177,7 +175,7 @@ def test_values_of_a_file_are_the_population(tmp_path: Path) -> None:
     assert "&lt;b&gt;[red]x&lt;/b&gt;" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path: Path) -> None:
+def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path):
     done = simulate(
         *SMALL, "--days", "3", "--change", "0.1", "--cohorts", "uneven", "--candidates-extra", "5",
         "--attack", "maximal-gain:targets=2,share=0.1", "--output", str(tmp_path),
@@ -190,7 +188,7 @@ def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path: Path) -
     assert all(target["estimate"] > 0.1 for target in result["targets"])
 
 
-def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path: Path) -> None:
+def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path):
     """Two names of 45% each, at 30,000 reports; a tenth on top is forged for a third."""
     done = simulate(
         *OPEN, "--values", "-", "--reports", "3e4", "--steps", "2,4", "--k", "64", "--m", "16",
@@ -211,7 +209,7 @@ def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path: Pa
     assert (target["string"], target["truth"], target["detected"]) == ("Rose", 0, True)
 
 
-def test_missed_open_strings_are_those_that_somebody_holds(tmp_path: Path) -> None:
+def test_missed_open_strings_are_those_that_somebody_holds(tmp_path):
     """Half of the names are listed, and so are judged; all that are held can be missed."""
     done = simulate(
         *OPEN, "--unique", "4", "--population", "uniform", "--reports", "1000", "--steps", "2",
@@ -225,7 +223,7 @@ def test_missed_open_strings_are_those_that_somebody_holds(tmp_path: Path) -> No
     assert score["true_positives"] + score["false_negatives"] == 4
 
 
-def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path: Path) -> None:
+def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path):
     assert simulate(*SMALL, "--candidates-extra", "30", "--output", str(tmp_path)).exit_code == 0
     result = result_of(tmp_path)
     found = sum(band["found"] for band in result["by_share"])
@@ -275,16 +273,14 @@ def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path: Path) -> None:
         (("--alpha", "0"), "--alpha 0.0: must be between 0 and 1"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    arguments: tuple[str, ...], reason: str, tmp_path: Path
-) -> None:
+def test_options_that_make_no_sense_are_refused(arguments, reason, tmp_path):
     done = simulate(*arguments, "--output", str(tmp_path / "none"))
     assert done.exit_code == 2
     assert reason in " ".join(done.output.split())
     assert not (tmp_path / "none").exists()
 
 
-def test_cohorts_may_be_uneven_or_half_of_them_empty() -> None:
+def test_cohorts_may_be_uneven_or_half_of_them_empty():
     assert cohort_shares("even", 4) is None
     uneven = cohort_shares("uneven", 3)
     assert uneven is not None
@@ -292,9 +288,7 @@ def test_cohorts_may_be_uneven_or_half_of_them_empty() -> None:
     assert cohort_shares("half-empty", 5) == pytest.approx(np.array([1, 1, 1, 0, 0]) / 3)
 
 
-def test_results_are_not_put_into_a_mistyped_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_are_not_put_into_a_mistyped_folder(tmp_path, monkeypatch):
     """All but the folder itself must exist; or it is in `out`, as it is by default."""
     monkeypatch.chdir(tmp_path)
     done = simulate(*SMALL, "--output", "nosuchfolder/run1")
@@ -305,7 +299,7 @@ def test_results_are_not_put_into_a_mistyped_folder(
     assert (tmp_path / "out" / "run1" / "report.html").exists()
 
 
-def test_plot_has_the_intervals_of_the_table() -> None:
+def test_plot_has_the_intervals_of_the_table():
     """Those of detected strings aren't symmetric, for they hold given detection."""
     known = np.array([0.2, 0.1])
     estimates = DecodedShares(

@@ -1,7 +1,5 @@
 """Which of a population's values are listed, and what each candidate's true share is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,23 +9,23 @@ from hubbub.simulations.populations import made_up
 from hubbub.simulations.scenarios import make_scenario
 
 
-def test_tenth_that_is_missing_is_the_ninth_the_nineteenth_and_so_on() -> None:
+def test_tenth_that_is_missing_is_the_ninth_the_nineteenth_and_so_on():
     scenario = make_scenario(made_up(np.full(30, 1 / 30), "v"), 0.1, ())
     assert set(scenario.population.values) - set(scenario.candidates) == {"v9", "v19", "v29"}
 
 
 @given(st.integers(1, 300), st.floats(0, 1))
-def test_so_many_are_missing_as_the_share_says(n: int, missing: float) -> None:
+def test_so_many_are_missing_as_the_share_says(n, missing):
     scenario = make_scenario(made_up(np.full(n, 1 / n), "v"), missing, ())
     assert abs((n - len(scenario.candidates)) - n * missing) <= 1
 
 
-def test_extra_candidates_come_last_and_held_ones_are_not_doubled() -> None:
+def test_extra_candidates_come_last_and_held_ones_are_not_doubled():
     scenario = make_scenario(made_up(np.full(3, 1 / 3), "v"), 0.0, ("a", "v2", "b"))
     assert scenario.candidates == ("v1", "v2", "v3", "a", "b")
 
 
-def test_shares_are_those_of_the_reports_and_zero_for_absent_candidates() -> None:
+def test_shares_are_those_of_the_reports_and_zero_for_absent_candidates():
     scenario = make_scenario(made_up(np.full(10, 0.1), "v"), 0.5, ("nobody's",))
     holders = np.arange(10)
     by_string = dict(zip(scenario.candidates, scenario.candidates_share(holders), strict=True))
@@ -37,7 +35,7 @@ def test_shares_are_those_of_the_reports_and_zero_for_absent_candidates() -> Non
             assert by_string[value] == pytest.approx(i / 45)
 
 
-def test_null_scenario_lists_no_value() -> None:
+def test_null_scenario_lists_no_value():
     scenario = make_scenario(made_up(np.full(10, 0.1), "v"), 1.0, ("a", "b"))
     assert scenario.candidates == ("a", "b")
     assert (scenario.candidates_share(np.arange(10)) == 0).all()

@@ -1,7 +1,5 @@
 """Scores of decodings that can be checked by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -23,13 +21,13 @@ def score_of(
     )
 
 
-def test_held_values_are_those_that_are_reported_and_equal_forms_are_one() -> None:
+def test_held_values_are_those_that_are_reported_and_equal_forms_are_one():
     holders = np.array([3, 1, 0, 4])
     shares = held_shares(("\u00e9", "e\u0301", "nobody's", "x"), holders)
     assert shares == {"\u00e9": 0.5, "x": 0.5}
 
 
-def test_of_strings_that_were_not_found_nothing_is_known() -> None:
+def test_of_strings_that_were_not_found_nothing_is_known():
     known = np.array([0.5])
     found = DecodedShares(known, known, known, known, known, np.array([True]), {})
     extended = found.extended(3)
@@ -39,12 +37,12 @@ def test_of_strings_that_were_not_found_nothing_is_known() -> None:
     assert extended.detected.tolist() == [True, False, False]
 
 
-def test_true_and_false_positives_are_told_by_the_truth() -> None:
+def test_true_and_false_positives_are_told_by_the_truth():
     result = score_of([0.5, 0.3, 0.0, 0.0, 0.2], [0.5] * 5, 0.1, [True, True, True, False, False])
     assert (result.detected, result.true_positives, result.false_positives) == (3, 2, 1)
 
 
-def test_coverage_is_the_share_of_intervals_that_hold_the_truth() -> None:
+def test_coverage_is_the_share_of_intervals_that_hold_the_truth():
     """Errors 0.05, 0.2, 0.1 (on the edge), 0.0; the second and the fourth are detected."""
     result = score_of(
         [0.25, 0.5, 0.125, 0.0], [0.3, 0.7, 0.25, 0.0], 0.125, [False, True, False, True]
@@ -53,35 +51,35 @@ def test_coverage_is_the_share_of_intervals_that_hold_the_truth() -> None:
     assert result.interval_coverage_detected == 0.5
 
 
-def test_candidates_without_an_estimate_do_not_count_as_missed() -> None:
+def test_candidates_without_an_estimate_do_not_count_as_missed():
     result = score_of([0.5, 0.5], [0.5, math.nan], 0.1, [True, False])
     assert result.interval_coverage == 1
     assert result.total_variation == 0
 
 
-def test_coverage_of_nothing_is_not_a_number() -> None:
+def test_coverage_of_nothing_is_not_a_number():
     result = score_of([0.5], [math.nan], 0.1, [False])
     assert math.isnan(result.interval_coverage)
     assert math.isnan(result.interval_coverage_detected)
 
 
-def test_total_variation_takes_what_was_not_detected_as_one_string() -> None:
+def test_total_variation_takes_what_was_not_detected_as_one_string():
     """Detected: 0.5 for 0.4 and 0.1 for 0.3; the rest: 0.4 for 0.3. Half of 0.1 + 0.2 + 0.1."""
     result = score_of([0.4, 0.3, 0.3], [0.5, 0.1, 0.9], 0.1, [True, True, False])
     assert result.total_variation == pytest.approx(0.2)
 
 
-def test_total_variation_is_zero_if_every_estimate_is_right() -> None:
+def test_total_variation_is_zero_if_every_estimate_is_right():
     assert score_of([0.5, 0.25], [0.5, 0.25], 0.1, [True, True]).total_variation == 0
 
 
-def test_nothing_detected_scores_zero() -> None:
+def test_nothing_detected_scores_zero():
     result = score_of([0.5, 0.5], [0.0, 0.0], 0.1, [False, False])
     assert (result.detected, result.true_positives, result.false_positives) == (0, 0, 0)
     assert result.total_variation == 0
 
 
-def test_present_candidates_that_are_not_detected_are_false_negatives() -> None:
+def test_present_candidates_that_are_not_detected_are_false_negatives():
     result = score_of([0.5, 0.3, 0.0, 0.2], [0.5] * 4, 0.1, [True, False, True, False])
     assert result.false_negatives == 2
     assert result.recall == pytest.approx(1 / 3)
@@ -89,20 +87,20 @@ def test_present_candidates_that_are_not_detected_are_false_negatives() -> None:
     assert result.false_share == 0.5
 
 
-def test_precision_and_recall_of_nothing_are_not_numbers() -> None:
+def test_precision_and_recall_of_nothing_are_not_numbers():
     result = score_of([0.0], [0.0], 0.1, [False])
     assert math.isnan(result.precision)
     assert math.isnan(result.recall)
     assert result.false_share == 0
 
 
-def test_total_variation_over_all_strings_takes_missed_ones_as_zero() -> None:
+def test_total_variation_over_all_strings_takes_missed_ones_as_zero():
     """0.5 estimated as 0.4; 0.3 missed; 0.2 not even listed; nobody's estimated as 0.1."""
     result = score_of([0.5, 0.3, 0.0], [0.4, 0.25, 0.1], 0.1, [True, False, True])
     assert result.total_variation_all == pytest.approx((0.1 + 0.3 + 0.2 + 0.1) / 2)
 
 
-def test_total_variation_is_of_the_shares_that_add_up_if_there_are_any() -> None:
+def test_total_variation_is_of_the_shares_that_add_up_if_there_are_any():
     """0.55 and 0.35 of 0.5 and 0.25: errors 0.05 and 0.1, the rest is 0.15 too small."""
     truth, share = np.array([0.5, 0.25]), np.array([0.7, 0.4])
     refit, detected = np.array([0.55, 0.35]), np.array([True, True])

@@ -1,7 +1,5 @@
 """Simulated reports have the right shape and can be repeated; tests/statistical has the rest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ def reports_of(held: list[int], params: RapporParams, seed: int = 1) -> tuple[li
 
 
 @pytest.mark.parametrize(("k", "m"), [(8, 1), (24, 7), (128, 64), (1024, 3)])
-def test_report_has_a_cohort_and_whole_bytes_for_each_client(k: int, m: int) -> None:
+def test_report_has_a_cohort_and_whole_bytes_for_each_client(k, m):
     clients = SimulatedClients(VALUES, make_params(k=k, m=m), np.random.default_rng(1))
     cohorts, bits = clients.report(np.array([0, 1, 2, 2, 1]))
     assert cohorts.shape == (5,)
@@ -32,7 +30,7 @@ def test_report_has_a_cohort_and_whole_bytes_for_each_client(k: int, m: int) -> 
 
 
 @pytest.mark.parametrize(("p", "q"), [(2**-60, 1 - 2**-53), (1 - 2**-53, 2**-60)])
-def test_without_noise_a_report_is_the_clients_filter(p: float, q: float) -> None:
+def test_without_noise_a_report_is_the_clients_filter(p, q):
     """Chance of even one of the 38,400 bits turning over: below 5e-12."""
     params = make_params(k=128, m=4, f=0.0, p=p, q=q)
     held = [i % 3 for i in range(300)]
@@ -44,24 +42,24 @@ def test_without_noise_a_report_is_the_clients_filter(p: float, q: float) -> Non
     assert bits == (filters if p < q else [full ^ filter_bits for filter_bits in filters])
 
 
-def test_same_seed_gives_the_same_reports() -> None:
+def test_same_seed_gives_the_same_reports():
     held = [0, 1, 2] * 10
     assert reports_of(held, make_params()) == reports_of(held, make_params())
 
 
-def test_other_seed_gives_other_reports() -> None:
+def test_other_seed_gives_other_reports():
     held = [0, 1, 2] * 10
     assert reports_of(held, make_params(), seed=1) != reports_of(held, make_params(), seed=2)
 
 
-def test_clients_who_report_again_draw_anew() -> None:
+def test_clients_who_report_again_draw_anew():
     clients = SimulatedClients(VALUES, make_params(), np.random.default_rng(1))
     first, second = clients.report(np.zeros(50, np.int64)), clients.report(np.zeros(50, np.int64))
     assert (first[0] != second[0]).any()
     assert (first[1] != second[1]).any()
 
 
-def test_nobody_reports_nothing() -> None:
+def test_nobody_reports_nothing():
     cohorts, bits = SimulatedClients(VALUES, make_params(k=16), np.random.default_rng(1)).report(
         np.empty(0, dtype=np.int64)
     )

@@ -1,7 +1,5 @@
 """Simulated clients' true bits are the real client's, whatever the value, the steps, the cohort."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from factories import make_params
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -23,9 +21,7 @@ steps = st.sets(st.integers(1, 64), min_size=1, max_size=8).map(sorted).map(tupl
 
 
 @given(texts, filter_sizes, steps, st.integers(1, 40))
-def test_open_strings_set_the_bit_of_their_prefix(
-    values: list[str], k: int, lengths: tuple[int, ...], cohorts: int
-) -> None:
+def test_open_strings_set_the_bit_of_their_prefix(values, k, lengths, cohorts):
     metric_type = OpenStringType(lengths, cohorts)
     params = make_params(k, 1, (len(lengths) + 1) * cohorts)
     everyone = [(value, cohort) for value in range(len(values)) for cohort in range(params.m)]
@@ -36,7 +32,7 @@ def test_open_strings_set_the_bit_of_their_prefix(
 
 
 @given(texts, filter_sizes, st.integers(1, 4), st.integers(1, 40))
-def test_strings_set_the_bits_of_their_filter(values: list[str], k: int, h: int, m: int) -> None:
+def test_strings_set_the_bits_of_their_filter(values, k, h, m):
     params = make_params(k, h, m)
     everyone = [(value, cohort) for value in range(len(values)) for cohort in range(m)]
     held, cohort = np.array(everyone).T
@@ -51,9 +47,7 @@ def test_strings_set_the_bits_of_their_filter(values: list[str], k: int, h: int,
     st.integers(1, 3),
     st.integers(1, 20),
 )
-def test_tuples_set_the_bit_of_their_cell_or_the_bits_of_their_filter(
-    sizes: list[FieldSize], hashed: bool, h: int, m: int
-) -> None:
+def test_tuples_set_the_bit_of_their_cell_or_the_bits_of_their_filter(sizes, hashed, h, m):
     hashed |= any(size.strings for size in sizes)
     size = {"k": 8, "h": h, "m": m} if hashed else {}
     rng = np.random.default_rng(1)
@@ -72,7 +66,7 @@ def test_tuples_set_the_bit_of_their_cell_or_the_bits_of_their_filter(
 
 @given(st.sampled_from([BooleanType(), EnumType(("a", "b", "c")), OrdinalType((1.0, 2.0))]),
        st.integers(1, 5))  # fmt: skip
-def test_categories_set_their_bit_in_every_cohort(metric_type: MetricType, m: int) -> None:
+def test_categories_set_their_bit_in_every_cohort(metric_type, m):
     values: dict[str, tuple[Value, Value]] = {
         "boolean": (False, True),
         "enum": ("c", "a"),
