@@ -55,7 +55,7 @@ def report(word: str, client: int, params: Params, coins: np.random.Generator) -
 
 
 def sum_bits(reports: Iterable[tuple[int, str]], params: Params) -> list[list[int]]:
-    """Return a row a cohort: its reports, then those that have bit 0, bit 1, and so on."""
+    """Return one row per cohort: its reports, then those that have bit 0, bit 1, and so on."""
     rows = [[0] * (1 + params.k) for _ in range(params.m)]
     for cohort, sent in reports:
         rows[cohort][0] += 1

@@ -144,4 +144,6 @@ def numbers_of(result: Estimates) -> object:
     document = json.loads(json_of(result))
     document.pop("provenance")
     scrutiny = document.pop("scrutiny")
+    findings = document.pop("findings")
+    document["findings"] = [each for each in findings if each["code"] != "repeated_reports"]
     return document, scrutiny["set_bits"], scrutiny["cohorts"]

@@ -152,10 +152,10 @@ def test_a_group_with_other_tastes_is_told_by_name(collected):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"metric": "theme"}, "--blend: must be left out; metrics.theme.type = 'enum'"),
-        ({"candidates": ["a"], "by": "day"}, "--blend: must be left out with --by"),
+        ({"metric": "theme"}, "blend=...: must be left out; metrics.theme.type = 'enum'"),
+        ({"candidates": ["a"], "by": "day"}, "blend=...: must be left out with by="),
         ({"schema": "vars.csv", "metric": None, "metrics": None, "store": None,
-          "reports": "reports.csv"}, "--blend: must be left out; --schema comes with"),
+          "reports": "reports.csv"}, "blend=...: must be left out; schema=... comes with"),
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_blended_that_is_said(collected, options, complaint):

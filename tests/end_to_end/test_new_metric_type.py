@@ -132,7 +132,7 @@ def test_a_decoder_with_other_values_than_its_type_is_refused(metrics, monkeypat
 
 
 class PairType(MetricType):
-    """Claims one bit a value, and sets two."""
+    """Claims one bit per value, and sets two."""
 
     __slots__ = ()
     name = "pair"

@@ -158,22 +158,22 @@ def test_decoding_works_where_a_loop_is_running(folder):
 
 def test_mistakes_are_named(folder, monkeypatch):
     metrics, store = folder / "metrics.toml", f"sqlite:///{folder}/hubbub.db"
-    with pytest.raises(OptionError, match="Missing option '--metrics'"):
+    with pytest.raises(OptionError, match=r"metrics=\.\.\. is missing"):
         decode_metric("theme")
-    with pytest.raises(OptionError, match="Missing option '--candidates'"):
+    with pytest.raises(OptionError, match=r"candidates=\.\.\. "):
         decode_metric("homepage", metrics=metrics, store=store)
-    with pytest.raises(OptionError, match="candidates: must be left out"):
+    with pytest.raises(OptionError, match=r"candidates=\.\.\.: must be left out"):
         decode_metric("theme", metrics=metrics, store=store, candidates=["a"])
     with pytest.raises(CandidateError, match="at least one string"):
         decode_metric("homepage", metrics=metrics, store=store, candidates=[])
-    with pytest.raises(ValueError, match="by = 'week': must be 'day'"):
+    with pytest.raises(ValueError, match="by='week': must be one of None, 'day'"):
         decode_metric("theme", metrics=metrics, store=store, by="week")
-    with pytest.raises(ValueError, match="alpha = 2: must be between 0 and 1"):
+    with pytest.raises(ValueError, match="alpha=2: must be between 0 and 1"):
         decode_metric("theme", metrics=metrics, store=store, alpha=2)
-    with pytest.raises(ValueError, match="'guess' is not a valid Method"):
+    with pytest.raises(ValueError, match="method='guess': must be one of"):
         decode_metric("theme", metrics=metrics, store=store, method="guess")
     monkeypatch.setenv("HUBBUB_MIN_REPORTS", "1000000")
-    with pytest.raises(UndecodableError, match="at least 1,000,000 are needed for a release"):
+    with pytest.raises(UndecodableError, match="at least 1,000,000 are needed to decode"):
         decode_metric("theme", metrics=metrics, store=store)
 
 

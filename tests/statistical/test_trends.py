@@ -88,7 +88,7 @@ def test_steady_categories_are_rarely_marked_and_intervals_hold_them(scenario):
 
 
 def test_large_steps_of_categories_are_found_on_their_day():
-    """6 points, one report a client: found in 97% of cases and more; seeded."""
+    """6 points, one report per client: found in 97% of cases and more; seeded."""
     for scenario in ONE_TIME_SCENARIOS:
         if scenario.step == 0.06:
             figures = marked(scenario, 12)

@@ -180,7 +180,7 @@ class Recorder:
                 if self.disabled is not None:
                     raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
                 recording, decision = self._decide(metric, value, self._account)
-                if decision.verdict is Verdict.REFUSED:
+                if decision.verdict is Verdict.REFUSED and not self._may_revive(recording):
                     raise _NotRecordedError(decision.refusal)
                 self.recorded += 1
                 if len(self.pending) >= self._max_pending:
@@ -193,6 +193,16 @@ class Recorder:
             if self._development and isinstance(error, (EncodingError, MetricError)):
                 raise
             self._drop_for(error)
+
+    def _may_revive(self, refused: Recording) -> bool:
+        """Whether a recording that waits may bring back the answer that a refused one lacks.
+
+        The stored account doesn't know yet that the clock came back to an answer's period; what is
+        stored decides (`Account.charge`).
+        """
+        return refused.own.period is not None and any(
+            waiting.own.answer.metric == refused.own.answer.metric for waiting in self.pending
+        )
 
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
         """Return a report of a value as `record` would have it drawn, without spending.

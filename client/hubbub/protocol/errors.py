@@ -56,19 +56,24 @@ class Option(NamedTuple):
         The argument's name.
     value : object
         Its value, or None if the message doesn't quote it.
+    key : str
+        Which of several values, such as a field's; empty if it has one.
     """
 
     name: str
     value: object = None
+    key: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}={'...' if self.value is None else self.value}"
+        name = f"{self.name}[{self.key!r}]" if self.key else self.name
+        return f"{name}={'...' if self.value is None else self.value}"
 
     @property
     def on_command_line(self) -> str:
         """The option as a command has it."""
         dashed = "METRIC" if self.name == "metric" else "--" + self.name.replace("_", "-")
-        return dashed if self.value is None else f"{dashed} {self.value}"
+        value = f"{self.key}={self.value}" if self.key else self.value
+        return dashed if value is None else f"{dashed} {value}"
 
 
 class Missing(NamedTuple):
@@ -100,7 +105,7 @@ class Missing(NamedTuple):
         return f"{text} (or {repeated}'{Option(self.instead).on_command_line}')"
 
 
-class OptionError(HubbubError):
+class OptionError(HubbubError, ValueError):
     """Options that leave something open, or contradict each other.
 
     Parameters

@@ -72,7 +72,7 @@ def decode_files(
     schema = read_schema(Path(files.schema), files.metric)
     strings = [each.name for each in schema.variables if each.type == STRING]
     if files.maps.keys() != set(strings):
-        needed = [part for name in strings for part in (" ", Option("map", f"{name}=FILE"))]
+        needed = [part for name in strings for part in (" ", Option("map", "FILE", name))]
         raise OptionError(
             f"{files.schema}: metric {schema.metric!r} needs",
             *(needed or [" no ", Option("map")]),

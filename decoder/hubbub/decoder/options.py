@@ -214,7 +214,7 @@ def check_options(options: DecodeOptions) -> None:
     Which candidates a metric's type needs is left to the type (`check_candidates`).
     """
     check_source(options)
-    if options.source.metric is None:
+    if options.source.metric is None or options.given("candidates", "map"):
         check_candidates(options)
     check_estimate(options)
 
@@ -226,7 +226,10 @@ def check_estimate(options: DecodeOptions) -> None:
         if how.method == "regression":
             why = "bits of several variables say nothing together once they are counted"
             raise OptionError(
-                Option("method", how.method), " can't be had with ", Option("schema"), f": {why}."
+                Option("method", how.method),
+                " can't be combined with ",
+                Option("schema"),
+                f": {why}.",
             )
         if how.extend:
             raise OptionError(
@@ -241,11 +244,14 @@ def check_estimate(options: DecodeOptions) -> None:
                 Option("blend"),
                 ": must be left out with ",
                 Option("by"),
-                "; a release is of one time.",
+                "; a release covers a single period.",
             )
         for name in options.given("reports", "counts"):
             raise OptionError(
-                Option("by", how.by), " needs days, which a store has; ", name, " hasn't"
+                Option("by", how.by),
+                " needs a store, because only stores record days; ",
+                name,
+                " has none.",
             )
     if how.method == "likelihood" and source.counts is not None:
         raise OptionError(
@@ -274,7 +280,7 @@ def _check_engine(source: SourceOptions, options: EngineOptions) -> None:
         raise OptionError(engine, " counts reports; ", Option("counts"), " has them counted.")
     if source.schema is not None:
         raise OptionError(
-            engine, " can't be had with ", Option("schema"), ", whose reports aren't Parquet."
+            engine, " can't be combined with ", Option("schema"), ", whose reports aren't Parquet."
         )
     if source.reports is None and not store.startswith("parquet:"):
         raise OptionError(

@@ -1,4 +1,4 @@
-"""The whole decoding: counts and candidates in, one row a candidate and a summary out.
+"""The whole decoding: counts and candidates in, one row per candidate and a summary out.
 
 bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> constrained
 shares.

@@ -133,7 +133,7 @@ def read_reports(
         if len(codes) > 1:
             codes = [np.concatenate(codes)]
     if not codes:
-        raise InputError(f"{path}: no reports below the header; expected a row a client")
+        raise InputError(f"{path}: no reports below the header; expected one row per client")
     return _grouped(codes[0], tuple(variables), widths, params)
 
 

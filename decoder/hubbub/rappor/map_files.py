@@ -102,7 +102,7 @@ def read_map(
         lines.append(row.line)
         numbers.extend(positions)
     if not strings:
-        raise InputError(f"{path}: empty; expected a row a candidate: {meaning}")
+        raise InputError(f"{path}: empty; expected one row per candidate: {meaning}")
     table = np.frombuffer(numbers, dtype=np.int32).reshape(-1, params.m, params.h)
     within = _within_cohorts(path, table, lines, params, source)
     return CandidateMap(mapped(pack_strings(strings), within, params), repeats)

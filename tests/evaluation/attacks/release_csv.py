@@ -1,6 +1,6 @@
 """Let one person's cell of a CSV file hide or make up other people's rows.
 
-The file has a line a person, one of which was written without the quotes that RFC 4180 asks for.
+The file has one line per person, and one of them lacks the quotes that RFC 4180 asks for.
 Either it is refused, or everybody is counted once.
 """
 

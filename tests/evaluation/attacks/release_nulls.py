@@ -1,6 +1,6 @@
 """Hide a value among rows that hold none.
 
-Each person has ten rows, of which one holds a value, and one row a person counts. Noise is next to
+Each person has ten rows, one of which holds a value; one row per person counts. Noise is next to
 nothing (epsilon 400), so figures are exact but with a probability below 1e-80.
 """
 

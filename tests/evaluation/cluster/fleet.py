@@ -50,7 +50,7 @@ class Task(NamedTuple):
     clients : int
         Of a part.
     journals : str
-        The folder for a file a part.
+        The folder for one file per part.
     """
 
     registry: str

@@ -146,7 +146,7 @@ async def _judge_store(store: str, acknowledged: int) -> list[str]:
     metric = make_metric()
     async with open_store(store, create=False) as opened:
         stored = await opened.count(MetricVersion(metric.name, metric.version))
-        size = await opened.size_bytes()
+        size = await opened.database.size_bytes()
         segments = sum(day.segments for day in await opened.overview())
     record = 2 + metric.params.k // 8
     print(

@@ -148,7 +148,7 @@ def stream_bit(stream: bytes, k: int, turn: int, lane: int) -> int:
 
 
 def bernoulli(probabilities: list[float], stream: bytes) -> bytes:
-    """Return one bit a lane: 1 where the lane's uniform number is below its probability."""
+    """Return one bit per lane: 1 where the lane's uniform number is below its probability."""
     k = len(probabilities)
     ones = []
     for lane, probability in enumerate(probabilities):

@@ -49,7 +49,7 @@ def fields_of(shape: Sequence[int]) -> tuple[FieldLabels, ...]:
 def draw_cells(
     shares: FloatArray, n_reports: int, params: RapporParams, rng: np.random.Generator
 ) -> CohortCounts:
-    """Return the counts of one report a client, a bit a cell."""
+    """Return the counts of one report per client, one bit per cell."""
     clients = np.zeros(params.k, dtype=np.int64)
     clients[: shares.size] = rng.multinomial(n_reports, shares.ravel())
     ones = rng.binomial(clients, params.q_star)
@@ -78,7 +78,7 @@ def known_table(shares: FloatArray, variance: float = 1e-12) -> JointEstimates:
 def draw_tuples(
     clients: Mapping[tuple[str, bool], int], metric: Metric, rng: np.random.Generator
 ) -> CohortCounts:
-    """Return the counts of one report a client of a metric of type `BY_SITE`."""
+    """Return the counts of one report per client of a metric of type `BY_SITE`."""
     params = metric.params
     reports = np.zeros(params.m, dtype=np.int64)
     true = np.zeros((params.m, params.k), dtype=np.int64)

@@ -22,7 +22,7 @@ def draw_counts(
     steps: tuple[int, ...],
     rng: np.random.Generator,
 ) -> CohortCounts:
-    """Return the counts of one report a client; the bits are the protocol's."""
+    """Return the counts of one report per client; the bits are the protocol's."""
     metric_type = OpenStringType(steps, params.m // (len(steps) + 1))
     reports = np.zeros(params.m, dtype=np.int64)
     true = np.zeros((params.m, params.k), dtype=np.int64)

@@ -278,7 +278,7 @@ def test_no_crowd_or_no_delta_is_refused(n, delta):
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("hashed", [False, True], ids=["a bit a cell", "hashed"])
+@pytest.mark.parametrize("hashed", [False, True], ids=["one bit per cell", "hashed"])
 def test_a_tuple_hides_as_well_whichever_field_changes(epsilon, hashed):
     """The exact delta of one report, over all 256, for each pair of six tuples."""
     fields = (Field("mode", EnumType(("a", "b", "c"))), Field("on", BooleanType()))

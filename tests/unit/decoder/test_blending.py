@@ -155,7 +155,7 @@ def test_groups_that_differ_are_named_wherever_people_look():
     assert "NO: the groups differ in b (p =" in shown(result)
     assert json.loads(json_of(result))["blend"]["differs"] is True
     page = Page(html_of(result))
-    assert "Same population? NO: the groups differ in b" in html_of(result)
+    assert "same population? NO: the groups differ in b" in html_of(result)
     assert_accessible(page)
     assert_self_contained(page)
 

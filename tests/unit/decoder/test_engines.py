@@ -64,7 +64,7 @@ def test_the_first_exception_in_the_order_of_tasks_is_raised():
 
 @pytest.mark.parametrize(("name", "master"), [("ray", None), ("local", "spark://host:7077")])
 def test_what_isnt_an_engine_is_refused(name, master):
-    with pytest.raises(OptionError, match=r"--(engine|master)"), open_engine(name, master):
+    with pytest.raises(OptionError, match=r"^(engine|master)="), open_engine(name, master):
         pass
 
 

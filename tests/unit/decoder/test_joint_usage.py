@@ -139,7 +139,7 @@ def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder):
 
 
 def test_candidates_of_fields_are_named_in_the_provenance(folder):
-    with pytest.raises(OptionError, match="needs --candidates site=FILE"):
+    with pytest.raises(OptionError, match=r"needs candidates\['site'\]=FILE"):
         decode_metric(
             "sites",
             metrics=folder / "metrics.toml",

@@ -134,8 +134,8 @@ def test_bits_that_three_hashes_share_are_completed_to_the_same_set(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "empty; expected a row a candidate: the string, then h m = 2 * 3 positions"),
-        ("\n\n", "empty; expected a row a candidate"),
+        ("", "empty; expected one row per candidate: the string, then h m = 2 * 3 positions"),
+        ("\n\n", "empty; expected one row per candidate"),
         ("a,1,10,11,20,30\n", "line 1: 6 columns; expected 7 (the string, then h m"),
         ("a\n", "line 1: 1 columns; expected 7"),
         ("a,1,10,11,20,30,21\nb,1,10,21,20,30,21\n",

@@ -141,10 +141,10 @@ def test_reports_of_other_parameters_in_a_file_are_refused(desk):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ((*COUNTED, "--by", "day"), "--by day needs days, which a store has; --counts hasn't"),
+        ((*COUNTED, "--by", "day"), "because only stores record days; --counts has none."),
         (
             ("--params", "{}/params.csv", "--reports", "r.parquet", *LISTED, "--by", "day"),
-            "--by day needs days, which a store has; --reports hasn't",
+            "--by day needs a store, because only stores record days; --reports has none.",
         ),
         ((*STORED, *LISTED, "--by", "week"), "'week' is not 'day'"),
         (

@@ -20,7 +20,7 @@ _MAP = ["--map", "map.csv"]
         ([*_STORED, *_LIST, *_MAP], "--candidates and --map exclude each other"),
         ([*_STORED, "--params", "params.csv", *_LIST], "METRIC and --params exclude each other"),
         ([*_STORED, "--counts", "counts.csv", *_MAP], "METRIC and --counts exclude each other"),
-        (["--params", "params.csv", *_MAP], "Missing option '--counts' or '--reports'"),
+        (["--params", "params.csv", *_MAP], "Missing option '--counts' (or '--reports')"),
         (["--counts", "counts.csv", *_MAP], "Missing option '--params': --counts needs it."),
         (["--reports", "reports.parquet", *_MAP], "Missing argument 'METRIC'"),
         ([*_COUNTED, "--reports", "r.parquet", *_MAP], "--reports and --counts exclude each other"),

@@ -264,7 +264,7 @@ def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path):
         ((*OPEN, "--epsilon", "4", "--p", "0.1"), "can't go with --f, --p or --q"),
         (("--epsilon", "0"), "--epsilon 0.0: must be a number above 0"),
         (("--epsilon", "nan"), "--epsilon nan: must be a number above 0"),
-        (("--epsilon", "4", "--days", "2"), "of one report a client for life"),
+        (("--epsilon", "4", "--days", "2"), "of one report per client for life"),
         ((*OPEN, "--attack", "replay:share=0.1"), "0 candidates; string= plants one"),
         (("--attack", "replay:share=0.1,string=x"), "'x' isn't among the candidates"),
         (("--population", "surnames", "--unique", "3"), "can't go with --population surnames"),

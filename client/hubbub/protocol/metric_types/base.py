@@ -83,7 +83,7 @@ class MetricType(ABC):
         return None
 
     def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Return k, h and m of a metric with this table: by default one bit a category."""
+        """Return k, h and m of a metric with this table: by default one bit per category."""
         width = self.width
         if width is None:
             raise NotImplementedError(f"{self.name}: a type without categories has a filter size")

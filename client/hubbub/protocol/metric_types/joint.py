@@ -135,7 +135,7 @@ class JointType(MetricType):
         return None if self.hashed else self.cells
 
     def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Return k, h and m as the table has them, or one bit a cell.
+        """Return k, h and m as the table has them, or one bit per cell.
 
         Raises
         ------

@@ -55,7 +55,7 @@ class ExpectedReports(NamedTuple):
 _Section: TypeAlias = tuple[int, MetricVersion, int, int]
 """How many expected ones come before a section, and then as in `ExpectedReports`.
 
-A bare tuple, because a batch may hold one section a report: unpacking it is a tenth of the work.
+A bare tuple, because a batch may hold one section per report: unpacking it is a tenth of the work.
 """
 
 

@@ -1,4 +1,4 @@
-"""Counts of forgotten reports <-> a Parquet file: a row a cohort that has reports.
+"""Counts of forgotten reports <-> a Parquet file: one row per cohort that has reports.
 
 The columns are `cohort` (uint16), `reports` (int64) and `bits` (k int64: how many of the cohort's
 reports have bit 0, bit 1, ...). The schema's metadata has m and, in `set_bits`, how many reports

@@ -185,7 +185,7 @@ def field_lists(options: DecodeOptions, metric: Metric, fields: Sequence[str]) -
     if given is not None and not isinstance(given, Mapping) and len(fields) == 1:
         given = {fields[0]: given}
     if not isinstance(given, Mapping) or given.keys() != set(fields):
-        needed = [part for name in fields for part in (" ", Option("candidates", f"{name}=FILE"))]
+        needed = [part for name in fields for part in (" ", Option("candidates", "FILE", name))]
         raise OptionError(f"metrics.{metric.name}: needs", *needed, ", and no other lists.")
     by_field: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []

@@ -185,7 +185,7 @@ def decode(**options: Any) -> None:
       --reports FILE, with METRIC --metrics FILE or with --params FILE
           a Parquet file; bit j is bit j%8 of byte j//8
       --counts FILE --params FILE
-          google/rappor's sums: a row a cohort of its reports, then a column a bit
+          google/rappor's sums: one row per cohort of its reports, then one column per bit
       [METRIC] --schema FILE --reports FILE --map VARIABLE=FILE
           google/rappor's reports of two or three variables, to see what goes together
 

@@ -12,7 +12,7 @@ from hubbub.reporting.progress import pass_counter, progress_bar
 
 
 class OnTerminal(Observer):
-    """Bars, and a line a note."""
+    """Bars, and one line per note."""
 
     def note(self, text: str) -> None:
         """Print a note."""

@@ -1,7 +1,7 @@
 """Spark as an engine: a driver here, whose executors run hubbub in Python.
 
 Tasks and results are bytes, those that are kept, too; neither rows that are counted go through the
-JVM, nor any type of Arrow or pandas. Each job has a task a core, and two jobs are under way, so
+JVM, nor any type of Arrow or pandas. Each job has one task per core, and two jobs are under way, so
 that cores don't wait for the last task of a job.
 
 Invariant: with a master on this machine everything listens on loopback alone, and asks for the key

@@ -590,6 +590,6 @@ def require_enough(source: str, found: int, needed: int, otherwise: str = "") ->
     """
     if found < needed:
         raise UndecodableError(
-            f"{found:,} reports of {source}: at least {needed:,} are needed for a release; "
+            f"{found:,} reports of {source}: at least {needed:,} are needed to decode; "
             f"{otherwise}change --min-reports (HUBBUB_MIN_REPORTS)"
         )

@@ -41,7 +41,7 @@ class HashedPart:
     given : int
         Strings that it has, repeats too.
     kept : uint8 array, or None
-        A bit a string (`numpy.packbits`): whether it is no repeat; None if none is one.
+        One bit per string (`numpy.packbits`): whether it is no repeat; None if none is one.
     words : uint32 array, shape (r, 2)
         All that their bits depend on: half of their digest.
     rest : uint64 array, shape (r,)

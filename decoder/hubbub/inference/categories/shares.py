@@ -1,6 +1,6 @@
 """Reports of enum, boolean and ordinal metrics -> the share of each category, with covariance.
 
-One bit a category, one cohort, no hash: each bit's observed rate is a straight line in its
+One bit per category, one cohort, no hash: each bit's observed rate is a straight line in its
 category's share, and that every client is in exactly one category is used, too.
 
 Invariant: `unbiased` and `covariance` belong together and are never cut off at 0. `share` is the

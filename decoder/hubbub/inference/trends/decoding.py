@@ -326,7 +326,7 @@ def days_with_enough(
         most = max(by_day, key=lambda day: by_day[day].total, default=None)
         largest = f"{by_day[most].total:,} on {most}" if most else "none at all"
         raise UndecodableError(
-            f"no day has {min_reports:,} reports, which each needs for a release "
+            f"no day has {min_reports:,} reports, which each needs to be decoded "
             f"(most: {largest}); leave out --by day, or change --min-reports (HUBBUB_MIN_REPORTS)"
         )
     return enough

@@ -34,7 +34,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
 
 @click.command()
 @click.argument("metrics")
-@click.option("--days", default=365, show_default=True, type=_Count(), help="One report a day.")
+@click.option("--days", default=365, show_default=True, type=_Count(), help="One report per day.")
 @click.option(
     "--values",
     default=1,

@@ -91,7 +91,7 @@ def count(
 ) -> Estimates:
     """Release the number of rows, or of those in which COLUMN isn't null.
 
-    With one row a user it is the number of users.
+    With one row per user it is the number of users.
     """
     return dataset.count(column, epsilon=epsilon, delta=delta)
 

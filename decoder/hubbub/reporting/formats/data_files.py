@@ -1,6 +1,6 @@
 """Results as data for programs: CSV, JSON and Parquet.
 
-CSV has a header and a line a row, with bare line feeds. Strings come back exactly as they were,
+CSV has a header and one line per row, with bare line feeds. Strings come back exactly as they were,
 unless they are asked to be safe for spreadsheets.
 Numbers have ten digits, more than the noise leaves and fewer than differ between linear algebra
 kernels; nan leaves a cell empty.

@@ -308,7 +308,7 @@ def _grouped_bars(chart: GroupedBars) -> Markup:
 
 @draw.register
 def _tree(chart: Tree) -> Markup:
-    """Draw a column a step; a node stands as near to its beginning as there is room."""
+    """Draw one column per step; a node stands as near to its beginning as there is room."""
     wide = (_RIGHT - _TREE_LEFT) / len(chart.columns)
     tallest = max((sum(node.share for node in nodes) for nodes in chart.nodes), default=0.0)
     most = max((len(nodes) for nodes in chart.nodes), default=0)
@@ -392,7 +392,7 @@ def _course(chart: TimeSeries) -> Markup:
 
 
 def _bands(course: TimeSeries, across: Scale, up: Scale) -> list[Markup]:
-    """Draw each stretch of days without a gap: its band, its line, and a dot a day."""
+    """Draw each stretch of days without a gap: its band, its line, and one dot per day."""
     share, low, high = course.share, course.low, course.high
     parts: list[Markup] = []
     for known, places in itertools.groupby(range(len(share)), key=lambda i: not np.isnan(share[i])):

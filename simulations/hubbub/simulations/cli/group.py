@@ -189,7 +189,7 @@ class Count(click.ParamType[int]):
 )  # fmt: skip
 @click.option(
     "--epsilon", type=float,
-    help="Instead of f, p and q: one report a client for life, f = 0, p = 1/(e^epsilon + 1), "
+    help="Instead of f, p and q: one report per client for life, f = 0, p = 1/(e^epsilon + 1), "
     "q = 1/2.",
 )  # fmt: skip
 @click.option("--f", default=0.2, show_default=True, help="Permanent noise.")
@@ -331,7 +331,7 @@ def _fill_in_noise(given: Callable[[str], bool], options: dict[str, Any]) -> Non
         raise click.UsageError(f"--epsilon {epsilon}: must be a number above 0")
     if options["days"] > 1:
         raise click.UsageError(
-            "--epsilon: is of one report a client for life; with --days give --f, --p and --q"
+            "--epsilon: is of one report per client for life; with --days give --f, --p and --q"
         )
     options |= {"f": 0.0, "p": 1 / (math.exp(epsilon) + 1), "q": 0.5}
 

@@ -87,7 +87,7 @@ def run_exponential(
 
 
 def normal_errors(reports: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Run basic one-time RAPPOR, one bit a category, on a normal population N(50, 10).
+    """Run basic one-time RAPPOR, one bit per category, on a normal population N(50, 10).
 
     p = 0.5, q = 0.75, f = 0 (section 5.1).
 
