@@ -12,7 +12,7 @@ from scipy import optimize, stats
 from evaluation.studies.planned_joint import PlannedTable
 from evaluation.studies.planned_strings import PlannedStrings, limit_ratio, share_found
 from hubbub.inference.arrays import FloatArray
-from hubbub.planning.limits import DetectionTest, Method, string_errors
+from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
 from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.laboratory.trials import run_trials
@@ -74,7 +74,7 @@ def test_most_likely_share_has_the_error_of_the_information(share):
         low = -0.9 / score.max()
         estimates.append(optimize.brentq(slope, low, 0.9))
     errors = string_errors(
-        params, n, share, DetectionTest(1, method=Method.LIKELIHOOD, concentration=0)
+        params, n, share, DetectionTest(1, method=DetectionMethod.LIKELIHOOD, concentration=0)
     )
     # The string has exactly two bits here, and a little fewer on average over the hash.
     assert np.std(estimates) == pytest.approx(errors.present, rel=0.1)

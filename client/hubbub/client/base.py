@@ -31,7 +31,7 @@ from hubbub.client.recorder import (
     REPLACED,
     WITHDRAWN,
     Recorder,
-    Settings,
+    RecorderSettings,
     log,
 )
 from hubbub.protocol.metric_types.base import Value
@@ -119,7 +119,7 @@ class BaseTelemetry:
 
             self._sealer = Sealer(sealed_to, self._registry)
             batch_size = min(batch_size, MOST_BYTES // self._sealer.record_bytes)
-        self._settings = Settings(
+        self._settings = RecorderSettings(
             batch_size,
             batch_seconds,
             max_outbox_bytes,

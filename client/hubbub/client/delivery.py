@@ -16,7 +16,7 @@ from typing import NamedTuple
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import Account, Charges, Recording
 from hubbub.client.outbox import LeasedBatch, Outbox, round_robin, spool
-from hubbub.client.recorder import Settings
+from hubbub.client.recorder import RecorderSettings
 from hubbub.client.storage import (
     Storage,
     count_waiting,
@@ -187,7 +187,7 @@ class ClientStore:
     folder : Path
         The state directory.
     registry : Registry
-    settings : Settings
+    settings : RecorderSettings
     secret : bytes
         The client's; the database must belong to it.
     clock : callable
@@ -207,7 +207,7 @@ class ClientStore:
         self,
         folder: Path,
         registry: Registry,
-        settings: Settings,
+        settings: RecorderSettings,
         secret: bytes,
         clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
         chance: Callable[[], float] = system_chance,

@@ -40,7 +40,7 @@ class AnswerKey(NamedTuple):
     key: bytes
 
 
-class Row(NamedTuple):
+class LedgerRow(NamedTuple):
     """An admitted answer as it is stored.
 
     Attributes
@@ -125,13 +125,13 @@ class Spending(NamedTuple):
     restores: int
 
 
-class Ledger:
+class ClientLedger:
     """The account of one client, under one registry's rules.
 
     Parameters
     ----------
     registry : Registry
-    rows : iterable of Row
+    rows : iterable of LedgerRow
         What is stored, also of metrics and versions that aren't registered (any more).
     resets, restores : int
     unusable : collection of str
@@ -148,7 +148,7 @@ class Ledger:
     def __init__(
         self,
         registry: Registry,
-        rows: Iterable[Row] = (),
+        rows: Iterable[LedgerRow] = (),
         resets: int = 0,
         restores: int = 0,
         unusable: Collection[str] = (),
@@ -164,7 +164,7 @@ class Ledger:
         self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
         self._resets, self._restores = resets, restores
         self.revealing = set(revealing)
-        self._rows: dict[AnswerKey, Row] = {}
+        self._rows: dict[AnswerKey, LedgerRow] = {}
         self._answers: Counter[tuple[str, int]] = Counter()
         self._first = self._changed = 0.0
         first_of_others = 0.0
@@ -215,13 +215,13 @@ class Ledger:
             self._rows[answer] = row._replace(reports=row.reports + 1)
             return
         changed = answered and rules.memory == "value"
-        self._enter(Row(answer, 1, rules.epsilon_report, rules.price, changed))
+        self._enter(LedgerRow(answer, 1, rules.epsilon_report, rules.price, changed))
 
-    def row(self, answer: AnswerKey) -> Row:
+    def row(self, answer: AnswerKey) -> LedgerRow:
         """Return an answer's row for storage."""
         return self._rows[answer]
 
-    def copy(self) -> Ledger:
+    def copy(self) -> ClientLedger:
         """Return a ledger of its own, with the same rows."""
         other = copy(self)
         other._rows, other._answers = self._rows.copy(), self._answers.copy()
@@ -234,7 +234,7 @@ class Ledger:
 
     def spending(self) -> Spending:
         """Return the account for people."""
-        by_metric: dict[tuple[str, int], list[Row]] = {}
+        by_metric: dict[tuple[str, int], list[LedgerRow]] = {}
         for answer, row in self._rows.items():
             by_metric.setdefault(answer[:2], []).append(row)
         metrics = tuple(self._of_metric(*item) for item in sorted(by_metric.items()))
@@ -248,7 +248,7 @@ class Ledger:
             restores=self._restores,
         )
 
-    def _of_metric(self, key: tuple[str, int], rows: list[Row]) -> MetricSpending:
+    def _of_metric(self, key: tuple[str, int], rows: list[LedgerRow]) -> MetricSpending:
         epsilon = math.fsum(row.spent for row in rows)
         return MetricSpending(
             *key,
@@ -259,7 +259,7 @@ class Ledger:
             committed=math.fsum(row.price for row in rows),
         )
 
-    def _enter(self, row: Row) -> None:
+    def _enter(self, row: LedgerRow) -> None:
         self._rows[row.answer] = row
         self._answers[row.answer[:2]] += 1
         if row.changed:
@@ -374,7 +374,7 @@ class Account:
     Parameters
     ----------
     registry : Registry
-    ledger : Ledger, optional
+    ledger : ClientLedger, optional
     memory : mapping of str to CachedResponse
         By metric.
     unusable : frozenset of str
@@ -384,12 +384,12 @@ class Account:
     def __init__(
         self,
         registry: Registry,
-        ledger: Ledger | None = None,
+        ledger: ClientLedger | None = None,
         memory: Mapping[str, CachedResponse] | None = None,
         unusable: frozenset[str] = frozenset(),
     ) -> None:
         self._registry = registry
-        self.ledger = ledger or Ledger(registry)
+        self.ledger = ledger or ClientLedger(registry)
         self.memory = dict(memory or {})
         self.unusable = unusable
 

@@ -49,7 +49,7 @@ _MOST_RESPONSES = 1024
 _EXPECTED = frozenset({ALREADY_REPORTED, EXPIRED, FORGOTTEN, WITHDRAWN})
 
 
-class Settings(NamedTuple):
+class RecorderSettings(NamedTuple):
     """How reports travel; see `Telemetry`."""
 
     batch_size: int

@@ -30,7 +30,7 @@ from hubbub.client.errors import (
     UnavailableError,
 )
 from hubbub.client.forks import ORPHANED, before_fork, is_orphaned, no_fork
-from hubbub.client.ledger import Account, AnswerKey, CachedResponse, Ledger, Row
+from hubbub.client.ledger import Account, AnswerKey, CachedResponse, ClientLedger, LedgerRow
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
@@ -304,7 +304,7 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
     """Return the account as it is stored."""
     columns = "metric, version, answer, reports, epsilon_report, price, changed"
     rows = [
-        Row(AnswerKey(metric, version, answer), reports, epsilon_report, price, bool(changed))
+        LedgerRow(AnswerKey(metric, version, answer), reports, epsilon_report, price, bool(changed))
         for metric, version, answer, reports, epsilon_report, price, changed in connection.execute(
             f"SELECT {columns} FROM answers"  # noqa: S608 (a constant)
         )
@@ -321,11 +321,11 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
         for metric in registry.values()
         if made_by.get((metric.name, metric.version), _definition(metric)) != _definition(metric)
     )
-    ledger = Ledger(registry, rows, resets, restores, unusable, revealing)
+    ledger = ClientLedger(registry, rows, resets, restores, unusable, revealing)
     return Account(registry, ledger, _load_memory(connection, registry), unusable)
 
 
-def save_rows(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
+def save_rows(connection: sqlite3.Connection, rows: Iterable[LedgerRow]) -> None:
     """Store some answers' accounts."""
     connection.executemany(
         "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -17,7 +17,7 @@ from typing import Self
 
 from hubbub.client.base import BaseTelemetry
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.ledger import Account, AnswerKey, Ledger
+from hubbub.client.ledger import Account, AnswerKey, ClientLedger
 from hubbub.client.recorder import WITHDRAWN
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
@@ -62,7 +62,8 @@ class _Double(BaseTelemetry):
         resets = before.spending().resets + 1
         self._open(
             Account(
-                self._registry, Ledger(self._registry, rows, resets, revealing=before.revealing)
+                self._registry,
+                ClientLedger(self._registry, rows, resets, revealing=before.revealing),
             )
         )
 

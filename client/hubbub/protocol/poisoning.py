@@ -140,7 +140,7 @@ def _binomial(n: int, chance: float) -> _FloatArray:
     )  # fmt: skip
 
 
-class Balance(NamedTuple):
+class CohortSpread(NamedTuple):
     """How uneven cohorts are.
 
     A client's cohort is uniform, but all of its reports are in the same one, so that cohorts differ
@@ -168,7 +168,7 @@ class Balance(NamedTuple):
     clients_must_send: float
 
 
-def cohort_balance(reports: NDArray[np.int64], alarm: float) -> Balance:
+def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
     """Compare cohorts' sizes.
 
     Parameters
@@ -198,12 +198,12 @@ def cohort_balance(reports: NDArray[np.int64], alarm: float) -> Balance:
         raise ValueError(f"alarm = {alarm}: must be between 0 and 1")
     m, mean = len(reports), float(reports.mean())
     if m == 1 or not mean:
-        return Balance(0, 1.0, 1.0, 0.0)
+        return CohortSpread(0, 1.0, 1.0, 0.0)
     ratio = reports / mean
     with np.errstate(divide="ignore", invalid="ignore"):
         deviation = np.where(reports > 0, ratio * np.log(ratio), 0.0) - (ratio - 1)
     worst = int(np.argmax(deviation))
-    return Balance(
+    return CohortSpread(
         cohort=worst,
         ratio=float(ratio[worst]),
         dispersion=float(((reports - mean) ** 2).sum() / mean / (m - 1)),

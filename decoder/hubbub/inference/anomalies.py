@@ -21,7 +21,7 @@ from hubbub.inference.arrays import IntArray
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.poisoning import (
-    Balance,
+    CohortSpread,
     Repeats,
     RepeatSample,
     SetBits,
@@ -67,7 +67,7 @@ class AnomalyReport:
     improbable: int
     plausible: SetBits
     repeats: Repeats
-    balance: Balance
+    balance: CohortSpread
     reports_a_client: int
     counted: int = 0
 

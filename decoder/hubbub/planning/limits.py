@@ -162,7 +162,7 @@ def _binomial(n: int, p: float) -> FloatArray:
     return np.asarray(np.exp(log_ways + i * np.log(p) + (n - i) * np.log1p(-p)))
 
 
-class Method(enum.Enum):
+class DetectionMethod(enum.Enum):
     """How reports will be decoded."""
 
     REGRESSION = "regression"
@@ -182,7 +182,7 @@ class DetectionTest:
         the share, too, and smaller ones if there are many to find.
     power : float
         Probability with which a string of the limit's share is to be found, above 1/2.
-    method : Method
+    method : DetectionMethod
         How reports will be decoded.
     concentration : float or None
         Sum of the squared shares of the strings that aren't detected; None takes Zipf's law,
@@ -199,7 +199,7 @@ class DetectionTest:
     candidates: float
     alpha: float = 0.05
     power: float = 0.9
-    method: Method = Method.REGRESSION
+    method: DetectionMethod = DetectionMethod.REGRESSION
     concentration: float | None = None
     strings: float | None = None
 
@@ -328,7 +328,7 @@ def string_errors(
     by which strings the reports drew, by those that nobody listed, and by the string's own raised
     bits.
     """
-    if test.method is Method.LIKELIHOOD:
+    if test.method is DetectionMethod.LIKELIHOOD:
         information = Information.of_string(params.k, params.h, *_star_rates(params))
         absent = information.at(0.0)
         excess_variance = test.scatter(share) * information.overlap / (params.m * absent**2)

@@ -122,7 +122,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PrivacyFigure:
     """One number and why it holds.
 
     Attributes
@@ -142,7 +142,7 @@ class Figure:
 
 def metric_figures(
     metric: Metric, situation: Situation, budget: LifetimeBudget | None = None
-) -> tuple[Figure, ...]:
+) -> tuple[PrivacyFigure, ...]:
     """Return all figures of a metric; those after shuffling only if the number of reports is known.
 
     Parameters
@@ -163,18 +163,20 @@ def metric_figures(
     why_any = _why_any(metric, situation, budget)
     household = situation.household
     figures = [
-        Figure("epsilon_report", metric.epsilon_report, theorem.format(2)),
-        Figure("epsilon_permanent", metric.epsilon_permanent, theorem.format(1)),
-        Figure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
-        Figure("epsilon_days_exact", linked_epsilon(metric, situation.days), EXACT),
-        Figure("epsilon_values", same_times, composed),
-        Figure("epsilon_any_history", any_history, why_any),
-        Figure("epsilon_household", household * same_times, GROUP),
-        Figure("epsilon_household_any_history", household * any_history, f"{why_any}; {GROUP}"),
+        PrivacyFigure("epsilon_report", metric.epsilon_report, theorem.format(2)),
+        PrivacyFigure("epsilon_permanent", metric.epsilon_permanent, theorem.format(1)),
+        PrivacyFigure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
+        PrivacyFigure("epsilon_days_exact", linked_epsilon(metric, situation.days), EXACT),
+        PrivacyFigure("epsilon_values", same_times, composed),
+        PrivacyFigure("epsilon_any_history", any_history, why_any),
+        PrivacyFigure("epsilon_household", household * same_times, GROUP),
+        PrivacyFigure(
+            "epsilon_household_any_history", household * any_history, f"{why_any}; {GROUP}"
+        ),
     ]
     for probability in KNOWN:
         reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)
-        figures.append(Figure(f"reports_known_{probability:g}", reports, TRACKING))
+        figures.append(PrivacyFigure(f"reports_known_{probability:g}", reports, TRACKING))
     figures += _linking(metric, situation.reports)
     if situation.reports is not None:
         found = amplify(metric, situation.reports, situation.delta)
@@ -188,17 +190,17 @@ def metric_figures(
         if math.isinf(any_history):
             any_days, why_any_days = any_history, why_any
         figures += [
-            Figure("central_closed_form", found.closed_form, closed + size),
-            Figure("central_clones", found.clones, CLONES + size),
-            Figure("central_blanket", found.blanket, BLANKET + size),
-            Figure("central_epsilon", found.best, LEAST + size),
-            Figure("central_epsilon_days", days, why_days + size),
-            Figure("central_epsilon_days_any_history", any_days, why_any_days + size),
+            PrivacyFigure("central_closed_form", found.closed_form, closed + size),
+            PrivacyFigure("central_clones", found.clones, CLONES + size),
+            PrivacyFigure("central_blanket", found.blanket, BLANKET + size),
+            PrivacyFigure("central_epsilon", found.best, LEAST + size),
+            PrivacyFigure("central_epsilon_days", days, why_days + size),
+            PrivacyFigure("central_epsilon_days_any_history", any_days, why_any_days + size),
         ]
     return tuple(figures)
 
 
-def _linking(metric: Metric, clients: int | None) -> Iterator[Figure]:
+def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
     """Yield how well reports are linked by content, from two days and from many."""
     params, width = metric.params, metric.type.width
     for suffix, known, about in (("", False, TWO_DAYS), ("_known", True, MANY_DAYS)):
@@ -208,15 +210,15 @@ def _linking(metric: Metric, clients: int | None) -> Iterator[Figure]:
             threshold = linked_clients(params, width, known=known)
             if clients is not None:
                 share = right_links(params, width, clients, known=known)
-        yield Figure(f"linking_information{suffix}", information, INFORMATION.format(about))
-        yield Figure(f"linked_clients{suffix}", threshold, THRESHOLD)
+        yield PrivacyFigure(f"linking_information{suffix}", information, INFORMATION.format(about))
+        yield PrivacyFigure(f"linked_clients{suffix}", threshold, THRESHOLD)
         if clients is not None:
-            yield Figure(f"linked_share{suffix}", share, RIGHT_LINKS)
+            yield PrivacyFigure(f"linked_share{suffix}", share, RIGHT_LINKS)
 
 
 def registry_figures(
     registry: Registry, situation: Situation, exclusive: Sequence[Collection[str]] = ()
-) -> tuple[Figure, ...]:
+) -> tuple[PrivacyFigure, ...]:
     """Return what a client reveals with all metrics together, and a household, in both senses.
 
     Where the registry has a lifetime_epsilon, its division in reserve and changes follows.
@@ -267,12 +269,12 @@ def registry_figures(
             total, theorem = registry.lifetime_epsilon, LEDGER
         of_household = situation.household * total
         figures += [
-            Figure(f"epsilon_registry{key}", total, theorem),
-            Figure(f"epsilon_registry_household{key}", of_household, f"{theorem}; {GROUP}"),
+            PrivacyFigure(f"epsilon_registry{key}", total, theorem),
+            PrivacyFigure(f"epsilon_registry_household{key}", of_household, f"{theorem}; {GROUP}"),
         ]
     if registry.lifetime_epsilon is not None:
-        figures.append(Figure("lifetime_reserve", budget.reserve, RESERVE))
-        figures.append(Figure("lifetime_changes", budget.changes, CHANGES))
+        figures.append(PrivacyFigure("lifetime_reserve", budget.reserve, RESERVE))
+        figures.append(PrivacyFigure("lifetime_changes", budget.changes, CHANGES))
     return tuple(figures)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from hubbub.planning.privacy import Figure, Situation
+from hubbub.planning.privacy import PrivacyFigure, Situation
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.blocks import Block, Heading, Line, Table
@@ -48,14 +48,14 @@ _SENSES = {
     "epsilon_registry": "histories that change at the same times",
     "epsilon_registry_any_history": "any history",
 }
-_Figures = Mapping[str, Figure]
+_Figures = Mapping[str, PrivacyFigure]
 
 
 def privacy_estimates(
     registry: Registry,
     situation: Situation,
-    metrics: Mapping[str, Sequence[Figure]],
-    together: Sequence[Figure],
+    metrics: Mapping[str, Sequence[PrivacyFigure]],
+    together: Sequence[PrivacyFigure],
 ) -> Estimates:
     """Return all figures of a registry, with what they rest on.
 
@@ -68,9 +68,9 @@ def privacy_estimates(
         What may be reported.
     situation : Situation
         How much a client reports, and who else does.
-    metrics : mapping of str to sequence of Figure
+    metrics : mapping of str to sequence of PrivacyFigure
         Each metric's figures (`privacy.metric_figures`).
-    together : sequence of Figure
+    together : sequence of PrivacyFigure
         Those of all metrics together (`privacy.registry_figures`).
     """
     rows = [(name, each) for name, figures in metrics.items() for each in figures]
@@ -98,7 +98,7 @@ def privacy_estimates(
 def _view(
     registry: Registry,
     situation: Situation,
-    metrics: Mapping[str, Sequence[Figure]],
+    metrics: Mapping[str, Sequence[PrivacyFigure]],
     findings: Sequence[Finding],
 ) -> tuple[Block, ...]:
     """Return the tables, the sentences, and what each column of a table rests on."""
@@ -183,7 +183,7 @@ def _filled(heading: str, situation: Situation) -> str:
     return heading.format(days=f"{situation.days:,}", values=values, household=situation.household)
 
 
-def _number(figure: Figure) -> str:
+def _number(figure: PrivacyFigure) -> str:
     if math.isnan(figure.value):
         return "-"
     if figure.key.startswith("linked_clients"):
@@ -195,9 +195,9 @@ def _number(figure: Figure) -> str:
     return f"{figure.value:,.0f}" if figure.key.startswith("reports") else f"{figure.value:.4g}"
 
 
-def _by_key(figures: Sequence[Figure]) -> _Figures:
+def _by_key(figures: Sequence[PrivacyFigure]) -> _Figures:
     return {figure.key: figure for figure in figures}
 
 
-def _as_json(figures: Sequence[Figure]) -> dict[str, object]:
+def _as_json(figures: Sequence[PrivacyFigure]) -> dict[str, object]:
     return {f.key: {"value": f.value, "theorem": f.theorem} for f in figures}

@@ -18,7 +18,7 @@ from hubbub.planning.goals import (
     limit_finding,
 )
 from hubbub.planning.limits import (
-    Method,
+    DetectionMethod,
     bit_rate,
     coin_variance,
     detection_limit,
@@ -142,7 +142,9 @@ class StringsGoal(Goal):
         subject, paper = found.subject, found.rival(PAPER)
         params, test = subject.params, self.test
         if found.given:
-            other = {Method.REGRESSION: Method.LIKELIHOOD}.get(test.method, Method.REGRESSION)
+            other = {DetectionMethod.REGRESSION: DetectionMethod.LIKELIHOOD}.get(
+                test.method, DetectionMethod.REGRESSION
+            )
             limit = detection_limit(params, subject.reports, replace(test, method=other))
             text = f"With method {other.value} the limit is {share_text(limit)}."
             yield Finding("other_method", "", text, limit)

@@ -16,7 +16,7 @@ from hubbub.release.accounting import Composition, group
 from hubbub.release.ledger import Ledger, Spend, shown
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
-from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, Types, headings
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, Types, headings
 from hubbub.reporting.charts import Chart, Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Column,
@@ -169,7 +169,7 @@ def release_estimates(
         Section("What was released", charts=charts, tables=tables),
         Section("Privacy", (promise,), as_facts(findings)),
     )
-    page = Report(f"Released: {query.subject}", answer, sections)
+    page = Page(f"Released: {query.subject}", answer, sections)
     return replace(released, view=_view(released, _ROWS_IN_TERMINAL), page=page)
 
 

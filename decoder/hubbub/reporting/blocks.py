@@ -83,7 +83,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Page:
     """A result as a page.
 
     Attributes

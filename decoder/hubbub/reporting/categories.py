@@ -14,7 +14,7 @@ from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates
 from hubbub.inference.categories.ordinal import OrdinalEstimates
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.protocol.metric_types.ordinals import bucket_label
-from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, headings
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, headings
 from hubbub.reporting.charts import IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
     Column,
@@ -75,7 +75,7 @@ def categories_estimates(
     """
     findings = category_findings(decoding, anomalies)
     columns = _columns(decoding)
-    page = Report(
+    page = Page(
         title_of(provenance),
         _headline(decoding),
         _sections(decoding, columns, provenance, findings),

@@ -24,7 +24,7 @@ from hubbub.reporting.blocks import (
     Columns,
     Heading,
     Line,
-    Report,
+    Page,
     Table,
     Types,
     Values,
@@ -129,8 +129,8 @@ class Column(NamedTuple):
         return self._replace(values=[listed[row] for row in rows.tolist()])
 
 
-class Drawing(Protocol):
-    """Charts that a notebook shows (`hubbub.reporting.formats.notebook.Drawing`)."""
+class Plot(Protocol):
+    """Charts that a notebook shows (`hubbub.reporting.formats.notebook.Plot`)."""
 
     @property
     def charts(self) -> Sequence[Chart]:
@@ -164,7 +164,7 @@ class Estimates:
         What else programs need, as JSON has it: summary, provenance, parameters.
     view : tuple of Block
         What a terminal shows.
-    page : Report, optional
+    page : Page, optional
         The same for people who have time; None: it has no page.
     charts : tuple of Chart
         The picture, from the top down; empty: there is none.
@@ -175,7 +175,7 @@ class Estimates:
     findings: tuple[Finding, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
     view: tuple[Block, ...] = ()
-    page: Report | None = None
+    page: Page | None = None
     charts: tuple[Chart, ...] = ()
 
     def __len__(self) -> int:
@@ -231,9 +231,9 @@ class Estimates:
         capsule: object = batches.__arrow_c_stream__(requested_schema)
         return capsule
 
-    def plot(self) -> Drawing:
+    def plot(self) -> Plot:
         """Draw the picture, as notebooks show it."""
-        drawing: Drawing = _format("notebook").Drawing(self.picture())
+        drawing: Plot = _format("notebook").Drawing(self.picture())
         return drawing
 
     @property
@@ -241,7 +241,7 @@ class Estimates:
         """Whether reports don't look honest, which rows alone don't show."""
         return any(each.level is Level.ALARM for each in self.findings)
 
-    def report(self) -> Report:
+    def report(self) -> Page:
         """Return the page (raises NotImplementedError if there is none)."""
         if self.page is None:
             raise NotImplementedError("these estimates have no page")

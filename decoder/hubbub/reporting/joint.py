@@ -20,7 +20,7 @@ from hubbub.inference.joint.decoding import JointDecoding
 from hubbub.inference.joint.independence import Independence
 from hubbub.inference.joint.table import Conditional
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table
 from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
     Column,
@@ -91,7 +91,7 @@ def joint_estimates(
         "independence" and "conditional" are null where too little is known for a table.
     """
     findings = (*_table_findings(decoding), *about_reports)
-    page = Report(
+    page = Page(
         _title(decoding, provenance),
         _headline(decoding),
         _sections(decoding, provenance, findings),

@@ -19,7 +19,7 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.decoding import Decoding, Diagnostics
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import p_value_counts
-from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, Values
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, Values
 from hubbub.reporting.charts import (
     Histogram,
     IntervalChart,
@@ -126,7 +126,7 @@ def strings_estimates(
     more = more or Additions()
     findings = more.findings or string_findings(decoding, anomalies)
     first, *others = _sections(decoding, anomalies, provenance, findings)
-    page = Report(
+    page = Page(
         title_of(provenance),
         headline(decoding),
         (first, *more.sections, *others),

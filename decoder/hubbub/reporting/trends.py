@@ -16,7 +16,7 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.intervals import CONFIDENCE
 from hubbub.inference.trends.decoding import Trends
-from hubbub.reporting.blocks import Heading, Line, Report, Section, Table, Values, headings
+from hubbub.reporting.blocks import Heading, Line, Page, Section, Table, Values, headings
 from hubbub.reporting.charts import Labels, TimeSeries
 from hubbub.reporting.estimates import Column, Estimates, Finding, as_facts, warnings_in
 from hubbub.reporting.provenance import Provenance
@@ -84,7 +84,7 @@ def trends_estimates(
     summary = trends.pooled.summary
     of_all = (*_day_findings(trends, order), *findings)
     changes = _change_findings(trends, order)
-    page = Report(
+    page = Page(
         f"{title_of(provenance)} day by day",
         _headline(trends, order),
         (

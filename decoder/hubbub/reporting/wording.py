@@ -12,7 +12,7 @@ from typing import Any
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.reporting.blocks import Report, Section, Table, headings
+from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Finding, Level, as_facts
 from hubbub.reporting.provenance import Provenance
@@ -48,7 +48,7 @@ def metadata_of(
     }
 
 
-def first_charts(page: Report) -> tuple[Chart, ...]:
+def first_charts(page: Page) -> tuple[Chart, ...]:
     """Return the charts of the page's first section that has any: the picture."""
     return next((each.charts for each in page.sections if each.charts), ())
 

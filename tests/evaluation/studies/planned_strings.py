@@ -22,7 +22,7 @@ from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, de
 from hubbub.inference.candidates import hashed
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
-from hubbub.planning.limits import DetectionTest, Method, detection_limit
+from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.planning.strings import PAPER as PAPER_PLAN
@@ -50,7 +50,7 @@ class PlannedStrings:
     params: RapporParams
     reports: int
     candidates: float
-    method: Method = Method.REGRESSION
+    method: DetectionMethod = DetectionMethod.REGRESSION
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class PlannedStrings:
     @property
     def work(self) -> float:
         """About how long a trial takes."""
-        return 1e6 + self.reports * (self.method is Method.LIKELIHOOD) * 100
+        return 1e6 + self.reports * (self.method is DetectionMethod.LIKELIHOOD) * 100
 
     @property
     def question(self) -> DetectionTest:
@@ -87,7 +87,7 @@ class PlannedStrings:
         rest = (1 - planted * limit) / _UNLISTED
         shares = np.concatenate([np.full(planted, limit), np.full(_UNLISTED, rest)])
         candidates = [*names, *(f"{number} absent {i}" for i in range(_ABSENT))]
-        if self.method is Method.LIKELIHOOD:
+        if self.method is DetectionMethod.LIKELIHOOD:
             held = rng.choice(len(shares), size=self.reports, p=shares)
             records = draw_records(values, held, self.params, rng)
             counted = self._decode(count_records(records, self.params), candidates)
@@ -142,7 +142,7 @@ def cases() -> tuple[PlannedStrings, ...]:
     return (
         *(PlannedStrings(*each, candidates) for each in _GRID for candidates in (1e3, 1e6)),
         *(
-            PlannedStrings(*each, candidates, Method.LIKELIHOOD)
+            PlannedStrings(*each, candidates, DetectionMethod.LIKELIHOOD)
             for each in _WHOLE
             for candidates in (1e3, 1e6)
         ),

@@ -17,12 +17,12 @@ from hubbub.client import Registry, Spending
 from hubbub.client.delivery import ClientStore, CommitResult
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.ledger import Account, AnswerKey, Charges
-from hubbub.client.recorder import Recorder, Settings
+from hubbub.client.recorder import Recorder, RecorderSettings
 from hubbub.client.state import open_state, read_account
 from hubbub.client.storage import DATABASE
 from hubbub.protocol.metric_types.base import Value
 
-SETTINGS = Settings(100, 3600.0, 2**24, 1.0, 1.0)
+SETTINGS = RecorderSettings(100, 3600.0, 2**24, 1.0, 1.0)
 MOST_PENDING = 10_000
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from factories import make_registry, make_report
 from hubbub.client.delivery import ClientStore
 from hubbub.client.outbox import LeasedBatch, spool
-from hubbub.client.recorder import Settings
+from hubbub.client.recorder import RecorderSettings
 from hubbub.client.state import open_state
 from hubbub.client.transport import Answer, Outcome, classify_response, failure
 from unit.client.outboxes import ORIGIN, id_in, numbers_in
@@ -138,7 +138,7 @@ class Process:
 
     def __init__(self, day: Day, client: Client, number: int) -> None:
         self._day, self._client, self.number = day, client, number
-        settings = Settings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT, ORIGIN)
+        settings = RecorderSettings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT, ORIGIN)
         secret = client.secret
         self.disk = ClientStore(
             client.folder, REGISTRY, settings, secret, day.clock, day.chance.random

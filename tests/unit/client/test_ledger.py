@@ -14,8 +14,8 @@ from hubbub.client.ledger import (
     OVER_BUDGET,
     PERIODS_USED_UP,
     AnswerKey,
-    Ledger,
-    Row,
+    ClientLedger,
+    LedgerRow,
     Verdict,
 )
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -29,7 +29,7 @@ def key(number: int, metric: str = "homepage", version: int = 1) -> AnswerKey:
     return AnswerKey(metric, version, number.to_bytes(16, "little"))
 
 
-def enter(ledger: Ledger, *answers: AnswerKey) -> None:
+def enter(ledger: ClientLedger, *answers: AnswerKey) -> None:
     """Report answers that there is room for."""
     for answer in answers:
         answered = bool(ledger.count(answer.metric, answer.version))
@@ -37,20 +37,20 @@ def enter(ledger: Ledger, *answers: AnswerKey) -> None:
         ledger.add(answer, answered=answered)
 
 
-def filled(registry: Registry, *answers: AnswerKey) -> Ledger:
-    ledger = Ledger(registry)
+def filled(registry: Registry, *answers: AnswerKey) -> ClientLedger:
+    ledger = ClientLedger(registry)
     enter(ledger, *answers)
     return ledger
 
 
 def bought(
     answer: AnswerKey, price: float, *, reports: int = 1, report: float = 1.0, changed: bool = False
-) -> Row:
-    return Row(answer, reports, report, price, changed)
+) -> LedgerRow:
+    return LedgerRow(answer, reports, report, price, changed)
 
 
 def test_reports_of_one_value_cost_at_most_its_permanent_epsilon():
-    ledger = Ledger(make_registry())
+    ledger = ClientLedger(make_registry())
     spent, committed = [], []
     for _ in range(5):
         enter(ledger, key(1))
@@ -163,7 +163,7 @@ def test_a_new_version_of_a_one_time_metric_may_be_reported():
         return make_registry(make_metric(version=version, params=params, one_time=True))
 
     first = filled(registry(1), key(1))
-    second = Ledger(registry(2), [first.row(key(1))])
+    second = ClientLedger(registry(2), [first.row(key(1))])
     enter(second, key(1, version=2))
     assert [m.version for m in second.spending().metrics] == [1, 2]
 
@@ -173,14 +173,14 @@ def test_rows_carry_the_account_to_the_next_start():
     answers = [key(1), key(1), key(2)]
     ledger = filled(registry, *answers)
     rows = [ledger.row(answer) for answer in set(answers)]
-    again = Ledger(registry, rows, resets=3, restores=2, revealing=ledger.revealing)
+    again = ClientLedger(registry, rows, resets=3, restores=2, revealing=ledger.revealing)
     assert again.spending() == ledger.spending()._replace(resets=3, restores=2)
     assert again.judge(key(3), answered=True) == STALE
 
 
 def test_what_old_versions_cost_is_still_owed():
     old = bought(key(1, "gone", 4), 3.0, reports=2)
-    ledger = Ledger(make_registry(lifetime_epsilon=3.0 + PERMANENT * 1.5), [old])
+    ledger = ClientLedger(make_registry(lifetime_epsilon=3.0 + PERMANENT * 1.5), [old])
     assert (ledger.spending().epsilon, ledger.spending().committed) == (2.0, 3.0)
     enter(ledger, key(1))
     assert ledger.judge(key(2), answered=True) == STALE
@@ -190,14 +190,14 @@ def test_the_first_answer_of_an_old_version_is_reserved_and_its_changes_are_not(
     first = bought(key(1, "gone", 4), PERMANENT)
     change = bought(key(2, "gone", 4), PERMANENT, changed=True)
     registry = make_registry(lifetime_epsilon=4 * PERMANENT)
-    ledger = Ledger(registry, [first, change])
+    ledger = ClientLedger(registry, [first, change])
     enter(ledger, key(1), key(2))
     assert ledger.judge(key(3), answered=True) == STALE
 
 
 def test_what_old_versions_cost_never_uses_what_a_first_value_needs():
     registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=3 * PERMANENT)
-    ledger = Ledger(registry, [bought(key(1, "gone", 4), PERMANENT)])
+    ledger = ClientLedger(registry, [bought(key(1, "gone", 4), PERMANENT)])
     enter(ledger, key(1))
     assert ledger.judge(key(2), answered=True) == STALE
     assert ledger.judge(key(1, "search"), answered=False) == NEW
@@ -207,7 +207,7 @@ def test_prices_stay_as_they_were_when_answers_were_bought():
     """Another f under the same version makes the metric unusable, and the past no cheaper."""
     rows = [filled(make_registry(), key(1)).row(key(1))]
     cheap = make_registry(make_metric(params=make_params(f=0.95)))
-    ledger = Ledger(cheap, rows, unusable={"homepage"})
+    ledger = ClientLedger(cheap, rows, unusable={"homepage"})
     assert ledger.spending().committed == pytest.approx(PERMANENT)
     assert ledger.spending().epsilon == pytest.approx(REPORT)
 
@@ -218,7 +218,7 @@ def test_an_unusable_metric_keeps_back_what_it_cost_and_no_more():
         make_metric("dark", metric_type=BooleanType()),
         lifetime_epsilon=1.5 * PERMANENT,
     )
-    ledger = Ledger(registry, [bought(key(1, "mood"), PERMANENT)], unusable={"mood"})
+    ledger = ClientLedger(registry, [bought(key(1, "mood"), PERMANENT)], unusable={"mood"})
     enter(ledger, key(1, "dark"), key(2, "dark"))
     assert ledger.spending().committed == pytest.approx(
         PERMANENT + 2 * registry["dark"].epsilon_permanent

@@ -23,7 +23,7 @@ from factories import (
 )
 from hubbub.client import StateError
 from hubbub.client.errors import ForgottenError, ReplacedSecretError, UnavailableError
-from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, Ledger, Row, Verdict
+from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, ClientLedger, LedgerRow, Verdict
 from hubbub.client.outbox import spool
 from hubbub.client.state import delete_state, open_state, read_account, replace_secret
 from hubbub.client.storage import Storage, save_definitions, save_rows
@@ -43,14 +43,14 @@ def secret_of(folder: Path) -> bytes:
     return open_state(folder, REGISTRY).secret
 
 
-def ledger_of(folder: Path) -> Ledger:
+def ledger_of(folder: Path) -> ClientLedger:
     return open_state(folder, REGISTRY).account.ledger
 
 
 def spend_something(folder: Path) -> None:
     with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
         answer = AnswerKey("homepage", 1, bytes(16))
-        row = Row(answer, 3, HOMEPAGE.epsilon_report, HOMEPAGE.price, changed=False)
+        row = LedgerRow(answer, 3, HOMEPAGE.epsilon_report, HOMEPAGE.price, changed=False)
         save_rows(connection, [row])
 
 

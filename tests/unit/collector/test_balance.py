@@ -9,7 +9,7 @@ from scipy import stats
 from factories import make_params
 from hubbub.collector.operations.page import balance_outline
 from hubbub.collector.operations.sampling import examine
-from hubbub.protocol.poisoning import Balance, cohort_balance
+from hubbub.protocol.poisoning import CohortSpread, cohort_balance
 from unit.collector.forgeries import records_of
 
 ALARM = 1e-6
@@ -24,7 +24,7 @@ def test_equal_cohorts_need_nobody():
 
 @pytest.mark.parametrize("reports", [np.array([7]), np.zeros(8, dtype=np.int64)])
 def test_one_cohort_or_no_reports_need_nobody(reports):
-    assert cohort_balance(reports, ALARM) == Balance(0, 1.0, 1.0, 0.0)
+    assert cohort_balance(reports, ALARM) == CohortSpread(0, 1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize(("size", "ratio"), [(0, 0.0), (3000, 2.9)])

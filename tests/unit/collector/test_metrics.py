@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hubbub.collector.operations.counters import CounterName
-from hubbub.collector.operations.metrics import FAMILIES, FamilyType, Histogram, Metrics
+from hubbub.collector.operations.metrics import FAMILIES, FamilyType, HistogramFamily, Metrics
 from hubbub.collector.operations.publishing import Publisher
 from hubbub.collector.operations.status import History, Totals
 
@@ -65,7 +65,7 @@ def test_histogram_holds_every_commit_in_its_bucket(metrics, publisher):
     values = metrics.snapshot()
     assert values.histogram("commit_seconds").quantile(0.5) == 0.005
     assert values.histogram("commit_seconds").quantile(1.0) == math.inf
-    assert Histogram((1.0,), (0.0, 0.0), 0.0).quantile(0.5) is None
+    assert HistogramFamily((1.0,), (0.0, 0.0), 0.0).quantile(0.5) is None
 
 
 def test_labels_are_bounded_in_number_and_form(metrics, publisher):

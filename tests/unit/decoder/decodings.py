@@ -12,7 +12,7 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.decoding import Diagnostics
 from hubbub.inference.scanning import NO_GROUPS, CollisionGroups
-from hubbub.protocol.poisoning import Balance, Repeats, SetBits
+from hubbub.protocol.poisoning import CohortSpread, Repeats, SetBits
 from hubbub.reporting.provenance import Provenance, Source, canonical, digest
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
@@ -115,6 +115,6 @@ def make_anomalies() -> AnomalyReport:
         improbable=0,
         plausible=SetBits(15, 90),
         repeats=Repeats(assessed=True, sampled=9000, most=1, plausible=3, suspicious=0),
-        balance=Balance(cohort=7, ratio=1.125, dispersion=1.1, clients_must_send=0.5),
+        balance=CohortSpread(cohort=7, ratio=1.125, dispersion=1.1, clients_must_send=0.5),
         reports_a_client=100,
     )

@@ -9,8 +9,8 @@ from scipy import stats
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.limits import (
+    DetectionMethod,
     DetectionTest,
-    Method,
     corrected,
     detection_limit,
     detection_power,
@@ -23,7 +23,7 @@ from hubbub.protocol.params import RapporParams
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 REPORTS = st.floats(3, 8).map(lambda power: 10.0**power)
-METHODS = st.sampled_from(list(Method))
+METHODS = st.sampled_from(list(DetectionMethod))
 
 
 def noises() -> st.SearchStrategy[RapporParams]:

@@ -14,7 +14,7 @@ from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
 from hubbub.planning.goals import Goal
 from hubbub.planning.joint import table_goal
-from hubbub.planning.limits import DetectionTest, Method, detection_limit
+from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
 from hubbub.planning.linking import link_information, right_links
 from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.strings import StringsGoal
@@ -263,7 +263,7 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path):
     times = given["detectable_share"] / best["detectable_share"]
     assert times > 1.5
     assert f"a share {times:.2f} times as small" in result.stdout
-    likelihood = detection_limit(params, 1e6, DetectionTest(1e5, method=Method.LIKELIHOOD))
+    likelihood = detection_limit(params, 1e6, DetectionTest(1e5, method=DetectionMethod.LIKELIHOOD))
     assert f"With method likelihood the limit is {likelihood:.3%}." in result.stdout
     assert entry(result.stdout).params.h == 1
     texts = Page(picture.read_text(encoding="utf-8").partition("?>")[2]).texts["text"]

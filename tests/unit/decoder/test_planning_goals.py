@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Comparison, Goal
 from hubbub.planning.joint import table_goal
-from hubbub.planning.limits import DetectionTest, Method
+from hubbub.planning.limits import DetectionMethod, DetectionTest
 from hubbub.planning.noise import Budget
 from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.search import against_epsilon, against_reports, evaluate, make_plan, plan
@@ -20,7 +20,7 @@ ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)
 BUDGETS = [ONE_TIME, LIFELONG, Budget(math.inf, 0.5), Budget(2.0, 2.0)]
 GOALS: dict[str, Goal] = {
     "listed": StringsGoal(DetectionTest(1e4)),
-    "by likelihood": StringsGoal(DetectionTest(1e4, method=Method.LIKELIHOOD)),
+    "by likelihood": StringsGoal(DetectionTest(1e4, method=DetectionMethod.LIKELIHOOD)),
     "open": OpenGoal(open_test(), (4, 7)),
     "bit per cell": table_goal((6, 4)),
     "hashed cells": table_goal((100, 100)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Comparison
-from hubbub.planning.limits import DetectionTest, Method, detection_limit, fewest_cohorts
+from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import against_epsilon, against_reports, plan
 from hubbub.planning.strings import PAPER, SIMPLE, StringsGoal
@@ -22,12 +22,12 @@ GOAL = StringsGoal(QUESTION)
 
 
 @cache
-def found(method: Method = Method.REGRESSION) -> Comparison:
+def found(method: DetectionMethod = DetectionMethod.REGRESSION) -> Comparison:
     """Return the search at the paper's two epsilons."""
     return plan(StringsGoal(DetectionTest(1e5, method=method)), PAPERS_BUDGET, n_reports=1e6)
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(DetectionMethod))
 def test_the_papers_default_needs_one_and_a_half_times_the_share(method):
     """At its own two epsilons, a million reports and 100,000 candidates, whatever its cohorts."""
     for m in (8, 16, 64, 1024):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params, make_registry
-from hubbub.client.ledger import AnswerKey, Ledger, Verdict
+from hubbub.client.ledger import AnswerKey, ClientLedger, Verdict
 from hubbub.inference.errors import PlanError
 from hubbub.planning.histories import (
     LifetimeBudget,
@@ -19,7 +19,7 @@ from hubbub.planning.histories import (
     most_periods,
     same_times_epsilon,
 )
-from hubbub.planning.privacy import Figure, Situation, metric_figures, registry_figures
+from hubbub.planning.privacy import PrivacyFigure, Situation, metric_figures, registry_figures
 from hubbub.protocol.errors import UnknownMetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -67,7 +67,7 @@ def with_periods(metric: Metric, days: int, most: int = 10_000) -> Metric:
 
 def account(metric: Metric, answers: list[int]) -> float:
     """Return what the client's account counts for one report of each of these answers."""
-    ledger = Ledger(make_registry(metric))
+    ledger = ClientLedger(make_registry(metric))
     for n, answer in enumerate(answers):
         key = AnswerKey(metric.name, metric.version, answer.to_bytes(8, "little"))
         ledger.add(key, answered=n > 0)
@@ -197,7 +197,7 @@ def test_what_any_history_reveals_comes_with_its_reason(metric, theorem):
 
 def changed_answers(registry: Registry, name: str) -> int:
     """Return how many changed answers of a metric the client's account admits."""
-    ledger, metric = Ledger(registry), registry[name]
+    ledger, metric = ClientLedger(registry), registry[name]
     for n in range(1000):
         key = AnswerKey(name, metric.version, n.to_bytes(8, "little"))
         verdict, _ = ledger.judge(key, answered=n > 0)
@@ -239,7 +239,7 @@ def test_a_household_loses_so_many_times_as_much(household):
     assert all_of_them == pytest.approx(household * one)
 
 
-def together(registry: Registry, *arguments: object) -> dict[str, Figure]:
+def together(registry: Registry, *arguments: object) -> dict[str, PrivacyFigure]:
     figures = registry_figures(registry, *arguments)  # type: ignore[arg-type]
     return {figure.key: figure for figure in figures}
 

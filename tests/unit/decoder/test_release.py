@@ -8,7 +8,7 @@ from factories import make_metric
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.options import MIN_REPORTS
 from hubbub.decoder.reports.loading import require_enough
-from hubbub.decoder.reports.sources import ReportFile, count
+from hubbub.decoder.reports.sources import ParquetFile, count
 from hubbub.inference.errors import UndecodableError
 
 
@@ -25,7 +25,7 @@ def test_one_report_too_few_is_refused_with_all_that_one_must_know(tmp_path):
         pa.table({"cohort": pa.array([0] * 1999, pa.uint16()), "bits": [bytes(width)] * 1999}), file
     )
     with pytest.raises(UndecodableError) as refusal:
-        count(ReportFile(str(file)), metric, LocalEngine(), min_reports=2000)
+        count(ParquetFile(str(file)), metric, LocalEngine(), min_reports=2000)
     message = str(refusal.value)
     for part in ("1,999 reports of", "r.parquet",
                  "at least 2,000", "--min-reports (HUBBUB_MIN_REPORTS)"):  # fmt: skip

@@ -213,7 +213,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class HistogramFamily:
     """How often each range of values was seen.
 
     Attributes
@@ -268,12 +268,12 @@ class MetricValues:
         """Return one number; 0 if nothing was counted."""
         return self.numbers.get(CounterName(family, labels), 0.0)
 
-    def histogram(self, family: str) -> Histogram:
+    def histogram(self, family: str) -> HistogramFamily:
         """Return a histogram; all zero if nothing was counted."""
         bounds = FAMILIES[family].bounds
         names = (*map(str, bounds), "+Inf")
         counts = tuple(self.of(family, name) for name in names)
-        return Histogram(bounds, counts, self.of(family, "sum"))
+        return HistogramFamily(bounds, counts, self.of(family, "sum"))
 
 
 def aggregate(counters: Iterable[ProcessCounters]) -> MetricValues:

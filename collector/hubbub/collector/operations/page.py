@@ -1,4 +1,4 @@
-"""A `Status` as a web page: HTML and inline SVG, no script, nothing from other servers.
+"""A `ServiceStatus` as a web page: HTML and inline SVG, no script, nothing from other servers.
 
 Pure functions. Invariants: every value on the page is escaped (by the template engine), and the
 content security policy allows one style sheet by its hash and nothing else.
@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 
 from hubbub.collector.operations.sampling import CohortBalance, EqualReports
-from hubbub.collector.operations.status import STEPS_SHOWN, Status
+from hubbub.collector.operations.status import STEPS_SHOWN, ServiceStatus
 
 _TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
 _STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -38,12 +38,12 @@ _TOLD_BEFORE = dt.timedelta(days=14)
 """Time to get a new certificate or key and to bring it to those who need it."""
 
 
-def render(status: Status, refresh: int | None = None) -> str:
+def render(status: ServiceStatus, refresh: int | None = None) -> str:
     """Return the page.
 
     Parameters
     ----------
-    status : Status
+    status : ServiceStatus
     refresh : int, optional
         Seconds after which the browser loads it anew; None: never.
     """
@@ -56,7 +56,7 @@ def render(status: Status, refresh: int | None = None) -> str:
     )
 
 
-def concerns(status: Status) -> list[str]:
+def concerns(status: ServiceStatus) -> list[str]:
     """Describe in sentences what an operator should look at; nothing if all is well."""
     found = []
     if status.store_fault:
@@ -203,7 +203,7 @@ def equal_verdict(equal: EqualReports | None) -> str:
     return "0"
 
 
-def own_refusals(status: Status) -> list[tuple[str, int]]:
+def own_refusals(status: ServiceStatus) -> list[tuple[str, int]]:
     """Return what was turned away without an answer that counts as a request."""
     answered = {reason for _, reason, _ in status.requests}
     return [(reason, n) for reason, n in status.shed if reason not in answered]

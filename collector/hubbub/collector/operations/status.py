@@ -1,9 +1,9 @@
 """What an operator wants to know of a collector, from its store and its counters.
 
-Pure functions from what was counted and stored to one frozen `Status`, which both the page and
-/status.json show, so that the two always agree. Rates come from a ring buffer of the totals that
-were published: the difference of two by their distance. Invariant: of today's reports of a metric
-there are hundreds alone, as `publishing` rounds them.
+Pure functions from what was counted and stored to one frozen `ServiceStatus`, which both the page
+and /status.json show, so that the two always agree. Rates come from a ring buffer of the totals
+that were published: the difference of two by their distance. Invariant: of today's reports of a
+metric there are hundreds alone, as `publishing` rounds them.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ServiceStatus:
     """The status of a collector.
 
     Attributes

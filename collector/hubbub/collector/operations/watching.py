@@ -28,7 +28,7 @@ from hubbub.collector.operations.publishing import Coarse, Publisher
 from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import (
     History,
-    Status,
+    ServiceStatus,
     Stored,
     Totals,
     hundreds,
@@ -99,7 +99,7 @@ class Watch:
         await self._read_store()
         self._publisher.facts = self._facts()
 
-    async def status(self) -> Status:
+    async def status(self) -> ServiceStatus:
         """Return how the collector is doing now."""
         _, registry = self._in_force()
         ends, digest = self._of_files()
@@ -107,7 +107,7 @@ class Watch:
         values, stored = self._publisher.values(), self._stored
         now = dt.datetime.now(dt.UTC)
         commits, answers = (values.histogram(f"{of}_seconds") for of in ("commit", "request"))
-        return Status(
+        return ServiceStatus(
             at=now,
             started=self._started,
             published_at=self._published_at,

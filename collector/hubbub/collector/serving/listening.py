@@ -27,7 +27,7 @@ class ListenError(HubbubError):
     """An address that can't be listened on, or a certificate that can't be used."""
 
 
-class Connections(Protocol):
+class ListenerConnections(Protocol):
     """The connections of a listener."""
 
     def __call__(self) -> asyncio.BaseProtocol:
@@ -51,7 +51,7 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    connections: Connections,
+    connections: ListenerConnections,
     host: str,
     port: int,
     *,
@@ -64,7 +64,7 @@ async def listening(
 
     Parameters
     ----------
-    connections : Connections
+    connections : ListenerConnections
     host : str
     port : int
         0 lets the system choose.

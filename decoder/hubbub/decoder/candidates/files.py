@@ -160,14 +160,14 @@ def is_in_parts(address: str) -> bool:
         )
 
 
-class Source(Protocol):
+class ReadableFile(Protocol):
     """What bytes are read from."""
 
     def read(self, size: int, /) -> bytes:
         """Return more bytes, at most so many; none at the end."""
 
 
-def lines_of(path: str, file: Source, start: int = 0) -> Iterator[Piece]:
+def lines_of(path: str, file: ReadableFile, start: int = 0) -> Iterator[Piece]:
     """Yield the lines of text, some thousands at a time; otherwise as `read_pieces`.
 
     Parameters

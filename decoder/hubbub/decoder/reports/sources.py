@@ -48,7 +48,7 @@ class StoredReports:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFile:
+class ParquetFile:
     """A Parquet file of reports."""
 
     path: str
@@ -61,7 +61,7 @@ class CountsFile:
     path: str
 
 
-Source = StoredReports | ReportFile | CountsFile
+Source = StoredReports | ParquetFile | CountsFile
 
 
 def open_source(options: SourceOptions) -> Source:
@@ -75,7 +75,7 @@ def open_source(options: SourceOptions) -> Source:
     if options.counts is not None:
         return CountsFile(options.counts)
     if options.reports is not None:
-        return ReportFile(options.reports)
+        return ParquetFile(options.reports)
     return StoredReports(options.store or STORE, options.since, options.until)
 
 
@@ -120,7 +120,7 @@ def count(
         require_enough(source.path, counts.total, min_reports)
         return CountedReports(counts)
     detector = AnomalyDetector(metric)
-    if isinstance(source, ReportFile):
+    if isinstance(source, ParquetFile):
         reports = load_file(
             source.path,
             metric,

@@ -242,10 +242,10 @@ def strings(
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.limits import DetectionTest, Method  # noqa: PLC0415
+        from hubbub.planning.limits import DetectionMethod, DetectionTest  # noqa: PLC0415
         from hubbub.planning.strings import StringsGoal, string_params  # noqa: PLC0415
 
-        test = DetectionTest(candidates, alpha, power, Method(method), concentration)
+        test = DetectionTest(candidates, alpha, power, DetectionMethod(method), concentration)
         return StringsGoal(test), string_params(metric) if metric else None
 
     _run(goal_of, {}, **shared)

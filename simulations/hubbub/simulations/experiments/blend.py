@@ -157,7 +157,7 @@ class BlendOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedCase:
+class BlendedListCase:
     """What would be found if nobody opted in and all values were listed.
 
     Attributes
@@ -225,7 +225,7 @@ def run_blend(
     """
     shares = [BlendCase(experiment, place) for place in range(len(experiment.opted_in))]
     found: tuple[tuple[Any, ...], ...] = run_trials(
-        [ListedCase(experiment), *shares], experiment.runs, workers, progress
+        [BlendedListCase(experiment), *shares], experiment.runs, workers, progress
     )
     return BlendOutcome(found[1:], found[0])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hubbub.reporting.blocks import ROWS, Line, Report, Section, Table, headings
+from hubbub.reporting.blocks import ROWS, Line, Page, Section, Table, headings
 from hubbub.reporting.charts import Labels, Series, XYChart
 from hubbub.simulations.experiments.blend import BlendExperiment, BlendOutcome, BlendTrial
 from hubbub.simulations.experiments.result import (
@@ -95,7 +95,7 @@ def blend_result(
     return simulation_result(
         facts,
         (table, Line(_EXPLAINED), Line(baseline)),
-        Report("Some people opt in", baseline, sections),
+        Page("Some people opt in", baseline, sections),
         {"found.png": (found,), "errors.png": (errors,)},
         tuple(rows),
     )

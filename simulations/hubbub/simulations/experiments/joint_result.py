@@ -9,7 +9,7 @@ from dataclasses import asdict
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.reporting.blocks import Line, Report, Section, Table, headings
+from hubbub.reporting.blocks import Line, Page, Section, Table, headings
 from hubbub.reporting.charts import HeatMap, Labels, XYChart
 from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.joint import JointExperiment, JointOutcome
@@ -67,7 +67,7 @@ def joint_result(
     return simulation_result(
         facts,
         (coverage, *map(Line, sentences)),
-        Report("A simulated population of several fields", sentences[0], sections),
+        Page("A simulated population of several fields", sentences[0], sections),
         {"truth.png": (true,), "refit.png": (decoded,), "estimates.png": (cells,)},
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hubbub.inference.arrays import IntArray
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table, headings
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Estimates, columns_from
 from hubbub.reporting.formats.data_files import write_json
@@ -70,7 +70,7 @@ class SimulationResult:
 def simulation_result(
     facts: Mapping[str, object],
     shown: tuple[Block, ...],
-    page: Report | None = None,
+    page: Page | None = None,
     pictures: Mapping[str, tuple[Chart, ...]] | None = None,
     rows: Sequence[Mapping[str, float]] = (),
 ) -> SimulationResult:
@@ -82,7 +82,7 @@ def simulation_result(
         All that result.json has.
     shown : tuple of Block
         What a terminal shows.
-    page : Report, optional
+    page : Page, optional
         None if there is no page.
     pictures : mapping of str to tuple of Chart, optional
         By the names of their files.
@@ -161,7 +161,7 @@ def experiment_result(
     return simulation_result(
         facts,
         tuple(_blocks(experiment, outcome, detected, sentences)),
-        Report("A simulated population", sentences[0], sections),
+        Page("A simulated population", sentences[0], sections),
         {"estimates.png": (estimates,), "by_share.png": (by_share,), "p_values.png": p_values},
     )
 

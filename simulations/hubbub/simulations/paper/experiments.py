@@ -34,7 +34,7 @@ _SIZES = (0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PaperFinding:
     """One experiment's outcome.
 
     Attributes
@@ -62,7 +62,7 @@ class Finding:
 
 def experiments(
     runs: int, progress: Callable[[int, int], None] = lambda _done, _total: None
-) -> tuple[Finding, ...]:
+) -> tuple[PaperFinding, ...]:
     """Do all experiments."""
     todo = (normal, exponential, parameters, growth)
     findings = []
@@ -72,7 +72,7 @@ def experiments(
     return tuple(findings)
 
 
-def normal(runs: int) -> Finding:
+def normal(runs: int) -> PaperFinding:
     """Learn a normal distribution by basic one-time RAPPOR (section 5.1)."""
     charts, seen = [], []
     for reports in (_MILLION // 100, _MILLION // 10, _MILLION):
@@ -97,7 +97,7 @@ def normal(runs: int) -> Finding:
             Series("estimate, 95%", bins, share, low=share - bar, high=share + bar),
         )
         charts.append(XYChart(words, series))
-    return Finding(
+    return PaperFinding(
         "A normal distribution, basic one-time RAPPOR (p = 0.5, q = 0.75)",
         "From 10,000 reports little can be seen, from 100,000 the shape, from 1,000,000 a close "
         "fit; the standard deviation of a bin's count is 2 sqrt(N): 200, 632, 2,000.",
@@ -108,7 +108,7 @@ def normal(runs: int) -> Finding:
     )
 
 
-def exponential(runs: int) -> Finding:
+def exponential(runs: int) -> PaperFinding:
     """Find 100 strings of exponential frequencies among 200 candidates (section 5.2)."""
     found_by = []
     for m in (8, 16):
@@ -126,7 +126,7 @@ def exponential(runs: int) -> Finding:
         shown.decoding,
         "1,000,000 reports, 200 candidates, 100 of them present",
     )
-    return Finding(
+    return PaperFinding(
         "An exponential population: 100 strings among 200 candidates, 1,000,000 reports, k = 128, "
         "h = 2, f = p = 0.5, q = 0.75",
         "47 strings were found, 2 of them falsely, with a Bonferroni correction at 0.05.",
@@ -139,7 +139,7 @@ def exponential(runs: int) -> Finding:
     )
 
 
-def parameters(runs: int) -> Finding:
+def parameters(runs: int) -> PaperFinding:
     """Vary k, h and m one at a time (figure on parameter selection)."""
     choices: dict[str, tuple[int, ...]] = {
         "k": (32, 64, 128, 256, 512),
@@ -168,7 +168,7 @@ def parameters(runs: int) -> Finding:
         means = [float(np.mean(values_)) for values_ in recall]
         recalls = ", ".join(f"{v}: {mean:.2f}" for v, mean in zip(values, means, strict=True))
         best.append(f"recall over {name} = {recalls}")
-    return Finding(
+    return PaperFinding(
         "Recall and precision over k, h and m, the others at k = 128, h = 2, m = 16",
         "Two hash functions are best for recall and precision together; the choices of k and m "
         "show no clear preference.",
@@ -181,7 +181,7 @@ def parameters(runs: int) -> Finding:
     )
 
 
-def growth(runs: int) -> Finding:
+def growth(runs: int) -> PaperFinding:
     """Count how many strings N reports can teach (appendix)."""
     sizes = (10_000, 100_000, _MILLION, 10 * _MILLION)
     # Two set bits tell a string twice, which the formula for one bit leaves out.
@@ -207,7 +207,7 @@ def growth(runs: int) -> Finding:
         f"{mean:.1f} at N = {n:,} (formula {f:.1f})"
         for mean, n, f in zip(means.tolist(), sizes, formula, strict=True)
     )
-    return Finding(
+    return PaperFinding(
         "How many strings can be learned from N reports, k = 128, h = 2, m = 32, f = p = 0.5, "
         "q = 0.75, equally common strings among 500 candidates",
         "The number grows like sqrt(N): a hundred times the reports teach ten times the strings.",

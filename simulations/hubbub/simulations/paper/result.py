@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from hubbub.reporting.blocks import Block, Heading, Line, Report, Section, Table
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table
 from hubbub.simulations.experiments.result import SimulationResult, cell, simulation_result
-from hubbub.simulations.paper.experiments import Finding
+from hubbub.simulations.paper.experiments import PaperFinding
 from hubbub.simulations.paper.headline import Headline
 
 _HEADINGS = (
@@ -22,12 +22,12 @@ _HEADINGS = (
 )
 
 
-def paper_result(findings: Sequence[Finding], lines: Sequence[Headline]) -> SimulationResult:
+def paper_result(findings: Sequence[PaperFinding], lines: Sequence[Headline]) -> SimulationResult:
     """Show what was repeated.
 
     Parameters
     ----------
-    findings : sequence of Finding
+    findings : sequence of PaperFinding
         Of the experiments; none if only the numbers were asked for.
     lines : sequence of Headline
         The numbers.
@@ -43,7 +43,7 @@ def paper_result(findings: Sequence[Finding], lines: Sequence[Headline]) -> Simu
     )
 
 
-def _blocks(findings: Sequence[Finding], lines: Sequence[Headline]) -> Iterator[Block]:
+def _blocks(findings: Sequence[PaperFinding], lines: Sequence[Headline]) -> Iterator[Block]:
     """Yield each finding, the numbers, and where they differ why."""
     for finding in findings:
         yield Line(f"\n{finding.title}")
@@ -56,7 +56,7 @@ def _blocks(findings: Sequence[Finding], lines: Sequence[Headline]) -> Iterator[
             yield Line(f"{line.number} {line.what}: {line.note}")
 
 
-def _page(findings: Sequence[Finding], lines: Sequence[Headline]) -> Report:
+def _page(findings: Sequence[PaperFinding], lines: Sequence[Headline]) -> Page:
     sections = [
         Section(
             finding.title,
@@ -72,7 +72,7 @@ def _page(findings: Sequence[Finding], lines: Sequence[Headline]) -> Report:
     notes = tuple(f"{line.what}: {line.note}" for line in lines if line.note)
     table = _table(lines, "Stated and reproduced", 4)
     within = sum(line.within for line in lines)
-    return Report(
+    return Page(
         "The RAPPOR paper's experiments, repeated",
         f"{within} of {len(lines)} published numbers are reproduced within their tolerance.",
         [*sections, Section("Headline numbers", notes, tables=(table,))],
