@@ -27,11 +27,13 @@ METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Keeper]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))  # for engine_tasks
-        with open_engine("spark", "local[2]") as engine:
-            assert isinstance(engine, Keeper)
-            yield engine
+    with open_engine("spark", "local[2]") as engine:
+        assert isinstance(engine, Keeper)
+        # For engine_tasks. The JVM may have been started before, by other tests.
+        engine._context.environment["PYTHONPATH"] = str(  # type: ignore[attr-defined]
+            Path(__file__).parents[1]
+        )
+        yield engine
 
 
 def test_counts_and_what_is_looked_at_are_those_of_threads(spark, tmp_path):
@@ -67,7 +69,7 @@ def test_a_screened_list_is_that_of_threads(spark, tmp_path):
 def test_an_export_is_decoded_as_threads_decode_a_database(tmp_path, spark, monkeypatch, what):
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
-    monkeypatch.setattr("hubbub.inference.decoding.open_engine", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("hubbub.decoder.pipeline.open_engine", lambda *_: nullcontext(spark))
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)
     found = numbers_of(stored.decode(stored.export(), engine="spark", **options))
