@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo test test-random test-long test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -26,8 +26,12 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
 	$(BIN)/hubbub-simulate demo --output out/demo
 
-test: $(READY)  ## all tests but the long ones, in random order
+test: $(READY)  ## all tests but the long ones
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long'
+
+# Without the option that keeps the files' order; --randomly-seed=N of the head gives one again.
+test-random: $(READY)  ## the same in another order each time, to find tests that need one
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long' -o addopts='--import-mode=importlib --strict-markers --strict-config --randomly-dont-reset-seed'
 
 test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
