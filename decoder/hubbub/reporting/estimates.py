@@ -130,7 +130,7 @@ class Column(NamedTuple):
 
 
 class Plot(Protocol):
-    """Charts that a notebook shows (`hubbub.reporting.formats.notebook.Plot`)."""
+    """Charts that a notebook shows (`hubbub.reporting.formats.notebook.Drawing`)."""
 
     @property
     def charts(self) -> Sequence[Chart]:

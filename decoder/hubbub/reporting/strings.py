@@ -15,11 +15,11 @@ import numpy as np
 from scipy import special
 
 from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.decoding import Decoding, Diagnostics
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import p_value_counts
-from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, Values
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table
 from hubbub.reporting.charts import (
     Histogram,
     IntervalChart,
@@ -135,7 +135,10 @@ def strings_estimates(
     rows = np.arange(len(decoding.candidates))
     if detected_only:
         rows = np.flatnonzero(decoding.detected)
-    own = {name: Column(float, values[rows]) for name, values in more.numbers.items()}
+    own = {
+        name: Column(float, Computed(values.__getitem__, rows))
+        for name, values in more.numbers.items()
+    }
     return Estimates(
         columns={**_columns(decoding, rows), **own},
         keys=("string",),
@@ -152,17 +155,22 @@ def _columns(decoding: Decoding, rows: IntArray) -> dict[str, Column]:
     shares = (decoding.share, decoding.std_error, decoding.low, decoding.high)
     tests = (decoding.constrained_share, decoding.p_value, decoding.q_value)
     counts = (Computed(partial(_scaled, each, n_reports), rows) for each in shares)
-    numbers: tuple[Values | Computed, ...] = (*counts, *(each[rows] for each in (*shares, *tests)))
+    numbers = (*counts, *(Computed(each.__getitem__, rows) for each in (*shares, *tests)))
     return {
         "string": Column(str, Computed(partial(_strings, decoding), rows)),
         **{name: Column(float, each) for name, each in zip(NUMBERS, numbers, strict=True)},
-        "detected": Column(bool, decoding.detected[rows].tolist()),
+        "detected": Column(bool, Computed(partial(_truths, decoding.detected), rows)),
         "group": Column(str, Computed(partial(groups_of, decoding), rows)),
     }
 
 
 def _strings(decoding: Decoding, rows: IntArray) -> list[str]:
     return [decoding.candidates[row] for row in rows.tolist()]
+
+
+def _truths(values: BoolArray, rows: IntArray) -> list[bool]:
+    listed: list[bool] = values[rows].tolist()
+    return listed
 
 
 def _scaled(values: FloatArray, factor: int, rows: IntArray) -> FloatArray:
