@@ -173,7 +173,7 @@ class StringsGoal(Goal):
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of a string metric."""
-        return entry_text(params, name, "string")
+        return entry_text(params, name, "string", schedule=self.schedule)
 
 
 def string_params(metric: Metric) -> RapporParams:
