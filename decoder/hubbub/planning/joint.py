@@ -261,7 +261,9 @@ class TableGoal(Goal):
         fields: list[str] = []
         for i, size in enumerate(self.sizes):
             fields += ["", f"[[metrics.{name}.fields]]", f'name = "field_{i + 1}"']
-            fields += ['type = "boolean"'] if size == 2 else ['type = "enum"', *category_lines(size)]
+            fields += (
+                ['type = "boolean"'] if size == 2 else ['type = "enum"', *category_lines(size)]
+            )
         return entry_text(params, name, "joint", keys, self.schedule, after=fields)
 
 
@@ -352,4 +354,3 @@ def _least_variance(budget: Budget) -> float:
     q_star = least_noise_rate(1, budget)
     p_star = rare_rate(1, budget.report, q_star)
     return p_star * (1 - p_star) / (q_star - p_star) ** 2
-

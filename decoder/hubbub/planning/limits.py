@@ -24,6 +24,8 @@ from scipy import optimize, special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import PlanError
+from hubbub.inference.likelihood.inference import EXACT_FROM_Z
+from hubbub.inference.regression.search import MOST_LISTED, ROWS_PER_CANDIDATE, SEARCHED
 from hubbub.protocol.params import RapporParams
 
 _NEGLIGIBLE = 1e-13  # of the information: what is left out, however often, is below rounding
@@ -32,6 +34,7 @@ _STEPS = 200  # measured: two to twenty; more as unlisted strings weigh more
 _CLOSE = 1e-7  # relative: far below the four digits that are printed, so that curves are smooth
 _MOST_REPORTS = 1e18  # a hundred million of every human: more than there will be
 _NO_SHARE = 1e3  # stands for an infinite limit in logarithms: above any share, so its sign is right
+_TURNS = 4  # each leaves a tenth of the error, and the first has a tenth
 _EULER = 0.5772156649015329  # Euler's constant, of the harmonic numbers
 
 
@@ -247,11 +250,20 @@ class Errors:
         If nobody has it, as its test supposes, and if it has the share that was asked about.
     skewness : float
         Of the test's statistic if nobody has it.
+    flattening : float
+        How many times larger the estimate must be because its score is taken to first order (by
+        likelihood, unless it is 6 standard errors above 0).
     """
 
     absent: float
     present: float
     skewness: float
+    flattening: float = 1.0
+
+    def threshold(self, z: float) -> float:
+        """Return the estimate from which on a string is detected, z being that of the level."""
+        exact = corrected(z, self.skewness) * self.absent
+        return max(exact, min(exact * self.flattening, EXACT_FROM_Z * self.present))
 
 
 def detection_limit(params: RapporParams, n_clients: float, test: DetectionTest) -> float:
@@ -274,11 +286,11 @@ def detection_limit(params: RapporParams, n_clients: float, test: DetectionTest)
         If n_clients isn't positive.
     """
     _require("n_clients", n_clients, 0, math.inf, open_ended=True)
-    z, z_power = -float(special.ndtri(test.level)), float(special.ndtri(test.power))
+    z, z_power = _level_z(params, test), float(special.ndtri(test.power))
     share = 0.0
     for _ in range(_STEPS):  # ascends to the least fixed point: both errors grow with the share
         errors = string_errors(params, n_clients, share, test)
-        needed = corrected(z, errors.skewness) * errors.absent + z_power * errors.present
+        needed = errors.threshold(z) + z_power * errors.present
         if needed > 1:
             return math.inf
         if needed - share <= _CLOSE * needed:
@@ -292,8 +304,8 @@ def detection_power(
 ) -> float:
     """Return the probability that a string of a given share is found."""
     errors = string_errors(params, n_clients, share, test)
-    z = corrected(-float(special.ndtri(test.level)), errors.skewness)
-    return float(special.ndtr((share - z * errors.absent) / errors.present))
+    threshold = errors.threshold(_level_z(params, test))
+    return float(special.ndtr((share - threshold) / errors.present))
 
 
 def reports_needed(params: RapporParams, share: float, test: DetectionTest) -> float:
@@ -341,10 +353,12 @@ def string_errors(
         information = Information.of_string(params.k, params.h, *_star_rates(params))
         absent = information.at(0.0)
         excess_variance = test.scatter(share) * information.overlap / (params.m * absent**2)
+        absent_error = math.sqrt(1 / (n_clients * absent) + excess_variance)
         return Errors(
-            absent=math.sqrt(1 / (n_clients * absent) + excess_variance),
+            absent=absent_error,
             present=math.sqrt(1 / (n_clients * information.at(share)) + excess_variance),
             skewness=information.skewness / math.sqrt(n_clients),
+            flattening=_flattening(information, absent_error * _level_z(params, test)),
         )
     k, h = params.k, params.h
     b, filters, each = bit_rate(k, h), filter_variance(k, h), test.reports_each
@@ -361,6 +375,29 @@ def string_errors(
         present=math.sqrt(of_present / scale),
         skewness=_skewness_of_counts(params, n_clients, share / math.sqrt(of_absent - raised)),
     )
+
+
+def _flattening(information: Information, exact: float) -> float:
+    """Return I(0) / I(t) at the estimate t whose score, to first order, reaches `exact`.
+
+    A score in the model without the string is N t I(0) where the string has the share t. To first
+    order it is the slope's change back to 0, N t I(t), which is less.
+    """
+    of_absent, larger = information.at(0.0), 1.0
+    for _ in range(_TURNS):
+        larger = of_absent / information.at(min(exact * larger, 1.0))
+    return larger
+
+
+def _level_z(params: RapporParams, test: DetectionTest) -> float:
+    """Return the z of the level at which the decoder tests one string.
+
+    Where it searches for the model it asks for a little more than alpha / n.
+    """
+    n, rows = test.candidates, params.k * params.m
+    searches = n > MOST_LISTED or n * ROWS_PER_CANDIDATE > rows
+    raised = SEARCHED if searches and test.method is DetectionMethod.REGRESSION else 1.0
+    return -float(special.ndtri(test.level / raised))
 
 
 def corrected(z: float, skewness: float) -> float:

@@ -1,7 +1,7 @@
 """Which noise two epsilons buy: f, p and q for a budget, and how they compare with the optimum.
 
-The permanent epsilon fixes the permanent response, the report's epsilon the odds ratio of p* and q*;
-what is left is one number, q*, between "ones are rare" and "ones are common".
+The permanent epsilon fixes the permanent response, the report's epsilon the odds ratio of p* and
+q*; what is left is one number, q*, between "ones are rare" and "ones are common".
 
 A client that reports once may have the symmetric permanent response of the paper, f: how p* and q*
 come about doesn't matter. With more reports it does, for the instantaneous noise averages out and

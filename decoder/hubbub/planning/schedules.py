@@ -110,18 +110,15 @@ class Schedule:
         """How many reports of an answer a client makes in a period."""
         return self.reports_each if self.mode == "longitudinal" else 1
 
-    def epsilon_of_life(self, epsilon_after: Callable[[int], float], permanent: float) -> float:
-        """Return what a client ever reveals of any values; infinite if they aren't hidden.
+    def epsilon_of_life(self, epsilon_after: Callable[[int], float]) -> float:
+        """Return what a client ever reveals, of any values; infinite if changes are seen.
 
         Parameters
         ----------
         epsilon_after : callable
             What so many reports of one answer reveal.
-        permanent : float
-            What all of one answer reveal.
         """
-        if self.mode == "one-time":
-            return epsilon_after(1)
-        if self.memory == "value":
+        if self.mode == "longitudinal" and self.memory == "value":
             return math.inf
-        return self.max_periods * min(epsilon_after(self.reports_of_an_answer), permanent)
+        periods = 1 if self.mode == "one-time" else self.max_periods
+        return periods * epsilon_after(self.reports_of_an_answer)

@@ -100,3 +100,8 @@ def share_text(share: float) -> str:
 def percents(*errors: float) -> str:
     """Return standard errors in percent."""
     return ", ".join(f"{100 * error:.3g}%" for error in errors)
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Return an epsilon, which may be infinite."""
+    return f"{epsilon:.4g}" if epsilon < math.inf else "not bounded"
