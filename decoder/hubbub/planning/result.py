@@ -254,6 +254,15 @@ class _Asked:
             f"{ratio:.3g} times as likely of one client as of two, cosh^2(epsilon/2)."
         )
         yield Finding("value_ratio", "", text, ratio)
+        repeated = [plan for plan in self.comparison.plans if plan.goal.test.reports_each > 1]
+        if repeated:
+            text = (
+                f"Longitudinal clients report {schedule.reports_each:,} times in "
+                f"{schedule.period_days:,} days, with an epsilon of "
+                f"{repeated[0].epsilon_report:.4g} a report; response (period) is drawn anew for "
+                "each period, (value) once for each value, whose changes can be seen."
+            )
+            yield Finding("longitudinal", "", text, repeated[0].epsilon_report)
 
     def _against_best(self, given: Plan, best: Plan) -> Iterator[Finding]:
         """Yield what the given parameters spend, and what the best would show."""
@@ -292,7 +301,7 @@ class _Asked:
         params, width = self.goal.all_bits(subject.params)
         if is_one_time(params):
             return
-        clients = max(round(subject.reports), 1)
+        clients = max(round(self.goal.groups * self.goal.clients(subject.reports)), 1)
         information = link_information(params, width)
         two, many = (right_links(params, width, clients, known=known) for known in (False, True))
         text = (
