@@ -45,6 +45,7 @@ _BUILT_IN = {
     "boolean": f"{_HERE}.booleans:BooleanDecoder",
     "ordinal": f"{_HERE}.categories:CategoryDecoder",
     "joint": f"{_HERE}.joint:JointDecoder",
+    "number": f"{_HERE}.numbers:NumberDecoder",
 }
 
 

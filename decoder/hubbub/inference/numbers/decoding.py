@@ -141,7 +141,7 @@ def decode_numbers(
     """
     a_type, response = number_type(metric)
     estimates = estimate_numbers(counts, metric)
-    weights = cell_weights(response.cells, response.window, response.chance)
+    weights = cell_weights(response.cells, response.width, response.chance)
     mean = (float(estimates.unbiased[0]) - a_type.low) / (a_type.high - a_type.low)
     # Forged reports may all be in the cohort that the mean comes from.
     shift = metric.params.m * max(float(weights.max()) - mean, mean - float(weights.min()))
@@ -239,7 +239,7 @@ def estimate_moment(cells: IntArray, n_reports: int, response: Window) -> Moment
     which are most of the variance: with a window of 2 of 32 cells and epsilon 8, 79% of intervals
     from 200 reports held the mean without that, and 99% hold it with it.
     """
-    size = (response.cells, response.window, response.chance)
+    size = (response.cells, response.width, response.chance)
     weights = cell_weights(*size)
     mean = float(cells @ weights) / n_reports
     sample = (float(cells @ weights**2) / n_reports - mean**2) / max(n_reports - 1, 1)
