@@ -89,7 +89,7 @@ def test_what_is_spent_bounds_what_linked_reports_reveal(n):
     has h such bits one way and h the other (all 0); see docs/statistics.md.
     """
     params = HOMEPAGE.params
-    stay, turn = 1 - params.flip, params.flip
+    stay, turn = 1 - params.f / 2, params.f / 2
 
     def log_odds(one: float, zero: float) -> float:
         return math.log((stay * one**n + turn * zero**n) / (turn * one**n + stay * zero**n))
