@@ -5,11 +5,9 @@ from __future__ import annotations
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
 from hubbub.inference.numbers.decoding import decode_numbers
-from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.numbers import number_findings, numbers_estimates
 
@@ -41,10 +39,6 @@ class NumberDecoder(TypeDecoder[NumberType]):
             reports.counts, evidence.metric, alpha=options.alpha, correction=evidence.correction
         )
         return numbers_estimates(decoding, reports.anomalies, evidence.made_by("weights of cells"))
-
-    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
-        """Return the ratios of two numbers whose windows have no cell in common."""
-        return (filter_ratios(params, reports),)
 
 
 def _estimate_days(evidence: Evidence) -> Estimates:
