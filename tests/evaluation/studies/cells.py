@@ -126,9 +126,7 @@ SUBSETS = Study(
         "generalized randomized response, subset selection and optimal unary encoding as "
         "published; and how often 95% intervals hold the share."
     ),
-    cases=lambda: [
-        SubsetCase(d, epsilon) for d in (4, 10, 20, 100) for epsilon in EPSILONS[1:]
-    ],
+    cases=lambda: [SubsetCase(d, epsilon) for d in (4, 10, 20, 100) for epsilon in EPSILONS[1:]],
     columns={
         "case": lambda case, _scores: case.name,
         "size": lambda case, _scores: case.response.width,
@@ -207,11 +205,14 @@ class MeanCase:
         One of `EPSILONS`.
     n_reports : int
         One of each client.
+    hybrid : bool
+        Whether the hybrid mechanism is run as well, for which each client is drawn.
     """
 
     people: str
     epsilon: float
     n_reports: int = 1_000
+    hybrid: bool = True
 
     @property
     def name(self) -> str:
@@ -236,6 +237,9 @@ class MeanCase:
             held.append(_holds(found, 0, mean))
             found = self._decoded(number_metric(self.epsilon, variance=True), rng)
             spread_held.append(_holds(found, 1, spread))
+            if not self.hybrid:
+                theirs.append(math.nan)
+                continue
             people = rng.choice(values, size=self.n_reports, p=shares) / half - 1
             hybrid = hybrid_reports(people, self.epsilon, rng).mean()
             theirs.append(self.n_reports * (hybrid - (mean / half - 1)) ** 2)

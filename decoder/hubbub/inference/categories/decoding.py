@@ -312,7 +312,9 @@ def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
         true = float(estimates.unbiased[1])
         return max(ends[1] - true, true - ends[0])
     if metric.response.ones is not None:  # rates as they are
-        return float(max((ends[1] - estimates.unbiased).max(), (estimates.unbiased - ends[0]).max()))
+        return float(
+            max((ends[1] - estimates.unbiased).max(), (estimates.unbiased - ends[0]).max())
+        )
     # y - d (sum(y) - 1) / sum(d), with the noise d
     noise = noise_variance(estimates.share, 1, params)
     constant = noise / noise.sum()
