@@ -222,8 +222,8 @@ def _metric(application: str, name: str, table: Any) -> Metric:
         expires=check.date(f"{where}.expires", table["expires"]),
         mode=mode,
         memory=memory,
-        response=response,
         **_caps(where, memory, table),
+        response=response,
     )
 
 
@@ -285,7 +285,7 @@ def _response(
     return UNARY if isinstance(metric_type, BooleanType) else response
 
 
-def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, int]:
+def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, Any]:
     """Return how many answers a client gives, and for how long."""
     if memory == "value":
         values = table.get("max_values", MAX_VALUES)
@@ -310,7 +310,8 @@ def _params(
     For a response that draws a whole report they hold the chances of single bits.
     """
     try:
-        params = RapporParams(**metric_type.filter_size(table), **_noise(where, response, table))
+        numbers = metric_type.filter_size(table) | _noise(where, response, table)
+        params = RapporParams(**numbers)
     except ParameterError as error:
         raise MetricError(f"{where}.{error}") from error
     if response != UNARY:
