@@ -19,12 +19,12 @@ from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, li
 from hubbub.planning.limits import DetectionTest
 from hubbub.planning.noise import Budget
 from hubbub.planning.responses import (
-    NumberEstimator,
     exact_window,
     hybrid_variance,
     window_of,
     window_params,
     window_within,
+    worst_variance,
 )
 from hubbub.planning.wording import entry_text, percents
 from hubbub.protocol.metric_types.numbers import NumberType
@@ -60,7 +60,7 @@ class NumberGoal(Goal):
 
     def error(self, params: RapporParams, n_reports: float) -> float:
         """Return the standard error of the mean as a part of the range."""
-        worst = NumberEstimator(self.response(params)).worst_variance
+        worst = worst_variance(self.response(params))
         return math.sqrt(worst / self.clients(n_reports))
 
     def limit(self, params: RapporParams, n_reports: float) -> float:
@@ -127,8 +127,7 @@ class NumberGoal(Goal):
         """Yield what a report is, and how it compares."""
         plan = found.subject
         window = self.response(plan.params)
-        worst = NumberEstimator(window).worst_variance
-        ratio = worst / hybrid_variance(self.epsilon_report(plan.params))
+        ratio = worst_variance(window) / hybrid_variance(self.epsilon_report(plan.params))
         text = (
             f"An estimate varies {ratio:.2f} times as much as the hybrid mechanism's (Wang et al. "
             "2019)."

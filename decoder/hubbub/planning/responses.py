@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import PlanError
+from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.protocol.params import RapporParams, chance_bound
 from hubbub.protocol.responses import Subset, Window
 
@@ -101,58 +100,18 @@ def subset_of(params: RapporParams, categories: int) -> Subset:
     return Subset(categories, round(params.q + (categories - 1) * params.p), params.q)
 
 
-@dataclass(frozen=True, slots=True)
-class NumberEstimator:
-    """What a window's report says about a number between 0 and 1.
+def worst_variance(window: Window) -> float:
+    """Return N times the variance of the mean if all have the number in [0, 1] that is known worst.
 
-    Attributes
-    ----------
-    window : Window
-        With which it was drawn.
+    A number between two positions is rounded to one of them at random, so between them the mean
+    square is a straight line and the variance a parabola, which is highest at half the slope.
     """
-
-    window: Window
-
-    @property
-    def chances(self) -> FloatArray:
-        """P: chance of each cell at each position, shape (d - w + 1, d)."""
-        d, w, q = self.window.cells, self.window.width, self.window.chance
-        positions = np.arange(d - w + 1)[:, None]
-        inside = (np.arange(d) >= positions) & (np.arange(d) < positions + w)
-        return np.where(inside, q / w, (1 - q) / (d - w))
-
-    @property
-    def outputs(self) -> FloatArray:
-        """t: what each cell counts for, so that P t is the position's number; shape (d,).
-
-        Of all such weights those of the least variance for positions that are equally likely:
-        t = W^-1 P' (P W^-1 P')^-1 g, with W the mean chance of each cell.
-        """
-        chances = self.chances
-        spread = chances / chances.mean(axis=0)
-        grid = np.linspace(0, 1, len(chances))
-        return np.asarray(spread.T @ np.linalg.lstsq(spread @ chances.T, grid, rcond=None)[0])
-
-    def variance(self, number: float) -> float:
-        """Return N times the variance of the mean if all clients have one number in [0, 1].
-
-        A number between two positions is rounded to one of them at random, so that its mean stays.
-        """
-        squares = self.chances @ self.outputs**2
-        at = np.linspace(0, 1, len(squares))
-        return float(np.interp(number, at, squares)) - number**2
-
-    @property
-    def worst_variance(self) -> float:
-        """Return N times the variance for the number that is known worst.
-
-        Between two positions it is a parabola in the number, whose top has the slope of the chord.
-        """
-        squares = self.chances @ self.outputs**2
-        at = np.linspace(0, 1, len(squares))
-        slopes = np.diff(squares) / np.diff(at)
-        tops = np.clip(slopes / 2, at[:-1], at[1:])
-        return max(self.variance(float(number)) for number in (*at, *tops))
+    chances = cell_chances(window.cells, window.width, window.chance)
+    squares = chances @ cell_weights(window.cells, window.width, window.chance) ** 2
+    at = np.linspace(0, 1, len(squares))
+    tops = np.clip(np.diff(squares) / np.diff(at) / 2, at[:-1], at[1:])
+    numbers = np.concatenate([at, tops])
+    return float((np.interp(numbers, at, squares) - numbers**2).max())
 
 
 @functools.lru_cache(maxsize=256)
@@ -171,7 +130,7 @@ def exact_window(epsilon: float, most_cells: int) -> Window:
         for cells in range(8, most_cells + 1, 8)
         for width in range(1, cells // 2 + 1)
     )
-    return min(windows, key=lambda window: NumberEstimator(window).worst_variance)
+    return min(windows, key=worst_variance)
 
 
 def window_within(epsilon: float, most_cells: int) -> Window:

@@ -15,7 +15,6 @@ from hubbub.planning.histories import (
     LifetimeBudget,
     any_history_epsilon,
     constant_epsilon,
-    linked_epsilon,
     most_periods,
     same_times_epsilon,
 )
@@ -126,7 +125,7 @@ def test_linked_reports_of_periods_lose_what_each_period_loses(metric, days, len
         return sum(loss_by_enumeration(metric.params, n, boolean=boolean) for n in sizes)
 
     worst = max(exact(start) for start in range(length))
-    found = linked_epsilon(with_periods(metric, length), days)
+    found = constant_epsilon(with_periods(metric, length), days)
     assert found == pytest.approx(worst, rel=1e-6)
 
 
@@ -149,15 +148,14 @@ def loss_by_enumeration(params: RapporParams, reports: int, *, boolean: bool) ->
 def test_linked_reports_lose_what_the_enumeration_says(metric, reports):
     boolean = isinstance(metric.type, BooleanType)
     exact = loss_by_enumeration(metric.params, reports, boolean=boolean)
-    found = linked_epsilon(metric, reports)
+    found = constant_epsilon(metric, reports)
     assert found == pytest.approx(exact, rel=1e-6)
-    assert found <= constant_epsilon(metric, reports)
 
 
 @settings(deadline=None, max_examples=30)
 @given(metrics())
 def test_one_linked_report_loses_epsilon_report(metric):
-    assert linked_epsilon(metric, 1) == pytest.approx(metric.epsilon_report, rel=1e-9)
+    assert constant_epsilon(metric, 1) == pytest.approx(metric.epsilon_report, rel=1e-9)
 
 
 def test_one_time_metrics_are_paid_once_though_nothing_bounds_a_second_report():
@@ -182,7 +180,7 @@ def test_a_client_reports_no_more_values_than_the_registry_allows():
             make_metric(max_values=1),
             "only a client's first value is ever reported (max_values = 1)",
         ),
-        (make_metric(period_days=7), "the sum over periods of min(reports x epsilon_report"),
+        (make_metric(period_days=7), "the sum over periods of what their reports reveal"),
         (ONE_TIME, "one report in a client's life"),
     ],
     ids=["values", "one value", "periods", "one-time"],
@@ -307,7 +305,7 @@ def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_
     situation = Situation(days=30, reports=10_000)
     metric = make_metric(params=make_params(h=1))
     found = by_key(metric, situation)
-    assert found["central_epsilon"] < found["central_epsilon_days"] < found["epsilon_days_exact"]
+    assert found["central_epsilon"] < found["central_epsilon_days"] < found["epsilon_days"]
     assert found["central_epsilon_days_any_history"] == math.inf
     for bounded in (metric._replace(max_values=1), with_periods(metric, 7), ONE_TIME):
         figures = by_key(bounded, situation)
