@@ -43,12 +43,11 @@ ONE_TIME = make_metric("once", params=RapporParams(8, 1, 1, 0.0, 0.25, 0.75), on
 
 def metrics() -> st.SearchStrategy[Metric]:
     """Metrics of all types that clients report for life."""
+    flips = st.tuples(st.floats(0.02, 0.45), st.floats(0.02, 0.45))
     params = st.builds(
-        RapporParams,
-        k=st.just(32),
+        lambda h, flips, p, q: RapporParams(32, h, 4, sum(flips), p, q, *flips),
         h=st.integers(1, 4),
-        m=st.just(4),
-        f=st.floats(0.05, 0.9),
+        flips=flips | st.floats(0.02, 0.45).map(lambda flip: (flip, flip)),
         # 0 and 1, or so far from them that SciPy's binomial doesn't overflow.
         p=st.just(0.0) | st.floats(1e-9, 0.4),
         q=st.just(1.0) | st.floats(0.5, 1 - 1e-9),
@@ -110,7 +109,8 @@ def test_periods_bound_any_history_and_values_only_where_changes_are_not_heard()
     assert any_history_epsilon(periodic, 30, 100) == constant_epsilon(periodic, 30)
     assert same_times_epsilon(periodic, 30, values=9) == constant_epsilon(periodic, 30)
     assert any_history_epsilon(ONE_TIME, 30, 1) == ONE_TIME.epsilon_report
-    assert any_history_epsilon(make_metric(), 30, 1) == make_metric().epsilon_permanent
+    first_value = any_history_epsilon(make_metric(), 30, 1)
+    assert first_value == pytest.approx(make_metric().epsilon_permanent)
     assert any_history_epsilon(make_metric(), 30, 2) == math.inf
 
 
@@ -135,8 +135,8 @@ def loss_by_enumeration(params: RapporParams, reports: int, *, boolean: bool) ->
     for ones in range(reports + 1):
         of_one = stats.binom.pmf(ones, reports, params.q)
         of_zero = stats.binom.pmf(ones, reports, params.p)
-        true = (1 - params.f / 2) * of_one + params.f / 2 * of_zero
-        false = params.f / 2 * of_one + (1 - params.f / 2) * of_zero
+        true = (1 - params.f1) * of_one + params.f1 * of_zero
+        false = params.f0 * of_one + (1 - params.f0) * of_zero
         ratios.append(math.log(true / false))
     if boolean:
         return max(map(abs, ratios))

@@ -95,10 +95,11 @@ def privacy(
 
     Every figure is an upper bound, and the theorem that it rests on is named below the tables. How
     well reports are linked by their content is a prediction of what the best attacker reaches.
-    Metrics of one of the registry's groups cost what the dearest of them does. "Same times" compares histories of values that change at the same times, "any history" all that
-    record at the same times: with memory = "value" nothing bounds what a change reveals.
-    "Known after" is how many reports of one client show its permanent response with the given
-    probability to someone who can link them. docs/privacy.md explains all of it.
+    Of a group of metrics only the dearest counts. "Same times" compares histories of values that
+    change at the same times, "any history" all that record at the same times: with memory =
+    "value" nothing bounds what a change reveals. "Known after" is how many reports of one client
+    show its permanent response with the given probability to someone who can link them.
+    docs/privacy.md explains all of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if reports is not None and reports > _MOST_REPORTS:  # sums would take minutes, or overflow
         raise click.BadParameter(
