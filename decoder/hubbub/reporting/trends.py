@@ -367,8 +367,8 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
             f"{trends.days[change.day]}",
             quantity.shown(change.before),
             quantity.shown(change.after),
-            f"{quantity.difference.format(change.after - change.before)} ± "
-            f"{quantity.error.format(change.std_error)}",
+            quantity.difference.format(change.after - change.before)
+            + f" ± {quantity.error.format(change.std_error)}",
             f"{change.p_value:.1e}",
             f"{trends.q_value[column]:.1e}",
         )

@@ -337,7 +337,8 @@ MEANS = Study(
     explained=(
         "N times the variance of the mean of numbers between -1 and 1, of 1,000 reports, beside "
         "the hybrid mechanism's for the same people, and their quotient: so many reports say as "
-        "much as one of the hybrid mechanism's; exactly: by both responses' formulas. Held: 95% intervals of the mean that hold it, and "
+        "much as one of the hybrid mechanism's; exactly: by both responses' formulas. Held: 95% "
+        "intervals of the mean that hold it, and "
         "of the variance, with half of the clients asked for it."
     ),
     cases=_mean_cases,
