@@ -79,7 +79,16 @@ class Account:
 
     @property
     def spent(self) -> float:
-        return math.fsum(min(a.reports * a.epsilon_report, a.price) for a in self.answers)
+        return math.fsum(map(self._spent_on, self.answers))
+
+    def _spent_on(self, answer: Answer) -> float:
+        """Return what an answer's reports reveal, or more if its version isn't registered."""
+        if not answer.reports:
+            return 0.0
+        entry = self.registry["metrics"].get(answer.metric)
+        if entry and entry["version"] == answer.version and self._is_as_answered(answer.metric):
+            return min(epsilon_after(entry, answer.reports), answer.price)
+        return answer.epsilon_report if answer.reports == 1 else answer.price
 
     def _record_once(self, metric: str, version: Version) -> tuple[str, Answer | None]:
         if version.answers:
@@ -200,6 +209,12 @@ def prices(entry: Json) -> tuple[float, float]:
     f, p, q = entry["f"], entry.get("p", 0.0), entry.get("q", 1.0)
     permanent, report = protocol.epsilons(entry["type"], entry.get("h", 1), f, p, q)
     return (report if entry.get("mode") == "one-time" else permanent), report
+
+
+def epsilon_after(entry: Json, reports: int) -> float:
+    """Return what so many reports of an answer reveal."""
+    f, p, q = entry["f"], entry.get("p", 0.0), entry.get("q", 1.0)
+    return protocol.epsilon_after(entry["type"], entry.get("h", 1), f, p, q, reports)
 
 
 def times(entry: Json) -> int:

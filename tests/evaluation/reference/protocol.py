@@ -122,6 +122,23 @@ def epsilons(kind: str, h: int, f: float, p: float, q: float) -> tuple[float, fl
     return 2 * h * flip, h * (up + down)
 
 
+def epsilon_after(kind: str, h: int, f: float, p: float, q: float, n: int) -> float:
+    """Return what n reports of one permanent response reveal, by the ratios of their likelihoods.
+
+    Only how many of a bit's n reports are 1 matters, so n + 1 likelihoods are compared.
+    """
+
+    def likelihood(ones: int, true: int) -> Fraction:
+        kept, turned = 1 - Fraction(f) / 2, Fraction(f) / 2
+        of_set = Fraction(q) ** ones * (1 - Fraction(q)) ** (n - ones)
+        of_unset = Fraction(p) ** ones * (1 - Fraction(p)) ** (n - ones)
+        return kept * of_set + turned * of_unset if true else turned * of_set + kept * of_unset
+
+    ratios = [likelihood(ones, 1) / likelihood(ones, 0) for ones in range(n + 1)]
+    most, least = math.log(max(ratios)), math.log(min(ratios))
+    return max(most, -least) if kind == "boolean" else h * (most - least)
+
+
 def bits_to_bytes(positions: list[int], k: int) -> bytes:
     data = bytearray(k // 8)
     for j in positions:
