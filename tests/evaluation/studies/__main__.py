@@ -6,6 +6,7 @@ import click
 
 from evaluation.studies import (
     categories,
+    cells,
     change,
     joint,
     joint_fields,
@@ -23,12 +24,14 @@ STUDIES = {
     "categories": categories.STUDY,
     "joint": joint.STUDY,
     "likelihood": likelihood.STUDY,
+    "means": cells.MEANS,
     "open-hashing": open_hashing.STUDY,
     "planned-joint": planned_joint.STUDY,
     "planned-open": planned_open.STUDY,
     "planned-open-choices": planned_open.CHOICES,
     "planned-strings": planned_strings.STUDY,
     "planted": planted.STUDY,
+    "subsets": cells.SUBSETS,
     "trends": trends.STUDY,
     "trends-whole": trends.WHOLE,
 }

@@ -59,7 +59,7 @@ def decode_category_days(
     pooled = decode_categories(total, metric, alpha=alpha, correction=correction)
     variance = np.diagonal(pooled.estimates.covariance)
     own_part = np.ones(len(variance))
-    if not metric.one_time:
+    if not metric.reports_once:
         own = instantaneous_variance(pooled.estimates, total.total, metric)
         own_part = np.minimum(own / variance, 1.0)
     estimates = {}
