@@ -127,6 +127,24 @@ def test_no_period_is_reported_twice_while_the_clock_goes_forward(days):
     assert len(set(periods)) == len(periods)
 
 
+def test_a_clock_that_begins_in_1970_at_every_start_costs_no_report():
+    client = Client(make_registry(once()))
+    first = 20_000 + DAYS - (20_000 + phase(once(), client.secret)) % DAYS
+    assert client.record(first)
+    for day in range(1, DAYS):
+        assert not client.record(0)
+        assert not client.record(first + day)
+    assert client.record(first + DAYS)
+
+
+def test_a_clock_that_stays_behind_is_gone_by_after_the_length_of_a_period():
+    client = Client(make_registry(once()))
+    first = 20_000 + DAYS - (20_000 + phase(once(), client.secret)) % DAYS
+    assert client.record(first)
+    behind = range(first - 5 * DAYS, first - 3 * DAYS)
+    assert client.days_of_reports(behind) == [first - 4 * DAYS]
+
+
 def stored_memory(folder):
     with closing(sqlite3.connect(folder / DATABASE)) as connection:
         return connection.execute("SELECT answer, cohort, bits FROM memory").fetchall()
