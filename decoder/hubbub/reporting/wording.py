@@ -59,13 +59,16 @@ def certainty(low: float, n_reports: int) -> str:
 
 
 def epsilon_findings(epsilon_report: float, epsilon_permanent: float) -> tuple[Finding, ...]:
-    """Return both epsilons."""
+    """Return both epsilons; infinite of all reports where there is no permanent response."""
+    of_all = f"{epsilon_permanent:.4g}"
+    if math.isinf(epsilon_permanent):
+        of_all = "no other: each answer is reported once"
     return (
         Finding("epsilon_report", "epsilon of one report", f"{epsilon_report:.4g}", epsilon_report),
         Finding(
             "epsilon_permanent",
             "epsilon for life (one value)",
-            f"{epsilon_permanent:.4g}",
+            of_all,
             epsilon_permanent,
         ),
     )
@@ -105,13 +108,16 @@ def _set_bits(anomalies: AnomalyReport) -> Finding:
     found = Finding(
         "set_bits",
         "set bits",
-        f"all reports have {low:,} to {high:,}, as honest ones would",
+        f"all reports have {low:,} to {high:,}, as honest ones would"
+        if low < high
+        else f"all reports have {low:,}, as honest ones must",
         anomalies.improbable,
     )
+    numbers = f"{low:,} to {high:,}" if low < high else f"{low:,}"
     if anomalies.improbable:
         text = (
-            f"{anomalies.improbable:,} reports don't have {low:,} to {high:,} set bits; honest "
-            "clients would send none"
+            f"{anomalies.improbable:,} reports don't have {numbers} set bits; honest clients would "
+            "send none"
         )
         return found._replace(level=Level.ALARM, text=text)
     if not anomalies.set_bits_assessed:
@@ -179,6 +185,11 @@ def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
         f"together at most {_ratio(epsilon_permanent)} as likely under one value as under another. "
         "Values that change, and other metrics, cost this anew."
     )
+    if math.isinf(epsilon_permanent):
+        of_all = (
+            "Each answer is reported once. Answers of other periods, and other metrics, cost this "
+            "anew."
+        )
     return Section(
         "Privacy", (of_one, of_all), as_facts(epsilon_findings(epsilon_report, epsilon_permanent))
     )

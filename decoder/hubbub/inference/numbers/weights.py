@@ -1,4 +1,4 @@
-"""What each reported cell of a number counts for, so that the mean of all is the mean of the numbers.
+"""What each reported cell counts for, so that the mean of reports is the mean of the numbers.
 
 A number's report is one of d cells: with chance q one of the w cells of its window, each alike,
 otherwise one of the others. Windows begin at s = 0 to d - w, which stand for the evenly spaced
