@@ -135,7 +135,7 @@ def _accepted() -> list[Json]:
     metrics = {"a": ONCE, "b": SUBSET, "c": {**ONCE, "period_days": 8}, "d": BOTH}
     by_period = {"g": {**GROUP, "choice": "period"}, "h": {"metrics": ["c", "d"]}}
     return [
-        *(_row({"metrics": {"a": entry}}, "") for entry in alone),
+        *(_row({"metrics": {"a": entry}}, None) for entry in alone),
         _row({"metrics": metrics, "groups": by_period}, None),
     ]
 
