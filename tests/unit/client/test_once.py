@@ -171,7 +171,7 @@ NAMES = ("crash", "page")
 
 def test_a_client_answers_one_metric_of_a_group_for_life():
     registry = grouped(once(period_days=1), once("page", period_days=1))
-    answered = Counter()
+    answered: Counter[str] = Counter()
     for number in range(40):
         client = Client(registry, number)
         own = chosen(registry.groups["mood"], APPLICATION, client.secret)

@@ -66,7 +66,7 @@ def test_each_metric_of_a_group_is_chosen_by_an_equal_share_of_clients(size):
 
 def test_a_metric_that_joins_a_group_moves_only_the_clients_that_choose_it():
     before, after = group("a", "b"), group("b", "c", "a")
-    moved = Counter()
+    moved: Counter[tuple[str, str]] = Counter()
     for client in range(300):
         secret = make_secret(client)
         old, new = (chosen(each, APPLICATION, secret) for each in (before, after))
