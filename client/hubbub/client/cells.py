@@ -6,10 +6,8 @@ left. Invariant: a probability is exactly that of the double, and choices are ex
 
 from __future__ import annotations
 
-from hubbub.client.randomness import ByteStream, bernoulli_sampler, uniform_below
+from hubbub.client.randomness import ByteStream, uniform_below
 from hubbub.protocol.responses import Response, Subset, Window
-
-_LANES = 8
 
 
 def draw_cells(response: Response, own: int, stream: ByteStream) -> int:
@@ -50,5 +48,15 @@ def _in_window(response: Window, own: int, stream: ByteStream) -> int:
 
 
 def _happens(chance: float, stream: ByteStream) -> bool:
-    """Toss one exact coin: a lane of a vector, whose other lanes are thrown away."""
-    return bool(bernoulli_sampler(_LANES, chance, chance).draw_by_rounds(0, stream) & 1)
+    """Toss one exact coin: compare a uniform number with a chance below 1, byte by byte.
+
+    All steps are exact: a double times 256 has the same digits, and its fraction fewer.
+    """
+    rest = chance
+    while rest > 0:
+        rest *= 256
+        digit, (byte,) = int(rest), stream(1)
+        if byte != digit:
+            return byte < digit
+        rest -= digit
+    return False

@@ -84,7 +84,7 @@ class Verdict(enum.Enum):
 
     AGAIN = "reports an answer that was admitted before"
     NEW = "admits an answer"
-    WAITS = "isn't reported, but begins to wait for the first period"
+    WAITS = "isn't reported, but changes what is remembered of periods"
     STALE = "reports the answer that was admitted last, in place of another value"
     REFUSED = "isn't reported"
 
@@ -365,7 +365,7 @@ class Charges(NamedTuple):
 
 
 def recall(
-    cached: CachedResponse | None, period_days: int, period: int, now: float
+    cached: CachedResponse | None, metric: Metric, period: int, now: float
 ) -> CachedResponse | None:
     """Return the period's answer as it is in use at this moment; None if another must be drawn.
 
@@ -373,7 +373,7 @@ def recall(
     ----------
     cached : CachedResponse or None
         The answer that was admitted last.
-    period_days : int
+    metric : Metric
     period : int
         Number of the period at this moment.
     now : float
@@ -384,11 +384,12 @@ def recall(
     While the clock is in an earlier period than the answer's, that stays in use, but only for the
     length of a period: a clock that was wrong once must not keep it for years. An answer that was
     deleted is returned for its own period and the one before, so that nothing that was recorded
-    then, and comes late, is answered once more.
+    then, and comes late, is answered once more. Mode "once" deletes an answer when it is reported,
+    and so goes by the clock as if it were still there.
     """
     if cached is None or cached.period is None:
         return None
-    if cached.forgotten:
+    if cached.forgotten and metric.mode != "once":
         return cached if cached.period - 1 <= period <= cached.period else None
     if period == cached.period:
         return cached if cached.behind_since is None else cached._replace(behind_since=None)
@@ -396,7 +397,7 @@ def recall(
         return None
     if cached.behind_since is None or now < cached.behind_since:
         return cached._replace(behind_since=now)
-    return cached if now - cached.behind_since < period_days * SECONDS_A_DAY else None
+    return cached if now - cached.behind_since < metric.period_days * SECONDS_A_DAY else None
 
 
 def new_period_response(metric: Metric, response: PermanentResponse, period: int) -> CachedResponse:
@@ -450,10 +451,11 @@ class Account:
             return Decision(Verdict.REFUSED, cached, NOT_CHOSEN)
         last = self.memory.get(name)
         if cached.period is not None:
-            in_use = recall(last, metric.period_days, cached.period, recorded_at)
+            in_use = recall(last, metric, cached.period, recorded_at)
             if in_use is not None:
                 if in_use.forgotten:
-                    return Decision(Verdict.REFUSED, cached, _why_forgotten(metric, in_use))
+                    verdict = Verdict.REFUSED if in_use == last else Verdict.WAITS
+                    return Decision(verdict, cached, _why_forgotten(metric, in_use))
                 return Decision(Verdict.AGAIN, in_use, "")
             if metric.mode == "once" and not begins and not self._has_begun(metric):
                 return Decision(Verdict.WAITS, cached, WAITING)
@@ -472,7 +474,7 @@ class Account:
         for recording in recordings:
             decision = self.decide(recording)
             if decision.verdict is Verdict.WAITS:
-                self.memory[decision.cached.answer.metric] = _emptied(decision.cached)
+                self._wait(recording)
             if decision.refusal:
                 charges.refused[decision.refusal] += 1
                 continue
@@ -480,6 +482,13 @@ class Account:
             stale += decision.verdict is Verdict.STALE
             charges.admitted.append(decision.cached)
         return charges._replace(stale=stale)
+
+    def _wait(self, recording: Recording) -> None:
+        """Remember the period in which a client begins to wait, or that its clock went back."""
+        own, recorded_at, _ = recording
+        name = own.answer.metric
+        last = recall(self.memory.get(name), self._registry[name], own.period or 0, recorded_at)
+        self.memory[name] = last or _emptied(own)
 
     def _enter(self, decision: Decision) -> None:
         """Count a report of a decision's answer, and remember that.

@@ -173,7 +173,7 @@ def types() -> list[dict[str, object]]:
     for noise in NOISES:
         for entry, values in TYPES:
             kind, k = str(entry["type"]), width(entry)
-            permanent, report = protocol.epsilons(kind, 1, noise["f"], noise["p"], noise["q"])
+            permanent, report = protocol.epsilons(kind, 1, **noise)
             for value in values:
                 positions = set_positions(entry, value)
                 rows.append(
@@ -204,7 +204,7 @@ def open_strings() -> list[dict[str, object]]:
                 number = protocol.open_string_cohort(in_cohort - step * m, step, steps, m)
                 positions = protocol.hashed_positions(hashed, number, k, 1)
                 bits = protocol.bits_to_bytes(positions, k)
-                response = protocol.permanent(secret, domain, in_cohort, bits, f)
+                response = protocol.permanent(secret, domain, in_cohort, bits, f / 2, f / 2)
                 rows.append(
                     {
                         "entry": entry | chances,
@@ -240,7 +240,7 @@ def joint() -> list[dict[str, object]]:
             else:
                 positions = [protocol.joint_cell(fields, value)]
             bits = protocol.bits_to_bytes(positions, k)
-            response = protocol.permanent(secret, domain, in_cohort, bits, noise["f"])
+            response = protocol.permanent(secret, domain, in_cohort, bits, *[noise["f"] / 2] * 2)
             rows.append(
                 {
                     "entry": entry | noise,
@@ -337,7 +337,9 @@ def permanent() -> list[dict[str, object]]:
                         "h": 2,
                         "cohort": in_cohort,
                         "bits": bits.hex(),
-                        "permanent": protocol.permanent(secret, domain, in_cohort, bits, f).hex(),
+                        "permanent": protocol.permanent(
+                            secret, domain, in_cohort, bits, f / 2, f / 2
+                        ).hex(),
                     }
                 )
     return rows

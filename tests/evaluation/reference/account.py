@@ -1,4 +1,4 @@
-"""The account of section 6, and the clocks of section 5: what becomes of each recording.
+"""The account of section 6, the clocks of section 5, and section 11: what becomes of recordings.
 
 Values stand for themselves here, and an answer is a row in a list: no digests, no responses, no
 disk.
@@ -11,9 +11,9 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.reference import protocol
+from evaluation.reference import protocol, responses, schedule
+from evaluation.reference.schedule import DAY
 
-DAY = 86_400
 TOLERANCE = 1e-9
 
 Json = dict[str, Any]
@@ -43,16 +43,18 @@ class Version:
     definition: Json | None = None
     answers: list[Answer] = field(default_factory=list)
     by_value: dict[Any, Answer] = field(default_factory=dict)
-    period: int | None = None
+    period: int | None = None  # with mode "once" also that in which a client begins to wait
     behind_since: float | None = None
+    is_reported: bool = False  # that period, with mode "once"
     is_fresh: bool = True  # no answer of this secret yet
 
 
 class Account:
     """A client's account from its first start on; `registry` may be replaced, as by an update."""
 
-    def __init__(self, registry: Json) -> None:
+    def __init__(self, registry: Json, secret: bytes = b"") -> None:
         self.registry = registry
+        self.secret = secret
         self.versions: dict[tuple[str, int], Version] = {}
         self.answers: list[Answer] = []
 
@@ -60,9 +62,13 @@ class Account:
         """Return what becomes of a recording, and the number of the answer that it reports."""
         entry = self.registry["metrics"][metric]
         version = self._version(metric)
-        if not self._is_as_answered(metric):
+        if not self._is_chosen(time, metric) or not self._is_as_answered(metric):
             return "refused", None
-        if entry.get("mode") == "one-time":
+        if self._answers_another(time, metric):
+            return "refused", None
+        if entry.get("mode") == "once":
+            result, answer = self._record_once_a_period(time, metric, version)
+        elif entry.get("mode") == "one-time":
             result, answer = self._record_once(metric, version)
         elif entry.get("memory") == "period":
             result, answer = self._record_in_period(time, metric, version)
@@ -79,7 +85,16 @@ class Account:
 
     @property
     def spent(self) -> float:
-        return math.fsum(min(a.reports * a.epsilon_report, a.price) for a in self.answers)
+        return math.fsum(map(self._spent_on, self.answers))
+
+    def _spent_on(self, answer: Answer) -> float:
+        """Return what an answer's reports reveal, or more if its version isn't registered."""
+        if not answer.reports:
+            return 0.0
+        entry = self.registry["metrics"].get(answer.metric)
+        if entry and entry["version"] == answer.version and self._is_as_answered(answer.metric):
+            return min(epsilon_after(entry, answer.reports), answer.price)
+        return answer.epsilon_report if answer.reports == 1 else answer.price
 
     def _record_once(self, metric: str, version: Version) -> tuple[str, Answer | None]:
         if version.answers:
@@ -109,20 +124,79 @@ class Account:
         entry = self.registry["metrics"][metric]
         length = entry["period_days"] * DAY
         now = int(time // length)
-        if version.period is not None and now == version.period:
-            version.behind_since = None
+        if self._is_in_use(time, now, length, version):
             return "again", version.answers[-1]
-        if version.period is not None and now < version.period:
-            if version.behind_since is None or time < version.behind_since:
-                version.behind_since = time
-            if time < version.behind_since + length:
-                return "again", version.answers[-1]
         if len(version.answers) >= entry.get("max_periods", 100):
             return "refused", None
         result, answer = self._admit_first(metric, version)
         if answer is not None:
             version.period, version.behind_since = now, None
         return result, answer
+
+    def _record_once_a_period(
+        self, time: float, metric: str, version: Version
+    ) -> tuple[str, Answer | None]:
+        entry = self.registry["metrics"][metric]
+        now = self._period(time, metric)
+        if self._is_in_use(time, now, entry["period_days"] * DAY, version):
+            return "refused", None
+        is_first_day = self._period(time - DAY, metric) < now
+        if not is_first_day and not self._has_begun(metric):
+            version.period, version.is_reported = now, False
+            return "refused", None
+        if len(version.answers) >= entry.get("max_periods", 100):
+            return "refused", None
+        result, answer = self._admit_first(metric, version)
+        if answer is not None:
+            version.period, version.behind_since, version.is_reported = now, None, True
+        return result, answer
+
+    @staticmethod
+    def _is_in_use(time: float, now: int, length: int, version: Version) -> bool:
+        if version.period is None or now > version.period:
+            return False
+        if now == version.period:
+            version.behind_since = None
+            return True
+        if version.behind_since is None or time < version.behind_since:
+            version.behind_since = time
+        return time < version.behind_since + length
+
+    def _period(self, time: float, metric: str) -> int:
+        """Return the number of a period of mode "once"."""
+        days = self.registry["metrics"][metric]["period_days"]
+        name = schedule.phase_name(self.registry, metric)
+        application = self.registry["application"]
+        return schedule.period(time, days, schedule.phase(self.secret, application, name, days))
+
+    def _is_chosen(self, time: float, metric: str) -> bool:
+        found = schedule.group_of(self.registry, metric)
+        if found is None:
+            return True
+        name, group = found
+        number = self._period(time, metric) if group.get("choice") == "period" else 0
+        application = self.registry["application"]
+        return metric == schedule.choice(self.secret, application, name, group, number)
+
+    def _answers_another(self, time: float, metric: str) -> bool:
+        """Whether another metric of the group was answered, for life or in this period."""
+        found = schedule.group_of(self.registry, metric)
+        if found is None:
+            return False
+        others = [name for name in found[1]["metrics"] if name != metric]
+        if found[1].get("choice") != "period":
+            return any(answer.metric in others for answer in self.answers)
+        now = self._period(time, metric)
+        versions = [self._version(name) for name in others]
+        return any(v.is_reported and v.period == now for v in versions)
+
+    def _has_begun(self, metric: str) -> bool:
+        """Whether an earlier period was the first, of this metric or of its group."""
+        found = schedule.group_of(self.registry, metric)
+        names = [metric]
+        if found is not None and found[1].get("choice") == "period":
+            names = found[1]["metrics"]
+        return any(self._version(name).period is not None for name in names)
 
     def _admit_first(self, metric: str, version: Version) -> tuple[str, Answer | None]:
         price = prices(self.registry["metrics"][metric])[0]
@@ -153,9 +227,12 @@ class Account:
         # With another definition than its answers it isn't the version that they are of.
         registered = [name for name in metrics if self._is_as_answered(name)]
         versions = [(name, metrics[name]["version"]) for name in registered]
-        of_metrics = math.fsum(
-            prices(metrics[name])[0] * times(metrics[name]) for name in registered
-        )
+        dearest: dict[str, float] = {}
+        for name in registered:
+            together = schedule.phase_name(self.registry, name)
+            cost = prices(metrics[name])[0] * times(metrics[name])
+            dearest[together] = max(cost, dearest.get(together, 0.0))
+        of_metrics = math.fsum(dearest.values())
         of_others = math.fsum(
             answer.price
             for answer in self.answers
@@ -180,6 +257,7 @@ class Account:
         for version in self.versions.values():
             version.by_value.clear()
             version.period = version.behind_since = None
+            version.is_reported = False
             version.is_fresh = True
 
     @staticmethod
@@ -189,19 +267,34 @@ class Account:
 
 def definition(entry: Json) -> Json:
     """Return what may not change under a version, with the defaults written out."""
-    one_time = {"p": 0, "q": 1} if entry.get("mode") == "one-time" else {}
-    kept = ("type", "categories", "edges", "k", "h", "m", "f", "p", "q", "memory", "period_days")
-    full = {"memory": "value"} | one_time | entry
-    return {key: full[key] for key in kept if key in full}
+    kept = (
+        "type", "categories", "edges", "k", "h", "m", "memory", "period_days", "response", "size",
+        "low", "high", "cells", "window", "variance",
+    )  # fmt: skip
+    once = entry.get("mode") == "once"
+    full = {"memory": "period" if once else "value"} | entry
+    chances = protocol.noise(entry)._asdict()
+    return {key: full[key] for key in kept if key in full} | chances | {"once": once}
 
 
 def prices(entry: Json) -> tuple[float, float]:
     """Return what an answer costs, and what one report of it reveals."""
-    f, p, q = entry["f"], entry.get("p", 0.0), entry.get("q", 1.0)
-    permanent, report = protocol.epsilons(entry["type"], entry.get("h", 1), f, p, q)
-    return (report if entry.get("mode") == "one-time" else permanent), report
+    if "response" in entry or entry["type"] == "number":
+        return (responses.epsilon(entry),) * 2
+    chances = protocol.noise(entry)._asdict()
+    permanent, report = protocol.epsilons(entry["type"], entry.get("h", 1), **chances)
+    return (permanent if entry.get("mode", "longitudinal") == "longitudinal" else report), report
+
+
+def epsilon_after(entry: Json, reports: int) -> float:
+    """Return what so many reports of an answer reveal."""
+    if reports == 1:
+        return prices(entry)[1]
+    h, chances = entry.get("h", 1), protocol.noise(entry)
+    return protocol.epsilon_after(entry["type"], h, chances, reports)
 
 
 def times(entry: Json) -> int:
     """Return how many answers of a metric times alone decide."""
-    return int(entry.get("max_periods", 100)) if entry.get("memory") == "period" else 1
+    has_periods = entry.get("memory") == "period" or entry.get("mode") == "once"
+    return int(entry.get("max_periods", 100)) if has_periods else 1

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from evaluation.reference.account import DAY, Account, Json, prices
+from evaluation.reference.account import Account, Json, prices
+from evaluation.reference.schedule import DAY
 
 HOUR = 3600
 START = 20_000 * DAY  # a multiple of 1, 2, 5 and 10 days

@@ -1,4 +1,4 @@
-"""Sections 2 to 6 of docs/protocol, one function a section, bit by bit."""
+"""Sections 1 to 6 of docs/protocol, one function a section, bit by bit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import unicodedata
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from evaluation.reference import responses
 from evaluation.reference.murmur3 import fmix32, murmur3_x86_128
 
 
@@ -112,14 +113,59 @@ def joint_bytes(fields: list[dict[str, Any]], value: dict[str, Any]) -> bytes:
     return data
 
 
-def epsilons(kind: str, h: int, f: float, p: float, q: float) -> tuple[float, float]:
+class Noise(NamedTuple):
+    """The chances of both responses."""
+
+    f0: float
+    f1: float
+    p: float
+    q: float
+
+
+def noise(entry: dict[str, Any]) -> Noise:
+    """Return the chances with which single bits are reported, of any response."""
+    if entry.get("response") == "subset" or entry["type"] == "number":
+        return responses.noise_of_bits(entry)
+    half = entry.get("f", 0.0) / 2
+    f0, f1 = entry.get("f0", half), entry.get("f1", half)
+    return Noise(f0, f1, entry.get("p", 0.0), entry.get("q", 1.0))
+
+
+def epsilons(
+    kind: str,
+    h: int,
+    p: float,
+    q: float,
+    f: float = 0.0,
+    f0: float | None = None,
+    f1: float | None = None,
+) -> tuple[float, float]:
     """Return (permanent, report) by the formulas of section 1, in plain floating point."""
-    low, high = f * (p + q) / 2 + (1 - f) * p, f * (p + q) / 2 + (1 - f) * q
-    flip = math.log((1 - f / 2) / (f / 2)) if f else math.inf
+    zero, one = f / 2 if f0 is None else f0, f / 2 if f1 is None else f1
+    low, high = zero * q + (1 - zero) * p, one * p + (1 - one) * q
     up, down = abs(math.log(high / low)), abs(math.log((1 - low) / (1 - high)))
+    of_one = math.log((1 - one) / zero) if zero else math.inf
+    of_zero = math.log((1 - zero) / one) if one else math.inf
     if kind == "boolean":
-        return flip, max(up, down)
-    return 2 * h * flip, h * (up + down)
+        return max(of_one, of_zero), max(up, down)
+    return h * (of_one + of_zero), h * (up + down)
+
+
+def epsilon_after(kind: str, h: int, chances: Noise, n: int) -> float:
+    """Return what n reports of one permanent response reveal, by the ratios of their likelihoods.
+
+    Only how many of a bit's n reports are 1 matters, so n + 1 likelihoods are compared.
+    """
+    f0, f1, p, q = map(Fraction, chances)
+
+    def likelihood(ones: int, true: int) -> Fraction:
+        of_set = q**ones * (1 - q) ** (n - ones)
+        of_unset = p**ones * (1 - p) ** (n - ones)
+        return (1 - f1) * of_set + f1 * of_unset if true else f0 * of_set + (1 - f0) * of_unset
+
+    ratios = [likelihood(ones, 1) / likelihood(ones, 0) for ones in range(n + 1)]
+    most, least = math.log(max(ratios)), math.log(min(ratios))
+    return max(most, -least) if kind == "boolean" else h * (most - least)
 
 
 def bits_to_bytes(positions: list[int], k: int) -> bytes:
@@ -172,17 +218,41 @@ def shake(data: bytes, n: int) -> bytes:
 
 
 def cohort(secret: bytes, domain: Domain, m: int) -> int:
-    stream = shake(keyed_message("hubbub/1/cohort", secret, domain), 4000)
-    words = (int.from_bytes(stream[i : i + 4], "little") for i in range(0, len(stream), 4))
-    return next(word for word in words if word < 2**32 - 2**32 % m) % m
+    return uniform_below(m, Stream(keyed_message("hubbub/1/cohort", secret, domain)))
 
 
-def permanent(secret: bytes, domain: Domain, in_cohort: int, bits: bytes, f: float) -> bytes:
+class Stream:
+    """The output of SHAKE-256, from its beginning on."""
+
+    def __init__(self, data: bytes) -> None:
+        self._output = shake(data, 2**15)
+        self._read = 0
+
+    def take(self, n: int) -> bytes:
+        """Return the next n bytes."""
+        self._read += n
+        taken = self._output[self._read - n : self._read]
+        assert len(taken) == n
+        return taken
+
+
+def uniform_below(bound: int, stream: Stream) -> int:
+    """Return an integer from 0 on, of the first 32-bit word that favours none."""
+    while True:
+        word = int.from_bytes(stream.take(4), "little")
+        if word < 2**32 - 2**32 % bound:
+            return word % bound
+
+
+def permanent(
+    secret: bytes, domain: Domain, in_cohort: int, bits: bytes, f0: float, f1: float
+) -> bytes:
     k = 8 * len(bits)
     data = keyed_message(
         "hubbub/1/permanent", secret, domain, in_cohort.to_bytes(2, "little"), bits
     )
-    flips = bernoulli([f / 2] * k, shake(data, 1100 * k // 8))
+    lanes = [f1 if bits[j // 8] >> j % 8 & 1 else f0 for j in range(k)]
+    flips = bernoulli(lanes, shake(data, 1100 * k // 8))
     return bytes(a ^ b for a, b in zip(bits, flips, strict=True))
 
 
