@@ -14,7 +14,8 @@ from hubbub.protocol.registry import Group
 _DAY_TAG = b"hubbub/1/first-day"
 _CHOICE_TAG = b"hubbub/1/choice"
 _WEIGHT_BYTES = 16
-_PERIOD_BYTES = 8
+_NUMBER_BYTES = 8
+_NUMBERS = 2**64
 
 
 def first_day(metric: Metric, secret: bytes, period: int) -> int:
@@ -72,12 +73,11 @@ def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> st
 
     def weight(metric: str) -> bytes:
         parts = (secret, application.encode(), group.name.encode(), metric.encode(), *moment)
-        drawn: bytes = KeyedStream(keyed_message(_CHOICE_TAG, *parts))(_WEIGHT_BYTES)
-        return drawn
+        return KeyedStream(keyed_message(_CHOICE_TAG, *parts))(_WEIGHT_BYTES)
 
     return max(sorted(group.metrics), key=weight)
 
 
 def _number(period: int) -> bytes:
     """Return a period's number as 8 bytes; a clock may be before the epoch."""
-    return (period % 2 ** (8 * _PERIOD_BYTES)).to_bytes(_PERIOD_BYTES, "little")
+    return (period % _NUMBERS).to_bytes(_NUMBER_BYTES, "little")
