@@ -104,7 +104,7 @@ def anomaly_findings(anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
 
 
 def _set_bits(anomalies: AnomalyReport) -> Finding:
-    low, high = anomalies.plausible
+    low, high = anomalies.plausible[:2]
     found = Finding(
         "set_bits",
         "set bits",
