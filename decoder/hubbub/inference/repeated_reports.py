@@ -17,7 +17,7 @@ import datetime as dt
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -86,14 +86,19 @@ def permanent_variance(share: FloatArray, params: RapporParams) -> FloatArray:
     return np.asarray(((1 - share) * of_zero + share * of_one) * slope**2)
 
 
-class RepeatSource(Enum):
+class RepeatSource(StrEnum):
     """How it is known how often clients have reported."""
 
-    ONCE = "each client reports once"
-    ONE_DAY = "of one day, and a client reports at most once a day"
-    DAYS = "the most that the days' numbers of reports allow, at one report a client and day"
-    GIVEN = "as --reports-per-client says"
-    UNKNOWN = "not known without days; taken as one report a client"
+    ONCE = "once"
+    """Each client reports once."""
+    ONE_DAY = "one day"
+    """A client reports at most once a day."""
+    DAYS = "days"
+    """The most that the days' numbers of reports allow."""
+    GIVEN = "given"
+    """By --reports-per-client."""
+    UNKNOWN = "unknown"
+    """Without days; taken as one report a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,11 @@ class RepeatedReports:
         """
         if self.responses == 1:
             return np.asarray(_log_binomial_tail(ones, n_reports, bit.chance))
-        return _saddlepoint_tail(ones - 0.5, n_reports, self.responses, bit)
+        return _saddlepoint_tail(np.asarray(ones - 0.5), n_reports, self.responses, bit)
+
+
+ONCE = RepeatedReports()
+"""No client has reported twice."""
 
 
 class AbsentBit(NamedTuple):

@@ -22,6 +22,7 @@ from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
 from hubbub.inference.regression.estimates import estimate_all, pair_probability
 from hubbub.inference.regression.model import Fit, fit_selected, unknown_column
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
@@ -72,6 +73,7 @@ def decode_tuples(
     *,
     alpha: float,
     correction: Correction,
+    repeats: RepeatedReports = ONCE,
 ) -> tuple[Decoding, tuple[JointEstimates, IntArray] | None]:
     """Decode all tuples; also return the table of common values, and which tuples its cells are.
 
@@ -91,6 +93,8 @@ def decode_tuples(
         The error rate that is allowed, of the kind that `correction` names.
     correction : Correction
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
