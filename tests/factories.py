@@ -11,7 +11,8 @@ from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES
+from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Mode
+from hubbub.protocol.responses import UNARY, Response, Subset, Window
 
 APPLICATION = "com.example.browser"
 FAR_AWAY = dt.date(2099, 12, 31)
@@ -35,16 +36,25 @@ def make_metric(
     max_values: int = MAX_VALUES,
     period_days: int = 0,
     max_periods: int = MAX_PERIODS,
+    mode: Mode | None = None,
+    response: Response = UNARY,
 ) -> Metric:
     """Return a metric, with memory "period" if that has days.
 
-    Another type than string brings k, h and m of its own; one that hashes takes them.
+    Another type than string brings k, h and m of its own; one that hashes takes them. A response
+    that draws whole reports brings its noise.
     """
     metric_type = metric_type or StringType()
+    if isinstance(response, Subset):
+        params = make_params(f=0.0, p=response.other_chance, q=response.chance)
+    if isinstance(response, Window):
+        outside = response.cells - response.width
+        chances = (1 - response.chance) / outside, response.chance / response.width
+        params = make_params(f=0.0, p=chances[0], q=chances[1])
     params = params or make_params()
     own_bits = isinstance(metric_type, JointType) and not metric_type.hashed
     size = metric_type.filter_size({} if own_bits else params._asdict())
-    params = RapporParams(**size, f=params.f, p=params.p, q=params.q)
+    params = RapporParams(**size, **params.noise)
     return Metric(
         application=application,
         name=name,
@@ -54,7 +64,8 @@ def make_metric(
         description="What the tests ask",
         owner="privacy@example.com",
         expires=expires,
-        one_time=one_time,
+        mode=mode or ("one-time" if one_time else "longitudinal"),
+        response=response,
         max_values=max_values,
         memory="period" if period_days else "value",
         period_days=period_days,
@@ -119,6 +130,15 @@ def _type_entries(metric: Metric) -> dict[str, object]:
     return a_type.definition()
 
 
+def _noise_entries(metric: Metric) -> dict[str, object]:
+    response = metric.response
+    if isinstance(response, Subset):
+        return {"response": "subset", "size": response.width, "q": response.chance}
+    if isinstance(response, Window):
+        return {"q": response.chance}
+    return dict(metric.params.noise)
+
+
 def _toml(value: object) -> str:
     """Return a value as TOML writes it; tables inline."""
     if isinstance(value, dict):
@@ -129,7 +149,6 @@ def _toml(value: object) -> str:
 
 
 def _metric_toml(metric: Metric) -> str:
-    params = metric.params
     entries: dict[str, object] = {
         "version": metric.version,
         "type": metric.type.name,
@@ -137,10 +156,8 @@ def _metric_toml(metric: Metric) -> str:
         "owner": metric.owner,
         **_memory_entries(metric),
         **_type_entries(metric),
-        "f": params.f,
-        "p": params.p,
-        "q": params.q,
-        **({"mode": "one-time"} if metric.one_time else {}),
+        **_noise_entries(metric),
+        **({"mode": metric.mode} if metric.reports_once else {}),
     }
     lines = [f"{key} = {_toml(value)}" for key, value in entries.items()]
     return "\n".join(["", f"[metrics.{metric.name}]", *lines, f"expires = {metric.expires}", ""])

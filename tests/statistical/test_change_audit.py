@@ -143,7 +143,7 @@ def joint(metric: Metric, values: tuple[str, str]) -> FloatArray:
     params = metric.params
     reported = by_pattern(params.p, params.q)
     bits = [metric.type.bits(value, 0, params) for value in values]
-    permanent = by_pattern(params.flip, 1 - params.flip)[bits]
+    permanent = by_pattern(params.f / 2, 1 - params.f / 2)[bits]
     shared = metric.period_days == 2 or (metric.memory == "value" and bits[0] == bits[1])
     if shared:
         return np.asarray((permanent[0][:, None] * reported).T @ reported)

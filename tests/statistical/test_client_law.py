@@ -143,7 +143,7 @@ def test_two_responses_of_one_client_share_no_coin(second, rng):
     if second == "next report":
         half = chances(lanes(bits, params.k), params.p, params.q)
     else:
-        half = np.full(params.k, params.flip)
+        half = np.full(params.k, params.f / 2)
     assert_law(sample, np.concatenate([half, half]))
 
 
@@ -171,7 +171,7 @@ def test_cohort_tells_nothing_about_the_permanent_response():
     flips, chosen = unpack(packed, params.k), np.array(cohorts)
     for cohort in range(params.m):
         members = flips[chosen == cohort]
-        z = frequency_z(members.sum(axis=0), len(members), params.flip)
+        z = frequency_z(members.sum(axis=0), len(members), params.f / 2)
         assert np.abs(z).max() < z_limit(params.m * params.k)
 
 

@@ -64,7 +64,7 @@ def honest(
     params = metric.params
     cohorts = rng.integers(params.m, size=n)
     bits = true_bits(metric, values)[rng.integers(len(values), size=n), cohorts]
-    permanent = np.repeat(bits ^ (rng.random(bits.shape) < params.flip), often, axis=0)
+    permanent = np.repeat(bits ^ (rng.random(bits.shape) < params.f / 2), often, axis=0)
     reported = rng.random(permanent.shape) < np.where(permanent == 1, params.q, params.p)
     return records_of(reported, np.repeat(cohorts, often))
 

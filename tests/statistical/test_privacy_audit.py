@@ -109,7 +109,7 @@ def audit(metric: Metric, values: Values, clients: int, rng: np.random.Generator
     assert_epsilon(ones.reported, others.reported, values, metric.epsilon_report)
     assert_epsilon(ones.permanent, others.permanent, values, metric.epsilon_permanent)
     for bits, counts in zip(values, (ones, others), strict=True):
-        expected = clients * law(bits, params.flip, 1 - params.flip)
+        expected = clients * law(bits, params.f / 2, 1 - params.f / 2)
         assert chi_squared_p(counts.permanent, expected) > ALARM
         expected = clients * law(bits, params.p_star, params.q_star)
         assert chi_squared_p(counts.reported, expected) > ALARM

@@ -207,7 +207,7 @@ def two_day_chances(lanes: BitArray, params: RapporParams) -> FloatArray:
 
     Given the permanent bit, the days are independent; both days share it.
     """
-    one = np.where(lanes == 1, 1 - params.flip, params.flip)[:, None]
+    one = np.where(lanes == 1, 1 - params.f / 2, params.f / 2)[:, None]
     pairs = [(1 - c, c) for c in (params.p, params.q)]
     given = [np.array([a * b for a in pair for b in pair]) for pair in pairs]
     return np.asarray((1 - one) * given[0] + one * given[1])
@@ -236,7 +236,7 @@ def test_permanent_responses_of_two_values_are_independent():
         response = simulated.permanent(numbers, np.full(len(numbers), index))
         rows.append(unpack(response.tobytes(), K))
         lanes = lanes_of(bloom_bits(value, 0, AWKWARD))
-        chances.append(np.where(lanes == 1, 1 - AWKWARD.flip, AWKWARD.flip))
+        chances.append(np.where(lanes == 1, 1 - AWKWARD.f / 2, AWKWARD.f / 2))
     assert_law(np.hstack(rows), np.concatenate(chances))
 
 

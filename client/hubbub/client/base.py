@@ -199,13 +199,13 @@ class BaseTelemetry:
         recorder = self._recorder
         if recorder.secret is None:
             recorder = Recorder(self._registry, 1, 1, development=True)
+            recorder.answers_all = True
             recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
         report, decision = recorder.preview(metric, value)
         secret = recorder.secret or b""
         request = RequestEncoder(None, self._sealer).encode(Batch((report,)), secret)
         entry_metric = self._registry[metric]
-        refused = decision.refusal if decision.verdict is Verdict.REFUSED else None
-        refusal = self._recorder.disabled or self._recorder.unavailable or refused
+        refusal = self._recorder.disabled or self._recorder.unavailable or decision.refusal or None
         stale = decision.verdict is Verdict.STALE
         return Preview(
             report=report,

@@ -2,8 +2,9 @@
 
 With ``memory = "value"`` the permanent response is a pure function of (secret, metric, cohort,
 true bits), so RAPPOR's memoization needs no storage; with ``memory = "period"`` it is drawn from
-the operating system and stored. The instantaneous response is drawn anew each time. Invariant:
-values and true bits are neither stored nor logged, and permanent bits never leave the device.
+the operating system and stored. The instantaneous response is drawn anew each time; where an answer
+is reported once, it is the only one, and nothing of the answer is stored. Invariant: values and
+true bits are neither stored nor logged, and permanent bits never leave the device.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
+from hubbub.client.cells import draw_cells
 from hubbub.client.errors import StateError
 from hubbub.client.randomness import (
     ByteStream,
@@ -20,6 +22,7 @@ from hubbub.client.randomness import (
     os_stream,
     uniform_below,
 )
+from hubbub.client.schedule import phase
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
@@ -61,6 +64,8 @@ class Encoder:
     ----------
     cohort : int
         0 to m-1, uniform over secrets; of ``memory = "value"`` alone.
+    phase : int
+        Days by which this client's periods begin before those of the calendar.
 
     Raises
     ------
@@ -70,7 +75,7 @@ class Encoder:
 
     __slots__ = (
         "_digest", "_instantaneous", "_length", "_permanent", "_permanent_stream", "_responses",
-        "_true_bits", "_width", "cohort", "metric",
+        "_true_bits", "_width", "cohort", "metric", "phase",
     )  # fmt: skip
 
     def __init__(self, metric: Metric, secret: bytes) -> None:
@@ -81,9 +86,10 @@ class Encoder:
         self._true_bits = metric.type.true_bits(params)
         self._width = params.k // 8
         self._length = self._width.to_bytes(4, "little")
-        self._permanent = bernoulli_sampler(params.k, params.flip, params.flip)
+        self._permanent = bernoulli_sampler(params.k, params.f0, params.f1)
         self._instantaneous = bernoulli_sampler(params.k, params.p, params.q)
         self._responses: dict[int, PermanentResponse] = {}
+        self.phase = phase(metric, secret)
         self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
         in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))
         self._permanent_stream = KeyedStream(_keyed(_PERMANENT_TAG, secret, metric) + in_cohort)
@@ -101,15 +107,18 @@ class Encoder:
             return self.report(self.fresh_response(value))
         return self.report(self.permanent_response(self.true_bits(value)))
 
-    def true_bits(self, value: Value) -> int:
-        """Return the bits that a value sets in `cohort`, before any noise (raises as `encode`)."""
-        return self._bits_in(value, self.cohort)
+    def true_bits(self, value: Value, stream: ByteStream = os_stream) -> int:
+        """Return the bits that a value sets in `cohort`, before any noise (raises as `encode`).
+
+        `stream` is there for tests; clients leave it alone.
+        """
+        return self._bits_in(value, self.cohort, stream)
 
     def permanent_response(self, bits: int) -> PermanentResponse:
         """Return the response (PRR) that true bits have for life (``memory = "value"``).
 
-        Each bit is turned over with probability f/2, which is RAPPOR's "1 with f/2, 0 with f/2,
-        itself with 1 - f" (Erlingsson et al. 2014, section 2, step 2).
+        A 0 is turned over with probability f0 and a 1 with f1; if both are f/2, that is RAPPOR's
+        "1 with f/2, 0 with f/2, itself with 1 - f" (Erlingsson et al. 2014, section 2, step 2).
         """
         response = self._responses.get(bits)
         if response is None:
@@ -117,7 +126,7 @@ class Encoder:
                 self._responses.clear()
             message = self._length + bits.to_bytes(self._width, "little")
             stream = self._permanent_stream.after(message)
-            noisy = bits ^ self._permanent.draw(0, stream)
+            noisy = bits ^ self._permanent.draw(bits, stream)
             response = self._responses[bits] = PermanentResponse(self.cohort, noisy)
         return response
 
@@ -127,18 +136,22 @@ class Encoder:
         `stream` is there for tests; clients leave it alone. Raises as `encode`.
         """
         cohort = uniform_below(self.metric.params.m, stream)
-        bits = self._bits_in(value, cohort)
-        return PermanentResponse(cohort, bits ^ self._permanent.draw(0, stream))
+        bits = self._bits_in(value, cohort, stream)
+        return PermanentResponse(cohort, bits ^ self._permanent.draw(bits, stream))
 
     def report(self, response: PermanentResponse, stream: ByteStream = os_stream) -> Report:
         """Return a fresh report of an answer: the second response (IRR), with new coins.
 
-        A reported bit is 1 with probability q where the answer's is 1, and p where it is 0.
-        `stream` is there for tests; clients leave it alone.
+        A reported bit is 1 with probability q where the answer's is 1, and p where it is 0; another
+        response than `Unary` draws the report as a whole. `stream` is there for tests; clients
+        leave it alone.
         """
         cohort, bits = response
-        reported = self._instantaneous.draw(bits, stream)
         metric = self.metric
+        if metric.response.ones is None:
+            reported = self._instantaneous.draw(bits, stream)
+        else:
+            reported = draw_cells(metric.response, bits.bit_length() - 1, stream)
         data = reported.to_bytes(self._width, "little")
         return Report(metric.name, metric.version, cohort, data)
 
@@ -152,13 +165,17 @@ class Encoder:
         digest.update(bits.to_bytes(self._width, "little"))
         return digest.digest()[:_DIGEST_BYTES]
 
-    def _bits_in(self, value: Value, cohort: int) -> int:
+    def period(self, seconds: float) -> int:
+        """Return the number of this client's period at a moment (seconds since the epoch)."""
+        return self.metric.period(seconds, self.phase)
+
+    def _bits_in(self, value: Value, cohort: int, stream: ByteStream) -> int:
         """Return a value's true bits in a cohort, no more than the stated epsilons allow for.
 
         A package's metric type may be wrong about these, and must not reveal more than it says.
         """
         metric = self.metric
-        bits = metric.type.bits(value, cohort, metric.params)
+        bits = metric.type.drawn_bits(value, cohort, metric.params, stream)
         if bits.bit_count() not in self._true_bits or bits >> metric.params.k:
             least, most = self._true_bits[0], self._true_bits[-1]
             raise EncodingError(

@@ -24,7 +24,7 @@ def describe_preview(
     """Return the text of a preview."""
     ones = int.from_bytes(report.bits, "little").bit_count()
     params = metric.params
-    noise = "one round" if params.f == 0 or (params.p, params.q) == (0, 1) else "two rounds"
+    noise = "two rounds" if params.has_permanent and params.has_instantaneous else "one round"
     source = ""
     if verdict is Verdict.STALE:
         source = " (drawn from an earlier answer, for there is no room for another)"

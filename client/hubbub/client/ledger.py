@@ -24,6 +24,9 @@ from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
 ALREADY_REPORTED = "already reported (one-time metric)"
+REPORTED_IN_PERIOD = "already reported in this period"
+WAITING = "waiting for its first period"
+NOT_CHOSEN = "another metric of its group is answered"
 PERIODS_USED_UP = "more periods than max_periods"
 OVER_BUDGET = "over the lifetime budget"
 PERIOD_OVER = "recorded in a period that is over"
@@ -59,10 +62,21 @@ class LedgerRow(NamedTuple):
     price: float
     changed: bool
 
-    @property
-    def spent(self) -> float:
-        """What its reports reveal, together: min(n epsilon_report, price)."""
-        return min(self.reports * self.epsilon_report, self.price) if self.reports else 0.0
+    def spent(self, metric: Metric | None) -> float:
+        """Return what its reports reveal, together.
+
+        Parameters
+        ----------
+        metric : Metric or None
+            Its metric's version, if that is registered; if not, more than one report count as all
+            that could ever be made, because fewer may cost more than their sum
+            (`RapporParams.epsilon_after`).
+        """
+        if not self.reports:
+            return 0.0
+        if metric is not None:
+            return min(metric.epsilon_after(self.reports), self.price)
+        return self.epsilon_report if self.reports == 1 else self.price
 
 
 class Verdict(enum.Enum):
@@ -70,6 +84,7 @@ class Verdict(enum.Enum):
 
     AGAIN = "reports an answer that was admitted before"
     NEW = "admits an answer"
+    WAITS = "isn't reported, but begins to wait for the first period"
     STALE = "reports the answer that was admitted last, in place of another value"
     REFUSED = "isn't reported"
 
@@ -172,7 +187,7 @@ class ClientLedger:
             self._enter(row)
             if not row.changed and row.answer[:2] not in self._rules:
                 first_of_others += row.price
-        reserve = math.fsum([first_of_others, *(m.reserve for m in self._rules.values())])
+        reserve = first_of_others + registry.reserve(unusable)
         self._for_first = math.inf if unlimited else min(reserve, self._budget)
         self._for_changes = max(0.0, self._budget - reserve)
 
@@ -232,6 +247,10 @@ class ClientLedger:
         """Return how many answers of a metric's version were admitted."""
         return self._answers[metric, version]
 
+    def has_answered(self, metrics: Collection[str]) -> bool:
+        """Return whether an answer of any version of some metrics was admitted."""
+        return any(name in metrics for name, _ in self._answers)
+
     def spending(self) -> Spending:
         """Return the account for people."""
         by_metric: dict[tuple[str, int], list[LedgerRow]] = {}
@@ -249,7 +268,9 @@ class ClientLedger:
         )
 
     def _of_metric(self, key: tuple[str, int], rows: list[LedgerRow]) -> MetricSpending:
-        epsilon = math.fsum(row.spent for row in rows)
+        metric = self._rules.get(key)
+        spent = {row[1:]: row.spent(metric) for row in rows}  # equal rows cost the same
+        epsilon = math.fsum(spent[row[1:]] for row in rows)
         return MetricSpending(
             *key,
             answers=len(rows),
@@ -299,10 +320,13 @@ class Recording(NamedTuple):
         The answer to report if it is admitted.
     recorded_at : float
         Seconds since the epoch.
+    begins : bool
+        Whether that is the first day of its period, on which a client may start at once.
     """
 
     own: CachedResponse
     recorded_at: float
+    begins: bool = True
 
 
 class Decision(NamedTuple):
@@ -340,9 +364,23 @@ class Charges(NamedTuple):
     refused: Counter[str]
 
 
-def recall(cached: CachedResponse | None, metric: Metric, now: float) -> CachedResponse | None:
+def recall(
+    cached: CachedResponse | None, period_days: int, period: int, now: float
+) -> CachedResponse | None:
     """Return the period's answer as it is in use at this moment; None if another must be drawn.
 
+    Parameters
+    ----------
+    cached : CachedResponse or None
+        The answer that was admitted last.
+    period_days : int
+    period : int
+        Number of the period at this moment.
+    now : float
+        This moment, in seconds since the epoch.
+
+    Notes
+    -----
     While the clock is in an earlier period than the answer's, that stays in use, but only for the
     length of a period: a clock that was wrong once must not keep it for years. An answer that was
     deleted is returned for its own period and the one before, so that nothing that was recorded
@@ -350,7 +388,6 @@ def recall(cached: CachedResponse | None, metric: Metric, now: float) -> CachedR
     """
     if cached is None or cached.period is None:
         return None
-    period = metric.period(now)
     if cached.forgotten:
         return cached if cached.period - 1 <= period <= cached.period else None
     if period == cached.period:
@@ -359,13 +396,20 @@ def recall(cached: CachedResponse | None, metric: Metric, now: float) -> CachedR
         return None
     if cached.behind_since is None or now < cached.behind_since:
         return cached._replace(behind_since=now)
-    return cached if now - cached.behind_since < metric.period_days * SECONDS_A_DAY else None
+    return cached if now - cached.behind_since < period_days * SECONDS_A_DAY else None
 
 
-def new_period_response(metric: Metric, response: PermanentResponse, now: float) -> CachedResponse:
-    """Return a new answer for the period of this moment."""
+def new_period_response(
+    metric: Metric, response: PermanentResponse, period: int
+) -> CachedResponse:
+    """Return a new answer for a period."""
     key = AnswerKey(metric.name, metric.version, b"")  # numbered when it is admitted
-    return CachedResponse(key, response, metric.period(now))
+    return CachedResponse(key, response, period)
+
+
+def _emptied(cached: CachedResponse) -> CachedResponse:
+    """Return an answer of which only the period's number is left."""
+    return cached._replace(response=PermanentResponse(0, 0), forgotten=True)
 
 
 class Account:
@@ -399,17 +443,22 @@ class Account:
 
     def decide(self, recording: Recording) -> Decision:
         """Return what becomes of a recording, without charging for it."""
-        cached, recorded_at = recording
+        cached, recorded_at, begins = recording
         name = cached.answer.metric
         if name in self.unusable:
             return Decision(Verdict.REFUSED, cached, CHANGED_DEFINITION)
+        metric = self._registry[name]
+        if metric.group and self._answers_another(metric, cached.period):
+            return Decision(Verdict.REFUSED, cached, NOT_CHOSEN)
         last = self.memory.get(name)
         if cached.period is not None:
-            in_use = recall(last, self._registry[name], recorded_at)
+            in_use = recall(last, metric.period_days, cached.period, recorded_at)
             if in_use is not None:
-                if in_use.forgotten:  # recorded before the period was over
-                    return Decision(Verdict.REFUSED, cached, PERIOD_OVER)
+                if in_use.forgotten:
+                    return Decision(Verdict.REFUSED, cached, _why_forgotten(metric, in_use))
                 return Decision(Verdict.AGAIN, in_use, "")
+            if metric.mode == "once" and not begins and not self._has_begun(metric):
+                return Decision(Verdict.WAITS, cached, WAITING)
             number = self.ledger.count(name, cached.answer.version) + 1
             key = number.to_bytes(_NUMBER_BYTES, "big")
             cached = cached._replace(answer=cached.answer._replace(key=key))
@@ -424,7 +473,9 @@ class Account:
         stale = 0
         for recording in recordings:
             decision = self.decide(recording)
-            if decision.verdict is Verdict.REFUSED:
+            if decision.verdict is Verdict.WAITS:
+                self.memory[decision.cached.answer.metric] = _emptied(decision.cached)
+            if decision.refusal:
                 charges.refused[decision.refusal] += 1
                 continue
             self._enter(decision)
@@ -435,7 +486,8 @@ class Account:
     def _enter(self, decision: Decision) -> None:
         """Count a report of a decision's answer, and remember that.
 
-        Not of a one-time metric: it is never reported again, and where f = 0 it is the true bits.
+        Where an answer is reported once only its period is remembered, if it has one: the response
+        is never used again, and where f = 0 it is the true bits.
         """
         cached = decision.cached
         name = cached.answer.metric
@@ -443,5 +495,32 @@ class Account:
         self.ledger.add(cached.answer, answered=last is not None)
         if self._registry[name].one_time:
             return
-        if last is None or decision.verdict is Verdict.NEW or cached.period is not None:
+        if self._registry[name].mode == "once":
+            self.memory[name] = _emptied(cached)
+        elif last is None or decision.verdict is Verdict.NEW or cached.period is not None:
             self.memory[name] = cached
+
+    def _has_begun(self, metric: Metric) -> bool:
+        """Whether this client was asked a metric, or another of its group, in a period before."""
+        group = self._registry.groups.get(metric.group)
+        names = group.metrics if group and group.choice == "period" else (metric.name,)
+        return any(name in self.memory for name in names)
+
+    def _answers_another(self, metric: Metric, period: int | None) -> bool:
+        """Whether another metric of its group has this client's answer, for life or this period.
+
+        The secret's choice says so already, unless the group had other metrics then.
+        """
+        group = self._registry.groups[metric.group]
+        others = [name for name in group.metrics if name != metric.name]
+        if group.choice == "life":
+            return self.ledger.has_answered(others)
+        answered = (self.memory.get(name) for name in others)
+        return any(last and last.answer.key and last.period == period for last in answered)
+
+
+def _why_forgotten(metric: Metric, last: CachedResponse) -> str:
+    """Return why nothing more is reported in the period of an answer that isn't there any more."""
+    if metric.mode != "once":
+        return PERIOD_OVER  # recorded before the period was over
+    return REPORTED_IN_PERIOD if last.answer.key else WAITING

@@ -18,6 +18,9 @@ from hubbub.client.errors import ReplacedSecretError
 from hubbub.client.ledger import (
     ALREADY_REPORTED,
     CHANGED_DEFINITION,
+    NOT_CHOSEN,
+    REPORTED_IN_PERIOD,
+    WAITING,
     Account,
     AnswerKey,
     CachedResponse,
@@ -28,6 +31,7 @@ from hubbub.client.ledger import (
     Verdict,
     new_period_response,
 )
+from hubbub.client.schedule import chosen
 from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
@@ -37,7 +41,7 @@ from hubbub.protocol.errors import (
 )
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
-from hubbub.protocol.registry import Registry
+from hubbub.protocol.registry import Group, Registry
 from hubbub.protocol.wire import Report
 
 CLOSED = "closed"
@@ -46,7 +50,11 @@ REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
 _MOST_RESPONSES = 1024
-_EXPECTED = frozenset({ALREADY_REPORTED, EXPIRED, FORGOTTEN, WITHDRAWN})
+_EXPECTED = frozenset(
+    {ALREADY_REPORTED, REPORTED_IN_PERIOD, WAITING, NOT_CHOSEN, EXPIRED, FORGOTTEN, WITHDRAWN}
+)
+# Refusals that no stored account takes back.
+_FINAL = frozenset({EXPIRED, NOT_CHOSEN})
 
 
 class RecorderSettings(NamedTuple):
@@ -66,6 +74,7 @@ class _PreparedMetric(NamedTuple):
 
     encoder: Encoder
     ends: float
+    group: Group | None
     responses: dict[int, CachedResponse]
 
 
@@ -80,10 +89,13 @@ class Recorder:
     enough : int
         Number of waiting recordings that is worth a notification.
     development : bool
-        Raise for what an app's author should fix: unknown metrics and categories, bad values.
+        Raise for what an app's author should fix: unknown metrics and categories, bad values; and
+        don't wait for the first period, so that the author sees a report.
 
     Attributes
     ----------
+    answers_all : bool
+        Record as a client that is asked everything: for previews and tests.
     changed : threading.Condition
         Notified when the first or the `enough`-th recording waits, and at every change of state.
     disabled : str or None
@@ -108,6 +120,7 @@ class Recorder:
         self._max_pending = max_pending
         self._enough = enough
         self._development = development
+        self.answers_all = False
         self.secret: bytes | None = None
         self._metrics: dict[str, _PreparedMetric] = {}
         self._account = Account(registry)
@@ -131,7 +144,12 @@ class Recorder:
             self.refresh(account)
             return
         metrics = {
-            name: _PreparedMetric(Encoder(metric, secret), _end_of_day(metric), {})
+            name: _PreparedMetric(
+                Encoder(metric, secret),
+                _end_of_day(metric),
+                self.registry.groups.get(metric.group),
+                {},
+            )
             for name, metric in self.registry.items()
         }
         with self.changed:
@@ -154,7 +172,7 @@ class Recorder:
             return any(
                 cached.period is not None
                 and not cached.forgotten
-                and cached.period < self.registry[name].period(time.time())
+                and cached.period < self.registry[name].period(time.time())  # none has a phase
                 for name, cached in self._account.memory.items()
             )
 
@@ -180,7 +198,9 @@ class Recorder:
                 if self.disabled is not None:
                     raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
                 recording, decision = self._decide(metric, value, self._account)
-                if decision.verdict is Verdict.REFUSED and not self._may_revive(recording):
+                if decision.verdict is Verdict.REFUSED and not self._may_revive(
+                    recording, decision.refusal
+                ):
                     raise _NotRecordedError(decision.refusal)
                 self.recorded += 1
                 if len(self.pending) >= self._max_pending:
@@ -194,13 +214,14 @@ class Recorder:
                 raise
             self._drop_for(error)
 
-    def _may_revive(self, refused: Recording) -> bool:
+    def _may_revive(self, refused: Recording, refusal: str) -> bool:
         """Whether a recording that waits may bring back the answer that a refused one lacks.
 
         The stored account doesn't know yet that the clock came back to an answer's period; what is
         stored decides (`Account.charge`).
         """
-        return refused.own.period is not None and any(
+        lasts = refused.own.period is not None and refusal not in _FINAL
+        return lasts and any(
             waiting.own.answer.metric == refused.own.answer.metric for waiting in self.pending
         )
 
@@ -300,13 +321,26 @@ class Recorder:
         prepared, now = self._prepared(metric), time.time()
         encoder = prepared.encoder
         if encoder.metric.memory == "period":
-            own = new_period_response(encoder.metric, encoder.fresh_response(value), now)
+            period = encoder.period(now)
+            own = new_period_response(encoder.metric, encoder.fresh_response(value), period)
+            at_once = self._development or self.answers_all
+            begins = at_once or encoder.period(now - SECONDS_A_DAY) < period
+            recording = Recording(own, now, begins)
         else:
             own = _response_of(prepared, encoder.true_bits(value))
-        recording = Recording(own, now)
+            recording = Recording(own, now)
         if now >= prepared.ends:
             return recording, Decision(Verdict.REFUSED, own, EXPIRED)
+        if not self._is_chosen(prepared, own.period or 0):
+            return recording, Decision(Verdict.REFUSED, own, NOT_CHOSEN)
         return recording, account.decide(recording)
+
+    def _is_chosen(self, prepared: _PreparedMetric, period: int) -> bool:
+        """Whether this client answers a metric, as one of its group."""
+        metric = prepared.encoder.metric
+        if prepared.group is None or self.answers_all or self.secret is None:
+            return True
+        return metric.name == chosen(prepared.group, metric.application, self.secret, period)
 
     def _account_with_pending(self) -> Account:
         """Return what the stored account becomes by what waits in memory."""

@@ -13,6 +13,7 @@ import os
 import re
 import sqlite3
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ForgottenError, OtherApplicationError, StateError
 from hubbub.client.ledger import Account
+from hubbub.client.schedule import phase
 from hubbub.client.storage import (
     DATABASE,
     Storage,
@@ -117,7 +119,7 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
                 _write(path, os.urandom(SECRET_BYTES))
             secret = _parse(path.read_bytes(), path)
             if storage.claim(secret, connection) is None:
-                discarded = _notice_copy(connection, folder, registry)
+                discarded = _notice_copy(connection, folder, registry, secret)
             else:
                 discarded = 0
                 _note_place(connection, folder)
@@ -244,11 +246,14 @@ def _keep_to_owner(folder: Path) -> None:
             )
 
 
-def _notice_copy(connection: sqlite3.Connection, folder: Path, registry: Registry) -> int:
+def _notice_copy(
+    connection: sqlite3.Connection, folder: Path, registry: Registry, secret: bytes
+) -> int:
     """Count a restore if this state is a copy, whose original may have reported since.
 
-    The original may have reported any one-time metric, so these count as reported here; and it may
-    send what has no batch's id yet, under its own, so that is deleted. Returns how many reports.
+    The original may have reported any one-time metric, and in the current period any metric with
+    mode "once", so these count as reported here; and it may send what has no batch's id yet, under
+    its own, so that is deleted. Returns how many reports.
     """
     (place,) = connection.execute("SELECT place FROM account").fetchone()
     if place == _place(folder):
@@ -264,6 +269,15 @@ def _notice_copy(connection: sqlite3.Connection, folder: Path, registry: Registr
             (m.name, m.version, m.epsilon_report, m.price, m.name, m.version)
             for m in registry.values()
             if m.one_time
+        ],
+    )
+    now = time.time()
+    connection.executemany(
+        "INSERT OR REPLACE INTO memory VALUES (?, ?, x'', 0, x'', ?, NULL)",
+        [
+            (m.name, m.version, m.period(now, phase(m, secret)))
+            for m in registry.values()
+            if m.mode == "once"
         ],
     )
     unknown = "batch IS NULL OR batch IN (SELECT id FROM batches WHERE batch_id IS NULL)"

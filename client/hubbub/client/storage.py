@@ -371,7 +371,7 @@ def save_memory(
             (
                 *cached.answer,
                 cohort,
-                bits.to_bytes(width, "little"),
+                b"" if cached.forgotten else bits.to_bytes(width, "little"),
                 cached.period,
                 cached.behind_since,
             ),

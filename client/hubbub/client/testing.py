@@ -32,6 +32,7 @@ class _Double(BaseTelemetry):
     def __init__(self, metrics: Registry | str | Path, *, consent: bool = True) -> None:
         # Without consent the real constructor opens nothing and asks no environment.
         super().__init__(metrics, _NOWHERE, _NO_FOLDER, consent=False, development=True)
+        self._recorder.answers_all = True
         self.calls: list[tuple[str, Value]] = []
         self.set_consent(consent)
 

@@ -73,6 +73,20 @@ def positive(where: str, value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
+def finite(where: str, value: object) -> float:
+    """Return a finite number."""
+    if not _is_finite(value):
+        raise MetricError(f"{where} = {value!r}: must be a finite number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def probability(where: str, value: object) -> float:
+    """Return a number strictly between 0 and 1."""
+    if not _is_finite(value) or not 0 < value < 1:  # type: ignore[operator]
+        raise MetricError(f"{where} = {value!r}: must be a number strictly between 0 and 1")
+    return float(value)  # type: ignore[arg-type]
+
+
 def date(where: str, value: object) -> dt.date:
     """Return a day."""
     import datetime as dt

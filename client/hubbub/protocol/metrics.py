@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from hubbub.protocol.responses import UNARY, Response
+
 if TYPE_CHECKING:
     import datetime as dt
 
@@ -17,6 +19,7 @@ MAX_PERIODS = 100
 SECONDS_A_DAY = 86_400
 
 Memory = Literal["value", "period"]
+Mode = Literal["longitudinal", "one-time", "once"]
 
 
 class Metric(NamedTuple):
@@ -35,14 +38,18 @@ class Metric(NamedTuple):
         What is asked and why, and who answers for it.
     expires : datetime.date
         Last day (UTC) on which clients report.
-    one_time : bool
-        Whether a client reports once in its life; one of the two responses is then left out.
+    mode : "longitudinal", "one-time" or "once"
+        How often a client reports an answer: again and again, with a permanent response; once in
+        its life; or once per period. The last two have one response only.
     max_values : int
         Distinct values that a client reports in its life; not with ``memory = "period"``.
     memory : "value" or "period"
         What has a permanent response: each distinct value, for life, or each period.
     period_days, max_periods : int
         Length of a period, and how many a client answers in; 0 with ``memory = "value"``.
+    response : Response
+    group : str
+        Name of the group of metrics of which a client answers one; empty: of none.
     """
 
     application: str
@@ -53,26 +60,42 @@ class Metric(NamedTuple):
     description: str
     owner: str
     expires: dt.date
-    one_time: bool = False
+    mode: Mode = "longitudinal"
     max_values: int = MAX_VALUES
     memory: Memory = "value"
     period_days: int = 0
     max_periods: int = 0
+    response: Response = UNARY
+    group: str = ""
+
+    @property
+    def one_time(self) -> bool:
+        """Whether a client reports once in its life."""
+        return self.mode == "one-time"
+
+    @property
+    def reports_once(self) -> bool:
+        """Whether an answer is reported once, so that there is one response and not two."""
+        return self.mode != "longitudinal"
 
     @property
     def epsilon_permanent(self) -> float:
-        """Bound on what all reports ever made of one value reveal; see `RapporParams`."""
-        return self.type.epsilon_permanent(self.params)
+        """Bound on what all reports ever made of one answer reveal; see `Response`."""
+        return self.response.epsilon_permanent(self.type, self.params)
 
     @property
     def epsilon_report(self) -> float:
-        """Bound on what a single report reveals; see `RapporParams`."""
-        return self.type.epsilon_report(self.params)
+        """Bound on what a single report reveals; see `Response`."""
+        return self.response.epsilon_report(self.type, self.params)
+
+    def epsilon_after(self, reports: int) -> float:
+        """Bound on what so many reports of one answer reveal; see `Response`."""
+        return self.response.epsilon_after(self.type, self.params, reports)
 
     @property
     def price(self) -> float:
         """What an admitted answer costs, however often it is reported."""
-        return self.epsilon_report if self.one_time else self.epsilon_permanent
+        return self.epsilon_report if self.reports_once else self.epsilon_permanent
 
     @property
     def reserve(self) -> float:
@@ -97,9 +120,18 @@ class Metric(NamedTuple):
         periods = (
             {} if self.memory == "value" else {"memory": "period", "period_days": self.period_days}
         )
+        once = {"mode": "once"} if self.mode == "once" else {}
         definition = {"type": self.type.name, **self.type.definition(), **self.params._asdict()}
-        return definition | periods
+        return definition | periods | once | self.response.definition()
 
-    def period(self, seconds: float) -> int:
-        """Return the number of the period in which a moment (seconds since the epoch) falls."""
-        return int(seconds // (self.period_days * SECONDS_A_DAY))
+    def period(self, seconds: float, phase: int = 0) -> int:
+        """Return the number of the period in which a moment falls.
+
+        Parameters
+        ----------
+        seconds : float
+            Since the epoch.
+        phase : int
+            Days by which a client's periods begin before those of the calendar.
+        """
+        return int((seconds // SECONDS_A_DAY + phase) // self.period_days)

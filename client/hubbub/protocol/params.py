@@ -1,8 +1,9 @@
-"""The six numbers of RAPPOR and what they promise.
+"""The numbers of RAPPOR and what they promise.
 
 A `RapporParams` turns (k, h, m, f, p, q) into the probabilities that a reported bit has, and those
-into the two epsilons. The epsilons are computed with exact fractions of the very doubles that the
-sampler compares against, and rounded up, so that the stated privacy is never better than the real.
+into epsilons. The epsilons are computed from the very doubles that the sampler compares against,
+without rounding but the last, which goes up, so that the stated privacy is never better than the
+real.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from hubbub.protocol.errors import ParameterError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from decimal import Decimal
     from fractions import Fraction
-    from typing import Self
+    from typing import Any, Self
 
 _DIGITS = 50
 MOST_BITS = 4096
@@ -24,16 +27,18 @@ MOST_COHORTS = 65_535
 """What two bytes can number; types may allow fewer."""
 
 
-class _Six(NamedTuple):
+class _Numbers(NamedTuple):
     k: int
     h: int
     m: int
     f: float
     p: float
     q: float
+    f0: float
+    f1: float
 
 
-class RapporParams(_Six):
+class RapporParams(_Numbers):
     """Parameters of the two randomized responses and of the Bloom filter.
 
     Parameters
@@ -44,11 +49,15 @@ class RapporParams(_Six):
         Hash functions, 1 to 8.
     m : int
         Cohorts, 1 to 65,535; a type may allow fewer.
-    f : float
+    f : float, optional
         Permanent noise, 0 <= f < 1: a bit becomes 1 with probability f/2, 0 with f/2, and stays
-        as it is otherwise. f = 0 leaves the permanent response out (one-time collection only).
-    p, q : float
-        Probability that a report's bit is 1 when the permanent bit is 0 (p) or 1 (q).
+        as it is otherwise. f = 0 leaves the permanent response out (one report an answer only).
+    p, q : float, optional
+        Probability that a report's bit is 1 when the permanent bit is 0 (p) or 1 (q); 0 and 1
+        leave the instantaneous response out.
+    f0, f1 : float, optional
+        An asymmetric permanent response, in place of f: the probability that it makes a true 0 a 1
+        (f0), or a true 1 a 0 (f1). f means f0 = f1 = f/2, and is f0 + f1 of any two.
 
     Raises
     ------
@@ -74,32 +83,65 @@ class RapporParams(_Six):
 
     __slots__ = ()
 
-    def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
-        """Check and keep the six numbers."""
+    def __new__(
+        cls,
+        k: int,
+        h: int,
+        m: int,
+        f: float = 0.0,
+        p: float = 0.0,
+        q: float = 1.0,
+        f0: float | None = None,
+        f1: float | None = None,
+    ) -> Self:
+        """Check and keep the numbers."""
         check_integer("k", k, 8, MOST_BITS)
         if k % 8:
             raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and {MOST_BITS}")
         check_integer("h", h, 1, 8)
         check_integer("m", m, 1, MOST_COHORTS)
-        f, p, q = _probability("f", f), _probability("p", p), _probability("q", q)
-        if f > 0 and f / 2 == 0:
-            raise ParameterError(f"f = {f}: must be 0, or large enough for f/2 to be above 0")
-        if f == 1:
-            raise ParameterError("f = 1.0: must be less than 1, or reports carry no information")
+        f, f0, f1 = permanent_noise(f, f0, f1)
+        p, q = _probability("p", p), _probability("q", q)
         if p == q:
             raise ParameterError(f"p = q = {p}: must differ, or reports carry no information")
-        params = super().__new__(cls, k, h, m, f, p, q)
+        params = super().__new__(cls, k, h, m, f, p, q, f0, f1)
         if not (0 < params._exact_p_star < 1 and 0 < params._exact_q_star < 1):
+            noise = ", ".join(f"{name} = {value}" for name, value in params.noise.items())
             raise ParameterError(
-                f"f = {f}, p = {p}, q = {q}: some reports would reveal a true bit "
+                f"{noise}: some reports would reveal a true bit "
                 "for certain; choose f > 0, or p and q strictly between 0 and 1"
             )
         return params
 
+    def _asdict(self) -> dict[str, Any]:
+        """Return the numbers by name, as metrics.toml has them; they make the same parameters."""
+        return {"k": self.k, "h": self.h, "m": self.m, **self.noise}
+
+    @classmethod
+    def from_definition(cls, definition: Mapping[str, Any]) -> Self:
+        """Return the parameters among the entries of a metric's definition."""
+        return cls(**{name: definition[name] for name in cls._fields if name in definition})
+
     @property
-    def flip(self) -> float:
-        """Probability f/2 that the permanent response turns a bit over."""
-        return self.f / 2
+    def is_symmetric(self) -> bool:
+        """Whether the permanent response turns a 0 over as often as a 1."""
+        return self.f0 == self.f1
+
+    @property
+    def noise(self) -> dict[str, float]:
+        """The probabilities by name: f, p and q, or f0, f1, p and q."""
+        permanent = {"f": self.f} if self.is_symmetric else {"f0": self.f0, "f1": self.f1}
+        return {**permanent, "p": self.p, "q": self.q}
+
+    @property
+    def has_permanent(self) -> bool:
+        """Whether there is a permanent response."""
+        return self.f > 0
+
+    @property
+    def has_instantaneous(self) -> bool:
+        """Whether there is an instantaneous response."""
+        return (self.p, self.q) != (0.0, 1.0)
 
     @property
     def p_star(self) -> float:
@@ -115,10 +157,13 @@ class RapporParams(_Six):
     def epsilon_permanent(self) -> float:
         """Bound on what all reports ever made of one value reveal (theorem 1).
 
-        2h ln((1 - f/2) / (f/2)); infinite when f = 0.
+        h ln((1 - f0)(1 - f1) / (f0 f1)), which is 2h ln((1 - f/2) / (f/2)) if they are equal;
+        infinite if one is 0.
         """
-        flip = _exact(self.flip)
-        return _log_bound(2 * self.h, (1 - flip) / flip) if flip else math.inf
+        zero, one = _exact(self.f0), _exact(self.f1)
+        if not zero or not one:
+            return math.inf
+        return _log_bound(self.h, (1 - zero) * (1 - one) / (zero * one))
 
     @property
     def epsilon_report(self) -> float:
@@ -132,9 +177,14 @@ class RapporParams(_Six):
 
     @property
     def epsilon_permanent_of_a_bit(self) -> float:
-        """As `epsilon_permanent`, of values that differ in one bit: ln((1 - f/2) / (f/2))."""
-        flip = _exact(self.flip)
-        return _log_bound(1, (1 - flip) / flip) if flip else math.inf
+        """As `epsilon_permanent`, of values that differ in one bit: the worse of its two outcomes.
+
+        max(ln((1 - f1) / f0), ln((1 - f0) / f1)).
+        """
+        zero, one = _exact(self.f0), _exact(self.f1)
+        if not zero or not one:
+            return math.inf
+        return _log_bound(1, max((1 - one) / zero, (1 - zero) / one))
 
     @property
     def epsilon_report_of_a_bit(self) -> float:
@@ -146,13 +196,79 @@ class RapporParams(_Six):
         up, down = q_star / p_star, (1 - p_star) / (1 - q_star)
         return _log_bound(1, max(up, 1 / up, down, 1 / down))
 
+    def epsilon_after(self, reports: int) -> float:
+        """Bound on what so many reports of one permanent response reveal.
+
+        Parameters
+        ----------
+        reports : int
+            Not negative.
+
+        Notes
+        -----
+        Let t = q/p, s = (1 - q)/(1 - p), and r(u) = ((1 - f1) u^n + f1) / (f0 u^n + 1 - f0): the
+        likelihood of n reported bits under a true 1 over that under a true 0, if all are 1 (u = t)
+        or all are 0 (u = s), which are its extremes because r is monotone. Two values differ in at
+        most h bits one way and h the other, so the bound is h |ln r(t) - ln r(s)|: exact for
+        h = 1. It is epsilon_report for one report, grows with n, and tends to epsilon_permanent.
+        With f0 = f1 it is at most n epsilon_report; with others it may be more.
+        """
+        most, least = self._log_ratios(reports)
+        return _rounded_up(self.h * abs(most - least))
+
+    def epsilon_after_of_a_bit(self, reports: int) -> float:
+        """As `epsilon_after`, of values that differ in one bit: max(|ln r(t)|, |ln r(s)|)."""
+        return _rounded_up(max(map(abs, self._log_ratios(reports))))
+
+    def _log_ratios(self, reports: int) -> tuple[Decimal, Decimal]:
+        """Return ln r(t) and ln r(s) (see `epsilon_after`), each within 1e-40 or so."""
+        from decimal import Decimal, localcontext
+
+        with localcontext() as context:
+            context.prec = _DIGITS
+            context.Emax, context.Emin = 10**17, -(10**17)
+            p, q, zero, one = map(Decimal, (self.p, self.q, self.f0, self.f1))
+
+            def log_ratio(if_one: Decimal, if_zero: Decimal) -> Decimal:
+                # Both likelihoods divided by the greater, so that none overflows.
+                greater = max(if_one, if_zero)
+                if_one, if_zero = (if_one / greater) ** reports, (if_zero / greater) ** reports
+                of_one, of_zero = (1 - one) * if_one + one * if_zero, zero * if_one
+                of_zero += (1 - zero) * if_zero
+                if not of_one or not of_zero:  # a report that only one of the two can give
+                    return Decimal("inf") if of_one else Decimal("-inf")
+                return (of_one / of_zero).ln()
+
+            if not reports:
+                return Decimal(0), Decimal(0)
+            return log_ratio(q, p), log_ratio(1 - q, 1 - p)
+
     @property
     def _exact_p_star(self) -> Fraction:
-        return _mixed(self.flip, self.q, self.p)
+        return _mixed(self.f0, self.q, self.p)
 
     @property
     def _exact_q_star(self) -> Fraction:
-        return _mixed(self.flip, self.p, self.q)
+        return _mixed(self.f1, self.p, self.q)
+
+
+def permanent_noise(f: float, f0: float | None, f1: float | None) -> tuple[float, float, float]:
+    """Check the permanent response's numbers, and return f, f0 and f1."""
+    if f0 is None and f1 is None:
+        f = _probability("f", f)
+        if f > 0 and f / 2 == 0:
+            raise ParameterError(f"f = {f}: must be 0, or large enough for f/2 to be above 0")
+        if f == 1:
+            raise ParameterError("f = 1.0: must be less than 1, or reports carry no information")
+        return f, f / 2, f / 2
+    if f0 is None or f1 is None:
+        raise ParameterError("f0, f1: must be both given, or none of them (then f is)")
+    f0, f1 = _probability("f0", f0), _probability("f1", f1)
+    if f0 + f1 >= 1:
+        raise ParameterError(
+            f"f0 = {f0}, f1 = {f1}: must add up to less than 1, or reports carry no information"
+        )
+    return f0 + f1, f0, f1
 
 
 @lru_cache(maxsize=64)
@@ -179,6 +295,28 @@ def _exact(number: float) -> Fraction:
     from fractions import Fraction
 
     return Fraction(number)
+
+
+def chance_bound(chance: float, others: int, own: int) -> float:
+    """Return the smallest double not below ln(chance others / ((1 - chance) own))."""
+    exact = _exact(chance)
+    odds = exact * others / ((1 - exact) * own)
+    return _log_bound(1, max(odds, 1 / odds))
+
+
+def _rounded_up(bound: Decimal) -> float:
+    """Return the smallest double that is certainly not below a logarithm of 50 digits.
+
+    Its terms are positive sums, products and powers of such numbers, each right to about 1e-49 of
+    itself times the number of reports, so 1e-30 more covers the errors of up to 1e18 reports.
+    """
+    from decimal import Decimal
+
+    if not bound or not bound.is_finite():
+        return float(bound)
+    above = bound + Decimal("1e-30")
+    nearest = float(above)
+    return nearest if Decimal(nearest) >= above else math.nextafter(nearest, math.inf)
 
 
 def _log_bound(factor: int, ratio: Fraction) -> float:

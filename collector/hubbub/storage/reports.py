@@ -101,7 +101,7 @@ class Declared(NamedTuple):
     @property
     def params(self) -> RapporParams:
         """The parameters of the definition."""
-        return RapporParams(**{name: self.definition[name] for name in RapporParams._fields})
+        return RapporParams.from_definition(self.definition)
 
     @property
     def width(self) -> int:

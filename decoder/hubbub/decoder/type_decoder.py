@@ -223,19 +223,6 @@ class TypeDecoder(ABC, Generic[_Type]):
             How many a client makes of its permanent response; they count as one.
         """
 
-    def linked_loss(self, ones: float, zeros: float, params: RapporParams) -> float:
-        """Return the largest log likelihood ratio of linked reports of one value.
-
-        By default two values set h bits each, none in common.
-
-        Parameters
-        ----------
-        ones, zeros : float
-            Log likelihood ratio of a true 1 against a true 0 if a bit of all the reports is 1, or
-            if it is 0.
-        """
-        return params.h * abs(ones - zeros)
-
 
 def decoder_of(metric: Metric) -> TypeDecoder[Any]:
     """Return the decoder of a metric's type.

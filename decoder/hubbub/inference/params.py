@@ -27,7 +27,7 @@ class DecodingParams(RapporParams):
         Hash functions, 1 to 16.
     m : int
         Cohorts, 1 to 65,536.
-    f, p, q : float
+    f, p, q, f0, f1 : float
         As of `RapporParams`.
 
     Raises
@@ -39,8 +39,18 @@ class DecodingParams(RapporParams):
 
     __slots__ = ()
 
-    def __new__(cls, k: int, h: int, m: int, f: float, p: float, q: float) -> Self:
-        """Check and keep the six numbers."""
+    def __new__(
+        cls,
+        k: int,
+        h: int,
+        m: int,
+        f: float = 0.0,
+        p: float = 0.0,
+        q: float = 1.0,
+        f0: float | None = None,
+        f1: float | None = None,
+    ) -> Self:
+        """Check and keep the numbers."""
         for name, value, low, high in (
             ("k", k, 2, MAX_BITS),
             ("h", h, 1, MAX_HASHES),
@@ -50,5 +60,5 @@ class DecodingParams(RapporParams):
                 raise ParameterError(
                     f"{name} = {value}: must be an integer between {low} and {high}"
                 )
-        checked = RapporParams(8, 1, 1, f, p, q)
-        return tuple.__new__(cls, (k, h, m, checked.f, checked.p, checked.q))
+        checked = RapporParams(8, 1, 1, f, p, q, f0, f1)
+        return tuple.__new__(cls, (k, h, m, *checked[3:]))

@@ -102,13 +102,13 @@ def bit_ratios(params: RapporParams, reports: int = 1) -> Ratios:
 def _of_bit(params: RapporParams, reports: int) -> tuple[FloatArray, FloatArray]:
     """Return, for each number of ones that a bit can show, its ratio and its chance if untrue.
 
-    The ratio is that of a true bit against an untrue one, (a e^u + f/2) / ((f/2) e^u + a) with
-    a = 1 - f/2 and u the log ratio of a permanent 1 against a permanent 0.
+    The ratio is that of a true bit against an untrue one, ((1 - f1) e^u + f1) / (f0 e^u + 1 - f0)
+    with u the log ratio of a permanent 1 against a permanent 0.
     """
     from scipy import stats  # noqa: PLC0415 - slow, and seldom needed
 
     ones = np.arange(reports + 1)
-    p, q, flip = params.p, params.q, params.flip
+    p, q, zero, one = params.p, params.q, params.f0, params.f1
     if (p, q) in {(0.0, 1.0), (1.0, 0.0)}:  # reports repeat the permanent response
         ones = ones[[0, -1]]
     with np.errstate(divide="ignore"):
@@ -116,8 +116,9 @@ def _of_bit(params: RapporParams, reports: int) -> tuple[FloatArray, FloatArray]
             reports - ones, np.divide(1 - q, 1 - p)
         )
     small = np.exp(-np.abs(permanent))
-    larger, smaller = (1 - flip) + flip * small, flip + (1 - flip) * small
-    ratio = np.where(permanent > 0, larger / smaller, smaller / larger)
-    chance = (1 - flip) * stats.binom.pmf(ones, reports, p)
-    chance += flip * stats.binom.pmf(ones, reports, q)
+    if_ones = ((1 - one) + one * small) / (zero + (1 - zero) * small)
+    if_zeros = ((1 - one) * small + one) / (zero * small + (1 - zero))
+    ratio = np.where(permanent > 0, if_ones, if_zeros)
+    chance = (1 - zero) * stats.binom.pmf(ones, reports, p)
+    chance += zero * stats.binom.pmf(ones, reports, q)
     return ratio, chance

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from hubbub.decoder.type_decoder import decoder_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
@@ -47,14 +46,14 @@ def permanent_known(params: RapporParams, reports: int, prior: float = 0.5) -> f
         reports alone decide, `share_of_ones` for one who knows f, h and k as well.
     """
     if_one, if_zero = _right(params, reports, prior)
-    of_true = (1 - params.flip) * if_one + params.flip * if_zero
-    of_others = params.flip * if_one + (1 - params.flip) * if_zero
+    of_true = (1 - params.f1) * if_one + params.f1 * if_zero
+    of_others = params.f0 * if_one + (1 - params.f0) * if_zero
     return of_true**params.h * of_others ** (params.k - params.h)
 
 
 def share_of_ones(params: RapporParams) -> float:
     """Return the expected share of ones among the permanent bits of a value with h true bits."""
-    return params.flip + params.h / params.k * (1 - 2 * params.flip)
+    return params.f0 + params.h / params.k * (1 - params.f)
 
 
 def reports_to_know(params: RapporParams, probability: float) -> float:
@@ -191,17 +190,8 @@ def linked_epsilon(metric: Metric, days: int) -> float:
 
 
 def response_epsilon(metric: Metric, reports: int) -> float:
-    """Return the exact loss of n linked reports of one permanent response.
-
-    With a = 1 - f/2 and u the log ratio that n reports give for a permanent bit, a true bit's is
-    G(u) = 2 artanh((2a - 1) tanh(u/2)); u is largest if all reports agree. Two values of h bits
-    differ in 2h of them.
-    """
-    params = metric.params
-    ones = _true_ratio(reports * _log_ratio(params.q, params.p), params.flip)
-    zeros = _true_ratio(reports * _log_ratio(1 - params.q, 1 - params.p), params.flip)
-    exact = decoder_of(metric).linked_loss(ones, zeros, params) * ROUNDED_UP
-    return min(exact, reports * metric.epsilon_report, metric.epsilon_permanent)
+    """Return the exact loss of n linked reports of one answer: `Metric.epsilon_after`."""
+    return metric.epsilon_after(reports)
 
 
 def most_periods(metric: Metric, days: int) -> int:
@@ -232,17 +222,3 @@ def _over_responses(metric: Metric, days: int, loss: Callable[[int], float]) -> 
 
 def _reports(metric: Metric, days: int) -> int:
     return 1 if metric.one_time else days
-
-
-def _log_ratio(one: float, other: float) -> float:
-    if one == 0 or other == 0:
-        return math.inf if one else -math.inf
-    return math.log(one / other)
-
-
-def _true_ratio(permanent: float, flip: float) -> float:
-    """Return G(u); u itself where there is no permanent response."""
-    if flip == 0:
-        return permanent
-    slope = (1 - 2 * flip) * math.tanh(permanent / 2)
-    return 2 * math.atanh(slope) if abs(slope) < 1 else math.copysign(math.inf, slope)

@@ -182,7 +182,7 @@ def _lanes(params: RapporParams, width: int | None, known: bool) -> list[_Lanes]
     reported = np.array([[1 - params.p, params.p], [1 - params.q, params.q]])
     lanes = []
     for count, true in parts:
-        one = params.flip + true * (1 - 2 * params.flip)
+        one = params.f0 + true * (1 - params.f)
         permanent = np.diag([1 - one, one])
         joint = (permanent if known else reported.T @ permanent) @ reported
         apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))

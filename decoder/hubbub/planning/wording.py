@@ -10,7 +10,7 @@ from hubbub.protocol.params import RapporParams
 
 def is_one_time(params: RapporParams) -> bool:
     """Whether one of the two responses is left out, so that a second report must not be made."""
-    return params.f == 0 or (params.p, params.q) == (0.0, 1.0)
+    return not (params.has_permanent and params.has_instantaneous)
 
 
 def entry_text(
@@ -32,7 +32,7 @@ def entry_text(
     before, after : sequence of str
         Lines of the type's own, before the parameters and at the end.
     """
-    noise = {"f": params.f, "p": params.p, "q": params.q}
+    noise = params.noise
     one_time = is_one_time(params)
     if one_time and params.f:
         del noise["p"], noise["q"]

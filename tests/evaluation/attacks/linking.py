@@ -125,7 +125,7 @@ def simulated_days(case: LinkedClients, rng: np.random.Generator, days: int = 2)
     else:
         held = rng.integers(max(width, 2), size=clients)
         permanent[np.flatnonzero(held < width), held[held < width]] = True
-    permanent ^= rng.random(permanent.shape) < params.flip
+    permanent ^= rng.random(permanent.shape) < params.f / 2
     rates = np.where(permanent, params.q, params.p)
     bits = (rng.random((days, *rates.shape)) < rates).astype(np.uint8)
     return Days(np.arange(clients) % params.m, bits, _true_rates(params, width))
@@ -184,7 +184,7 @@ def log_ratios(
     -------
     float64 array, shape (a, b)
     """
-    prior = params.flip + true * (1 - 2 * params.flip)
+    prior = params.f / 2 + true * (1 - params.f)
     with np.errstate(divide="ignore"):
         of_one = special.xlogy(ones, params.q) + special.xlog1py(n - ones, -params.q)
         of_zero = special.xlogy(ones, params.p) + special.xlog1py(n - ones, -params.p)

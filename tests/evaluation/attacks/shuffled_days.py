@@ -69,7 +69,7 @@ def _chances(params: RapporParams, days: int, true: tuple[int, int]) -> FloatArr
     ones = np.arange(days + 1)
     chances = []
     for bit in true:
-        set_ = params.flip + bit * (1 - 2 * params.flip)
+        set_ = params.f / 2 + bit * (1 - params.f)
         of_one, of_zero = (stats.binom.pmf(ones, days, rate) for rate in (params.q, params.p))
         chances.append(set_ * of_one + (1 - set_) * of_zero)
     return np.outer(*chances).ravel()

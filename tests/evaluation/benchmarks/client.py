@@ -60,7 +60,7 @@ def _encoding(params: RapporParams, label: str, values: Iterator[str]) -> Compar
             true = bloom_bits(_VALUE, encoder.cohort, params)
             reported = 0
             for lane in range(params.k):
-                flipped = (true >> lane & 1) ^ (draw() < params.flip)
+                flipped = (true >> lane & 1) ^ (draw() < params.f / 2)
                 reported |= (draw() < (params.q if flipped else params.p)) << lane
         return _LOOPED_REPORTS
 

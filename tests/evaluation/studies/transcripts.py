@@ -127,7 +127,7 @@ def lane_log_likelihood(
     zeros = reports - ones
     if_one = special.xlogy(ones, params.q) + special.xlog1py(zeros, -params.q)
     if_zero = special.xlogy(ones, params.p) + special.xlog1py(zeros, -params.p)
-    chance = np.where(true_bit == 1, 1 - params.flip, params.flip)
+    chance = np.where(true_bit == 1, 1 - params.f / 2, params.f / 2)
     with np.errstate(divide="ignore"):  # ln 0, where f = 0
         return np.logaddexp(np.log(chance) + if_one, np.log1p(-chance) + if_zero)
 

@@ -320,7 +320,7 @@ CATEGORY_SCENARIOS = tuple(
     )
 )
 ONE_TIME_SCENARIOS = tuple(
-    replace(each, name=f"one-time {each.name}", metric=each.metric._replace(one_time=True))
+    replace(each, name=f"one-time {each.name}", metric=each.metric._replace(mode="one-time"))
     for each in CATEGORY_SCENARIOS
     if each.clients == "new"
 )

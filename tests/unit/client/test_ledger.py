@@ -76,7 +76,7 @@ def test_values_metrics_and_versions_add_up():
 def test_sums_are_over_values(reports):
     spending = filled(make_registry(make_metric(max_values=10)), *map(key, reports)).spending()
     counts = [reports.count(value) for value in set(reports)]
-    expected = math.fsum(min(n * REPORT, PERMANENT) for n in counts)
+    expected = math.fsum(map(HOMEPAGE.epsilon_after, counts))
     assert spending.epsilon == pytest.approx(expected)
     assert spending.committed == pytest.approx(len(counts) * PERMANENT)
 
@@ -89,7 +89,7 @@ def test_what_is_spent_bounds_what_linked_reports_reveal(n):
     has h such bits one way and h the other (all 0); see docs/statistics.md.
     """
     params = HOMEPAGE.params
-    stay, turn = 1 - params.flip, params.flip
+    stay, turn = 1 - params.f / 2, params.f / 2
 
     def log_odds(one: float, zero: float) -> float:
         return math.log((stay * one**n + turn * zero**n) / (turn * one**n + stay * zero**n))
@@ -97,7 +97,7 @@ def test_what_is_spent_bounds_what_linked_reports_reveal(n):
     loss = params.h * (
         abs(log_odds(params.q, params.p)) + abs(log_odds(1 - params.q, 1 - params.p))
     )
-    assert loss <= bought(key(1), PERMANENT, reports=n, report=REPORT).spent + 1e-9
+    assert loss <= bought(key(1), PERMANENT, reports=n, report=REPORT).spent(HOMEPAGE) + 1e-9
 
 
 def test_distinct_values_are_capped_and_known_ones_go_on():

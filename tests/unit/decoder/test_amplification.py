@@ -93,8 +93,8 @@ def message_law(value: tuple[frozenset[int], ...], params: RapporParams, reports
     """
     counts = np.arange(reports + 1)
     of_zero, of_one = (stats.binom.pmf(counts, reports, rate) for rate in (params.p, params.q))
-    untrue = ((1 - params.flip) * of_zero + params.flip * of_one).tolist()
-    true = (params.flip * of_zero + (1 - params.flip) * of_one).tolist()
+    untrue = ((1 - params.f / 2) * of_zero + params.f / 2 * of_one).tolist()
+    true = (params.f / 2 * of_zero + (1 - params.f / 2) * of_one).tolist()
     law: Law = {}
     for cohort, bits in enumerate(value):
         for ones in itertools.product(range(reports + 1), repeat=params.k):
@@ -173,7 +173,7 @@ def test_days_that_are_shuffled_by_themselves_reveal_no_more_than_whole_series()
                 math.prod(rate if bit else 1 - rate for bit in days)
                 for rate in (params.p, params.q)
             ]
-            one = 1 - params.flip if true else params.flip
+            one = 1 - params.f / 2 if true else params.f / 2
             law[days] = (1 - one) * parts[0] + one * parts[1]
         return law
 

@@ -63,7 +63,7 @@ def test_cohort_that_repeating_clients_explain_is_found_in_a_one_time_metric(rng
     crowd = rng.random((2000, 128)) < once.params.p_star
     chunks = [honest(20_000, rng, once), records_of(crowd, 6)]
     assert anomalies(*chunks, metric=once).cohorts_suspicious
-    assert not anomalies(*chunks, metric=once._replace(one_time=False)).cohorts_suspicious
+    assert not anomalies(*chunks, metric=once._replace(mode="longitudinal")).cohorts_suspicious
 
 
 def test_the_more_reports_the_wider_is_what_is_plausible(rng):

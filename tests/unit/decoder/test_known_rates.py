@@ -48,7 +48,7 @@ def test_honest_clients_are_not_suspected_for_repeating_a_permanent_response(rep
     for _ in range(200):
         true = np.zeros((n_clients, 8), dtype=bool)
         true[np.arange(n_clients), rng.integers(3, size=n_clients)] = True
-        permanent = true ^ (rng.random(true.shape) < params.flip)
+        permanent = true ^ (rng.random(true.shape) < params.f / 2)
         ones = rng.binomial(repeats, np.where(permanent, params.q, params.p)).sum(axis=0)
         counts = CohortCounts(np.array([n_clients * repeats]), ones[None, :])
         assert not known_rates(counts, ENUM).suspicious
@@ -91,7 +91,7 @@ def test_one_time_reports_may_not_be_explained_by_repetition():
     rates = honest_rates(ENUM)
     rates[3:] -= 0.01
     assert not known_rates(counts_at(rates), ENUM).suspicious
-    assert known_rates(counts_at(rates), ENUM._replace(one_time=True)).suspicious
+    assert known_rates(counts_at(rates), ENUM._replace(mode="one-time")).suspicious
 
 
 def test_string_metric_is_refused():

@@ -26,7 +26,7 @@ PARAMS = st.builds(
 def information_of_a_bit(params: RapporParams, true: float, *, known: bool) -> float:
     """Return the mutual information of one bit of two reports, over all that can happen."""
     joint: dict[tuple[int, int], float] = {}
-    one = true * (1 - params.flip) + (1 - true) * params.flip
+    one = true * (1 - params.f / 2) + (1 - true) * params.f / 2
     for permanent, first, second in itertools.product((0, 1), repeat=3):
         rate = params.q if permanent else params.p
         chance = one if permanent else 1 - one

@@ -136,8 +136,8 @@ def loss_by_enumeration(params: RapporParams, reports: int, *, boolean: bool) ->
     for ones in range(reports + 1):
         of_one = stats.binom.pmf(ones, reports, params.q)
         of_zero = stats.binom.pmf(ones, reports, params.p)
-        true = (1 - params.flip) * of_one + params.flip * of_zero
-        false = params.flip * of_one + (1 - params.flip) * of_zero
+        true = (1 - params.f / 2) * of_one + params.f / 2 * of_zero
+        false = params.f / 2 * of_one + (1 - params.f / 2) * of_zero
         ratios.append(math.log(true / false))
     if boolean:
         return max(map(abs, ratios))

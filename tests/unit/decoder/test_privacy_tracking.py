@@ -30,8 +30,8 @@ def enumerated(params: RapporParams, n: int, prior: float) -> float:
                 right[bit] += chance[bit] / 2
             elif weighed[bit] > weighed[not bit]:
                 right[bit] += chance[bit]
-    of_true = (1 - params.flip) * right[True] + params.flip * right[False]
-    of_others = params.flip * right[True] + (1 - params.flip) * right[False]
+    of_true = (1 - params.f / 2) * right[True] + params.f / 2 * right[False]
+    of_others = params.f / 2 * right[True] + (1 - params.f / 2) * right[False]
     return of_true**params.h * of_others ** (params.k - params.h)
 
 

@@ -14,13 +14,14 @@ from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import JointType
+from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 
 __all__ = [
-    "METRIC_TYPES", "BooleanType", "EnumType", "JointType", "MetricType", "OpenStringType",
-    "OrdinalType", "StringType", "register",
+    "METRIC_TYPES", "BooleanType", "EnumType", "JointType", "MetricType", "NumberType",
+    "OpenStringType", "OrdinalType", "StringType", "register",
 ]  # fmt: skip
 
 _Type = TypeVar("_Type", bound=type[MetricType])
@@ -58,5 +59,7 @@ def types_for(name: object) -> Mapping[str, type[MetricType]]:
     return METRIC_TYPES
 
 
-for _metric_type in (StringType, EnumType, BooleanType, OrdinalType, OpenStringType, JointType):
+for _metric_type in (
+    StringType, EnumType, BooleanType, OrdinalType, NumberType, OpenStringType, JointType,
+):  # fmt: skip
     register(_metric_type)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsFloat
 
 from hubbub.protocol.errors import MetricError
@@ -139,6 +139,36 @@ class MetricType(ABC):
     def epsilon_report(self, params: RapporParams) -> float:
         """Return the bound on what a single report reveals, by default as `epsilon_permanent`."""
         return params.epsilon_report
+
+    def epsilon_after(self, params: RapporParams, reports: int) -> float:
+        """Return the bound on what so many reports of one value reveal.
+
+        By default that of values with at most h bits each, and for a type that states other
+        epsilons the price of all reports ever, or of each, whichever is less.
+        """
+        usual = MetricType.epsilon_permanent, MetricType.epsilon_report
+        own = type(self).epsilon_permanent, type(self).epsilon_report
+        if own == usual:
+            return params.epsilon_after(reports)
+        if reports > 1 and not params.is_symmetric:  # whose reports cost more together
+            return self.epsilon_permanent(params)
+        return min(reports * self.epsilon_report(params), self.epsilon_permanent(params))
+
+    def drawn_bits(
+        self,
+        value: Value,
+        cohort: int,
+        params: RapporParams,
+        coins: Callable[[int], bytes],  # noqa: ARG002
+    ) -> int:
+        """Return `bits`, of types whose bits are up to chance with coins from a stream of bytes.
+
+        Raises
+        ------
+        EncodingError
+            As `bits`.
+        """
+        return self.bits(value, cohort, params)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.definition() == other.definition()

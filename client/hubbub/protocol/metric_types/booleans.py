@@ -59,3 +59,7 @@ class BooleanType(MetricType):
     def epsilon_report(self, params: RapporParams) -> float:
         """Return theorem 2's bound for values that differ in one bit."""
         return params.epsilon_report_of_a_bit
+
+    def epsilon_after(self, params: RapporParams, reports: int) -> float:
+        """Return the exact price of reports of values that differ in one bit."""
+        return params.epsilon_after_of_a_bit(reports)

@@ -15,10 +15,12 @@ from hubbub.protocol.bloom import byte_positions, canonical_bytes
 from hubbub.protocol.checks import ascending_integers
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.params import MOST_COHORTS, RapporParams
+from hubbub.protocol.params import MOST_COHORTS
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from hubbub.protocol.params import RapporParams
 
 MOST_STEPS = 8
 LONGEST_STEP = 64
@@ -110,7 +112,7 @@ class OpenStringType(MetricType):
 
     def step_params(self, params: RapporParams) -> RapporParams:
         """Return the parameters of one step's reports: as the metric's, with `cohorts` cohorts."""
-        return RapporParams(params.k, params.h, self.cohorts, params.f, params.p, params.q)
+        return params._replace(m=self.cohorts)
 
 
 def _beginning(length: int) -> str:

@@ -60,7 +60,7 @@ class OrdinalType(MetricType):
 
     def number(self, value: object) -> int:
         """Return the bucket's number, from 0 (raises EncodingError for what isn't a number)."""
-        number = _plain_number(value)
+        number = plain_number(value)
         if number != number:  # noqa: PLR0124 (math.isnan can't take every integer)
             raise EncodingError("value: must be a number, not NaN")
         return bisect_right(self.edges, number)
@@ -84,7 +84,7 @@ def _number_label(edge: float) -> str:
     return repr(int(edge)) if edge.is_integer() and abs(edge) < 1e15 else repr(edge)
 
 
-def _plain_number(value: object) -> float:
+def plain_number(value: object) -> float:
     """Return what compares exactly with floats: any real number, as numpy's and Decimal are."""
     if type(value) is float or type(value) is int:
         return value

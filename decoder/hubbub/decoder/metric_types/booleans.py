@@ -19,7 +19,3 @@ class BooleanDecoder(CategoryDecoder[BooleanType]):
         """Return the ratios of true against false, and of false against true."""
         ratios = bit_ratios(params, reports)
         return ratios, ratios.swapped()
-
-    def linked_loss(self, ones: float, zeros: float, params: RapporParams) -> float:  # noqa: ARG002
-        """Return the loss of the one bit, whichever of its values says more."""
-        return max(abs(ones), abs(zeros))

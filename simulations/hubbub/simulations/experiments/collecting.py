@@ -188,7 +188,7 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
         'owner = "simulation@example.org"',
         "expires = 2099-12-31",
         *(f"{name} = {value}" for name, value in entries.items()),
-        *(['mode = "one-time"'] if params.f == 0 or (params.p, params.q) == (0, 1) else []),
+        *(['mode = "one-time"'] if not (params.has_permanent and params.has_instantaneous) else []),
     ]
     metrics = folder / "metrics.toml"
     metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")

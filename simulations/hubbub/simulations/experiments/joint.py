@@ -48,7 +48,7 @@ class JointExperiment:
             description="Made-up tuples of a simulated population",
             owner="simulation@example.org",
             expires=dt.date(2099, 12, 31),
-            one_time=True,
+            mode="one-time",
         )
 
 

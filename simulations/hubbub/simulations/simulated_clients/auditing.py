@@ -62,7 +62,7 @@ def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) 
         Reports of each value.
     rng : numpy.random.Generator
     """
-    alone = RapporParams(params.k, params.h, 1, params.f, params.p, params.q)
+    alone = params._replace(m=1)
     # Two values whose Bloom filters have as many bits of their own as can be found.
     values = tuple(f"audit {i}" for i in range(_PAIRS))
     packed = packed_filters([canonical_bytes(value) for value in values], alone)

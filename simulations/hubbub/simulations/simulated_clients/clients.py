@@ -143,7 +143,7 @@ class LongitudinalClients:
         words = padded.view(np.uint64)
         keys = self._keys(clients, words)
         flipped = keyed_bernoulli_words(
-            keys.ravel(), np.zeros(keys.size, np.uint64), self._params.flip, self._params.flip
+            keys.ravel(), words.ravel(), self._params.f0, self._params.f1
         )
         response = words ^ flipped.reshape(words.shape)
         return response.view(np.uint8)[:, : bloom.shape[1]]
@@ -164,8 +164,9 @@ class LongitudinalClients:
 
 def reported_chances(params: RapporParams) -> tuple[Fraction, Fraction]:
     """Return p* and q* exactly (Erlingsson et al. 2014, section 3): sums of products of doubles."""
-    flip, p, q = Fraction(params.flip), Fraction(params.p), Fraction(params.q)
-    return flip * q + (1 - flip) * p, (1 - flip) * q + flip * p
+    zero, one = Fraction(params.f0), Fraction(params.f1)
+    p, q = Fraction(params.p), Fraction(params.q)
+    return zero * q + (1 - zero) * p, (1 - one) * q + one * p
 
 
 def as_records(cohorts: IntArray, bits: ByteArray) -> bytes:
