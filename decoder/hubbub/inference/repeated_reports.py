@@ -43,7 +43,7 @@ class Flips(NamedTuple):
 
 def flips(params: RapporParams) -> Flips:
     """Return the chances that the permanent response turns over a true 0, and a true 1."""
-    return Flips(params.f / 2, params.f / 2)
+    return Flips(params.f0, params.f1)
 
 
 def instantaneous_variance(share: FloatArray, params: RapporParams) -> FloatArray:
@@ -243,21 +243,29 @@ def repeats_of(
         sum R_i^2 / sum R_i, if that is known: what the client of an average report has sent.
     """
     if metric.one_time:
-        return RepeatedReports()
+        return ONCE
     if reports_per_client is not None:
         clients, source = reports_per_client, RepeatSource.GIVEN
     elif by_day:
-        several = len(by_day) > 1
-        source = RepeatSource.DAYS if several else RepeatSource.ONE_DAY
+        source = RepeatSource.DAYS if len(by_day) > 1 else RepeatSource.ONE_DAY
         clients = most_repeats(by_day)
+        if metric.reports_once:
+            clients = min(clients, float(_most_periods(by_day, metric.period_days)))
     else:
         return RepeatedReports(source=RepeatSource.UNKNOWN)
+    if metric.reports_once:
+        return RepeatedReports(1.0, clients, source)
     responses = clients
     if metric.memory == "period":
         within = metric.period_days
-        of_period = most_repeats(by_day, within) if by_day else float(within)
-        responses = min(clients, of_period)
+        responses = min(clients, most_repeats(by_day, within) if by_day else float(within))
     return RepeatedReports(responses, clients, source)
+
+
+def _most_periods(by_day: Mapping[dt.date, int], period_days: int) -> int:
+    """Return in how many periods of a client the days may lie, whatever its phase."""
+    after_first = (max(by_day) - min(by_day)).days
+    return 1 - (-after_first // period_days)
 
 
 def _log_binomial_tail(ones: IntArray, n_reports: int, chance: float) -> FloatArray:

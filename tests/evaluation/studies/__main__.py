@@ -16,6 +16,7 @@ from evaluation.studies import (
     planned_strings,
     planted,
     releases,
+    repeated_reports,
     trends,
 )
 
@@ -29,6 +30,7 @@ STUDIES = {
     "planned-open-choices": planned_open.CHOICES,
     "planned-strings": planned_strings.STUDY,
     "planted": planted.STUDY,
+    "repeated-reports": repeated_reports.STUDY,
     "trends": trends.STUDY,
     "trends-whole": trends.WHOLE,
 }

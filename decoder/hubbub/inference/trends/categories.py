@@ -64,7 +64,7 @@ def decode_category_days(
     of_once = estimate_categories(total, metric)
     variance = np.diagonal(of_once.covariance)
     own_part = np.ones(len(variance))
-    if not metric.one_time:
+    if not metric.reports_once:
         own = instantaneous_variance(of_once, total.total, metric)
         own_part = np.minimum(own / variance, 1.0)
     estimates = {}
