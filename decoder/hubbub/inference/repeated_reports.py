@@ -128,9 +128,16 @@ class RepeatedReports:
             Of the clients whose true bit is set, in [0, 1].
         params : RapporParams
             The metric's k, h, m, f, p and q.
+
+        Notes
+        -----
+        Instantaneous + D permanent, where the two add up to that of one report,
+        (share q*(1 - q*) + (1 - share) p*(1 - p*)) / (q* - p*)^2.
         """
-        permanent = self.responses * permanent_variance(share, params)
-        return instantaneous_variance(share, params) + permanent
+        p_star, q_star = params.p_star, params.q_star
+        once = share * q_star * (1 - q_star) + (1 - share) * p_star * (1 - p_star)
+        again = (self.responses - 1) * permanent_variance(share, params)
+        return np.asarray(once / (q_star - p_star) ** 2 + again)
 
     def log_tail(self, ones: IntArray, n_reports: int, bit: AbsentBit) -> FloatArray:
         """Return the ln of the chance of so many reports or more with a bit set.

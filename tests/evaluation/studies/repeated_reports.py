@@ -253,9 +253,7 @@ class RepeatedCase:
                     conditional = given / given.sum(axis=1, keepdims=True)
                 known = ~np.isnan(each.low)
                 if known.any():
-                    held.append(
-                        _held(each.low[known], conditional[known], each.high[known])
-                    )
+                    held.append(_held(each.low[known], conditional[known], each.high[known]))
             sums = float(np.mean(held))
             rejected = float(table.independence[0].p_value <= _LEVEL)
         return RepeatCoverage(
@@ -353,9 +351,7 @@ def cases() -> list[RepeatedCase]:
             "ordinal of 20", _metric(_ORDINAL), (-1, *_ORDINAL.edges), _BELL / _BELL.sum(), 5_000
         ),
         *_cases_of("joint of 6 and 5", _metric(_CELLS), cells, of_cells, 5_000),
-        *_cases_of(
-            "joint, hashed", _metric(_TUPLES, k=64, h=1, m=32), tuples, of_tuples, 20_000
-        ),
+        *_cases_of("joint, hashed", _metric(_TUPLES, k=64, h=1, m=32), tuples, of_tuples, 20_000),
         *_cases_of("strings", listed, _STRINGS, _zipf(100, 100), 20_000),
         *_cases_of(
             "open strings", _metric(_OPEN, k=128, h=1, m=64), _STRINGS, _zipf(100, 100), 100_000

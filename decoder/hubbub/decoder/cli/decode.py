@@ -174,6 +174,14 @@ def _without_time(
     type=click.IntRange(1),
     help="Refuse to decode fewer reports than this; with --by, on any day.",
 )
+@click.option(
+    "--reports-per-client",
+    type=click.FloatRange(1),
+    metavar="R",
+    help="How many of these reports the client of an average one has sent. Errors of categories, "
+    "joint metrics and blends are widened by what its reports share; without R by the most that the "
+    "days' numbers of reports allow.",
+)
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
 

@@ -286,9 +286,7 @@ def decode_categories(
     )
 
 
-def _leverage(
-    estimates: CategoryEstimates, metric: Metric, repeats: RepeatedReports
-) -> float:
+def _leverage(estimates: CategoryEstimates, metric: Metric, repeats: RepeatedReports) -> float:
     """Return how far a forged report could move an estimated share, times the reports.
 
     An estimate is sum_i a_i y_i + constant. A forged report sets each of its bits to what helps, so
