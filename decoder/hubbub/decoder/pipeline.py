@@ -277,8 +277,7 @@ def _check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: Decod
     if options.estimate.reports_per_client is not None and metric.one_time:
         raise OptionError(
             Option("reports_per_client"),
-            f": must be left out; metrics.{metric.name}.mode = 'one-time', so that a client reports "
-            "once.",
+            f": must be left out; metrics.{metric.name}.mode = 'one-time', so clients report once.",
         )
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     if options.estimate.extend and not decoder.finds_strings:

@@ -83,9 +83,13 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
     number = f"{repeats.clients:.4g}"
     texts = {
         RepeatSource.ONE_DAY: f"{number}: all are of one day",
-        RepeatSource.DAYS: f"at most {number} by that of an average report: a client sends one a day",
-        RepeatSource.GIVEN: f"{number} by that of an average report, as --reports-per-client says",
-        RepeatSource.UNKNOWN: f"taken as {number}: days aren't known, nor is --reports-per-client",
+        RepeatSource.DAYS: f"the client of an average one has sent at most {number}, one a day",
+        RepeatSource.GIVEN: (
+            f"the client of an average one has sent {number}, as --reports-per-client says"
+        ),
+        RepeatSource.UNKNOWN: (
+            f"taken as {number}: without days only --reports-per-client says how many"
+        ),
     }
     if repeats.source not in texts:
         return ()

@@ -17,7 +17,7 @@ import numpy as np
 from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.studies.study import Study, means
 from factories import make_metric
-from hubbub.decoder import decode
+from hubbub.decoder import CohortCounts, decode
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import hashed
 from hubbub.inference.categories.decoding import decode_categories

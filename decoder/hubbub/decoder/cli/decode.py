@@ -178,9 +178,9 @@ def _without_time(
     "--reports-per-client",
     type=click.FloatRange(1),
     metavar="R",
-    help="How many of these reports the client of an average one has sent. Errors of categories, "
-    "joint metrics and blends are widened by what its reports share; without R by the most that the "
-    "days' numbers of reports allow.",
+    help="How many of these reports the client of an average one has sent: what they share widens "
+    "the errors of categories, joint metrics and blends. Otherwise R is the most that the days' "
+    "numbers of reports allow.",
 )
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.

@@ -108,8 +108,8 @@ def estimate_categories(
 
     if no client has reported twice (D = 1); else permanent responses count D times in d
     (`repeated_reports`). diag(d) is the noise: given the clients' values the bits of a report are
-    independent. The rest is the sampling of clients, a multinomial's. Since Cov(y) 1 = d, the best linear unbiased
-    estimate that adds up to 1 is y - d (sum(y) - 1) / sum(d), and its covariance is
+    independent. The rest is the sampling of clients, a multinomial's. Since Cov(y) 1 = d, the best
+    linear unbiased estimate that adds up to 1 is y - d (sum(y) - 1) / sum(d), and its covariance is
     Cov(y) - d d^T / sum(d).
     """
     width, params = metric.type.width, metric.params
