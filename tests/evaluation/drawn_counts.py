@@ -11,12 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from hubbub.decoder import CohortCounts
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.repeated_reports import flips
 from hubbub.protocol.metric_types.base import MetricType, Value
+from hubbub.protocol.metric_types.numbers import NumberType
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.simulated_clients.cell_counts import draw_cell_counts
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 
@@ -73,7 +77,7 @@ def draw_repeated_counts(
     shares: FloatArray,
     params: RapporParams,
     clients: Mapping[int, int],
-    rng: np.random.Generator,
+    rng: Generator,
     metric_type: MetricType | None = None,
 ) -> RepeatedCounts:
     """As `draw_counts`, of longitudinal reports.
@@ -103,3 +107,49 @@ def draw_repeated_counts(
         bits += rng.binomial(each * (of_cohorts[:, None] - permanent), params.p)
         reports += each * of_cohorts
     return RepeatedCounts(CohortCounts(reports, bits), held_reports / held_reports.sum())
+
+
+def draw_cells(
+    metric: Metric, values: Sequence[float], shares: FloatArray, reports: int, rng: Generator
+) -> CohortCounts:
+    """Let so many clients answer once with cells, and return what is counted.
+
+    Parameters
+    ----------
+    metric : Metric
+        Whose response draws a whole report at once.
+    values : sequence of float, length v
+        Numbers of categories, from 0; or the numbers themselves, of a metric of type number.
+    shares : float64 array, shape (v,)
+        Chance that a client holds each.
+    reports : int
+        Of as many clients.
+    rng : numpy.random.Generator
+        The coins.
+    """
+    params, cells = metric.params, metric.response.cells or 0
+    of_cohorts = rng.multinomial(reports, np.full(params.m, 1 / params.m))
+    bits = np.zeros((params.m, params.k), dtype=np.int64)
+    for cohort, size in enumerate(of_cohorts.tolist()):
+        held = rng.multinomial(size, shares)
+        holders = _positions(metric, values, held, cohort, rng)
+        bits[cohort, :cells] = draw_cell_counts(metric.response, holders, rng)
+    return CohortCounts(of_cohorts, bits)
+
+
+def _positions(
+    metric: Metric, values: Sequence[float], held: IntArray, cohort: int, rng: Generator
+) -> IntArray:
+    """Return how many clients answer for each category, or from each position."""
+    a_type = metric.type
+    if not isinstance(a_type, NumberType):
+        found = np.zeros(metric.response.cells or 0, dtype=np.int64)
+        found[np.asarray(values, dtype=np.int64)] = held
+        return found
+    units = np.array([a_type.unit(value) for value in values]) ** (1 + cohort)
+    below = np.minimum((units * a_type.positions).astype(np.int64), a_type.positions - 1)
+    up = rng.binomial(held, np.clip(units * a_type.positions - below, 0.0, 1.0))
+    found = np.zeros(a_type.positions + 1, dtype=np.int64)
+    np.add.at(found, below, held - up)
+    np.add.at(found, below + 1, up)
+    return found

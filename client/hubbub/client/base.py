@@ -129,6 +129,7 @@ class BaseTelemetry:
             sealed=self._sealer is not None,
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
+        self._recorder.waits = not development
         self._lanes = Lanes(batch_size)
         self._last_error: DeliveryFailure | None = None
         self._refusal = consent_refusal(consent, os.environ)

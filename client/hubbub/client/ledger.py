@@ -399,9 +399,7 @@ def recall(
     return cached if now - cached.behind_since < period_days * SECONDS_A_DAY else None
 
 
-def new_period_response(
-    metric: Metric, response: PermanentResponse, period: int
-) -> CachedResponse:
+def new_period_response(metric: Metric, response: PermanentResponse, period: int) -> CachedResponse:
     """Return a new answer for a period."""
     key = AnswerKey(metric.name, metric.version, b"")  # numbered when it is admitted
     return CachedResponse(key, response, period)

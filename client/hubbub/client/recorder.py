@@ -89,13 +89,14 @@ class Recorder:
     enough : int
         Number of waiting recordings that is worth a notification.
     development : bool
-        Raise for what an app's author should fix: unknown metrics and categories, bad values; and
-        don't wait for the first period, so that the author sees a report.
+        Raise for what an app's author should fix: unknown metrics and categories, bad values.
 
     Attributes
     ----------
+    waits : bool
+        Whether a new client waits for its first period (mode "once").
     answers_all : bool
-        Record as a client that is asked everything: for previews and tests.
+        Record as a client that is asked everything, at once: for previews and tests.
     changed : threading.Condition
         Notified when the first or the `enough`-th recording waits, and at every change of state.
     disabled : str or None
@@ -120,6 +121,7 @@ class Recorder:
         self._max_pending = max_pending
         self._enough = enough
         self._development = development
+        self.waits = True
         self.answers_all = False
         self.secret: bytes | None = None
         self._metrics: dict[str, _PreparedMetric] = {}
@@ -323,7 +325,7 @@ class Recorder:
         if encoder.metric.memory == "period":
             period = encoder.period(now)
             own = new_period_response(encoder.metric, encoder.fresh_response(value), period)
-            at_once = self._development or self.answers_all
+            at_once = self.answers_all or not self.waits
             begins = at_once or encoder.period(now - SECONDS_A_DAY) < period
             recording = Recording(own, now, begins)
         else:

@@ -57,7 +57,8 @@ class Telemetry(BaseTelemetry):
         `set_consent` gives another answer. A no there deletes what wasn't sent.
     development : bool
         Let `record` raise for an unknown metric or category and for a value of the wrong type, so
-        that an app's author notices; otherwise they are dropped and counted.
+        that an app's author notices; otherwise they are dropped and counted. And don't wait for the
+        first period of a metric with mode "once", so that the author sees a report.
     batch_size : int
         Send as soon as this many reports wait.
     batch_seconds : float

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Columns, Records, columns, set_bits, words
+from hubbub.protocol.responses import UNARY, Response
 
 SAMPLE = 2**19
 """Most reports that a `RepeatSample` remembers, 8 bytes each."""
@@ -40,7 +41,9 @@ class SetBits(NamedTuple):
     high: int
 
 
-def plausible_set_bits(params: RapporParams, metric_type: MetricType, tail: float) -> SetBits:
+def plausible_set_bits(
+    params: RapporParams, metric_type: MetricType, tail: float, response: Response = UNARY
+) -> SetBits:
     """Return the range outside which a report of any one value falls with at most `tail`.
 
     Parameters
@@ -50,6 +53,8 @@ def plausible_set_bits(params: RapporParams, metric_type: MetricType, tail: floa
         Says how many true bits a value has.
     tail : float
         In (0, 1); half of it on each side.
+    response : Response
+        Says whether all reports have the same number.
 
     Raises
     ------
@@ -68,6 +73,8 @@ def plausible_set_bits(params: RapporParams, metric_type: MetricType, tail: floa
     """
     if not 0 < tail < 1:
         raise ValueError(f"tail = {tail}: must be between 0 and 1")
+    if response.ones is not None:
+        return SetBits(response.ones, response.ones)
     low, high = params.k, 0
     for true_bits in metric_type.true_bits(params):
         distribution = set_bits_distribution(params, true_bits) * _ROUNDING
@@ -251,12 +258,18 @@ class RepeatSample:
     params : RapporParams
     size : int
         Most reports to remember.
+    response : Response
+        By which the reports were drawn.
     """
 
-    def __init__(self, params: RapporParams, size: int = SAMPLE) -> None:
+    def __init__(
+        self, params: RapporParams, size: int = SAMPLE, response: Response = UNARY
+    ) -> None:
         self._params = params
+        self._response = response
         self._size = size
-        self._assessed = chance_of_repeat(params, np.arange(params.k + 1)).max() <= _MOST_CHANCE
+        chances = chance_of_repeat(params, np.arange(params.k + 1), response)
+        self._assessed = chances.max() <= _MOST_CHANCE
         self._keys = np.empty(size, dtype=np.uint64)
         self._kept = 0
         self._step = 1
@@ -315,7 +328,7 @@ class RepeatSample:
         in_cohort = np.bincount((self._keys[: self._kept] >> _COHORT_SHIFT).astype(np.int64))
         others = in_cohort[(keys >> _COHORT_SHIFT).astype(np.int64)] - 1
         ones = ((keys >> _SET_BITS_SHIFT) & _SET_BITS_MASK).astype(np.int64)
-        chance = chance_of_repeat(self._params, ones)
+        chance = chance_of_repeat(self._params, ones, self._response)
         level = np.log(alarm / self._kept)
         log_tails = log_binomial_tails(occurrences - 1, others, chance)
         worst = int(np.lexsort((-occurrences, log_tails))[0])
@@ -341,8 +354,13 @@ class RepeatSample:
         self._seen += records.reports
 
 
-def chance_of_repeat(params: RapporParams, ones: _IntArray) -> _FloatArray:
+def chance_of_repeat(
+    params: RapporParams, ones: _IntArray, response: Response = UNARY
+) -> _FloatArray:
     """Return a bound on the chance that a report equals a given one with so many set bits."""
+    if response.ones is not None:
+        chance = math.exp(response.log_chance(params))
+        return np.minimum(1.0, np.full(ones.shape, chance) + _COLLISION)
     one_time = {params.p, params.q} == {0.0, 1.0}
     p, q = (params.p_star, params.q_star) if one_time else (params.p, params.q)
     log_one, log_zero = np.log(max(p, q)), np.log(max(1 - p, 1 - q))

@@ -46,6 +46,7 @@ _BUILT_IN = {
     "boolean": f"{_HERE}.booleans:BooleanDecoder",
     "ordinal": f"{_HERE}.categories:CategoryDecoder",
     "joint": f"{_HERE}.joint:JointDecoder",
+    "number": f"{_HERE}.numbers:NumberDecoder",
 }
 
 
@@ -220,17 +221,23 @@ class TypeDecoder(ABC, Generic[_Type]):
             If the reports can't answer the question.
         """
 
-    @abstractmethod
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the likelihood ratios of the worst pair of values, in each direction that differs.
 
-        From them follows how much shuffled reports hide (`hubbub.planning.amplification`).
+        From them follows how much shuffled reports hide (`hubbub.planning.amplification`). By
+        default two values set h bits each, none in common; it is asked where bits have noise of
+        their own.
 
         Parameters
         ----------
+        params : RapporParams
+            The metric's.
         reports : int
             How many a client makes of its permanent response; they count as one.
         """
+        from hubbub.inference.ratios import filter_ratios  # noqa: PLC0415 - it needs scipy
+
+        return (filter_ratios(params, reports),)
 
 
 def decoder_of(metric: Metric) -> TypeDecoder[Any]:

@@ -37,7 +37,10 @@ Three checks of a hundred metrics every day raise one in nine years.
 """
 
 REPORTS_A_CLIENT = 100
-"""Most reports that a client is supposed to send in the decoded days; 1 of one-time metrics."""
+"""Most reports of one response that a client is supposed to send in the decoded days.
+
+1 where answers are reported once: those of several periods have cohorts and coins of their own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class AnomalyDetector:
         self._alarm = alarm
         self._set_bits: IntArray = np.zeros(metric.params.k + 1, dtype=np.int64)
         self._cohorts: IntArray = np.zeros(metric.params.m, dtype=np.int64)
-        self._repeats = RepeatSample(metric.params)
+        self._repeats = RepeatSample(metric.params, response=metric.response)
         self._counted = 0
 
     def add(self, records: Records) -> None:
@@ -167,16 +170,19 @@ class AnomalyDetector:
         reports hold an improbable one with probability at most `alarm`.
         """
         total = max(int(self._cohorts.sum()), 1)
-        plausible = plausible_set_bits(self._metric.params, self._metric.type, self._alarm / total)
+        metric = self._metric
+        plausible = plausible_set_bits(
+            metric.params, metric.type, self._alarm / total, metric.response
+        )
         inside = self._set_bits[plausible.low : plausible.high + 1].sum()
         return AnomalyReport(
             alarm=self._alarm,
-            bits=self._metric.params.k,
-            cohorts=self._metric.params.m,
+            bits=metric.params.k,
+            cohorts=metric.params.m,
             improbable=int(self._set_bits.sum() - inside),
             plausible=plausible,
             repeats=self._repeats.result(self._alarm),
             balance=cohort_balance(self._cohorts, self._alarm),
-            reports_a_client=1 if self._metric.one_time else REPORTS_A_CLIENT,
+            reports_a_client=1 if metric.reports_once else REPORTS_A_CLIENT,
             counted=self._counted,
         )

@@ -16,6 +16,7 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import Response, Subset, Window
 
 _MOST_VALUES = 64  # of a product over a value's bits: twice as many lower no bound by .2%
 
@@ -97,6 +98,47 @@ def bit_ratios(params: RapporParams, reports: int = 1) -> Ratios:
     blanket = float(chance @ common)
     return Ratios(blanket, chance * common / blanket, np.maximum(ratio, 1.0) * blanket,
                   np.maximum(1 / ratio, 1.0) * blanket)  # fmt: skip
+
+
+def cell_ratios(response: Response) -> Ratios:
+    """Return the ratios of the two values that differ most under a response of cells.
+
+    Parameters
+    ----------
+    response : Subset or Window
+        Which draws a whole report at once.
+
+    Raises
+    ------
+    TypeError
+        If it is another one.
+
+    Notes
+    -----
+    Reports are classed by whether they are likely under the first value, and under the second. Of a
+    subset these are those that hold the value: the blanket is uniform over all sets, because each
+    lacks some value. Of a window they are its cells, and the values are those at the two ends; only
+    a cell that lies in all windows is likely in the blanket, too.
+    """
+    if isinstance(response, Subset):
+        d, w, q = response.cells, response.width, response.chance
+        sizes = np.array([w * (w - 1), w * (d - w), w * (d - w), (d - w) * (d - w - 1)])
+        likely, unlikely = q * d / w, (1 - q) * d / (d - w)
+        least = np.full(4, unlikely)
+        chance = sizes / (d * (d - 1)) * least
+    elif isinstance(response, Window):
+        d, w, q = response.cells, response.width, response.chance
+        sizes = np.array([max(2 * w - d, 0), min(w, d - w), min(w, d - w), max(d - 2 * w, 0)])
+        likely, unlikely = q / w, (1 - q) / (d - w)
+        least = np.array([likely, unlikely, unlikely, unlikely])
+        chance = sizes * least
+    else:
+        raise TypeError(f"{response!r}: must be a response that draws whole reports")
+    blanket = float(chance.sum())
+    first = np.array([likely, likely, unlikely, unlikely]) * blanket / least
+    second = np.array([likely, unlikely, likely, unlikely]) * blanket / least
+    there = sizes > 0
+    return Ratios(blanket, chance[there] / blanket, first[there], second[there])
 
 
 def _of_bit(params: RapporParams, reports: int) -> tuple[FloatArray, FloatArray]:

@@ -30,7 +30,7 @@ from scipy import fft, optimize, stats
 
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.ratios import Ratios
+from hubbub.inference.ratios import Ratios, cell_ratios
 from hubbub.planning.histories import (
     ROUNDED_UP,
     linked_epsilon,
@@ -38,6 +38,7 @@ from hubbub.planning.histories import (
     response_epsilon,
 )
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.responses import UNARY
 
 # Finer lattices lower the bound, coarser ones only raise it: a choice of time, not of truth.
 _CELLS_OF_A_DEVIATION = 24
@@ -220,7 +221,11 @@ def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amp
     if clients < 1 or not 0 < delta < 1:
         raise ValueError(f"clients = {clients}, delta = {delta}: must be >= 1 and in (0, 1)")
     local = response_epsilon(metric, reports)
-    worst = decoder_of(metric).report_ratios(metric.params, reports)
+    worst = (
+        decoder_of(metric).report_ratios(metric.params, reports)
+        if metric.response == UNARY
+        else (cell_ratios(metric.response),)
+    )
     return Amplification(
         local=local,
         closed_form=closed_form(local, clients, delta),

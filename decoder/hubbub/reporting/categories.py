@@ -251,7 +251,7 @@ def category_findings(
         limit_finding(summary.detection_limit),
         *([_mean(decoding.ordinal, decoding.bounds)] if decoding.ordinal else []),
         *anomaly_findings(anomalies),
-        _known_rates(decoding.known_rates),
+        known_rates_finding(decoding.known_rates),
         forgery_finding(summary.forged_share, summary.forgery_shift),
     )
 
@@ -269,7 +269,14 @@ def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) ->
     return Finding("mean", "mean", text, mean.mean)
 
 
-def _known_rates(rates: KnownRates) -> Finding:
+def known_rates_finding(rates: KnownRates) -> Finding:
+    """Return whether bits whose rate is known before any report have that rate.
+
+    Parameters
+    ----------
+    rates : KnownRates
+        Those of the reports, and those expected.
+    """
     parts = []
     if rates.unused_bits:
         parts.append(
@@ -284,10 +291,12 @@ def _known_rates(rates: KnownRates) -> Finding:
     text = "; ".join(parts)
     found = Finding("known_rates", "bits of known rate", f"{text}, as honest clients' might")
     if rates.suspicious:
-        text = (
-            f"{text}; honest only if some client sent more than "
-            f"{rates.clients_must_send:,.0f} reports"
+        only_if = (
+            "honest clients' never have others"
+            if math.isinf(rates.clients_must_send)
+            else f"honest only if some client sent more than {rates.clients_must_send:,.0f} reports"
         )
+        text = f"{text}; {only_if}"
         return found._replace(level=Level.ALARM, text=text, value=rates.clients_must_send)
     return found
 

@@ -165,17 +165,19 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """Shares day by day with their intervals, gaps, and days from which on they are another.
+    """A course of days with intervals, gaps, and days from which on it is another.
 
     Attributes
     ----------
     days : tuple of str, length d
     share, low, high : float64 array, shape (d,)
-        In percent; nan on days without an estimate.
+        Shares in percent, or what the unit says; nan on days without an estimate.
     changes : tuple of int
         Indices of days.
     rows : tuple of tuple of str
         The numbers.
+    unit : str
+        Written after each number of the axis, which begins at 0 if it is "%".
     """
 
     labels: Labels
@@ -186,6 +188,7 @@ class TimeSeries:
     changes: tuple[int, ...]
     header: tuple[str, ...]
     rows: Rows
+    unit: str = "%"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """Trends as estimates: one row per day and series, their courses, and the changes among them.
 
 Days that weren't decoded have nan. A series is a detected string or the unknown mass, and column
-`kind` says which, since any string may be a candidate.
+`kind` says which, since any string may be a candidate; or a category; or a number's statistic,
+which is no share and is shown in its own unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,17 +32,24 @@ from hubbub.reporting.wording import (
     title_of,
 )
 
+_OF_CHANGES: dict[str, type] = {"changed": bool, "p_value": float, "q_value": float}
 _OF_EACH: dict[str, type] = {
     "reports": int,
     **dict.fromkeys(SHARE_COLUMNS, float),
-    "changed": bool,
-    "p_value": float,
-    "q_value": float,
+    **_OF_CHANGES,
 }
 TYPES: dict[str, type] = {"day": str, "kind": str, "string": str, **_OF_EACH}
 """The columns of strings; categories have no unknown mass, and so no kind."""
 CATEGORY_TYPES: dict[str, type] = {"day": str, "category": str, **_OF_EACH}
-_PLURALS = {"string": "strings", "category": "categories"}
+STATISTIC_TYPES: dict[str, type] = {
+    "day": str,
+    "statistic": str,
+    "reports": int,
+    **dict.fromkeys(("estimate", "std_error", "low", "high"), float),
+    **_OF_CHANGES,
+}
+"""The columns of a number's statistics, which have no count."""
+_PLURALS = {"string": "strings", "category": "categories", "statistic": "statistics"}
 _SPARKS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
 _NO_CHANGE = "No change that chance might not have made."
@@ -55,6 +63,41 @@ CHARTS = 40
 """Most strings that are drawn."""
 
 
+class _Quantity(NamedTuple):
+    """What a series follows, and how people see it.
+
+    Attributes
+    ----------
+    word : str
+        A heading.
+    factor : float
+        By which it is multiplied in charts.
+    unit : str
+        Written after numbers of charts.
+    form, difference, error : str
+        Formats of a value, of a signed difference of two, and of its error.
+    """
+
+    word: str
+    factor: float
+    unit: str
+    form: str
+    difference: str
+    error: str
+
+    def shown(self, value: float) -> str:
+        """Return a value as text; a dot where nothing is known."""
+        return _GAP if np.isnan(value) else self.form.format(value)
+
+
+_SHARE = _Quantity("share", 100.0, "%", "{:.2%}", "{:+.3%}", "{:.3%}")
+_NUMBER = _Quantity("estimate", 1.0, "", "{:.4g}", "{:+.3g}", "{:.2g}")
+
+
+def _quantity(trends: Trends[Any]) -> _Quantity:
+    return _NUMBER if trends.kind == "statistic" else _SHARE
+
+
 def trends_estimates(
     trends: Trends[Any],
     anomalies: AnomalyReport | None = None,
@@ -63,7 +106,7 @@ def trends_estimates(
     findings: Sequence[Finding] = (),
     limit: int = 40,
 ) -> Estimates:
-    """Return the detected strings, or all categories, day by day.
+    """Return the detected strings, all categories, or a number's statistics, day by day.
 
     Rows are series by series, the unknown mass last.
 
@@ -116,6 +159,7 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
         for values in (trends.share, trends.std_error, trends.low, trends.high)
     ]
     changed = [{change.day for change in trends.changes[column]} for column in order]
+    is_share = _quantity(trends) is _SHARE
     values: list[Values] = [
         [f"{day}" for day in trends.days] * len(series),
         *(
@@ -125,13 +169,13 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
         ),
         _each([trends.name(column) or "" for column in order], n_days),
         reports.tolist(),
-        *(share * reports for share in shares),
+        *(share * reports for share in shares if is_share),
         *shares,
         [day in days for days in changed for day in range(n_days)],
         np.repeat(trends.p_value[series], n_days),
         np.repeat(trends.q_value[series], n_days),
     ]
-    types = TYPES if trends.has_unknown else CATEGORY_TYPES
+    types = TYPES if trends.has_unknown else CATEGORY_TYPES if is_share else STATISTIC_TYPES
     return {
         name: Column(of, column) for (name, of), column in zip(types.items(), values, strict=True)
     }
@@ -227,15 +271,15 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
     """Return the largest series' shares over the days, and when they changed."""
     columns = _largest(trends, order, limit)
     left_out = len(order) - len(columns)
-    by_day = len(trends.days) <= _DAYS_IN_COLUMNS
+    by_day, shown = len(trends.days) <= _DAYS_IN_COLUMNS, _quantity(trends).shown
     rows = []
     for column in columns:
         shares = trends.share[:, column]
         if by_day:
-            cells = [percent(float(share)) for share in shares]
+            cells = [shown(float(share)) for share in shares]
         else:
             known = shares[~np.isnan(shares)]
-            ends = [percent(float(known[i])) if len(known) else "" for i in (0, -1)]
+            ends = [shown(float(known[i])) if len(known) else "" for i in (0, -1)]
             cells = [sparkline(shares), *ends]
         name = trends.name(column)
         rows.append(
@@ -250,7 +294,7 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
         Heading("changed on", "left"),
     )
     return Table(
-        f"Shares day by day, {trends.days[0]} to {trends.days[-1]}",
+        f"{_quantity(trends).word.capitalize()}s day by day, {trends.days[0]} to {trends.days[-1]}",
         heads,
         tuple(rows),
         f"{left_out:,}" if left_out else "",
@@ -260,16 +304,12 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
 
 def describe_changes(trends: Trends[Any], column: int) -> str:
     """Return the days from which on a series is another, and by how much."""
+    shown = _quantity(trends).shown
     return ", ".join(
         f"{trends.days[change.day]} {'▲' if change.after > change.before else '▼'} "
-        f"{percent(change.before)} to {percent(change.after)}"
+        f"{shown(change.before)} to {shown(change.after)}"
         for change in trends.changes[column]
     )
-
-
-def percent(share: float) -> str:
-    """Return a share in percent; a dot where nothing is known."""
-    return _GAP if np.isnan(share) else f"{share:.2%}"
 
 
 def sparkline(shares: FloatArray) -> str:
@@ -308,7 +348,7 @@ def _headline(trends: Trends[Any], columns: list[int]) -> str:
     detected = "detected " if trends.has_unknown else ""
     followed = f"{days} {len(trends.followed):,} {detected}{_PLURALS[trends.kind]} were followed"
     if not changed:
-        return f"{followed}; no share changed by more than chance might."
+        return f"{followed}; no {_quantity(trends).word} changed by more than chance might."
     first = changed[0]
     named = trends.name(first)
     name = "the unknown mass" if named is None else f"“{shortened(visible(named), _IN_HEADLINE)}”"
@@ -320,13 +360,15 @@ def _headline(trends: Trends[Any], columns: list[int]) -> str:
 
 
 def _changes(trends: Trends[Any], order: list[int]) -> Section:
+    quantity = _quantity(trends)
     rows = tuple(
         (
             _name(trends, column),
             f"{trends.days[change.day]}",
-            percent(change.before),
-            percent(change.after),
-            f"{change.after - change.before:+.3%} ± {change.std_error:.3%}",
+            quantity.shown(change.before),
+            quantity.shown(change.after),
+            f"{quantity.difference.format(change.after - change.before)} ± "
+            f"{quantity.error.format(change.std_error)}",
             f"{change.p_value:.1e}",
             f"{trends.q_value[column]:.1e}",
         )
@@ -342,27 +384,27 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
 
 
 def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
-    share, low, high = (
-        100 * values[:, column] for values in (trends.share, trends.low, trends.high)
-    )
+    quantity = _quantity(trends)
+    ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
+    share, low, high = (quantity.factor * values for values in ends)
     days = tuple(f"{day}" for day in trends.days)
     rows = tuple(
-        (day, f"{reports:,}", percent(a / 100), percent(b / 100), percent(c / 100))
-        for day, reports, a, b, c in zip(days, trends.reports, share, low, high, strict=True)
+        (day, f"{reports:,}", *(quantity.shown(float(each)) for each in numbers))
+        for day, reports, *numbers in zip(days, trends.reports, *ends, strict=True)
     )
     changes = tuple(change.day for change in trends.changes[column])
     known = trends.share[~np.isnan(trends.share[:, column]), column]
     described = "Not estimated on any day."
     if len(known):
         described = (
-            f"From {percent(float(known[0]))} on the first day to {percent(float(known[-1]))} on "
-            f"the last, between {percent(float(known.min()))} and {percent(float(known.max()))}. "
+            f"From {quantity.shown(known[0])} on the first day to {quantity.shown(known[-1])} on "
+            f"the last, between {quantity.shown(known.min())} and {quantity.shown(known.max())}. "
         )
         changed = describe_changes(trends, column)
         described += f"Changed on {changed}." if changed else _NO_CHANGE
-    labels = Labels(f"course-{index}", _name(trends, column), described, y="share")
-    header = ("day", "reports", "share", "from", "to")
-    return TimeSeries(labels, days, share, low, high, changes, header, rows)
+    labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
+    header = ("day", "reports", quantity.word, "from", "to")
+    return TimeSeries(labels, days, share, low, high, changes, header, rows, quantity.unit)
 
 
 def _name(trends: Trends[Any], column: int) -> str:

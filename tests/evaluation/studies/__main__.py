@@ -6,6 +6,7 @@ import click
 
 from evaluation.studies import (
     categories,
+    cells,
     change,
     joint,
     joint_fields,
@@ -24,6 +25,7 @@ STUDIES = {
     "categories": categories.STUDY,
     "joint": joint.STUDY,
     "likelihood": likelihood.STUDY,
+    "means": cells.MEANS,
     "open-hashing": open_hashing.STUDY,
     "planned-joint": planned_joint.STUDY,
     "planned-open": planned_open.STUDY,
@@ -31,6 +33,7 @@ STUDIES = {
     "planned-strings": planned_strings.STUDY,
     "planted": planted.STUDY,
     "repeated-reports": repeated_reports.STUDY,
+    "subsets": cells.SUBSETS,
     "trends": trends.STUDY,
     "trends-whole": trends.WHOLE,
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from evaluation.drawn_counts import draw_counts
+from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.study import Study, means
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
@@ -25,6 +25,7 @@ from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.responses import UNARY, Subset
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 PAPER = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
@@ -82,6 +83,8 @@ class CategoryCase:
     def draw(self, rng: np.random.Generator) -> CohortCounts:
         """Draw one report of each client."""
         metric = self.metric
+        if metric.response != UNARY:
+            return draw_cells(metric, range(len(self.shares)), self.shares, self.n_reports, rng)
         return draw_counts(
             self.values, self.shares, metric.params, self.n_reports, rng, metric.type
         )
@@ -106,16 +109,20 @@ class CategoryCase:
 
 
 def make_case(
-    metric_type: MetricType, shares: FloatArray, n_reports: int, noise: RapporParams
+    metric_type: MetricType, shares: FloatArray, n_reports: int, noise: RapporParams | Subset
 ) -> CategoryCase:
     """Return a case named after its type and size."""
     name = metric_type.name
     if not isinstance(metric_type, BooleanType):
         name = f"{name} of {len(shares)}"
+    if isinstance(noise, Subset):
+        name = f"{name}, subsets"
+        metric = make_metric(metric_type=metric_type, response=noise, mode="one-time")
+        return CategoryCase(name, metric, shares, n_reports)
     return CategoryCase(name, make_metric(metric_type=metric_type, params=noise), shares, n_reports)
 
 
-def enum(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
+def enum(n: int, n_reports: int, noise: RapporParams | Subset) -> CategoryCase:
     """Half of the people in the first category, a quarter in the second ...; two are empty."""
     shares = 0.5 ** np.arange(1.0, n + 1)
     shares[-2:] = 0
@@ -127,7 +134,7 @@ def boolean(true: float, n_reports: int, noise: RapporParams) -> CategoryCase:
     return make_case(BooleanType(), np.array([1 - true, true]), n_reports, noise)
 
 
-def ordinal(n: int, n_reports: int, noise: RapporParams) -> CategoryCase:
+def ordinal(n: int, n_reports: int, noise: RapporParams | Subset) -> CategoryCase:
     """A bell in the middle, nobody in the last two buckets."""
     shares = np.exp(-0.5 * ((np.arange(n) - 0.45 * n) / (0.15 * n)) ** 2)
     shares[-2:] = 0

@@ -6,13 +6,17 @@ population with partners of its own, and one sample of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from evaluation.drawn_counts import draw_counts
+from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.study import Study, mean, means
 from hubbub.decoder import CohortCounts
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import UNARY, Subset
 from hubbub.simulations.experiments.joint import JointExperiment, judge_table
 from hubbub.simulations.experiments.joint_scoring import JointScore
 from hubbub.simulations.suite.bounds import TableTrial
@@ -35,9 +39,36 @@ class DrawnTable(JointCase):
         return TableTrial(len(experiment.population.values), outcome.score, outcome.seconds)
 
 
+class SubsetTable(DrawnTable):
+    """The same, reported by subset selection of the best size."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """As of others, and which response it is."""
+        return f"{JointCase.name.fget(self)}-subsets"  # type: ignore[attr-defined]
+
+    def experiment(self, run: int) -> JointExperiment:
+        """Return a run's population."""
+        plain = DrawnTable.experiment(self, run)
+        cells = plain.population.metric_type.width or 0
+        size = max(round(cells / (math.exp(self.epsilon) + 1)), 1)
+        chance = size / (size + (cells - size) * math.exp(-self.epsilon))
+        response = Subset(cells, size, chance)
+        params = RapporParams(
+            plain.params.k, 1, 1, f=0.0, p=response.other_chance, q=response.chance
+        )
+        return replace(plain, params=params, response=response)
+
+
 def draw_tuples(experiment: JointExperiment, rng: np.random.Generator) -> CohortCounts:
     """Draw the counts of an experiment's clients."""
     people, params, reports = experiment.population, experiment.params, experiment.reports
+    if experiment.response != UNARY:
+        a_type = people.metric_type
+        cells = [a_type.cell(a_type.digits(value)) for value in people.values]
+        return draw_cells(experiment.metric, cells, people.shares, reports, rng)
     return draw_counts(people.values, people.shares, params, reports, rng, people.metric_type)
 
 
@@ -46,6 +77,8 @@ CASES = (
     *(DrawnTable("6x5", reports, epsilon, partners)
       for reports in (3_000, 30_000) for epsilon in (2, 4) for partners in (0, 30)),
     *(DrawnTable("8x5x2", 100_000, 4, partners) for partners in (0, 30)),
+    *(SubsetTable("6x5", 3_000, 2, partners) for partners in (0, 30)),
+    *(SubsetTable("8x5x2", 100_000, 4, partners) for partners in (0, 30)),
 )  # fmt: skip
 
 

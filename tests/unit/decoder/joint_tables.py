@@ -64,7 +64,7 @@ def draw_table(
     metric = enum_metric(shares.shape, epsilon)
     counts = draw_cells(shares, n_reports, metric.params, rng)
     cells = estimate_categories(counts, metric)
-    return one_hot_estimates(fields_of(shares.shape), cells, n_reports, metric.params)
+    return one_hot_estimates(fields_of(shares.shape), cells, n_reports, metric)
 
 
 def known_table(shares: FloatArray, variance: float = 1e-12) -> JointEstimates:

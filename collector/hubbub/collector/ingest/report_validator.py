@@ -37,7 +37,7 @@ class ReportValidator:
         """Use another registry from now on."""
         self._bounds = {
             MetricVersion(metric.name, metric.version): plausible_set_bits(
-                metric.params, metric.type, self._tail
+                metric.params, metric.type, self._tail, metric.response
             )
             for metric in registry.values()
         }

@@ -7,7 +7,7 @@ Some bits have a rate that is known before any report. Reports fill whole bytes,
 no category uses are pure noise, set with probability p* whatever people's values are; and where a
 value is one bit of several, exactly one of them is true in every report, so their sum has a known
 mean as well. Forged reports, and clients with other parameters than the registry's, may show in
-both.
+both. Reports of a fixed number of cells show it at once: there is nothing random about either.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ def known_rates(counts: CohortCounts, metric: Metric, alarm: float = ALARM) -> K
     width, params = metric.type.width, metric.params
     if width is None:
         raise ValueError(f"metric {metric.name!r}: must be of a type with categories")
+    if metric.response.ones is not None:
+        return _fixed_rates(counts, width, metric.response.ones)
     n_reports, bits = counts.total, counts.bits[0].astype(np.float64)
     own, unused = bits[:width], bits[width:]
     expected_own = params.q_star + (width - 1) * params.p_star
@@ -115,7 +117,26 @@ def known_rates(counts: CohortCounts, metric: Metric, alarm: float = ALARM) -> K
         own_bits_set=float(own.sum()) / n_reports if one_hot else np.nan,
         expected_own_bits_set=expected_own if one_hot else np.nan,
         clients_must_send=float(must_send),
-        suspicious=bool(must_send > (1 if metric.one_time else REPORTS_A_CLIENT)),
+        suspicious=bool(must_send > (1 if metric.reports_once else REPORTS_A_CLIENT)),
+    )
+
+
+def _fixed_rates(counts: CohortCounts, width: int, ones: int) -> KnownRates:
+    """Return the rates of reports that have so many of the first bits set, and no others.
+
+    No number of reports makes honest clients' rates any other.
+    """
+    bits = counts.bits.sum(axis=0)
+    own, unused = int(bits[:width].sum()), bits[width:]
+    wrong = own != ones * counts.total or bool(unused.any())
+    return KnownRates(
+        unused_bits=len(unused),
+        unused_rate=float(unused.mean()) / counts.total if len(unused) else np.nan,
+        expected_unused_rate=0.0 if len(unused) else np.nan,
+        own_bits_set=own / counts.total,
+        expected_own_bits_set=float(ones),
+        clients_must_send=np.inf if wrong else 0.0,
+        suspicious=wrong,
     )
 
 
@@ -298,6 +319,10 @@ def _leverage(estimates: CategoryEstimates, metric: Metric, repeats: RepeatedRep
     if metric.type.width == 1:
         true = float(estimates.unbiased[1])
         return max(ends[1] - true, true - ends[0])
+    if metric.response.ones is not None:  # rates as they are
+        return float(
+            max((ends[1] - estimates.unbiased).max(), (estimates.unbiased - ends[0]).max())
+        )
     # y - d (sum(y) - 1) / sum(d), with the noise d
     noise = noise_variance(estimates.share, 1, params, repeats)
     constant = noise / noise.sum()

@@ -1,7 +1,8 @@
 """Reports of enum, boolean and ordinal metrics -> the share of each category, with covariance.
 
 One bit per category, one cohort, no hash: each bit's observed rate is a straight line in its
-category's share, and that every client is in exactly one category is used, too.
+category's share, and that every client is in exactly one category is used, too. Bits have noise of
+their own, or are a set of fixed size (`hubbub.inference.categories.subset`).
 
 Invariant: `unbiased` and `covariance` belong together and are never cut off at 0. `share` is the
 nearest distribution, for people, and biased where shares are smaller than their noise.
@@ -17,6 +18,7 @@ import numpy as np
 from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.categories.subset import SubsetNoise
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.repeated_reports import ONCE, AbsentBit, RepeatedReports, flips
 from hubbub.inference.repeated_reports import instantaneous_variance as coins_variance
@@ -24,6 +26,7 @@ from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import Subset
 
 _FARTHEST = 1e4  # standard errors below 0; from there on the interval no longer shrinks
 # Grid steps, of which each is .04% of its place: interpolated ends are exact to 5 digits.
@@ -110,7 +113,7 @@ def estimate_categories(
     (`repeated_reports`). diag(d) is the noise: given the clients' values the bits of a report are
     independent. The rest is the sampling of clients, a multinomial's. Since Cov(y) 1 = d, the best
     linear unbiased estimate that adds up to 1 is y - d (sum(y) - 1) / sum(d), and its covariance is
-    Cov(y) - d d^T / sum(d).
+    Cov(y) - d d^T / sum(d). Rates of sets of fixed size add up to 1 by themselves.
     """
     width, params = metric.type.width, metric.params
     if width is None:
@@ -120,6 +123,8 @@ def estimate_categories(
     ones = counts.bits[0, :width]
     if width == 1:
         return _of_one_bit(float(rate[0]), int(ones[0]), counts.total, params, repeats)
+    if isinstance(metric.response, Subset):
+        return _of_subset(rate, ones, counts.total, metric.response, repeats)
     shares = nearest_distribution(rate, np.ones_like(rate))
     noise = noise_variance(shares, counts.total, params, repeats)
     correction = noise / noise.sum()
@@ -229,6 +234,33 @@ def _log_p_values(
     if (params.q > params.p) == of_one:
         ones, bit = n_reports - ones, bit.turned
     return repeats.log_tail(ones, n_reports, bit)
+
+
+def subset_noise(response: Subset) -> SubsetNoise:
+    """Return how the bits of a response scatter."""
+    return SubsetNoise.of(response.cells, response.width, response.chance)
+
+
+def _of_subset(
+    rate: FloatArray, ones: IntArray, n_reports: int, response: Subset, repeats: RepeatedReports
+) -> CategoryEstimates:
+    """Return the estimates from sets of fixed size.
+
+    A category that nobody is in is in a report's set with the same chance whatever that client's
+    category is, so its count alone is binomial, as that of an independent bit.
+    """
+    noise = subset_noise(response)
+    shares = nearest_distribution(rate, np.ones_like(rate))
+    sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
+    bit = AbsentBit(0.0, noise.other, noise.own)
+    if noise.own < noise.other:
+        ones, bit = n_reports - ones, bit.turned
+    return CategoryEstimates(
+        unbiased=rate,
+        covariance=noise.covariance(shares, n_reports) + sampling,
+        share=nearest_distribution(rate, noise.variance(shares, n_reports)),
+        log_p_value=repeats.log_tail(ones, n_reports, bit),
+    )
 
 
 class ShareInterval(NamedTuple):

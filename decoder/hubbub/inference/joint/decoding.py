@@ -155,7 +155,7 @@ def decode_joint(
         )
         return _of_tuples(fields, decoding, found)
     one_hot = decode_categories(counts, metric, alpha=alpha, correction=correction, repeats=repeats)
-    estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, metric.params, repeats)
+    estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, metric, repeats)
     table = analyse_table(estimates)
     cells = CellEstimates(
         share=estimates.unbiased,

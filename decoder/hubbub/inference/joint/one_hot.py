@@ -1,7 +1,8 @@
 """Counts of a joint metric whose cells have a bit each -> the table's estimates.
 
-The cells are estimated as categories are; how such estimates scatter is exact, because given the
-clients' values the bits of reports are independent.
+The cells are estimated as categories are. How such estimates scatter is exact where the bits of
+reports are independent given the clients' values; where they are sets of fixed size, it is the
+normal distribution of the exact covariance.
 """
 
 from __future__ import annotations
@@ -9,22 +10,27 @@ from __future__ import annotations
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import CategoryEstimates, noise_variance
-from hubbub.inference.joint.table import Draws, FieldLabels, JointEstimates
+from hubbub.inference.categories.shares import CategoryEstimates, noise_variance, subset_noise
+from hubbub.inference.joint.table import Draws, FieldLabels, JointEstimates, normal_draws
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports, flips
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import Subset
 
 
 def one_hot_estimates(
     fields: tuple[FieldLabels, ...],
     cells: CategoryEstimates,
     n_reports: int,
-    params: RapporParams,
+    metric: Metric,
     repeats: RepeatedReports = ONCE,
 ) -> JointEstimates:
     """Return the estimates of cells as those of a table."""
-    noise = noise_variance(cells.share, n_reports, params, repeats)
-    draw = one_hot_draws(n_reports, params, noise, repeats)
+    if isinstance(metric.response, Subset):
+        draw = subset_draws(n_reports, metric.response, repeats)
+    else:
+        noise = noise_variance(cells.share, n_reports, metric.params, repeats)
+        draw = one_hot_draws(n_reports, metric.params, noise, repeats)
     return JointEstimates(fields, cells.unbiased, cells.covariance, draw)
 
 
@@ -70,5 +76,28 @@ def one_hot_draws(
             ones += rng.binomial(n_reports - set_in, params.p)
         rate = (ones / n_reports - params.p_star) / (params.q_star - params.p_star)
         return np.asarray(rate - (rate.sum(axis=1, keepdims=True) - 1) * correction)
+
+    return draw
+
+
+def subset_draws(n_reports: int, response: Subset, repeats: RepeatedReports = ONCE) -> Draws:
+    """Return a function that draws estimates of cells that are reported as sets of fixed size.
+
+    Parameters
+    ----------
+    n_reports : int
+        How many reports were counted.
+    response : Subset
+        The metric's.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
+    """
+    noise = subset_noise(response)
+
+    def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
+        shares = shares / shares.sum()
+        sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
+        covariance = noise.covariance(shares, n_reports) + sampling
+        return normal_draws(covariance)(shares, rng, n_draws)
 
     return draw

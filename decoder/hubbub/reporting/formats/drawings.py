@@ -374,8 +374,9 @@ def _course(chart: TimeSeries) -> Markup:
     top, bottom = _COURSE_TOP, _COURSE_TOP + _COURSE_HEIGHT
     last = len(chart.days) - 1
     across = Scale(0.0, max(last, 1.0), _LEFT + 8, _RIGHT)
-    up = Scale(*span_of([*chart.low, *chart.high], around=(0.0,)), bottom, top)
-    parts = [vertical_axis(up, _LEFT, _RIGHT, chart.labels.y, "{:.4g}%")]
+    around = (0.0,) if chart.unit == "%" else ()
+    up = Scale(*span_of([*chart.low, *chart.high], around=around), bottom, top)
+    parts = [vertical_axis(up, _LEFT, _RIGHT, chart.labels.y, "{:.4g}" + chart.unit)]
     for gap in np.flatnonzero(np.isnan(chart.share)):
         left, right = across(gap - 0.5), across(gap + 0.5)
         parts.append(

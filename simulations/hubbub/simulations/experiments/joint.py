@@ -14,6 +14,7 @@ from hubbub.inference.joint.decoding import JointDecoding, decode_joint
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import UNARY, Response
 from hubbub.simulations.experiments.joint_scoring import JointScore, score_joint
 from hubbub.simulations.joint_populations import JointPopulation
 from hubbub.simulations.simulated_clients.population_sampler import (
@@ -27,7 +28,7 @@ PARTNERS, _PEOPLE = range(2)
 
 @dataclass(frozen=True, slots=True)
 class JointExperiment:
-    """What is tried: clients, each of whom reports its tuple once."""
+    """What is tried: clients, each of whom reports its tuple once, by a response of the metric's."""
 
     population: JointPopulation
     params: RapporParams
@@ -35,6 +36,7 @@ class JointExperiment:
     alpha: float = 0.05
     correction: Correction = Correction.BH
     seed: int = 0
+    response: Response = UNARY
 
     @property
     def metric(self) -> Metric:
@@ -49,6 +51,7 @@ class JointExperiment:
             owner="simulation@example.org",
             expires=dt.date(2099, 12, 31),
             mode="one-time",
+            response=self.response,
         )
 
 

@@ -1,0 +1,1 @@
+"""Numbers between two ends, of which a mean is estimated instead of a distribution."""

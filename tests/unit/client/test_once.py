@@ -1,0 +1,211 @@
+"""Mode "once" and groups on the account: one report a period, at times that say nothing."""
+
+import itertools
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
+from hubbub.client import Registry
+from hubbub.client.encoder import Encoder
+from hubbub.client.ledger import NOT_CHOSEN, REPORTED_IN_PERIOD, WAITING, Account
+from hubbub.client.recorder import Recorder
+from hubbub.client.schedule import chosen, phase
+from hubbub.client.state import open_state
+from hubbub.client.storage import DATABASE
+from hubbub.client.testing import RecordingTelemetry
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metrics import SECONDS_A_DAY
+from hubbub.protocol.registry import Group
+from hubbub.protocol.responses import Subset
+from unit.client.accounts import Process, _take
+
+COLOURS = EnumType(("red", "green", "blue"))
+DAYS = 7
+CLIENTS = 210
+
+
+def once(name="crash", period_days=DAYS, **others):
+    return make_metric(
+        name, metric_type=COLOURS, mode="once", response=Subset(3, 1, 0.8),
+        period_days=period_days, **others,
+    )  # fmt: skip
+
+
+def grouped(*metrics, choice="life"):
+    registry = make_registry(*metrics)
+    group = Group("mood", tuple(registry), choice)
+    return Registry(APPLICATION, registry, None, [group])
+
+
+class Client:
+    """A process that never gets to its disk; it commits after each recording."""
+
+    def __init__(self, registry, number=0):
+        self.secret = make_secret(number)
+        self.recorder = Recorder(registry, 100, 100, development=True)
+        self.account = Account(registry)
+        self.recorder.open(self.secret, self.account)
+
+    def record(self, day, metric="crash", value="red"):
+        """Return whether there is a report."""
+        _take(self.recorder, day * SECONDS_A_DAY + 3600.0, metric, value)
+        recordings = self.recorder.drain(self.secret)
+        self.account = self.account.copy()
+        charges = self.account.charge(recordings)
+        self.recorder.settle(self.account, charges)
+        return bool(charges.admitted)
+
+    def days_of_reports(self, days, metric="crash"):
+        return [day for day in days if self.record(day, metric)]
+
+
+def test_a_roll_out_reports_evenly_from_its_first_day_on():
+    """Chi-squared of 6 degrees of freedom; P(> 45) < 5e-8, and the clients are fixed."""
+    registry = make_registry(once())
+    start = 20_000
+    clients = [Client(registry, number) for number in range(CLIENTS)]
+    days = [client.days_of_reports(range(start, start + 3 * DAYS)) for client in clients]
+    assert all([b - a for a, b in itertools.pairwise(each)] == [DAYS] * 2 for each in days)
+    first = Counter(each[0] - start for each in days)
+    assert set(first) <= set(range(DAYS))
+    assert sum((first[d] - CLIENTS / DAYS) ** 2 for d in range(DAYS)) / (CLIENTS / DAYS) < 45
+
+
+def test_a_period_of_a_day_never_waits():
+    client = Client(make_registry(once(period_days=1)))
+    assert client.days_of_reports(range(20_000, 20_005)) == list(range(20_000, 20_005))
+
+
+def test_reasons_are_counted_and_what_was_asked_costs_one_report_each():
+    client = Client(make_registry(once()))
+    shift = phase(once(), client.secret)
+    start = -shift % DAYS + 20_000 // DAYS * DAYS + 1  # the day after a period's first
+    assert not client.record(start)
+    assert not client.record(start + 1)
+    assert client.recorder.dropped == {WAITING: 2}
+    assert client.record(start + DAYS - 1)
+    assert not client.record(start + DAYS)
+    assert client.recorder.dropped == {WAITING: 2, REPORTED_IN_PERIOD: 1}
+    spending = client.recorder.spending()
+    assert spending.epsilon == spending.committed == pytest.approx(once().epsilon_report)
+    assert spending.epsilon_any_history == spending.epsilon
+
+
+def test_a_client_is_silent_after_the_last_of_its_periods():
+    client = Client(make_registry(once(period_days=1, max_periods=3)))
+    assert client.days_of_reports(range(20_000, 20_010)) == [20_000, 20_001, 20_002]
+
+
+def test_a_new_version_waits_for_the_next_period_of_the_same_phase():
+    old = Client(make_registry(once()))
+    days = old.days_of_reports(range(20_000, 20_000 + 2 * DAYS))
+    new = Client(make_registry(once(version=2)))
+    assert new.days_of_reports(range(days[-1] + 1, days[-1] + 1 + DAYS)) == [days[-1] + DAYS]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(COLOURS.categories)), max_size=30))
+def test_when_a_client_reports_never_depends_on_values(recordings):
+    one, other = Client(make_registry(once())), Client(make_registry(once()))
+    for day, value in recordings:
+        assert one.record(20_000 + day, value=value) == other.record(20_000 + day, value="red")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(-30, 40), max_size=40))
+def test_no_period_is_reported_twice_while_the_clock_goes_forward(days):
+    client = Client(make_registry(once()))
+    shift = phase(once(), client.secret)
+    reported = client.days_of_reports(sorted(20_000 + day for day in days))
+    periods = [(day + shift) // DAYS for day in reported]
+    assert len(set(periods)) == len(periods)
+
+
+def stored_memory(folder):
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        return connection.execute("SELECT answer, cohort, bits FROM memory").fetchall()
+
+
+def test_nothing_of_the_value_stays_on_the_disk_but_the_unsent_report(tmp_path):
+    process = Process(tmp_path, make_registry(once(period_days=1)))
+    process.record(20_000 * SECONDS_A_DAY, "crash", "blue")
+    process.commit_reports(20_000 * SECONDS_A_DAY)
+    assert stored_memory(tmp_path) == [(b"\0\0\0\1", 0, b"")]
+
+
+def test_other_processes_and_later_starts_know_that_a_period_was_reported(tmp_path):
+    registry = make_registry(once(period_days=1))
+    one, other = (Process(tmp_path, registry) for _ in range(2))
+    now = 20_000 * SECONDS_A_DAY
+    for process in (one, other):
+        process.record(now, "crash", "red")
+    assert len(one.commit_reports(now).charges.admitted) == 1
+    assert other.commit_reports(now).charges.refused == {REPORTED_IN_PERIOD: 1}
+    later = Process(tmp_path, registry)
+    later.record(now + 60, "crash", "blue")
+    assert not later.recorder.pending
+
+
+def test_a_copy_counts_the_current_period_as_reported(tmp_path):
+    registry = make_registry(once(period_days=1))
+    open_state(tmp_path / "original", registry)
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    process = Process(tmp_path / "copy", registry)
+    assert process.recorder._account.memory["crash"].forgotten
+
+
+def test_reports_of_different_periods_are_in_fresh_cohorts():
+    metric = make_metric("page", mode="once", params=make_params(f=0.0, m=64), period_days=1)
+    encoder = Encoder(metric, make_secret())
+    assert len({encoder.encode("x").cohort for _ in range(64)}) > 8
+
+
+NAMES = ("crash", "page")
+
+
+def test_a_client_answers_one_metric_of_a_group_for_life():
+    registry = grouped(once(period_days=1), once("page", period_days=1))
+    answered = Counter()
+    for number in range(40):
+        client = Client(registry, number)
+        own = chosen(registry.groups["mood"], APPLICATION, client.secret)
+        for day in range(20_000, 20_003):
+            assert [name for name in NAMES if client.record(day, name)] == [own]
+        assert client.recorder.dropped == {NOT_CHOSEN: 3}
+        answered[own] += 1
+    assert set(answered) == set(NAMES)
+
+
+def test_a_group_may_choose_anew_for_each_period_and_costs_one_report_in_it():
+    metrics = [once(name, period_days=2) for name in NAMES]
+    client = Client(grouped(*metrics, choice="period"))
+    shift = phase(metrics[0]._replace(group="mood"), client.secret)
+    start = 20_000 + (20_000 + shift) % 2
+    found = [name for day in range(start, start + 40) for name in NAMES if client.record(day, name)]
+    assert len(found) == 20
+    assert set(found) == set(NAMES)
+    assert client.recorder.spending().epsilon == pytest.approx(20 * metrics[0].epsilon_report)
+
+
+def test_the_account_holds_to_a_groups_first_answer_when_its_metrics_change():
+    alone = make_registry(once(period_days=1), once("page", period_days=1))
+    for number in range(10):
+        client = Client(alone, number)
+        assert client.record(20_000, "crash")
+        both = Registry(APPLICATION, alone, None, [Group("mood", NAMES, "life")])
+        later = Client(both, number)
+        later.account = Account(both, memory=client.account.memory, ledger=client.account.ledger)
+        later.recorder.refresh(later.account)
+        assert not later.record(20_001, "page")
+
+
+def test_doubles_for_apps_tests_record_every_metric_at_once():
+    with RecordingTelemetry(grouped(once(), once("page"))) as telemetry:
+        telemetry.record("crash", "red")
+        assert telemetry.status().delivered == 1
