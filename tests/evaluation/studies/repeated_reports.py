@@ -10,7 +10,7 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -48,6 +48,8 @@ STAY = {LEAVING: 1.0, VISITING: 0.1}
 
 _COMMON = 0.02
 _LEVEL = 0.05
+# What is found without a list isn't the question; its tests are those of listed strings.
+_ROOM = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class RepeatedCase:
     days: int
     each_day: int
     whole: bool = False
+    sites: tuple[str, ...] = ()
 
     @property
     def work(self) -> float:
@@ -133,8 +136,21 @@ class RepeatedCase:
         return float(self.days * self.each_day if self.whole else len(self.values))
 
     def run(self, number: int) -> RepeatCoverage:
-        """Draw a trial's clients, decode their reports, and see which intervals hold the truth."""
+        """Draw a trial's strings and clients, decode, and see which intervals hold the truth."""
         rng = np.random.default_rng([31, number])
+        return self.renamed(rng).decoded(rng)
+
+    def renamed(self, rng: np.random.Generator) -> RepeatedCase:
+        """Return the case with other strings, which hash otherwise."""
+        if isinstance(self.metric.type, StringType | OpenStringType):
+            return replace(self, values=_words(len(self.values), rng))
+        if self.metric.type is not _TUPLES:
+            return self
+        sites = _words(_N_SITES, rng)
+        return replace(self, values=_tuples(sites), sites=sites)
+
+    def decoded(self, rng: np.random.Generator) -> RepeatCoverage:
+        """Draw clients, decode their reports, and see which intervals hold the truth."""
         histories = Histories.drawn(self.kind, self.days, self.each_day, rng)
         known = histories.repeats if self.kind == VISITING else None
         repeats = repeats_of(self.metric, histories.by_day, known)
@@ -145,7 +161,11 @@ class RepeatedCase:
         )
         if isinstance(self.metric.type, OpenStringType):
             found = decode_open_strings(
-                drawn.counts, self.metric.params, self.metric.type, candidates=self.texts
+                drawn.counts,
+                self.metric.params,
+                self.metric.type,
+                candidates=self.texts,
+                room=_ROOM,
             )
             return self.score_strings(found.decoding, drawn.share, repeats)
         if isinstance(self.metric.type, StringType):
@@ -224,7 +244,7 @@ class RepeatedCase:
         metric_type = self.metric.type
         assert isinstance(metric_type, JointType)
         fields = tuple(
-            FieldLabels(field.name, SITES if field.name == "site" else _labels(field))
+            FieldLabels(field.name, self.sites if field.name == "site" else _labels(field))
             for field in metric_type.fields
         )
         found, before = (
@@ -284,6 +304,19 @@ def _false_share(detected: BoolArray, truth: FloatArray) -> float:
     return float((detected & (truth == 0)).sum() / max(int(detected.sum()), 1))
 
 
+def _words(n: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """Return so many different words of four syllables."""
+    found: dict[str, None] = {}
+    while len(found) < n:
+        found["".join(rng.choice(_SYLLABLES, 4))] = None
+    return tuple(found)
+
+
+def _tuples(sites: Sequence[str]) -> tuple[Value, ...]:
+    drivers = _labels(_TUPLES.fields[1])
+    return tuple({"site": site, "driver": driver} for site in sites for driver in drivers)
+
+
 def _labels(field: Field) -> tuple[str, ...]:
     return field.type.listed_values().labels
 
@@ -295,7 +328,8 @@ def _zipf(present: int, absent: int) -> FloatArray:
 
 MOST_WHOLE = 100_000
 """Whole reports of a trial, which are kept in memory."""
-SITES = tuple(f"site {i}" for i in range(40))
+_SYLLABLES = tuple(map("".join, itertools.product("bdfgklmnprst", "aeiou")))
+_N_SITES = 40
 _ENUM = EnumType(tuple(f"category {i}" for i in range(40)))
 _ORDINAL = OrdinalType(tuple(float(10 * edge) for edge in range(1, 20)))
 _BELL = np.exp(-0.5 * ((np.arange(20) - 8) / 3) ** 2) * (np.arange(20) < 18)
@@ -308,7 +342,7 @@ _CELLS = JointType(
 _TUPLES = JointType(
     (Field("site", StringType()), Field("driver", EnumType(tuple(f"driver {i}" for i in range(5)))))
 )
-_STRINGS = tuple(f"string {i}" for i in range(200))
+_STRINGS = tuple(map(str, range(200)))
 _OPEN = OpenStringType((4,), 32)
 
 
@@ -336,9 +370,7 @@ def _metric(metric_type: MetricType, **size: int) -> Metric:
 def cases() -> list[RepeatedCase]:
     """Return all: each metric with each number of days and kind of clients."""
     listed = _metric(StringType(), k=128, h=2, m=64)
-    tuples = [
-        {"site": site, "driver": driver} for site in SITES for driver in _labels(_TUPLES.fields[1])
-    ]
+    tuples = _tuples(tuple(map(str, range(_N_SITES))))
     cells = [
         dict(zip(("crash", "driver"), labels, strict=True))
         for labels in itertools.product(*map(_labels, _CELLS.fields))
