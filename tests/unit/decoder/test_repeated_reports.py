@@ -1,5 +1,6 @@
 """What the reports of one client share: its variance, how much of it there is, and its tails."""
 
+import asyncio
 import datetime as dt
 from itertools import product
 from math import comb
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal
 
-from factories import make_metric, make_params
+from factories import make_metric, make_params, registry_toml
+from hubbub.decoder import decode_metric
 from hubbub.inference.categories.shares import estimate_categories, rate_covariance
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.repeated_reports import (
@@ -23,8 +25,11 @@ from hubbub.inference.repeated_reports import (
     permanent_variance,
     repeats_of,
 )
+from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.params import RapporParams
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from unit.collector.forgeries import records_of
 
 FIRST = dt.date(2026, 11, 1)
 PARAMS = (
@@ -32,6 +37,8 @@ PARAMS = (
     RapporParams(8, 1, 1, f=0, p=0.265, q=0.74, f0=0.0122, f1=0.5),
     RapporParams(8, 1, 1, f=0, p=0.9, q=0.2, f0=0.3, f1=0.05),
 )
+
+ONE_TIME = make_params(8, 1, 1, f=0, p=0.25, q=0.75)
 
 
 def day(number):
@@ -217,3 +224,66 @@ def test_periods_of_one_report_each_share_only_the_value(n_days, most):
     metric = make_metric(params=PARAMS[0], period_days=3)._replace(mode="once")
     found = repeats_of(metric, dict.fromkeys(map(day, range(n_days)), 100))
     assert (found.responses, found.clients) == (1.0, most)
+
+
+def stored_days(folder, sizes):
+    """Return the address of a store, and its metric's registry, with so many reports a day."""
+    metric = make_metric("theme", metric_type=BooleanType(), params=PARAMS[0])
+    registry, url = folder / "metrics.toml", f"sqlite:///{folder}/hubbub.db"
+    registry.write_text(registry_toml(metric))
+    key = MetricVersion(metric.name, metric.version)
+    rng = np.random.default_rng(2)
+
+    async def fill():
+        async with open_store(url, create=True) as store:
+            await store.declare([metric])
+            for number, size in enumerate(sizes):
+                records = records_of(rng.random((size, 8)) < 0.5, np.zeros(size, dtype=np.int64))
+                await store.append([NewBatch(bytes([number]) * 16, {key: records})], day(number))
+
+    asyncio.run(fill())
+    return {"metrics": registry, "store": url, "min_reports": 1}
+
+
+def said(estimates):
+    """Return the finding about clients' reports."""
+    (found,) = (each for each in estimates.findings if each.code == "reports_per_client")
+    return found
+
+
+@pytest.mark.parametrize("by", [None, "day"])
+def test_a_stores_days_bound_how_often_clients_have_reported(tmp_path, by):
+    stored = stored_days(tmp_path, [400, 200, 200])
+    found = said(decode_metric("theme", **stored, by=by))
+    assert found.value == 2.5
+    assert found.text == "the client of an average one has sent at most 2.5, one a day"
+
+
+def test_days_with_too_few_reports_that_are_not_decoded_do_not_count(tmp_path):
+    stored = stored_days(tmp_path, [400, 20, 400]) | {"min_reports": 100}
+    assert said(decode_metric("theme", **stored, by="day")).value == pytest.approx(2.0)
+
+
+def test_errors_are_widened_by_the_number_that_is_given(tmp_path):
+    stored = stored_days(tmp_path, [400, 200, 200])
+    once, often = (decode_metric("theme", **stored, reports_per_client=each) for each in (1, 30))
+    assert said(often).text == (
+        "the client of an average one has sent 30, as --reports-per-client says"
+    )
+    narrow, wide = (each.columns["prop_std_error"][1] for each in (once, often))
+    params = PARAMS[0]
+    noise = [RepeatedReports(each).noise_variance(np.array(0.5), params) for each in (1.0, 30.0)]
+    expected = np.sqrt((noise[1] + 30 / 4) / (noise[0] + 1 / 4))
+    assert wide / narrow == pytest.approx(expected, rel=0.01)
+
+
+def test_fewer_than_one_report_a_client_is_refused():
+    with pytest.raises(OptionError, match=r"reports_per_client=0\.5: must be at least 1"):
+        decode_metric("theme", metrics="metrics.toml", reports_per_client=0.5)
+
+
+def test_clients_who_report_once_cannot_have_reported_more(tmp_path):
+    metric = make_metric("theme", metric_type=BooleanType(), params=ONE_TIME, one_time=True)
+    (tmp_path / "metrics.toml").write_text(registry_toml(metric))
+    with pytest.raises(OptionError, match="'one-time', so clients report once"):
+        decode_metric("theme", metrics=tmp_path / "metrics.toml", reports_per_client=2)
