@@ -9,12 +9,14 @@ key that was made for them: who can talk to a worker can run code in it.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import pkgutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -110,20 +112,25 @@ class DaskEngine:
 
     def _wait(self, future: Any) -> bytes:
         """Return a task's answer, unless there is nobody to do it."""
+        # Asked for once: a call that gives up after a second begins to fetch anew each time, and
+        # never ends where an answer takes longer to come.
+        answer = asyncio.run_coroutine_threadsafe(
+            self._client.gather(future, asynchronous=True), self._client.loop.asyncio_loop
+        )
         deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                answer: bytes = future.result(timeout=_LOOK)
-            except TimeoutError as error:
+        try:
+            while not wait([answer], timeout=_LOOK).done:
                 if self._threads():
                     deadline = time.monotonic() + _PATIENCE
                 elif time.monotonic() > deadline:
-                    text = f"--engine dask: no workers for {_PATIENCE:.0f} seconds"
-                    raise EngineError(text) from error
-            except Exception as error:
-                raise explained("dask", error) from error
-            else:
-                return answer
+                    raise EngineError(f"--engine dask: no workers for {_PATIENCE:.0f} seconds")
+            return answer.result()
+        except EngineError:
+            raise
+        except Exception as error:
+            raise explained("dask", error) from error
+        finally:
+            answer.cancel()
 
 
 class _KeptOnDask:
