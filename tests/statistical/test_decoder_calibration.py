@@ -31,6 +31,8 @@ from hubbub.simulations.scenarios import Collected
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
 from significance import ALARM, frequency_z, z_limit
 
+pytestmark = pytest.mark.long
+
 ALPHA = 0.05
 NINE_TENTHS = family_shares("geometric:0.9", 60)  # of the one before
 SEVEN_TENTHS = family_shares("geometric:0.7", 20)
@@ -151,7 +153,6 @@ def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:
     return np.asarray((decoding.low <= truth) & (truth <= decoding.high), dtype=np.float64)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
 def test_intervals_of_detected_strings_hold_the_truth_as_often(case):
     """All intervals of detected strings in 60 runs, pooled: between 92% and 98% hold the truth.
@@ -171,7 +172,6 @@ def test_intervals_of_detected_strings_hold_the_truth_as_often(case):
     assert 0.92 - slack < coverage < 0.98 + slack
 
 
-@pytest.mark.long
 def test_crowded_filters_with_all_strings_listed_have_honest_intervals():
     """k = 8, 32 cohorts, 100 strings of 256 rows, 10 million reports, 12 runs.
 
@@ -225,7 +225,6 @@ def detections_at(case: StringsCase, multiple: float, n: int) -> int:
     return found
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_detection_limit_is_a_share_found_nine_times_in_ten(case):
     """Strings of the limit's share: 250, in 50 runs.
@@ -237,14 +236,12 @@ def test_detection_limit_is_a_share_found_nine_times_in_ten(case):
     assert fewest <= detections_at(case, 1, 50) <= most
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_twice_the_detection_limit_is_found_nearly_always(case):
     """Of 75 strings one may be missed: a miss lies 5 sd off, so two are rarer than 1e-8."""
     assert detections_at(case, 2, 15) >= 74
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", ALL_STRONG, ids=by_name)
 def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case):
     """Listed strings lie far above the detection limit: none is detected for coming out high.
@@ -266,7 +263,6 @@ def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case):
     assert low < (errors**2).sum() < high
 
 
-@pytest.mark.long
 def test_demonstration_finds_twenty_names_or_more_and_no_false_one():
     """The demo's parameters and population: 91,910 candidates, 500,000 reports, 8 runs.
 

@@ -19,6 +19,8 @@ from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.simulations.laboratory.trials import run_trials
 from significance import z_limit
 
+pytestmark = pytest.mark.long
+
 RUNS = int(os.environ.get("HUBBUB_RUNS", "40"))
 LOWEST, HIGHEST = 0.93, 0.97
 """What the decoder promises of each kind of interval on average."""
@@ -59,7 +61,6 @@ def p_value_of_independence(case: DrawnTable, number: int) -> float:
     return assess_independence(table, draws=199).p_value
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("partners", "least", "most"),
     [(0, 0.0, 0.07), (10, 0.4, 1.0), (30, 0.98, 1.0)],

@@ -16,6 +16,8 @@ from hubbub.planning.linking import right_links
 from hubbub.protocol.params import RapporParams
 from significance import BitArray, FloatArray, IntArray
 
+pytestmark = pytest.mark.long
+
 ACCURACY = 0.02
 CASES = (
     LinkedClients(RapporParams(424, 1, 32, 0.2, 0.0683, 0.5534), None, 32 * 100),
@@ -30,7 +32,6 @@ def room(share: float, links: int) -> float:
     return ACCURACY + 5 * math.sqrt(2 * share * (1 - share) / links)
 
 
-@pytest.mark.long
 def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together():
     """Why nobody may rely on shuffling: nearly all seven-day histories of a thousand clients."""
     outcomes = list(linking.attack(quick=True))
@@ -47,7 +48,6 @@ def test_the_prediction_is_neither_too_low_nor_too_high(case, rng):
     assert measured == pytest.approx(predicted, abs=room(predicted, case.clients))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shape", ["one value", "two values", "Zipf's law"])
 def test_to_know_all_values_and_their_shares_helps_little(shape, rng):
     """The attacker weighs all values by their true shares: the exact likelihood ratio, h = 1."""
