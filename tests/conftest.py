@@ -28,6 +28,14 @@ settings.register_profile(
 settings.load_profile("hubbub")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is long on PostgreSQL, and quick on SQLite."""
+    for item in items:
+        if item.get_closest_marker("long_on_postgresql") and "[postgresql" in item.name:
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Give every test the same seed: a statistical test then passes always or never."""

@@ -14,7 +14,7 @@ from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.faults import kill
 from service.posting import make_batch, post
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long_on_postgresql
 
 _DAYS = 6
 _OFTEN = ["--upkeep-seconds", "0.1"]

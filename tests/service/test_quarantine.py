@@ -275,7 +275,7 @@ def test_what_another_collector_knows_is_put_off_and_not_quarantined(
     assert [it.key.metric for it in _kept(postgresql_url)] == ["other"]
 
 
-@pytest.mark.long
+@pytest.mark.long_on_postgresql
 def test_replay_that_is_killed_loses_and_doubles_nothing(any_store_url, metrics_file):
     chance = random.Random(4)  # noqa: S311
     key = QuarantineKey("homepage", 2, 18)

@@ -29,9 +29,8 @@ from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import Collected
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
+from parameters import long_but
 from significance import ALARM, frequency_z, z_limit
-
-pytestmark = pytest.mark.long
 
 ALPHA = 0.05
 NINE_TENTHS = family_shares("geometric:0.9", 60)  # of the one before
@@ -87,7 +86,7 @@ def by_name(case: StringsCase) -> str:
     return case.name
 
 
-@pytest.mark.parametrize("case", POPULATED, ids=by_name)
+@pytest.mark.parametrize("case", long_but("small filter", POPULATED, by_name))
 def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case):
     """Mean over 60 runs of the share of all 100 to 200 intervals that hold the truth.
 
@@ -100,7 +99,7 @@ def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case):
     assert 0.93 < np.mean(coverage) < 0.97
 
 
-@pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
+@pytest.mark.parametrize("case", long_but("small filter", NOBODY_PRESENT, by_name))
 def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(case):
     """60 runs of 200 candidates that nobody holds.
 
@@ -122,7 +121,7 @@ def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(ca
         assert (p_values <= level).sum() <= most_of(n, level, ALARM / 2)
 
 
-@pytest.mark.parametrize("case", FEW_TRUE, ids=by_name)
+@pytest.mark.parametrize("case", long_but("loose", FEW_TRUE, by_name))
 def test_share_of_false_names_stays_below_alpha(case):
     """Benjamini-Hochberg over 40 runs where a tenth of the candidates is present.
 
@@ -153,6 +152,7 @@ def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:
     return np.asarray((decoding.low <= truth) & (truth <= decoding.high), dtype=np.float64)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
 def test_intervals_of_detected_strings_hold_the_truth_as_often(case):
     """All intervals of detected strings in 60 runs, pooled: between 92% and 98% hold the truth.
@@ -172,6 +172,7 @@ def test_intervals_of_detected_strings_hold_the_truth_as_often(case):
     assert 0.92 - slack < coverage < 0.98 + slack
 
 
+@pytest.mark.long
 def test_crowded_filters_with_all_strings_listed_have_honest_intervals():
     """k = 8, 32 cohorts, 100 strings of 256 rows, 10 million reports, 12 runs.
 
@@ -225,6 +226,7 @@ def detections_at(case: StringsCase, multiple: float, n: int) -> int:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_detection_limit_is_a_share_found_nine_times_in_ten(case):
     """Strings of the limit's share: 250, in 50 runs.
@@ -236,12 +238,14 @@ def test_detection_limit_is_a_share_found_nine_times_in_ten(case):
     assert fewest <= detections_at(case, 1, 50) <= most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_twice_the_detection_limit_is_found_nearly_always(case):
     """Of 75 strings one may be missed: a miss lies 5 sd off, so two are rarer than 1e-8."""
     assert detections_at(case, 2, 15) >= 74
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ALL_STRONG, ids=by_name)
 def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case):
     """Listed strings lie far above the detection limit: none is detected for coming out high.
@@ -263,6 +267,7 @@ def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case):
     assert low < (errors**2).sum() < high
 
 
+@pytest.mark.long
 def test_demonstration_finds_twenty_names_or_more_and_no_false_one():
     """The demo's parameters and population: 91,910 candidates, 500,000 reports, 8 runs.
 

@@ -126,6 +126,7 @@ def test_bits_of_a_report_are_exact_and_independent(noise, tmp_path):
     assert_law(clients.draw([VALUE], ["report"]), noise.reported(bits))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", EACH_NOISE)
 def test_permanent_responses_are_exact_and_independent(noise, tmp_path):
     """All secrets: 1 w.p. f/2 + (1 - f) B; P(false alarm) < 1e-6."""
@@ -310,14 +311,13 @@ def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) ->
     assert high - low < 0.25 * epsilon, "too few reports for an audit that could fail"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("fields", "noise", "share"),
     [
-        (SMALL, NOISES["dyadic"], 0.6),
-        (SMALL, NOISES["awkward"], 1.2),
+        pytest.param(SMALL, NOISES["dyadic"], 0.6, marks=pytest.mark.long),
+        pytest.param(SMALL, NOISES["awkward"], 1.2, marks=pytest.mark.long),
         (BOOLEAN, NOISES["awkward"], 0.6),
-        (SMALL, Noise(0.5, 0.0, 1.0), 0.6),
+        pytest.param(SMALL, Noise(0.5, 0.0, 1.0), 0.6, marks=pytest.mark.long),
     ],
     ids=["dyadic", "awkward", "boolean", "permanent alone"],
 )

@@ -22,9 +22,8 @@ from hubbub.inference.likelihood.sums import Mixture, distinct_positions
 from hubbub.inference.packed import pack
 from hubbub.simulations.populations import family_shares
 from hubbub.simulations.scenarios import Collected
+from parameters import long_but
 from significance import ALARM
-
-pytestmark = pytest.mark.long
 
 CROWDED = make_params(k=8, h=2, m=32)
 LOOSE = make_params(k=8, h=2, m=16, f=0.0, p=0.225, q=0.775)
@@ -55,7 +54,7 @@ def by_name(case: StringsCase) -> str:
     return case.name
 
 
-@pytest.mark.parametrize("case", POPULATED, ids=by_name)
+@pytest.mark.parametrize("case", long_but("small filter", POPULATED, by_name))
 def test_95_percent_intervals_hold_the_truth(case):
     """Mean over 10 runs of the share of about 60 intervals that hold the truth, top one unlisted.
 
@@ -69,6 +68,7 @@ def test_95_percent_intervals_hold_the_truth(case):
     assert 0.915 < np.mean(coverage) < 0.985
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
 def test_absent_names_are_hardly_ever_detected(case):
     """20 runs: at most as many with a detection as binomial(20, 0.05) exceeds once in 1e6.
@@ -84,6 +84,7 @@ def test_absent_names_are_hardly_ever_detected(case):
     assert (log_p <= np.log(0.01)).sum() <= stats.binom.isf(ALARM, len(log_p), 0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("params", [CROWDED, LOOSE], ids=["usual", "loose"])
 def test_errors_are_the_smallest_possible(params):
     """Six strings, all listed: RMSE over 30 runs is within 5% of the Cramer-Rao bound, or below.

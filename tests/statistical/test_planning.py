@@ -17,8 +17,6 @@ from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.laboratory.trials import run_trials
 
-pytestmark = pytest.mark.long
-
 _COLLECTIONS = 12
 _TABLES = 100
 _ALARM = 1e-6

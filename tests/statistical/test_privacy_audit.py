@@ -22,6 +22,7 @@ from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
+from parameters import long_but
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 
 PATTERNS = 256
@@ -136,7 +137,7 @@ def test_other_types_keep_their_epsilons(metric_type, one, other, rng):
     audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), 80_000, rng)
 
 
-@pytest.mark.parametrize("step", [pytest.param(0, marks=LONG), 1])
+@pytest.mark.parametrize("step", long_but("1", [0, 1], str))
 def test_open_strings_keep_their_epsilons_at_every_step(step, rng):
     """As for other types. The values share no bit in a cohort of the step; k = 8, h = 1."""
     metric_type = OpenStringType((3,), 4)
@@ -152,9 +153,10 @@ CELLS = JointType((Field("slow", BooleanType()), Field("tabs", OrdinalType((1.0,
 HASHED = JointType((Field("slow", BooleanType()), Field("driver", StringType())))
 
 
-@LONG
-@pytest.mark.parametrize("changed", [{"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500}],
-                         ids=" and ".join)  # fmt: skip
+CHANGES = ({"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500})
+
+
+@pytest.mark.parametrize("changed", long_but("slow and tabs", CHANGES, " and ".join))
 def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(changed, rng):
     """As for other types; eight cells, each with a bit of its own."""
     metric = make_metric(metric_type=CELLS, params=make_params(f=0.3141, p=0.1234, q=0.7))
@@ -164,8 +166,7 @@ def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(cha
     audit(metric, values, 80_000, rng)
 
 
-@LONG
-@pytest.mark.parametrize("changes", ["slow", "driver", "both"])
+@pytest.mark.parametrize("changes", long_but("both", ["slow", "driver", "both"], str))
 def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes, rng):
     """As for strings: k = 8, h = 2, and the values share no bit."""
     params = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)
