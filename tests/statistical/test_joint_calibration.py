@@ -55,8 +55,8 @@ def p_value_of_independence(case: DrawnTable, number: int) -> float:
     experiment = case.experiment(number)
     counts = draw_tuples(experiment, np.random.default_rng(number))
     cells = estimate_categories(counts, experiment.metric)
-    fields = experiment.population.fields
-    table = one_hot_estimates(fields, cells, counts.total, experiment.metric)
+    fields, params = experiment.population.fields, experiment.params
+    table = one_hot_estimates(fields, cells, counts.total, params)
     return assess_independence(table, draws=199).p_value
 
 

@@ -82,7 +82,7 @@ def test_to_know_all_values_and_their_shares_helps_little(shape, rng):
 
 def two_days(held: IntArray, params: RapporParams, rng: np.random.Generator) -> BitArray:
     permanent = np.arange(params.k) == held[:, None]
-    permanent ^= rng.random(permanent.shape) < params.f / 2
+    permanent ^= rng.random(permanent.shape) < params.flip
     rates = np.where(permanent, params.q, params.p)
     return (rng.random((2, *rates.shape)) < rates).astype(np.uint8)
 
@@ -109,7 +109,7 @@ def ratios_of_mixture(
                     weight * (rate if a else 1 - rate) * (rate if b else 1 - rate)
                     for weight, rate in ((one, params.q), (1 - one, params.p))
                 )
-                for one in (1 - params.f / 2, params.f / 2)
+                for one in (1 - params.flip, params.flip)
             ]
             mixed += chance[0] / chance[1] * ((first == a) * shares) @ (second == b).T
     return noise + np.log(mixed) - singles[0][:, None] - singles[1]
