@@ -54,7 +54,7 @@ def make_metric(
     params = params or make_params()
     own_bits = isinstance(metric_type, JointType) and not metric_type.hashed
     size = metric_type.filter_size({} if own_bits else params._asdict())
-    params = RapporParams(**size, **params.noise)
+    params = RapporParams(**(size | params.noise))
     return Metric(
         application=application,
         name=name,

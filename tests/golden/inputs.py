@@ -68,6 +68,7 @@ def write_inputs(folder: Path) -> None:
         held = tuple(zip(PAGES, clients, strict=True))
         _write_reports(folder / f"homepage-{day}.parquet", registry["homepage"], held, number)
     _write_reports(folder / "theme-2.parquet", registry["theme"], THEMES_LATER, 99)
+    _write_cells(folder)
     _write_lists(folder)
     _write_release(folder / "release.json")
     _write_rappor(folder / "rappor")
@@ -102,6 +103,33 @@ def _write_reports(
     f, p, q = entry["f"], entry.get("p", 0.0), entry.get("q", 1.0)
     low, high = (f * (p + q) / 2 + (1 - f) * chance for chance in (p, q))
     bits = rng.random((n, k)) < np.where(true[values, cohorts], high, low)
+    _write_bits(path, cohorts, bits)
+
+
+def _write_cells(folder: Path) -> None:
+    """Write reports of sets of two of six categories, and of cells of numbers on three days."""
+    rng = np.random.default_rng(100)
+    own = rng.permutation(np.repeat(np.arange(6), (900, 1200, 500, 300, 100, 0)))
+    order = rng.random((len(own), 6)).argsort(axis=1)
+    others = order[order != own[:, None]].reshape(-1, 5)
+    first = np.where(rng.random(len(own)) < 0.8, own, others[:, 1])
+    bits = np.zeros((len(own), 8), dtype=np.bool_)
+    bits[np.arange(len(own)), first] = bits[np.arange(len(own)), others[:, 0]] = True
+    _write_bits(folder / "language.parquet", np.zeros(len(own), dtype=np.int64), bits)
+    for day, mean in enumerate((20.0, 20.0, 35.0)):
+        cohorts = rng.integers(2, size=4_000)
+        units = np.clip(rng.normal(mean, 12.0, size=4_000), 0, 60) / 60
+        place = 5 * np.where(cohorts == 1, units**2, units)
+        start = np.minimum(place.astype(np.int64), 4)
+        start += rng.random(4_000) < place - start
+        inside, outside = start + rng.integers(3, size=4_000), rng.integers(5, size=4_000)
+        outside += 3 * (outside >= start)
+        cells = np.where(rng.random(4_000) < 0.8, inside, outside)
+        path = folder / f"minutes-{FIRST_DAY + dt.timedelta(days=day)}.parquet"
+        _write_bits(path, cohorts, np.arange(8) == cells[:, None])
+
+
+def _write_bits(path: Path, cohorts: NDArray[np.int64], bits: _Bits) -> None:
     packed = np.packbits(bits, axis=1, bitorder="little")
     columns = {"cohort": cohorts.astype(np.uint16), "bits": [row.tobytes() for row in packed]}
     parquet.write_table(pa.table(columns), path)

@@ -1,8 +1,10 @@
 """Reports that no honest client would make: counted, or refused if so configured."""
 
-from factories import make_report
+from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.responses import Subset
 from hubbub.simulations.experiments.processes import running_collector
 from service.posting import post, send, stored_count, wait_until, wait_until_published
 
@@ -50,6 +52,24 @@ def test_batch_with_improbable_reports_is_refused_if_so_configured(
         refused = 'hubbub_requests_total{reason="improbable",status="422"} 1.0'
         wait_until(lambda: refused in _metrics(admin))
     assert stored_count(database) == 1
+
+
+def test_batch_with_impossible_bits_is_always_refused(database, tmp_path):
+    theme = make_metric(
+        "theme", metric_type=EnumType(("red", "green", "blue", "black", "white")), mode="once",
+        period_days=30, response=Subset(5, 2, 0.7),
+    )  # fmt: skip
+    metrics = tmp_path / "metrics.toml"
+    metrics.write_text(registry_toml(theme), encoding="utf-8")
+    possible, three, padding = (make_report(theme, bits=bits) for bits in (0b11, 0b111, 1 << 5 | 1))
+    with running_collector(metrics, database, []) as collector:
+        assert post(collector.url, Batch((possible,))).status == 201
+        answer = post(collector.url, Batch((possible, three, padding)))
+        assert answer.status == 422
+        assert answer.json["detail"] == (
+            "reports: 2 of theme with impossible bits; must be exactly 2 of the first 5"
+        )
+    assert stored_count(database, theme) == 1
 
 
 def _reports(*forged: int) -> tuple[Report, ...]:

@@ -22,7 +22,7 @@ from hubbub.client.randomness import (
     os_stream,
     uniform_below,
 )
-from hubbub.client.schedule import phase
+from hubbub.client.schedule import period_at
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
@@ -64,8 +64,6 @@ class Encoder:
     ----------
     cohort : int
         0 to m-1, uniform over secrets; of ``memory = "value"`` alone.
-    phase : int
-        Days by which this client's periods begin before those of the calendar.
 
     Raises
     ------
@@ -74,8 +72,17 @@ class Encoder:
     """
 
     __slots__ = (
-        "_digest", "_instantaneous", "_length", "_permanent", "_permanent_stream", "_responses",
-        "_true_bits", "_width", "cohort", "metric", "phase",
+        "_digest",
+        "_instantaneous",
+        "_length",
+        "_permanent",
+        "_permanent_stream",
+        "_responses",
+        "_secret",
+        "_true_bits",
+        "_width",
+        "cohort",
+        "metric",
     )  # fmt: skip
 
     def __init__(self, metric: Metric, secret: bytes) -> None:
@@ -89,7 +96,7 @@ class Encoder:
         self._permanent = bernoulli_sampler(params.k, params.f0, params.f1)
         self._instantaneous = bernoulli_sampler(params.k, params.p, params.q)
         self._responses: dict[int, PermanentResponse] = {}
-        self.phase = phase(metric, secret)
+        self._secret = secret
         self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
         in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))
         self._permanent_stream = KeyedStream(_keyed(_PERMANENT_TAG, secret, metric) + in_cohort)
@@ -165,9 +172,12 @@ class Encoder:
         digest.update(bits.to_bytes(self._width, "little"))
         return digest.digest()[:_DIGEST_BYTES]
 
-    def period(self, seconds: float) -> int:
-        """Return the number of this client's period at a moment (seconds since the epoch)."""
-        return self.metric.period(seconds, self.phase)
+    def period(self, seconds: float) -> tuple[int, bool]:
+        """Return the number of this client's period at a moment, and whether it is its first day.
+
+        The moment is in seconds since the epoch.
+        """
+        return period_at(self.metric, self._secret, seconds)
 
     def _bits_in(self, value: Value, cohort: int, stream: ByteStream) -> int:
         """Return a value's true bits in a cohort, no more than the stated epsilons allow for.

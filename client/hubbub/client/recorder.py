@@ -174,7 +174,7 @@ class Recorder:
             return any(
                 cached.period is not None
                 and not cached.forgotten
-                and cached.period < self.registry[name].period(time.time())  # none has a phase
+                and cached.period < self.registry[name].period(time.time())
                 for name, cached in self._account.memory.items()
             )
 
@@ -323,11 +323,10 @@ class Recorder:
         prepared, now = self._prepared(metric), time.time()
         encoder = prepared.encoder
         if encoder.metric.memory == "period":
-            period = encoder.period(now)
+            period, begins = encoder.period(now)
             own = new_period_response(encoder.metric, encoder.fresh_response(value), period)
             at_once = self.answers_all or not self.waits
-            begins = at_once or encoder.period(now - SECONDS_A_DAY) < period
-            recording = Recording(own, now, begins)
+            recording = Recording(own, now, begins or at_once)
         else:
             own = _response_of(prepared, encoder.true_bits(value))
             recording = Recording(own, now)

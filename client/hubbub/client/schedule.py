@@ -1,33 +1,57 @@
 """When a client's periods begin, and which metric of a group it answers.
 
 Both are pure functions of the client's secret, so that all processes agree and nothing is stored.
-Invariant: neither depends on a value, so whether a client is silent says nothing about its answers.
+Invariant: neither depends on a value, so whether a client is silent says nothing about its answers;
+and periods begin on days that are independent of each other, so that days link no two reports.
 """
 
 from __future__ import annotations
 
 from hubbub.client.randomness import KeyedStream, keyed_message, uniform_below
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Group
 
-_PHASE_TAG = b"hubbub/1/phase"
+_DAY_TAG = b"hubbub/1/first-day"
 _CHOICE_TAG = b"hubbub/1/choice"
 _WEIGHT_BYTES = 16
-_PERIOD_BYTES = 8
+_NUMBER_BYTES = 8
+_NUMBERS = 2**64
 
 
-def phase(metric: Metric, secret: bytes) -> int:
-    """Return the days by which a client's periods begin before those of the calendar.
+def first_day(metric: Metric, secret: bytes, period: int) -> int:
+    """Return the day, counted from the epoch, on which a client's period begins.
 
-    Uniform over secrets, from 0 to ``period_days - 1``, so that each day is the first of a period
-    for an equal share of clients. The same for all metrics of a group, and for all versions. Only
-    mode "once" has a phase: the periods of a permanent response are those of the calendar.
+    With mode "once" it is uniform over secrets among the `period_days` days of the calendar's
+    period, and independent of every other period's: so each day is the first for an equal share of
+    clients, and reports of two periods can't be linked by their days. It is the same for all
+    metrics of a group, and for all versions. A permanent response has the calendar's periods.
     """
+    days = metric.period_days
     if metric.mode != "once":
-        return 0
+        return period * days
     name = f"group:{metric.group}" if metric.group else f"metric:{metric.name}"
-    message = keyed_message(_PHASE_TAG, secret, metric.application.encode(), name.encode())
-    return uniform_below(metric.period_days, KeyedStream(message))
+    parts = (secret, metric.application.encode(), name.encode(), _number(period))
+    return period * days + uniform_below(days, KeyedStream(keyed_message(_DAY_TAG, *parts)))
+
+
+def period_at(metric: Metric, secret: bytes, seconds: float) -> tuple[int, bool]:
+    """Return the number of a client's period at a moment, and whether it is its first day.
+
+    A period lasts until the next one begins: 1 to 2 `period_days` - 1 days.
+
+    Parameters
+    ----------
+    metric : Metric
+    secret : bytes
+    seconds : float
+        Since the epoch.
+    """
+    day = int(seconds // SECONDS_A_DAY)
+    period = day // metric.period_days
+    begins = first_day(metric, secret, period)
+    if day >= begins:
+        return period, day == begins
+    return period - 1, day == first_day(metric, secret, period - 1)
 
 
 def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> str:
@@ -45,10 +69,15 @@ def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> st
     period : int
         Number of the period, for a group whose choice is "period".
     """
-    moment = (period.to_bytes(_PERIOD_BYTES, "little"),) if group.choice == "period" else ()
+    moment = (_number(period),) if group.choice == "period" else ()
 
     def weight(metric: str) -> bytes:
         parts = (secret, application.encode(), group.name.encode(), metric.encode(), *moment)
         return KeyedStream(keyed_message(_CHOICE_TAG, *parts))(_WEIGHT_BYTES)
 
     return max(sorted(group.metrics), key=weight)
+
+
+def _number(period: int) -> bytes:
+    """Return a period's number as 8 bytes; a clock may be before the epoch."""
+    return (period % _NUMBERS).to_bytes(_NUMBER_BYTES, "little")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ForgottenError, OtherApplicationError, StateError
 from hubbub.client.ledger import Account
-from hubbub.client.schedule import phase
+from hubbub.client.schedule import period_at
 from hubbub.client.storage import (
     DATABASE,
     Storage,
@@ -275,7 +275,7 @@ def _notice_copy(
     connection.executemany(
         "INSERT OR REPLACE INTO memory VALUES (?, ?, x'', 0, x'', ?, NULL)",
         [
-            (m.name, m.version, m.period(now, phase(m, secret)))
+            (m.name, m.version, period_at(m, secret, now)[0])
             for m in registry.values()
             if m.mode == "once"
         ],

@@ -124,14 +124,6 @@ class Metric(NamedTuple):
         definition = {"type": self.type.name, **self.type.definition(), **self.params._asdict()}
         return definition | periods | once | self.response.definition()
 
-    def period(self, seconds: float, phase: int = 0) -> int:
-        """Return the number of the period in which a moment falls.
-
-        Parameters
-        ----------
-        seconds : float
-            Since the epoch.
-        phase : int
-            Days by which a client's periods begin before those of the calendar.
-        """
-        return int((seconds // SECONDS_A_DAY + phase) // self.period_days)
+    def period(self, seconds: float) -> int:
+        """Return the number of the calendar's period at a moment (seconds since the epoch)."""
+        return int(seconds // (self.period_days * SECONDS_A_DAY))

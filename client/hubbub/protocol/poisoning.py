@@ -35,10 +35,19 @@ _MULTIPLIER, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 class SetBits(NamedTuple):
-    """The plausible numbers of set bits, both ends included."""
+    """Which bits of a report are plausible.
+
+    Attributes
+    ----------
+    low, high : int
+        The plausible numbers of set bits, both ends included.
+    cells : int or None
+        How many of the first bits may be set at all; None: each of them.
+    """
 
     low: int
     high: int
+    cells: int | None = None
 
 
 def plausible_set_bits(
@@ -74,7 +83,7 @@ def plausible_set_bits(
     if not 0 < tail < 1:
         raise ValueError(f"tail = {tail}: must be between 0 and 1")
     if response.ones is not None:
-        return SetBits(response.ones, response.ones)
+        return SetBits(response.ones, response.ones, response.cells)
     low, high = params.k, 0
     for true_bits in metric_type.true_bits(params):
         distribution = set_bits_distribution(params, true_bits) * _ROUNDING
@@ -96,9 +105,15 @@ def set_bits_distribution(params: RapporParams, true_bits: int) -> _FloatArray:
 
 
 def improbable(records: Records, bounds: SetBits) -> NDArray[np.bool_]:
-    """Return which records have an implausible number of set bits, shape (n,)."""
-    numbers = set_bits(columns(records).bits)
-    return (numbers < bounds.low) | (numbers > bounds.high)
+    """Return which records have an implausible number of set bits, or an impossible one; (n,)."""
+    bits = columns(records).bits
+    numbers = set_bits(bits)
+    found = (numbers < bounds.low) | (numbers > bounds.high)
+    if bounds.cells is not None:
+        places = np.arange(8 * bits.shape[1])
+        impossible = np.packbits(places >= bounds.cells, bitorder="little")
+        found |= (bits & impossible).any(axis=1)
+    return found
 
 
 def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:

@@ -38,6 +38,7 @@ from hubbub.reporting.wording import (
     metadata_of,
     privacy_section,
     provenance_section,
+    repeats_findings,
     title_of,
 )
 
@@ -243,6 +244,7 @@ def category_findings(
     summary = decoding.summary
     return (
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
+        *repeats_findings(summary.repeats),
         *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
         Finding("categories", "categories", f"{summary.categories:,}", summary.categories),
         detected_finding(summary.detected, summary.correction, summary.alpha),
@@ -267,13 +269,15 @@ def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) ->
     return Finding("mean", "mean", text, mean.mean)
 
 
-def known_rates_finding(rates: KnownRates) -> Finding:
+def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding:
     """Return whether bits whose rate is known before any report have that rate.
 
     Parameters
     ----------
     rates : KnownRates
         Those of the reports, and those expected.
+    cells : str
+        What has a bit each.
     """
     parts = []
     if rates.unused_bits:
@@ -283,7 +287,7 @@ def known_rates_finding(rates: KnownRates) -> Finding:
         )
     if not math.isnan(rates.own_bits_set):
         parts.append(
-            f"a report has {rates.own_bits_set:.3f} of the categories' bits set, "
+            f"a report has {rates.own_bits_set:.3f} of the {cells}' bits set, "
             f"{rates.expected_own_bits_set:.3f} expected"
         )
     text = "; ".join(parts)

@@ -91,7 +91,7 @@ def number_findings(
         *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
         _range(summary),
         *anomaly_findings(anomalies),
-        known_rates_finding(decoding.known_rates),
+        known_rates_finding(decoding.known_rates, "cells"),
         _forgery(summary),
     )
 

@@ -55,7 +55,7 @@ _GAP = "·"
 _NO_CHANGE = "No change that chance might not have made."
 _COURSES = (
     f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
-    "Dashed lines mark the first day of another share."
+    "Dashed lines mark the first day of another {}."
 )
 _DAYS_IN_COLUMNS = 7
 _IN_HEADLINE = 60
@@ -239,7 +239,7 @@ def _change_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
 def _courses(trends: Trends[Any], order: list[int]) -> Section:
     """Return a chart of each series, the largest ones if there are many."""
     shown = _largest(trends, order, CHARTS)
-    words = [_COURSES] if order else []
+    words = [_COURSES.format(_quantity(trends).word)] if order else []
     if len(order) > len(shown):
         words.append(f"{len(order) - len(shown):,} more are in CSV, JSON and Parquet.")
     charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
@@ -367,8 +367,8 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
             f"{trends.days[change.day]}",
             quantity.shown(change.before),
             quantity.shown(change.after),
-            f"{quantity.difference.format(change.after - change.before)} ± "
-            f"{quantity.error.format(change.std_error)}",
+            quantity.difference.format(change.after - change.before)
+            + f" ± {quantity.error.format(change.std_error)}",
             f"{change.p_value:.1e}",
             f"{trends.q_value[column]:.1e}",
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
+from hubbub.inference.repeated_reports import RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
@@ -59,16 +60,46 @@ def certainty(low: float, n_reports: int) -> str:
 
 
 def epsilon_findings(epsilon_report: float, epsilon_permanent: float) -> tuple[Finding, ...]:
-    """Return both epsilons."""
+    """Return both epsilons; infinite of all reports where there is no permanent response."""
+    of_all = f"{epsilon_permanent:.4g}"
+    if math.isinf(epsilon_permanent):
+        of_all = "no other: each answer is reported once"
     return (
         Finding("epsilon_report", "epsilon of one report", f"{epsilon_report:.4g}", epsilon_report),
         Finding(
             "epsilon_permanent",
             "epsilon for life (one value)",
-            f"{epsilon_permanent:.4g}",
+            of_all,
             epsilon_permanent,
         ),
     )
+
+
+def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
+    """Return how often clients were taken to have reported, and why; nothing if they can't again.
+
+    Parameters
+    ----------
+    repeats : RepeatedReports
+        What errors were widened by.
+    """
+    number = f"{repeats.clients:.4g}"
+    texts = {
+        RepeatSource.ONE_DAY: f"{number}: all are of one day",
+        RepeatSource.DAYS: f"the client of an average one has sent at most {number}, one a day",
+        RepeatSource.GIVEN: (
+            f"the client of an average one has sent {number}, as --reports-per-client says"
+        ),
+        RepeatSource.UNKNOWN: (
+            f"taken as {number}: without days only --reports-per-client says how many"
+        ),
+    }
+    if repeats.source not in texts:
+        return ()
+    text = texts[repeats.source]
+    if repeats.responses < repeats.clients:
+        text += f"; {repeats.responses:.4g} of one permanent response"
+    return (Finding("reports_per_client", "reports of a client", text, repeats.clients),)
 
 
 def detected_finding(detected: int, correction: Correction, alpha: float) -> Finding:
@@ -101,17 +132,20 @@ def anomaly_findings(anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
 
 
 def _set_bits(anomalies: AnomalyReport) -> Finding:
-    low, high = anomalies.plausible
+    low, high = anomalies.plausible[:2]
     found = Finding(
         "set_bits",
         "set bits",
-        f"all reports have {low:,} to {high:,}, as honest ones would",
+        f"all reports have {low:,} to {high:,}, as honest ones would"
+        if low < high
+        else f"all reports have {low:,}, as honest ones must",
         anomalies.improbable,
     )
+    numbers = f"{low:,} to {high:,}" if low < high else f"{low:,}"
     if anomalies.improbable:
         text = (
-            f"{anomalies.improbable:,} reports don't have {low:,} to {high:,} set bits; honest "
-            "clients would send none"
+            f"{anomalies.improbable:,} reports don't have {numbers} set bits; honest clients would "
+            "send none"
         )
         return found._replace(level=Level.ALARM, text=text)
     if not anomalies.set_bits_assessed:
@@ -179,6 +213,11 @@ def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
         f"together at most {_ratio(epsilon_permanent)} as likely under one value as under another. "
         "Values that change, and other metrics, cost this anew."
     )
+    if math.isinf(epsilon_permanent):
+        of_all = (
+            "Each answer is reported once. Answers of other periods, and other metrics, cost this "
+            "anew."
+        )
     return Section(
         "Privacy", (of_one, of_all), as_facts(epsilon_findings(epsilon_report, epsilon_permanent))
     )

@@ -7,7 +7,7 @@ their exact distribution. Trials are many, so that a variance is known to a per 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -119,6 +119,10 @@ def published(categories: int, epsilon: float) -> dict[str, float]:
     }
 
 
+def _published(name: str) -> Callable[[Any, Sequence[Any]], object]:
+    return lambda case, _scores: published(case.categories, case.epsilon)[name]
+
+
 SUBSETS = Study(
     title="Enums by subset selection",
     explained=(
@@ -131,10 +135,7 @@ SUBSETS = Study(
         "case": lambda case, _scores: case.name,
         "size": lambda case, _scores: case.response.width,
         "N variance": lambda _case, scores: Figure.of([each.variance for each in scores]),
-        **{
-            name: lambda case, _scores, name=name: published(case.categories, case.epsilon)[name]
-            for name in ("GRR", "SS", "OUE")
-        },
+        **{name: _published(name) for name in ("GRR", "SS", "OUE")},
         "over the best": lambda case, scores: _over(
             Figure.of([each.variance for each in scores]),
             min(published(case.categories, case.epsilon).values()),
@@ -168,10 +169,10 @@ POPULATIONS = ("bell", "uniform", "bottom", "top", "middle", "near the bottom", 
 
 def population(name: str) -> tuple[FloatArray, FloatArray]:
     """Return numbers between 0 and 60, and the share of clients that have each."""
-    middles = np.arange(BUCKETS) + 0.5
+    middles: FloatArray = np.arange(0.5, BUCKETS)
     if name == "bell":
         shares = np.exp(-0.5 * ((middles - 0.45 * BUCKETS) / (0.15 * BUCKETS)) ** 2)
-        return middles, shares / shares.sum()
+        return middles, np.asarray(shares / shares.sum())
     if name == "uniform":
         return middles, np.full(BUCKETS, 1 / BUCKETS)
     single = {"bottom": 0.0, "top": BUCKETS, "middle": BUCKETS / 2, "near the bottom": 1.0}
@@ -337,7 +338,8 @@ MEANS = Study(
     explained=(
         "N times the variance of the mean of numbers between -1 and 1, of 1,000 reports, beside "
         "the hybrid mechanism's for the same people, and their quotient: so many reports say as "
-        "much as one of the hybrid mechanism's; exactly: by both responses' formulas. Held: 95% intervals of the mean that hold it, and "
+        "much as one of the hybrid mechanism's; exactly: by both responses' formulas. Held: 95% "
+        "intervals of the mean that hold it, and "
         "of the variance, with half of the clients asked for it."
     ),
     cases=_mean_cases,

@@ -1,6 +1,5 @@
 """Mode "once" and groups on the account: one report a period, at times that say nothing."""
 
-import itertools
 import shutil
 import sqlite3
 from collections import Counter
@@ -15,7 +14,7 @@ from hubbub.client import Registry
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import NOT_CHOSEN, REPORTED_IN_PERIOD, WAITING, Account
 from hubbub.client.recorder import Recorder
-from hubbub.client.schedule import chosen, phase
+from hubbub.client.schedule import chosen, first_day, period_at
 from hubbub.client.state import open_state
 from hubbub.client.storage import DATABASE
 from hubbub.client.testing import RecordingTelemetry
@@ -68,13 +67,14 @@ class Client:
 def test_a_roll_out_reports_evenly_from_its_first_day_on():
     """Chi-squared of 6 degrees of freedom; P(> 45) < 5e-8, and the clients are fixed."""
     registry = make_registry(once())
-    start = 20_000
+    start = 20_000  # in the middle of a period of the calendar
     clients = [Client(registry, number) for number in range(CLIENTS)]
     days = [client.days_of_reports(range(start, start + 3 * DAYS)) for client in clients]
-    assert all([b - a for a, b in itertools.pairwise(each)] == [DAYS] * 2 for each in days)
-    first = Counter(each[0] - start for each in days)
-    assert set(first) <= set(range(DAYS))
-    assert sum((first[d] - CLIENTS / DAYS) ** 2 for d in range(DAYS)) / (CLIENTS / DAYS) < 45
+    for week in range(3):
+        found = Counter(day for each in days for day in each if (day - start) // DAYS == week)
+        expected = CLIENTS / DAYS
+        of_days = [found[start + week * DAYS + day] for day in range(DAYS)]
+        assert sum((n - expected) ** 2 for n in of_days) / expected < 45
 
 
 def test_a_period_of_a_day_never_waits():
@@ -84,13 +84,12 @@ def test_a_period_of_a_day_never_waits():
 
 def test_reasons_are_counted_and_what_was_asked_costs_one_report_each():
     client = Client(make_registry(once()))
-    shift = phase(once(), client.secret)
-    start = -shift % DAYS + 20_000 // DAYS * DAYS + 1  # the day after a period's first
-    assert not client.record(start)
-    assert not client.record(start + 1)
+    begins = first_day(once(), client.secret, 3000)
+    assert not client.record(begins - 2)
+    assert not client.record(begins - 1)
     assert client.recorder.dropped == {WAITING: 2}
-    assert client.record(start + DAYS - 1)
-    assert not client.record(start + DAYS)
+    assert client.record(begins)
+    assert not client.record(begins)
     assert client.recorder.dropped == {WAITING: 2, REPORTED_IN_PERIOD: 1}
     spending = client.recorder.spending()
     assert spending.epsilon == spending.committed == pytest.approx(once().epsilon_report)
@@ -102,11 +101,13 @@ def test_a_client_is_silent_after_the_last_of_its_periods():
     assert client.days_of_reports(range(20_000, 20_010)) == [20_000, 20_001, 20_002]
 
 
-def test_a_new_version_waits_for_the_next_period_of_the_same_phase():
+def test_a_new_version_waits_for_the_next_period():
     old = Client(make_registry(once()))
     days = old.days_of_reports(range(20_000, 20_000 + 2 * DAYS))
     new = Client(make_registry(once(version=2)))
-    assert new.days_of_reports(range(days[-1] + 1, days[-1] + 1 + DAYS)) == [days[-1] + DAYS]
+    period, _ = period_at(once(), new.secret, days[-1] * SECONDS_A_DAY)
+    following = first_day(once(), new.secret, period + 1)
+    assert new.days_of_reports(range(days[-1] + 1, following + 1)) == [following]
 
 
 @settings(max_examples=60)
@@ -121,28 +122,27 @@ def test_when_a_client_reports_never_depends_on_values(recordings):
 @given(st.lists(st.integers(-30, 40), max_size=40))
 def test_no_period_is_reported_twice_while_the_clock_goes_forward(days):
     client = Client(make_registry(once()))
-    shift = phase(once(), client.secret)
     reported = client.days_of_reports(sorted(20_000 + day for day in days))
-    periods = [(day + shift) // DAYS for day in reported]
+    periods = [period_at(once(), client.secret, day * SECONDS_A_DAY)[0] for day in reported]
     assert len(set(periods)) == len(periods)
 
 
 def test_a_clock_that_begins_in_1970_at_every_start_costs_no_report():
     client = Client(make_registry(once()))
-    first = 20_000 + DAYS - (20_000 + phase(once(), client.secret)) % DAYS
+    first, following = (first_day(once(), client.secret, period) for period in (3000, 3001))
     assert client.record(first)
-    for day in range(1, DAYS):
+    for day in range(first + 1, following):
         assert not client.record(0)
-        assert not client.record(first + day)
-    assert client.record(first + DAYS)
+        assert not client.record(day)
+    assert client.record(following)
 
 
 def test_a_clock_that_stays_behind_is_gone_by_after_the_length_of_a_period():
     client = Client(make_registry(once()))
-    first = 20_000 + DAYS - (20_000 + phase(once(), client.secret)) % DAYS
+    first = first_day(once(), client.secret, 3000)
     assert client.record(first)
-    behind = range(first - 5 * DAYS, first - 3 * DAYS)
-    assert client.days_of_reports(behind) == [first - 4 * DAYS]
+    behind = first - 5 * DAYS
+    assert client.days_of_reports(range(behind, behind + DAYS + 1)) == [behind + DAYS]
 
 
 def stored_memory(folder):
@@ -189,7 +189,7 @@ NAMES = ("crash", "page")
 
 def test_a_client_answers_one_metric_of_a_group_for_life():
     registry = grouped(once(period_days=1), once("page", period_days=1))
-    answered = Counter()
+    answered: Counter[str] = Counter()
     for number in range(40):
         client = Client(registry, number)
         own = chosen(registry.groups["mood"], APPLICATION, client.secret)
@@ -203,9 +203,10 @@ def test_a_client_answers_one_metric_of_a_group_for_life():
 def test_a_group_may_choose_anew_for_each_period_and_costs_one_report_in_it():
     metrics = [once(name, period_days=2) for name in NAMES]
     client = Client(grouped(*metrics, choice="period"))
-    shift = phase(metrics[0]._replace(group="mood"), client.secret)
-    start = 20_000 + (20_000 + shift) % 2
-    found = [name for day in range(start, start + 40) for name in NAMES if client.record(day, name)]
+    grouped_metric = metrics[0]._replace(group="mood")
+    start = first_day(grouped_metric, client.secret, 10_000)
+    end = first_day(grouped_metric, client.secret, 10_020)
+    found = [name for day in range(start, end) for name in NAMES if client.record(day, name)]
     assert len(found) == 20
     assert set(found) == set(NAMES)
     assert client.recorder.spending().epsilon == pytest.approx(20 * metrics[0].epsilon_report)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_secret
-from hubbub.client.schedule import chosen, phase
+from hubbub.client.schedule import chosen, first_day, period_at
 from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.registry import Group
 
@@ -19,40 +19,52 @@ def group(*metrics, choice="life"):
     return Group("mood", metrics, choice)
 
 
+def days_of(metric, number, periods=range(4000, 4004)):
+    """Return on which days of the calendar's periods a client's begin."""
+    secret = make_secret(number)
+    return tuple(first_day(metric, secret, n) - n * metric.period_days for n in periods)
+
+
 def test_each_day_begins_the_periods_of_an_equal_share_of_clients():
     """Chi-squared of 4 degrees of freedom; P(> 41) < 3e-8, and the clients are fixed."""
-    phases = Counter(phase(ONCE, make_secret(client)) for client in range(CLIENTS))
-    assert set(phases) == set(range(5))
+    days = Counter(days_of(ONCE, client)[0] for client in range(CLIENTS))
+    assert set(days) == set(range(5))
     expected = CLIENTS / 5
-    assert sum((n - expected) ** 2 / expected for n in phases.values()) < 41
+    assert sum((n - expected) ** 2 / expected for n in days.values()) < 41
 
 
-def test_versions_share_a_phase_and_metrics_do_not():
-    secrets = [make_secret(client) for client in range(40)]
-    phases = [phase(ONCE, secret) for secret in secrets]
-    assert [phase(ONCE._replace(version=2), secret) for secret in secrets] == phases
-    assert [phase(ONCE._replace(name="page"), secret) for secret in secrets] != phases
+def test_two_periods_begin_on_independent_days():
+    """Chi-squared of 24 degrees of freedom; P(> 87) < 4e-9, and the clients are fixed."""
+    pairs = Counter(days_of(ONCE, client)[:2] for client in range(CLIENTS))
+    expected = CLIENTS / 25
+    assert sum((pairs[d, e] - expected) ** 2 / expected for d in range(5) for e in range(5)) < 87
 
 
-def test_metrics_of_a_group_share_a_phase():
-    one, other = (make_metric(name, mode="once", params=make_params(f=0.0), period_days=30)
-                  for name in ("a", "b"))  # fmt: skip
-    for client in range(20):
-        secret = make_secret(client)
-        phases = {phase(metric._replace(group="mood"), secret) for metric in (one, other)}
-        assert len(phases) == 1
+def test_versions_share_their_days_and_metrics_do_not():
+    clients = range(40)
+    days = [days_of(ONCE, client) for client in clients]
+    assert [days_of(ONCE._replace(version=2), client) for client in clients] == days
+    assert [days_of(ONCE._replace(name="page"), client) for client in clients] != days
+
+
+def test_metrics_of_a_group_share_their_days():
+    one, other = (ONCE._replace(name=name, group="mood") for name in ("a", "b"))
+    assert [days_of(one, client) for client in range(20)] == [
+        days_of(other, client) for client in range(20)
+    ]
 
 
 def test_periods_of_a_permanent_response_are_those_of_the_calendar():
     monthly = make_metric(period_days=30)
-    assert {phase(monthly, make_secret(client)) for client in range(20)} == {0}
+    assert {days_of(monthly, client) for client in range(20)} == {(0, 0, 0, 0)}
 
 
-@given(days=st.integers(0, 40_000), shift=st.integers(0, 4))
-def test_a_phase_moves_the_days_on_which_periods_begin(days, shift):
-    now = days * SECONDS_A_DAY + 3600
-    begins = ONCE.period(now, shift) > ONCE.period(now - SECONDS_A_DAY, shift)
-    assert begins == ((days + shift) % 5 == 0)
+@given(day=st.integers(-100, 40_000), client=st.integers(0, 30))
+def test_a_period_lasts_until_the_next_begins(day, client):
+    secret = make_secret(client)
+    period, begins = period_at(ONCE, secret, day * SECONDS_A_DAY + 3600)
+    assert first_day(ONCE, secret, period) <= day < first_day(ONCE, secret, period + 1)
+    assert begins == (day == first_day(ONCE, secret, period))
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
@@ -66,7 +78,7 @@ def test_each_metric_of_a_group_is_chosen_by_an_equal_share_of_clients(size):
 
 def test_a_metric_that_joins_a_group_moves_only_the_clients_that_choose_it():
     before, after = group("a", "b"), group("b", "c", "a")
-    moved = Counter()
+    moved: Counter[tuple[str, str]] = Counter()
     for client in range(300):
         secret = make_secret(client)
         old, new = (chosen(each, APPLICATION, secret) for each in (before, after))

@@ -30,7 +30,7 @@ from hubbub.client.storage import Storage, save_definitions, save_rows
 
 REGISTRY = make_registry()
 HOMEPAGE = REGISTRY["homepage"]
-SPENT = min(3 * HOMEPAGE.epsilon_report, HOMEPAGE.epsilon_permanent)
+SPENT = HOMEPAGE.epsilon_after(3)
 AT_ONCE = """
 import sys
 from hubbub.client import Registry

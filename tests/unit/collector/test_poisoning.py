@@ -22,6 +22,7 @@ from hubbub.protocol.poisoning import (
     set_bits_distribution,
 )
 from hubbub.protocol.records import Records, columns, set_bits
+from hubbub.protocol.responses import Subset
 from unit.collector.forgeries import joined, records_of
 
 TEXT = StringType()
@@ -120,6 +121,17 @@ def test_improbable_reports_are_those_outside():
     records = joined(records_of(rows, [5, 5, 5, 5, 700]), records_of(rows[:1], 5))
     bounds = SetBits(3, 10)
     assert improbable(records, bounds).tolist() == [True, False, False, True, True, True]
+
+
+def test_bits_that_a_response_cannot_set_are_improbable_whatever_their_number():
+    """Sets of 2 of the first 11 bits; the report's other 5 are padding."""
+    response = Subset(11, 2, 0.7)
+    bounds = plausible_set_bits(make_params(k=16, h=1, m=1, f=0.0), COLOURS, 1e-9, response)
+    assert bounds == SetBits(2, 2, 11)
+    rows = np.zeros((5, 16), dtype=bool)
+    for row, places in zip(rows, [(0, 10), (3,), (1, 2, 3), (0, 11), (14, 15)], strict=True):
+        row[list(places)] = True
+    assert improbable(records_of(rows), bounds).tolist() == [False, True, True, True, True]
 
 
 def test_no_records_hold_nothing_improbable():

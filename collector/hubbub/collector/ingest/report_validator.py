@@ -1,6 +1,7 @@
 """Improbable reports in batches: counted by metric, or refused if so configured.
 
-`poisoning` says how many set bits are plausible for a metric; this applies it to batches.
+`poisoning` says how many set bits are plausible for a metric; this applies it to batches. Where a
+response fixes the number of set bits, a report with another one is impossible, and always refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hubbub.storage import MetricVersion, NewBatch
 
 
 class ReportValidator:
-    """Compares numbers of set bits with what is plausible for the registry's current versions."""
+    """Compares set bits with what is plausible for the registry's current versions."""
 
     def __init__(self, registry: Registry, settings: Settings, metrics: Metrics) -> None:
         self._tail = settings.improbable_tail
@@ -43,31 +44,32 @@ class ReportValidator:
         }
 
     def check(self, batch: NewBatch) -> None:
-        """Refuse a batch with improbable reports, if so configured.
+        """Refuse a batch with impossible reports, or with improbable ones if so configured.
 
         Raises
         ------
         BatchError
             422, saying how many reports of which metric.
         """
-        if not self._refuses:
-            return
         for key, records in batch.records.items():
-            bounds = self._bounds.get(key)
+            bounds = self._refused_by(key)
             if bounds and (found := int(improbable(records, bounds).sum())):
                 raise BatchError(
-                    422,
-                    f"reports: {found} of {key.metric} with an improbable number of set bits; "
-                    f"must be between {bounds.low} and {bounds.high}",
-                    reason="improbable",
-                )
+                    422, f"reports: {found} of {key.metric} with {_fault(bounds)}",
+                    reason="improbable" if bounds.cells is None else "impossible",
+                )  # fmt: skip
 
     def screen(self, key: MetricVersion, records: Records) -> NDArray[np.bool_]:
         """Say of each record whether a batch with it would be taken."""
-        bounds = self._bounds.get(key)
-        if bounds is None or not self._refuses:
+        bounds = self._refused_by(key)
+        if bounds is None:
             return np.ones(records.reports, dtype=np.bool_)
         return ~improbable(records, bounds)
+
+    def _refused_by(self, key: MetricVersion) -> SetBits | None:
+        """Return outside which bounds reports are refused, if any."""
+        bounds = self._bounds.get(key)
+        return bounds if bounds and (self._refuses or bounds.cells is not None) else None
 
     def flag(self, batches: Iterable[NewBatch]) -> None:
         """Count the improbable reports of stored batches, by metric."""
@@ -79,3 +81,9 @@ class ReportValidator:
             bounds = self._bounds.get(key)
             if bounds and (found := int(improbable(joined(pool), bounds).sum())):
                 self._count(key.metric, found)
+
+
+def _fault(bounds: SetBits) -> str:
+    if bounds.cells is None:
+        return f"an improbable number of set bits; must be between {bounds.low} and {bounds.high}"
+    return f"impossible bits; must be exactly {bounds.low} of the first {bounds.cells}"

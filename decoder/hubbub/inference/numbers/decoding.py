@@ -118,6 +118,7 @@ def decode_numbers(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    clients: float = 1.0,
 ) -> NumberDecoding:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
 
@@ -131,6 +132,8 @@ def decode_numbers(
         Level of the correction's error rate, for changes from day to day.
     correction : Correction
         Which error rate `alpha` bounds.
+    clients : float
+        D, how many of these reports the client of an average one has sent.
 
     Raises
     ------
@@ -140,7 +143,7 @@ def decode_numbers(
         If there are no reports or the counts don't fit the parameters.
     """
     a_type, response = number_type(metric)
-    estimates = estimate_numbers(counts, metric)
+    estimates = estimate_numbers(counts, metric, clients)
     weights = cell_weights(response.cells, response.width, response.chance)
     mean = (float(estimates.unbiased[0]) - a_type.low) / (a_type.high - a_type.low)
     # Forged reports may all be in the cohort that the mean comes from.
@@ -178,8 +181,17 @@ def number_type(metric: Metric) -> tuple[NumberType, Window]:
     return a_type, response
 
 
-def estimate_numbers(counts: CohortCounts, metric: Metric) -> NumberEstimates:
+def estimate_numbers(counts: CohortCounts, metric: Metric, clients: float = 1.0) -> NumberEstimates:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    metric : Metric
+        Of type number.
+    clients : float
+        As for `decode_numbers`.
 
     Raises
     ------
@@ -206,7 +218,7 @@ def estimate_numbers(counts: CohortCounts, metric: Metric) -> NumberEstimates:
         asked = "" if params.m == 1 else " in one of the two cohorts"
         raise UndecodableError(f"no reports{asked}: nothing to decode")
     moments = [
-        estimate_moment(bits[: response.cells], int(reports), response)
+        estimate_moment(bits[: response.cells], int(reports), response, clients)
         for reports, bits in zip(counts.reports, counts.bits, strict=True)
     ]
     first, scale = moments[0], a_type.high - a_type.low
@@ -219,7 +231,9 @@ def estimate_numbers(counts: CohortCounts, metric: Metric) -> NumberEstimates:
     return NumberEstimates(*np.array(found).T)
 
 
-def estimate_moment(cells: IntArray, n_reports: int, response: Window) -> Moment:
+def estimate_moment(
+    cells: IntArray, n_reports: int, response: Window, clients: float = 1.0
+) -> Moment:
     """Estimate the mean of what clients reported, in [0, 1].
 
     Parameters
@@ -230,9 +244,15 @@ def estimate_moment(cells: IntArray, n_reports: int, response: Window) -> Moment
         At least 1.
     response : Window
         The response by which they were made.
+    clients : float
+        D = sum R_i^2 / N, client i having sent R_i of the reports.
 
     Notes
     -----
+    A client that answers again, in another period, does so with new coins, but keeps its number. So
+    the sampling of clients, whose part of s^2 is the numbers' variance, counts D times. That is
+    estimated from weights of the grid's squares; rounding to the grid only makes it larger.
+
     The variance is that of a mean of independent draws, s^2 / N with the weights' sample variance
     s^2; but no less than any population of this mean would have (`least_second_moments`). Where
     nearly all numbers are at one end, a sample may lack the few reports outside of the window,
@@ -245,7 +265,11 @@ def estimate_moment(cells: IntArray, n_reports: int, response: Window) -> Moment
     sample = (float(cells @ weights**2) / n_reports - mean**2) / max(n_reports - 1, 1)
     squares, within = least_second_moments(*size), min(max(mean, 0.0), 1.0)
     least = float(np.interp(within, np.linspace(0.0, 1.0, len(squares)), squares)) - within**2
-    return Moment(mean, max(sample, least / n_reports))
+    variance = max(sample, least / n_reports)
+    if clients > 1:
+        of_numbers = float(cells @ cell_weights(*size, power=2)) / n_reports - mean**2
+        variance += (clients - 1) * min(max(of_numbers, 0.0), _MOST_VARIANCE) / n_reports
+    return Moment(mean, variance)
 
 
 def _scaled(

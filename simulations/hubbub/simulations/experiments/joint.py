@@ -28,7 +28,7 @@ PARTNERS, _PEOPLE = range(2)
 
 @dataclass(frozen=True, slots=True)
 class JointExperiment:
-    """What is tried: clients, each of whom reports its tuple once, by a response of the metric's."""
+    """What is tried: clients, each of whom reports its tuple once, and by which response."""
 
     population: JointPopulation
     params: RapporParams
