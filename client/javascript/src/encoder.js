@@ -13,7 +13,7 @@ import { bernoulli, exactChance } from "./bernoulli.js";
 import { littleEndian, toHex } from "./bytes.js";
 import { systemCoins } from "./coins.js";
 import { message, uniformBelow } from "./keyed.js";
-import { chosen, phaseOf } from "./schedule.js";
+import { chosen, periodAt } from "./schedule.js";
 import { Shake256 } from "./shake256.js";
 
 const COHORT = "hubbub/1/cohort";
@@ -62,16 +62,25 @@ export class Encoder {
     this.#coins = repeatableCoinsForTestsOnly ?? systemCoins;
     /** The client's cohort in this metric; null where each answer has its own. @type {number | null} */
     this.cohort = metric.memory === "value" ? this.#drawCohort(() => this.#keyed(COHORT)) : null;
-    /** Days by which this client's periods begin before those of the calendar. @type {number} */
-    this.phase = phaseOf(metric, secret);
+  }
+
+  /**
+   * Return the client's period at a moment, where answers have periods.
+   *
+   * @param {number} seconds since 1970
+   * @returns {import("./schedule.js").Period | undefined}
+   */
+  period(seconds) {
+    const { metric } = this;
+    return metric.memory === "period" ? periodAt(metric, this.#secret, seconds) : undefined;
   }
 
   /**
    * Whether this client answers the metric, as one of its group.
    *
-   * @param {number} period its number, where the choice is made for each
+   * @param {number} [period] its number, where the choice is made for each
    */
-  isChosen(period) {
+  isChosen(period = 0) {
     const { group, application, name } = this.metric;
     return !group || chosen(group, application, this.#secret, period) === name;
   }

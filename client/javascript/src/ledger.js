@@ -10,7 +10,7 @@
  */
 
 import { definitionOf, epsilonAfter, reserveOfAll } from "./registry.js";
-import { isFirstDay, periodOf, periodSeconds } from "./schedule.js";
+import { calendarPeriod, periodSeconds } from "./schedule.js";
 
 export const ALREADY_REPORTED = "already reported (one-time metric)";
 export const REPORTED_IN_PERIOD = "already reported in this period";
@@ -80,9 +80,9 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} seconds since 1970
  * @property {{digest: string | null, cohort: number, permanent: string}} answer what it would report
  *   if it is admitted; permanent bits in hexadecimal
- * @property {number} [phase] days by which the client's periods begin before those of the calendar
- * @property {(period: number) => boolean} [isChosen] whether the client answers the metric, as one of its
- *   group
+ * @property {import("./schedule.js").Period} [period] the client's; by default the calendar's, on its
+ *   first day
+ * @property {boolean} [isChosen] whether the client answers the metric, as one of its group (default: true)
  */
 
 /**
@@ -191,7 +191,7 @@ export function closePastPeriods(account, seconds) {
   for (const entry of account.entries) {
     const days = Number(entry.definition.period_days);
     const { period, last } = entry;
-    if (!period || !last || periodOf(days, seconds) <= period.number) continue;
+    if (!period || !last || calendarPeriod(days, seconds) <= period.number) continue;
     close(entry);
     entry.period = { number: period.number, backSince: null };
   }
@@ -354,14 +354,13 @@ function closeAnswers(entry) {
  * @param {Recording} recording
  */
 function isChosen(account, group, recording) {
+  if (recording.isChosen === false) return false;
   const { name } = recording.metric;
-  const ofPeriod = group.choice === "period";
-  const now = ofPeriod ? periodNow(recording) : 0;
-  if (recording.isChosen && !recording.isChosen(now)) return false;
   const others = account.entries.filter(({ metric }) => {
     return metric !== name && group.metrics.includes(metric);
   });
-  if (!ofPeriod) return !others.some(({ answers }) => answers > 0);
+  if (group.choice === "life") return !others.some(({ answers }) => answers > 0);
+  const now = periodNow(recording);
   return !others.some(({ period }) => period && !period.waits && period.number === now);
 }
 
@@ -371,8 +370,8 @@ function isChosen(account, group, recording) {
  *
  * @param {Account} account @param {Recording} recording
  */
-function mustWait(account, { metric, seconds, phase = 0 }) {
-  if (isFirstDay(metric.periodDays, seconds, phase)) return false;
+function mustWait(account, { metric, period }) {
+  if (period?.begins ?? true) return false;
   const { group, name } = metric;
   const names = group?.choice === "period" ? group.metrics : [name];
   return !account.entries.some((entry) => {
@@ -400,7 +399,7 @@ function waitOrNoticeClock(account, recording) {
  */
 function isLate({ period, last }, { periodDays }, seconds) {
   if (!period || last) return false;
-  const behind = period.number - periodOf(periodDays, seconds);
+  const behind = period.number - calendarPeriod(periodDays, seconds);
   return behind === 0 || behind === 1;
 }
 
@@ -429,8 +428,8 @@ function noticeClock({ period }, recording) {
 }
 
 /** @param {Recording} recording @returns {number} */
-function periodNow({ metric, seconds, phase = 0 }) {
-  return periodOf(metric.periodDays, seconds, phase);
+function periodNow({ metric, seconds, period }) {
+  return period?.number ?? calendarPeriod(metric.periodDays, seconds);
 }
 
 /**

@@ -73,9 +73,9 @@ export function makeEntry(encoder, value, seconds) {
 
 /** @param {Entry} entry @returns {import("./ledger.js").Recording} */
 export function recordingOf({ encoder, seconds, answer }) {
-  const { metric, phase } = encoder;
-  const isChosen = (/** @type {number} */ period) => encoder.isChosen(period);
-  return { metric, seconds, answer, phase, isChosen };
+  const { metric } = encoder;
+  const period = encoder.period(seconds);
+  return { metric, seconds, answer, period, isChosen: encoder.isChosen(period?.number) };
 }
 
 /**

@@ -3,34 +3,71 @@
  *
  * Both are pure functions of the client's secret, so that all tabs and processes agree and nothing is
  * stored. Invariant: neither depends on a value, so whether a client is silent says nothing about its
- * answers.
+ * answers; and periods begin on days that are independent of each other, so that days link no two reports.
  */
 
 import { toHex } from "./bytes.js";
 import { prefixed, uniformBelow } from "./keyed.js";
 import { Shake256 } from "./shake256.js";
 
-const PHASE = "hubbub/1/phase";
+const DAY = "hubbub/1/first-day";
 const CHOICE = "hubbub/1/choice";
 const WEIGHT_BYTES = 16;
 const SECONDS_A_DAY = 86_400;
 const encoder = new TextEncoder();
 
+/** @typedef {Readonly<import("./registry.js").Metric>} Metric */
+
 /**
- * Return the days by which a client's periods begin before those of the calendar.
+ * A client's period, and whether this is its first day, on which a client may start at once.
  *
- * Uniform over secrets, so that each day is the first of a period for an equal share of clients. The same
- * for all metrics of a group, and for all versions. Only mode "once" has a phase: the periods of a
- * permanent response are those of the calendar.
- *
- * @param {Readonly<import("./registry.js").Metric>} metric
- * @param {Uint8Array} secret
- * @returns {number} from 0 to periodDays - 1
+ * @typedef {{number: number, begins: boolean}} Period
  */
-export function phaseOf({ mode, group, name, application, periodDays }, secret) {
-  if (mode !== "once") return 0;
-  const named = group ? `group:${group.name}` : `metric:${name}`;
-  return uniformBelow(periodDays, keyed(PHASE, secret, [application, named]));
+
+/**
+ * Return the day, counted from 1970 on, on which a client's period begins.
+ *
+ * With mode "once" it is uniform over secrets among the days of the calendar's period, and independent of
+ * every other period's: so each day is the first for an equal share of clients, and reports of two periods
+ * can't be linked by their days. It is the same for all metrics of a group, and for all versions.
+ * A permanent response has the calendar's periods.
+ *
+ * @param {Metric} metric
+ * @param {Uint8Array} secret
+ * @param {number} period
+ * @returns {number}
+ */
+export function firstDay({ mode, group, name, application, periodDays }, secret, period) {
+  if (mode !== "once") return period * periodDays;
+  const names = [application, group ? `group:${group.name}` : `metric:${name}`];
+  const stream = keyed(DAY, secret, names, eightBytes(period));
+  return period * periodDays + uniformBelow(periodDays, stream);
+}
+
+/**
+ * Return a client's period at a moment. It lasts until the next one begins: 1 to 2 periodDays - 1 days.
+ *
+ * @param {Metric} metric
+ * @param {Uint8Array} secret
+ * @param {number} seconds since 1970
+ * @returns {Period}
+ */
+export function periodAt(metric, secret, seconds) {
+  const day = Math.floor(seconds / SECONDS_A_DAY);
+  const number = Math.floor(day / metric.periodDays);
+  const begin = firstDay(metric, secret, number);
+  if (day >= begin) return { number, begins: day === begin };
+  return { number: number - 1, begins: day === firstDay(metric, secret, number - 1) };
+}
+
+/** @param {number} periodDays @param {number} seconds since 1970 @returns {number} of the calendar's period */
+export function calendarPeriod(periodDays, seconds) {
+  return Math.floor(seconds / periodSeconds(periodDays));
+}
+
+/** @param {number} periodDays @returns {number} so many days in seconds */
+export function periodSeconds(periodDays) {
+  return periodDays * SECONDS_A_DAY;
 }
 
 /**
@@ -46,35 +83,12 @@ export function phaseOf({ mode, group, name, application, periodDays }, secret) 
  * @returns {string}
  */
 export function chosen(group, application, secret, period) {
-  const details = group.choice === "period" ? [wideInteger(period)] : [];
+  const details = group.choice === "period" ? [eightBytes(period)] : [];
   const weights = group.metrics.map((metric) => {
     const stream = keyed(CHOICE, secret, [application, group.name, metric], ...details);
     return { metric, weight: toHex(stream.fill(new Uint8Array(WEIGHT_BYTES))) };
   });
   return weights.reduce((best, each) => (each.weight > best.weight ? each : best)).metric;
-}
-
-/**
- * Return the number of the period in which a moment falls.
- *
- * @param {number} periodDays
- * @param {number} seconds since 1970
- * @param {number} [phase] days by which periods begin before those of the calendar
- * @returns {number}
- */
-export function periodOf(periodDays, seconds, phase = 0) {
-  return Math.floor((Math.floor(seconds / SECONDS_A_DAY) + phase) / periodDays);
-}
-
-/** @param {number} periodDays @returns {number} the length of such a period */
-export function periodSeconds(periodDays) {
-  return periodDays * SECONDS_A_DAY;
-}
-
-/** @param {number} periodDays @param {number} seconds @param {number} phase */
-export function isFirstDay(periodDays, seconds, phase) {
-  const yesterday = periodOf(periodDays, seconds - SECONDS_A_DAY, phase);
-  return yesterday < periodOf(periodDays, seconds, phase);
 }
 
 /**
@@ -86,9 +100,9 @@ function keyed(tag, secret, names, ...details) {
   return new Shake256(prefixed(encoder.encode(tag), secret, ...parts, ...details));
 }
 
-/** @param {number} value @returns {Uint8Array} of 8 bytes, little-endian */
-function wideInteger(value) {
+/** @param {number} period its number; a clock may be before 1970 @returns {Uint8Array} little-endian */
+function eightBytes(period) {
   const bytes = new Uint8Array(8);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(value), true);
+  new DataView(bytes.buffer).setBigInt64(0, BigInt(period), true);
   return bytes;
 }

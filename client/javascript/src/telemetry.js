@@ -30,7 +30,6 @@ import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
 import { QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
 import { makeEntry, Recorder, recordingOf } from "./recorder.js";
-import { periodOf } from "./schedule.js";
 import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
 import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
@@ -300,9 +299,8 @@ export class Telemetry {
     const encoder = new Encoder(known, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES));
     const entry = makeEntry(encoder, given, secondsNow());
     const { seconds, answer } = entry;
-    const recording = state
-      ? recordingOf(entry)
-      : { metric: known, seconds, answer, phase: phaseToday(known, seconds) };
+    // Without a state of its own it is a client that is asked everything, at once.
+    const recording = state ? recordingOf(entry) : { metric: known, seconds, answer };
     const decision = decide(state?.account ?? emptyAccount(), registry, recording);
     const refused = decision.kind === "refused";
     const { cohort, permanent } = refused ? answer : decision.answer;
@@ -661,16 +659,6 @@ async function within(millis, promise) {
   const first = await Promise.race([promise, timeout]);
   clearTimeout(timer);
   return first;
-}
-
-/**
- * Return the phase of a client whose period begins today, which answers at once: for a preview without
- * a client.
- *
- * @param {Readonly<import("./registry.js").Metric>} metric @param {number} seconds
- */
-function phaseToday({ periodDays }, seconds) {
-  return periodDays && (periodDays - (periodOf(1, seconds) % periodDays)) % periodDays;
 }
 
 /** @returns {number} since 1970 */

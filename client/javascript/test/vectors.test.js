@@ -12,7 +12,7 @@ import { Encoder } from "../src/encoder.js";
 import { message } from "../src/keyed.js";
 import { makeParams } from "../src/params.js";
 import { makeMetric, makeRegistry } from "../src/registry.js";
-import { chosen, phaseOf } from "../src/schedule.js";
+import { chosen, firstDay } from "../src/schedule.js";
 import { Shake256 } from "../src/shake256.js";
 import { buildMetric, makeEntry, trueBits, vectors } from "../testing/making.js";
 
@@ -162,12 +162,13 @@ test("numbers stand where the vectors have them", () => {
   }
 });
 
-test("phases and choices are those of the vectors", () => {
-  for (const { secret, application, name, period_days, phase } of vectors("phases")) {
-    const [of, named] = name.split(":");
-    const metric = buildMetric({ mode: "once", f: 0, name: named, application, period_days });
-    const group = of === "group" ? { name: named, metrics: [], choice: "life" } : null;
-    assert.equal(phaseOf({ ...metric, group }, fromHex(secret)), phase);
+test("first days of periods and choices are those of the vectors", () => {
+  for (const vector of vectors("first_days")) {
+    const { secret, application, period_days, period, first_day } = vector;
+    const [of, name] = vector.name.split(":");
+    const metric = buildMetric({ mode: "once", f: 0, name, application, period_days });
+    const group = of === "group" ? { name, metrics: [], choice: "life" } : null;
+    assert.equal(firstDay({ ...metric, group }, fromHex(secret), period), first_day);
   }
   for (const { secret, application, group: name, metrics, choice, period, ...row } of vectors("choices")) {
     assert.equal(chosen({ name, metrics, choice }, application, fromHex(secret), period), row.chosen);
