@@ -18,6 +18,7 @@ from evaluation.studies import (
     planned_strings,
     planted,
     releases,
+    repeated_reports,
     trends,
 )
 
@@ -33,6 +34,7 @@ STUDIES = {
     "planned-open-choices": planned_open.CHOICES,
     "planned-strings": planned_strings.STUDY,
     "planted": planted.STUDY,
+    "repeated-reports": repeated_reports.STUDY,
     "subsets": cells.SUBSETS,
     "trends": trends.STUDY,
     "trends-whole": trends.WHOLE,
