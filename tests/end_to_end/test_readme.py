@@ -111,6 +111,7 @@ def _entries(block: str) -> list[str]:
     return ["\n".join(entry)]
 
 
+@pytest.mark.long
 def test_open_strings_are_decoded_as_the_readme_says(readme, folder):
     """Everybody holds the one string, so each step sees it beyond any doubt."""
     metric = Registry.load(folder / "metrics.toml")["typed_words"]
@@ -179,6 +180,7 @@ def test_parameters_are_chosen_as_the_readme_says(readme, folder, job, shown):
     assert shown in done.stdout
 
 
+@pytest.mark.long
 def test_a_table_is_published_as_the_readme_says(readme, folder):
     """The homepage that all but one have is released, and his isn't: P(alarm) < 1e-6."""
     homes = ["news.example.org"] * 1_999 + ["only.example.org"]

@@ -21,7 +21,7 @@ from evaluation.studies.change import HALF_WAY, Audit, Contest, audit, contests,
 from evaluation.studies.transcripts import Recordings, largest_log_ratio, log_ratio, worst_values
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Encoder, Metric, Report
-from hubbub.planning.histories import any_history_epsilon, linked_epsilon, same_times_epsilon
+from hubbub.planning.histories import any_history_epsilon, constant_epsilon, same_times_epsilon
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -96,7 +96,7 @@ def test_with_periods_the_worst_histories_come_close_to_the_bound(metric, days, 
         for first_day in range(days)
         for sides in (values, values[::-1])
     )
-    assert largest == pytest.approx(linked_epsilon(metric, reports), rel=1e-9)
+    assert largest == pytest.approx(constant_epsilon(metric, reports), rel=1e-9)
     assert largest >= 0.5 * any_history_epsilon(metric, reports, metric.max_answers)
 
 
@@ -159,6 +159,7 @@ def by_pattern(low: float, high: float) -> FloatArray:
     return table
 
 
+@pytest.mark.long
 def test_frequencies_of_two_reports_in_a_period_keep_the_bound():
     """A change inside a period, by counting alone: "a, then b" against "b, then a".
 
@@ -203,7 +204,7 @@ def telling_patterns(metric: Metric, one: Value, other: Value) -> list[int]:
 
 def linked_loss_in_one_period(metric: Metric) -> float:
     """Return the exact loss of two reports that share a period."""
-    return linked_epsilon(metric._replace(memory="value", period_days=0), 2)
+    return constant_epsilon(metric._replace(memory="value", period_days=0), 2)
 
 
 def test_memory_by_values_breaks_the_sum_over_values_with_two_reports():

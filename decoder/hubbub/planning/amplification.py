@@ -33,9 +33,8 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.ratios import Ratios, cell_ratios
 from hubbub.planning.histories import (
     ROUNDED_UP,
-    linked_epsilon,
+    constant_epsilon,
     most_periods,
-    response_epsilon,
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.responses import UNARY
@@ -220,7 +219,7 @@ def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amp
     """
     if clients < 1 or not 0 < delta < 1:
         raise ValueError(f"clients = {clients}, delta = {delta}: must be >= 1 and in (0, 1)")
-    local = response_epsilon(metric, reports)
+    local = metric.epsilon_after(reports)
     worst = (
         decoder_of(metric).report_ratios(metric.params, reports)
         if metric.response == UNARY
@@ -240,15 +239,17 @@ def central_epsilon(metric: Metric, days: int, clients: int, delta: float) -> fl
 
     With ``memory = "value"`` that holds for clients whose value stays the same, of whom there are
     N. With periods it holds for any histories: each period is taken to hold as many days as it can,
-    and spends the same part of delta (sequential composition).
+    and spends the same part of delta (sequential composition). Of mode "once" each period has one
+    report, shuffled among N of its day.
     """
     if metric.one_time:
         return amplify(metric, clients, delta).best
     if metric.memory == "value":
         return amplify(metric, clients, delta, days).best
-    periods, longest = most_periods(metric, days), min(days, metric.period_days)
+    periods = most_periods(metric, days)
+    longest = 1 if metric.reports_once else min(days, metric.period_days)
     each = amplify(metric, clients, delta / periods * (1 - _SLACK), longest).best
-    return min(periods * each * ROUNDED_UP, linked_epsilon(metric, days))
+    return min(periods * each * ROUNDED_UP, constant_epsilon(metric, days))
 
 
 def closed_form(local: float, n_reports: int, delta: float) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from hubbub.planning.limits import (
     DetectionTest,
@@ -20,7 +20,9 @@ from hubbub.planning.limits import (
     string_errors,
 )
 from hubbub.planning.noise import Budget, count_variance, oue_variance
-from hubbub.protocol.params import RapporParams
+from hubbub.planning.schedules import Schedule
+from hubbub.protocol.params import RapporParams, chance_bound
+from hubbub.protocol.responses import UNARY, Response, Subset, Window
 from hubbub.reporting.blocks import Types
 from hubbub.reporting.estimates import Finding
 
@@ -50,6 +52,8 @@ class SearchSpace:
         last: better where bits are few to choose among, too long where they are many.
     near_bits : float
         How many times the best limit that of fewer bits may be.
+    known : RapporParams or None
+        The best parameters, if theory knows them: nothing is searched then.
     """
 
     h: int
@@ -59,6 +63,13 @@ class SearchSpace:
     rate: float | None = None
     refits: bool = False
     near_bits: float = NEAR_BEST
+    known: RapporParams | None = None
+
+    @classmethod
+    def of(cls, params: RapporParams) -> SearchSpace:
+        """Return the space that holds nothing but some parameters."""
+        k, h, m = params[:3]
+        return cls(h, (k,), lambda _: (m,), (k, m), known=params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class Plan:
     ----------
     name : str
         What the table calls it.
+    goal : Goal
+        What it was made for.
     params : RapporParams
         Of one report; of open strings, of one step.
     reports : float
@@ -82,6 +95,7 @@ class Plan:
     """
 
     name: str
+    goal: Goal
     params: RapporParams
     reports: float
     limit: float
@@ -90,11 +104,13 @@ class Plan:
 
     @property
     def oue_ratio(self) -> float:
-        """How much more an absent value's estimate varies than the best one-hot noise's.
+        """How much more an absent value's estimate varies than the best one-hot noise's."""
+        return self.goal.oue_ratio(self.params)
 
-        Both at the report's epsilon; without collisions (Wang et al. 2017).
-        """
-        return count_variance(self.params) / oue_variance(self.params.epsilon_report)
+    @property
+    def epsilon_report(self) -> float:
+        """What a report spends."""
+        return self.goal.epsilon_report(self.params)
 
 
 Plans = tuple[Plan, ...]
@@ -166,30 +182,64 @@ class Goal(ABC):
     ----------
     test : DetectionTest
         How many candidates are tested at which level, and with which power they are found.
+    schedule : Schedule or None
+        When clients report; None if that isn't asked.
     """
 
     test: DetectionTest
+    schedule: Schedule | None = field(default=None, kw_only=True)
 
     @property
     def groups(self) -> int:
-        """Into how many groups of equal size the reports are divided, each for the same test."""
+        """Into how many groups of equal size the clients are divided, each for the same test."""
         return 1
+
+    def clients(self, n_reports: float) -> float:
+        """Return of how many clients of a group N reports are."""
+        return n_reports / (self.groups * self.test.reports_each)
 
     def limit(self, params: RapporParams, n_reports: float) -> float:
         """Return the smallest share that N reports show with the power; infinite if none."""
-        return detection_limit(params, n_reports / self.groups, self.test)
+        return detection_limit(params, self.clients(n_reports), self.test)
 
     def error(self, params: RapporParams, n_reports: float) -> float:
         """Return the standard error of the share of a value that nobody has."""
-        return string_errors(params, n_reports / self.groups, 0.0, self.test).absent
+        return string_errors(params, self.clients(n_reports), 0.0, self.test).absent
 
     def power(self, params: RapporParams, n_reports: float, share: float) -> float:
         """Return the probability with which N reports show a share."""
-        return detection_power(params, n_reports / self.groups, share, self.test)
+        return detection_power(params, self.clients(n_reports), share, self.test)
 
     def reports_needed(self, params: RapporParams, share: float) -> float:
         """Return at how many reports a share is the limit; infinite if at none."""
-        return self.groups * reports_needed(params, share, self.test)
+        return reports_needed(params, share, self.test) / self.clients(1.0)
+
+    def response(self, params: RapporParams) -> Response:  # noqa: ARG002
+        """Return the response that parameters are of."""
+        return UNARY
+
+    def epsilon_report(self, params: RapporParams) -> float:
+        """Return what a report spends."""
+        return self.epsilon_after(params, 1)
+
+    def epsilon_after(self, params: RapporParams, reports: int) -> float:
+        """Return what so many reports of one answer spend."""
+        response = self.response(params)
+        if isinstance(response, Subset | Window):
+            outside = response.cells - response.width
+            return reports * chance_bound(response.chance, outside, response.width)
+        return params.epsilon_after(reports)
+
+    def oue_ratio(self, params: RapporParams) -> float:
+        """Return how much more an absent value's estimate varies than the best one-hot noise's.
+
+        Of one report, at its epsilon; without collisions (Wang et al. 2017).
+        """
+        return count_variance(params) / oue_variance(self.epsilon_report(params))
+
+    def over(self, reports_each: float) -> Self:
+        """Return the goal if each client makes so many reports of a permanent response."""
+        return replace(self, test=replace(self.test, reports_each=reports_each))
 
     @property
     def columns(self) -> Types:

@@ -127,7 +127,7 @@ class LifetimeBudget:
     @classmethod
     def of(cls, registry: Registry) -> LifetimeBudget:
         """Return the division for a client that never knew another registry."""
-        reserve = math.fsum(metric.reserve for metric in registry.values())
+        reserve = registry.reserve()
         if registry.lifetime_epsilon is None:
             return cls(reserve)
         return cls(reserve, max(registry.lifetime_epsilon - reserve, 0.0))
@@ -143,11 +143,12 @@ class LifetimeBudget:
 def constant_epsilon(metric: Metric, days: int) -> float:
     """Return what a client's daily reports reveal, together, if its value never changes.
 
-    min(T epsilon_report, epsilon_permanent) for each permanent response.
+    For each answer what its reports reveal together (`Metric.epsilon_after`), which is exact for
+    one hash.
     """
 
     def of_one(reports: int) -> float:
-        return min(reports * metric.epsilon_report, metric.epsilon_permanent)
+        return min(metric.epsilon_after(reports), metric.price)
 
     return _over_responses(metric, days, of_one)
 
@@ -155,15 +156,35 @@ def constant_epsilon(metric: Metric, days: int) -> float:
 def same_times_epsilon(metric: Metric, days: int, values: int) -> float:
     """Return the same for histories of at most V values that are equal at the same times.
 
-    min(T epsilon_report, V epsilon_permanent): however T reports are divided among V values, each
-    term of the sum is at most n_v epsilon_report and at most epsilon_permanent. With periods the
-    number of values doesn't matter.
+    Of n reports of a value epsilon_n is at most n s, s being the largest epsilon_n / n, and at most
+    epsilon_T: so however T reports are divided among V values, they reveal min(T s, V epsilon_T) at
+    most. A symmetric permanent response has s = epsilon_1. With periods the number of values
+    doesn't matter.
     """
     if metric.memory == "period" or values == 1:
         return constant_epsilon(metric, days)
     reports = _reports(metric, days)
     most = min(values, reports)
-    return min(reports * metric.epsilon_report, most * metric.epsilon_permanent) * ROUNDED_UP
+    each = reports * dearest_report(metric, reports)
+    return min(each, most * metric.epsilon_after(reports), most * metric.price) * ROUNDED_UP
+
+
+def dearest_report(metric: Metric, most: int) -> float:
+    """Return the largest epsilon_n / n for n up to a number of reports.
+
+    Parameters
+    ----------
+    metric : Metric
+        What the reports are of.
+    most : int
+        At least 1.
+    """
+    dearest, n = metric.epsilon_report, 2
+    # Of more reports than that the permanent epsilon alone shows that each costs less.
+    while n <= most and metric.price > dearest * n:
+        dearest = max(dearest, metric.epsilon_after(n) / n)
+        n += 1
+    return dearest
 
 
 def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
@@ -178,20 +199,19 @@ def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
     most_values : int
         Distinct values that a client can ever report. If it is one, later values are never heard.
     """
-    if metric.memory == "value" and not metric.one_time and most_values > 1:
+    if metric.memory == "value" and not metric.reports_once and most_values > 1:
         return math.inf
     return constant_epsilon(metric, days)
 
 
-def linked_epsilon(metric: Metric, days: int) -> float:
-    """Return the exact loss of linked reports of one value: the largest log likelihood ratio."""
-    exact = _over_responses(metric, days, lambda reports: response_epsilon(metric, reports))
-    return min(exact * ROUNDED_UP, constant_epsilon(metric, days))
+def life_epsilon(metric: Metric, most_values: int) -> float:
+    """Return what a client ever reveals, of any two histories that record at the same times.
 
-
-def response_epsilon(metric: Metric, reports: int) -> float:
-    """Return the exact loss of n linked reports of one answer: `Metric.epsilon_after`."""
-    return metric.epsilon_after(reports)
+    Infinite if changes are seen (`any_history_epsilon`, whose parameters these are).
+    """
+    if metric.memory == "value" and not metric.reports_once and most_values > 1:
+        return math.inf
+    return metric.reserve * ROUNDED_UP
 
 
 def most_periods(metric: Metric, days: int) -> int:
@@ -209,6 +229,8 @@ def _over_responses(metric: Metric, days: int, loss: Callable[[int], float]) -> 
     """
     if metric.memory == "value":
         return loss(_reports(metric, days))
+    if metric.reports_once:
+        return most_periods(metric, days) * loss(1) * ROUNDED_UP
     length, most = metric.period_days, metric.max_periods
     whole = loss(length)
     worst = 0.0
@@ -221,4 +243,4 @@ def _over_responses(metric: Metric, days: int, loss: Callable[[int], float]) -> 
 
 
 def _reports(metric: Metric, days: int) -> int:
-    return 1 if metric.one_time else days
+    return 1 if metric.reports_once else days

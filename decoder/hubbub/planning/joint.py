@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
-from hubbub.planning.limits import DetectionTest
+from hubbub.planning.limits import DetectionTest, equivalent_reports
 from hubbub.planning.noise import Budget, rare_rate
 from hubbub.planning.search import fitted_curve, least_noise_rate
 from hubbub.planning.strings import StringsGoal
@@ -30,7 +30,7 @@ from hubbub.planning.tables import (
     bit_reports_needed,
     expected_total_variation,
 )
-from hubbub.planning.wording import entry_text, percents
+from hubbub.planning.wording import category_lines, entry_text, percents
 from hubbub.protocol.metric_types.joint import (
     FEWEST_FIELDS,
     MOST_FIELDS,
@@ -48,7 +48,6 @@ the commonest."""
 
 _FEWEST_VALUES, _MOST_VALUES = 2, 4096  # of a field: a boolean's, and as many as a report has bits
 _MARGINS = [f"margin_std_error_{i + 1}" for i in range(MOST_FIELDS)]
-_WIDTH = 100  # of a line of the entry, as of all our files
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +90,25 @@ class TableGoal(Goal):
         """Return the smallest share of a cell that N reports show."""
         if self.is_hashed(params):
             return super(TableGoal, self).limit(params, n_reports)
-        return bit_limit(params, n_reports, self.test)
+        return bit_limit(params, self.clients(n_reports), self.test)
 
     def error(self, params: RapporParams, n_reports: float) -> float:
         """Return the standard error of an empty cell's share."""
         if self.is_hashed(params):
             return super(TableGoal, self).error(params, n_reports)
-        return TableErrors(params, self.cells).of_cell() / math.sqrt(n_reports)
+        return self._errors(params).of_cell() / math.sqrt(self.clients(n_reports))
 
     def power(self, params: RapporParams, n_reports: float, share: float) -> float:
         """Return the probability with which N reports show a cell of a share."""
         if self.is_hashed(params):
             return super(TableGoal, self).power(params, n_reports, share)
-        return bit_power(params, n_reports, share, self.test)
+        return bit_power(params, self.clients(n_reports), share, self.test)
 
     def reports_needed(self, params: RapporParams, share: float) -> float:
         """Return about how many reports detect a cell of a share."""
         if self.is_hashed(params):
             return super(TableGoal, self).reports_needed(params, share)
-        return bit_reports_needed(params, share, self.test)
+        return bit_reports_needed(params, share, self.test) / self.clients(1.0)
 
     def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
         """Return the errors of sums over cells (nan if these are hashed), and whether they are.
@@ -123,15 +122,20 @@ class TableGoal(Goal):
         figures["hashed"] = self.is_hashed(params)
         if figures["hashed"]:
             return figures
-        errors, scale = TableErrors(params, self.cells), 1 / math.sqrt(n_reports)
+        clients, each = self.clients(n_reports), self.test.reports_each
+        errors, scale = self._errors(params), 1 / math.sqrt(clients)
         first, last = self.sizes[0], self.sizes[-1]
         for name, size in zip(_MARGINS, self.sizes, strict=False):
             figures[name] = scale * errors.of_margin(size)
         conditional = errors.of_conditional(first, last, GIVEN_SHARE, 1 / last)
         figures["conditional_std_error"] = scale * conditional
-        figures["total_variation"] = expected_total_variation(params, n_reports, self.sizes)
-        figures["partner_share"] = association_limit(params, n_reports, self.sizes, self.test.power)
+        once = equivalent_reports(params, clients, each)
+        figures["total_variation"] = expected_total_variation(params, once, self.sizes)
+        figures["partner_share"] = association_limit(params, once, self.sizes, self.test.power)
         return figures
+
+    def _errors(self, params: RapporParams) -> TableErrors:
+        return TableErrors(params, self.cells, self.test.reports_each)
 
     def margins(self, plan: Plan) -> tuple[float, ...]:
         """Return the errors of a rare value's share of each field."""
@@ -257,8 +261,10 @@ class TableGoal(Goal):
         fields: list[str] = []
         for i, size in enumerate(self.sizes):
             fields += ["", f"[[metrics.{name}.fields]]", f'name = "field_{i + 1}"']
-            fields += ['type = "boolean"'] if size == 2 else ['type = "enum"', *_categories(size)]
-        return entry_text(params, name, "joint", keys, after=fields)
+            fields += (
+                ['type = "boolean"'] if size == 2 else ['type = "enum"', *category_lines(size)]
+            )
+        return entry_text(params, name, "joint", keys, self.schedule, after=fields)
 
 
 class Split(NamedTuple):
@@ -348,14 +354,3 @@ def _least_variance(budget: Budget) -> float:
     q_star = least_noise_rate(1, budget)
     p_star = rare_rate(1, budget.report, q_star)
     return p_star * (1 - p_star) / (q_star - p_star) ** 2
-
-
-def _categories(size: int) -> list[str]:
-    """Return lines with as many categories, which are numbers."""
-    lines, line = [f"categories = [  # {size} texts"], "   "
-    for text in (f' "{i + 1}",' for i in range(size)):
-        if len(line) + len(text) > _WIDTH:
-            lines.append(line)
-            line = "   "
-        line += text
-    return [*lines, line, "]"]

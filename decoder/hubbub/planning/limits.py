@@ -24,6 +24,8 @@ from scipy import optimize, special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import PlanError
+from hubbub.inference.likelihood.inference import EXACT_FROM_Z
+from hubbub.inference.regression.search import MOST_LISTED, ROWS_PER_CANDIDATE, SEARCHED
 from hubbub.protocol.params import RapporParams
 
 _NEGLIGIBLE = 1e-13  # of the information: what is left out, however often, is below rounding
@@ -32,6 +34,7 @@ _STEPS = 200  # measured: two to twenty; more as unlisted strings weigh more
 _CLOSE = 1e-7  # relative: far below the four digits that are printed, so that curves are smooth
 _MOST_REPORTS = 1e18  # a hundred million of every human: more than there will be
 _NO_SHARE = 1e3  # stands for an infinite limit in logarithms: above any share, so its sign is right
+_TURNS = 4  # each leaves a tenth of the error, and the first has a tenth
 _EULER = 0.5772156649015329  # Euler's constant, of the harmonic numbers
 
 
@@ -189,6 +192,9 @@ class DetectionTest:
         below the limit.
     strings : float or None
         Over how many strings Zipf's law is taken; None: over the candidates.
+    reports_each : float
+        R, reports that each client makes of one permanent response. All functions here take the
+        number of clients.
 
     Raises
     ------
@@ -202,6 +208,7 @@ class DetectionTest:
     method: DetectionMethod = DetectionMethod.REGRESSION
     concentration: float | None = None
     strings: float | None = None
+    reports_each: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse what has no answer."""
@@ -210,6 +217,10 @@ class DetectionTest:
         _require("power", self.power, 0.5, 1, open_ended=True)
         if self.concentration is not None:
             _require("concentration", self.concentration, 0, 1)
+        if self.reports_each > 1 and self.method is DetectionMethod.LIKELIHOOD:
+            raise PlanError(
+                "method = likelihood: plans for one report of each client; use regression"
+            )
 
     @property
     def level(self) -> float:
@@ -239,15 +250,24 @@ class Errors:
         If nobody has it, as its test supposes, and if it has the share that was asked about.
     skewness : float
         Of the test's statistic if nobody has it.
+    flattening : float
+        How many times larger the estimate must be because its score is taken to first order (by
+        likelihood, unless it is 6 standard errors above 0).
     """
 
     absent: float
     present: float
     skewness: float
+    flattening: float = 1.0
+
+    def threshold(self, z: float) -> float:
+        """Return the estimate from which on a string is detected, z being that of the level."""
+        exact = corrected(z, self.skewness) * self.absent
+        return max(exact, min(exact * self.flattening, EXACT_FROM_Z * self.present))
 
 
-def detection_limit(params: RapporParams, n_reports: float, test: DetectionTest) -> float:
-    """Return the smallest share that N reports show with the test's power.
+def detection_limit(params: RapporParams, n_clients: float, test: DetectionTest) -> float:
+    """Return the smallest share that N clients' reports show with the test's power.
 
     Infinite if no share up to 1 is shown.
 
@@ -255,7 +275,7 @@ def detection_limit(params: RapporParams, n_reports: float, test: DetectionTest)
     ----------
     params : RapporParams
         The metric's parameters.
-    n_reports : float
+    n_clients : float
         N, over all cohorts.
     test : DetectionTest
         Among how many candidates, and with which power.
@@ -263,14 +283,14 @@ def detection_limit(params: RapporParams, n_reports: float, test: DetectionTest)
     Raises
     ------
     PlanError
-        If n_reports isn't positive.
+        If n_clients isn't positive.
     """
-    _require("n_reports", n_reports, 0, math.inf, open_ended=True)
-    z, z_power = -float(special.ndtri(test.level)), float(special.ndtri(test.power))
+    _require("n_clients", n_clients, 0, math.inf, open_ended=True)
+    z, z_power = _level_z(params, test), float(special.ndtri(test.power))
     share = 0.0
     for _ in range(_STEPS):  # ascends to the least fixed point: both errors grow with the share
-        errors = string_errors(params, n_reports, share, test)
-        needed = corrected(z, errors.skewness) * errors.absent + z_power * errors.present
+        errors = string_errors(params, n_clients, share, test)
+        needed = errors.threshold(z) + z_power * errors.present
         if needed > 1:
             return math.inf
         if needed - share <= _CLOSE * needed:
@@ -280,16 +300,16 @@ def detection_limit(params: RapporParams, n_reports: float, test: DetectionTest)
 
 
 def detection_power(
-    params: RapporParams, n_reports: float, share: float, test: DetectionTest
+    params: RapporParams, n_clients: float, share: float, test: DetectionTest
 ) -> float:
     """Return the probability that a string of a given share is found."""
-    errors = string_errors(params, n_reports, share, test)
-    z = corrected(-float(special.ndtri(test.level)), errors.skewness)
-    return float(special.ndtr((share - z * errors.absent) / errors.present))
+    errors = string_errors(params, n_clients, share, test)
+    threshold = errors.threshold(_level_z(params, test))
+    return float(special.ndtr((share - threshold) / errors.present))
 
 
 def reports_needed(params: RapporParams, share: float, test: DetectionTest) -> float:
-    """Return the number of reports at which `share` is the detection limit; infinite if none."""
+    """Return from how many clients `share` is the detection limit; infinite if none."""
     _require("share", share, 0, 1, open_ended=True)
     return reports_reaching(lambda n: detection_limit(params, n, test), share)
 
@@ -318,11 +338,12 @@ def reports_reaching(value: Callable[[float], float], wanted: float) -> float:
 
 
 def string_errors(
-    params: RapporParams, n_reports: float, share: float, test: DetectionTest
+    params: RapporParams, n_clients: float, share: float, test: DetectionTest
 ) -> Errors:
     """Return the errors of a string of a given share, by either method.
 
-    From whole reports they follow from the Fisher information of one string among random strings.
+    From whole reports, one of each client, they follow from the Fisher information of one string
+    among random strings.
     From counts they are those of the sum of bit rates at a string's h positions in m cohorts, less
     their mean: over the positions of one cohort the rates vary by the coins of the two responses,
     by which strings the reports drew, by those that nobody listed, and by the string's own raised
@@ -332,25 +353,51 @@ def string_errors(
         information = Information.of_string(params.k, params.h, *_star_rates(params))
         absent = information.at(0.0)
         excess_variance = test.scatter(share) * information.overlap / (params.m * absent**2)
+        absent_error = math.sqrt(1 / (n_clients * absent) + excess_variance)
         return Errors(
-            absent=math.sqrt(1 / (n_reports * absent) + excess_variance),
-            present=math.sqrt(1 / (n_reports * information.at(share)) + excess_variance),
-            skewness=information.skewness / math.sqrt(n_reports),
+            absent=absent_error,
+            present=math.sqrt(1 / (n_clients * information.at(share)) + excess_variance),
+            skewness=information.skewness / math.sqrt(n_clients),
+            flattening=_flattening(information, absent_error * _level_z(params, test)),
         )
     k, h = params.k, params.h
-    b, filters = bit_rate(k, h), filter_variance(k, h)
-    per_cohort = n_reports / params.m
+    b, filters, each = bit_rate(k, h), filter_variance(k, h), test.reports_each
+    per_cohort = n_clients / params.m
     unlisted = filters * test.scatter(share) * per_cohort
     raised = filters * share**2 * per_cohort
     drawn = (1 - share) * (filters + h * share * (1 - b) ** 2)
-    of_absent = (1 - 1 / k) * coin_variance(params, b) + filters + unlisted + raised
-    of_present = (1 - 1 / k) * coin_variance(params, b + share * (1 - b)) + drawn + unlisted
-    scale = n_reports * h * (1 - b) ** 2
+    seen = b + share * (1 - b)
+    of_absent = (1 - 1 / k) * coin_variance(params, b, each) + filters + unlisted + raised
+    of_present = (1 - 1 / k) * coin_variance(params, seen, each) + drawn + unlisted
+    scale = n_clients * h * (1 - b) ** 2
     return Errors(
         absent=math.sqrt(of_absent / scale),
         present=math.sqrt(of_present / scale),
-        skewness=_skewness_of_counts(params, n_reports, share / math.sqrt(of_absent - raised)),
+        skewness=_skewness_of_counts(params, n_clients, share / math.sqrt(of_absent - raised)),
     )
+
+
+def _flattening(information: Information, exact: float) -> float:
+    """Return I(0) / I(t) at the estimate t whose score, to first order, reaches `exact`.
+
+    A score in the model without the string is N t I(0) where the string has the share t. To first
+    order it is the slope's change back to 0, N t I(t), which is less.
+    """
+    of_absent, larger = information.at(0.0), 1.0
+    for _ in range(_TURNS):
+        larger = of_absent / information.at(min(exact * larger, 1.0))
+    return larger
+
+
+def _level_z(params: RapporParams, test: DetectionTest) -> float:
+    """Return the z of the level at which the decoder tests one string.
+
+    Where it searches for the model it asks for a little more than alpha / n.
+    """
+    n, rows = test.candidates, params.k * params.m
+    searches = n > MOST_LISTED or n * ROWS_PER_CANDIDATE > rows
+    raised = SEARCHED if searches and test.method is DetectionMethod.REGRESSION else 1.0
+    return -float(special.ndtri(test.level / raised))
 
 
 def corrected(z: float, skewness: float) -> float:
@@ -361,7 +408,7 @@ def corrected(z: float, skewness: float) -> float:
     return z + max(skewness * (z * z - 1) / 6, -z / 4)
 
 
-def _skewness_of_counts(params: RapporParams, n_reports: float, raised: float) -> float:
+def _skewness_of_counts(params: RapporParams, n_clients: float, raised: float) -> float:
     """Skewness of the sum over h m random bits: binomial counts, and own bits that are raised.
 
     `raised` is the share in standard deviations of one report's bit.
@@ -371,8 +418,8 @@ def _skewness_of_counts(params: RapporParams, n_reports: float, raised: float) -
     slope = q_star - p_star
     rate = p_star + slope * b
     of_counts = math.copysign(1.0, slope) * (1 - 2 * rate)
-    of_counts /= math.sqrt(n_reports * params.h * rate * (1 - rate))
-    in_cell = raised * math.sqrt(n_reports / params.m)
+    of_counts /= math.sqrt(n_clients * params.h * rate * (1 - rate))
+    in_cell = raised * math.sqrt(n_clients / params.m)
     return of_counts + b * (1 - b) * (1 - 2 * b) * in_cell**3 / math.sqrt(draws)
 
 
@@ -382,14 +429,27 @@ def _star_rates(params: RapporParams) -> tuple[float, float]:
     return params.p_star, params.q_star
 
 
-def coin_variance(params: RapporParams, rate: float) -> float:
-    """Return the two responses' part in the variance of a true bit's rate, from one report.
+def coin_variance(params: RapporParams, rate: float, reports_each: float = 1.0) -> float:
+    """Return the two responses' part in the variance of a true bit's rate, from one client.
 
-    ((1 - rate) p*(1 - p*) + rate q*(1 - q*)) / (q* - p*)^2.
+    ((1 - rate) v_0 + rate v_1) / (q* - p*)^2, where v_0 = p*(1 - p*) and v_1 = q*(1 - q*) from one
+    report. R reports repeat the permanent response, so then v_0 = f0(1 - f0)(q - p)^2 +
+    (f0 q(1 - q) + (1 - f0) p(1 - p))/R, and v_1 the same with f1, and p and q exchanged.
     """
     p_star, q_star = _star_rates(params)
-    coins = (1 - rate) * p_star * (1 - p_star) + rate * q_star * (1 - q_star)
-    return coins / (q_star - p_star) ** 2
+    of_zero, of_one = p_star * (1 - p_star), q_star * (1 - q_star)
+    if reports_each > 1:
+        permanent = (params.q - params.p) ** 2
+        kept_zero, kept_one = params.f0 * (1 - params.f0), params.f1 * (1 - params.f1)
+        of_zero = (of_zero + (reports_each - 1) * kept_zero * permanent) / reports_each
+        of_one = (of_one + (reports_each - 1) * kept_one * permanent) / reports_each
+    return ((1 - rate) * of_zero + rate * of_one) / (q_star - p_star) ** 2
+
+
+def equivalent_reports(params: RapporParams, n_clients: float, reports_each: float) -> float:
+    """Return how many clients with one report tell an absent value's share as well."""
+    one = coin_variance(params, 0.0)
+    return n_clients * one / coin_variance(params, 0.0, reports_each)
 
 
 def fewest_cohorts(k: int, h: int, level: float) -> int:

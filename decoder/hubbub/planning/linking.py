@@ -31,6 +31,7 @@ _DEVIATIONS = 12  # of L to either side of its mean, that the fine lattice holds
 _LOST = 1e-13  # chances below are rounding of the transforms
 _TURNS, _SETTLED = 200, 1e-6
 _KEPT = 0.5  # of the last turn's messages: without it they would swing
+_ROUNDED_UP = 1 + 1e-12  # of a few roundings of doubles
 _MANY = 100  # others in a cohort: sizes then differ too little to matter
 
 
@@ -85,6 +86,18 @@ def linked_clients(params: RapporParams, width: int | None, *, known: bool = Fal
     """
     nats = link_information(params, width, known=known) + math.log(params.m)
     return math.exp(nats) if nats < 700 else math.inf
+
+
+def value_ratio(epsilon: float) -> float:
+    """Return how much likelier two reports of independent responses are of one client, at most.
+
+    Two periods' reports of mode "once" share nothing but the value. With pi_v the values' shares
+    and l_v(r) = P(r | v)/P(r), the likelihood ratio against two clients is sum_v pi_v l_v(r1)
+    l_v(r2), at most the larger of sum_v pi_v l_v(r)^2. The l_v of a report have the mean 1 and
+    differ by a factor of e^eps at most, so that is at most cosh^2(eps/2): where the ratios are
+    e^eps and 1 over their mean, and both kinds of values weigh as much. Rounded up.
+    """
+    return math.cosh(epsilon / 2) ** 2 * _ROUNDED_UP
 
 
 def right_links(

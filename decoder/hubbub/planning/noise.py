@@ -1,7 +1,12 @@
 """Which noise two epsilons buy: f, p and q for a budget, and how they compare with the optimum.
 
-The permanent epsilon fixes f, the report's epsilon the odds ratio of p* and q*; what is left is
-one number, q*, between "ones are rare" and "ones are common".
+The permanent epsilon fixes the permanent response, the report's epsilon the odds ratio of p* and
+q*; what is left is one number, q*, between "ones are rare" and "ones are common".
+
+A client that reports once may have the symmetric permanent response of the paper, f: how p* and q*
+come about doesn't matter. With more reports it does, for the instantaneous noise averages out and
+the permanent noise stays. The variance of an absent value is then least with f1 = 1/2 and f0 =
+1/(e^eps + 1), which is optimal unary encoding, once.
 
 Invariant: returned parameters stay within the budget as `RapporParams` computes it, to
 the last bit.
@@ -10,7 +15,8 @@ the last bit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hubbub.inference.errors import PlanError
 from hubbub.protocol.errors import ParameterError
@@ -20,6 +26,7 @@ _LEAST = 1e-6  # epsilon of a report: below, p and q differ by less than decimal
 _DIGITS = (4, 6, 9, 12, 15)  # of f, p and q, tried in turn; a double has 15
 _TRIES = 40  # for each: a try takes off at least what was too much, so few are enough
 _NOTHING = 1e-13  # what rounding leaves of a p that is 0, or a q that is 1
+_MOST_EXPONENT = 700.0  # whose exponential is a double
 _WASTED = 1e-3  # of an epsilon, by rounding: more than that is worth more digits
 
 
@@ -33,6 +40,8 @@ class Budget:
         Of all reports of one value together; infinite: one-time collection (f = 0).
     report : float
         Of one report.
+    reports_each : float
+        R, reports that each client makes of one permanent response.
 
     Raises
     ------
@@ -43,6 +52,7 @@ class Budget:
 
     permanent: float
     report: float
+    reports_each: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse epsilons that contradict each other."""
@@ -59,24 +69,86 @@ class Budget:
                 f"epsilon report = {self.report:g}: must be at most epsilon permanent = "
                 f"{self.permanent:g}, which bounds all reports together and so each of them"
             )
+        if self.reports_each > 1 and self.permanent == math.inf:
+            raise PlanError(
+                f"reports each = {self.reports_each:g}: must be 1 without a permanent response, "
+                "whose epsilon bounds several reports"
+            )
+
+
+class Flips(NamedTuple):
+    """A permanent response: the chances that it turns a true 0 over, and a true 1.
+
+    Attributes
+    ----------
+    zero, one : float
+        f0 and f1.
+    """
+
+    zero: float
+    one: float
+
+    @classmethod
+    def within(cls, h: int, budget: Budget) -> Flips:
+        """Return the best ones of a budget: f/2 twice for one report a client.
+
+        Of more reports f1 = 1/2 and f0 = 1 / (e^(epsilon / h) + 1).
+        """
+        if budget.reports_each > 1:
+            return cls(1 / (math.exp(min(budget.permanent / h, _MOST_EXPONENT)) + 1), 0.5)
+        return cls.symmetric(permanent_noise(h, budget.permanent))
+
+    @classmethod
+    def symmetric(cls, f: float) -> Flips:
+        """Return those of the paper's permanent noise f."""
+        return cls(f / 2, f / 2)
+
+    @property
+    def epsilon_of_a_hash(self) -> float:
+        """Return ln((1 - f1)(1 - f0) / (f1 f0)), which the permanent response spends on a hash."""
+        if not self.zero:
+            return math.inf
+        return math.log((1 - self.one) / self.one) + math.log((1 - self.zero) / self.zero)
+
+    def reported(self, p: float, q: float) -> tuple[float, float]:
+        """Return p* and q*."""
+        return self.zero * q + (1 - self.zero) * p, (1 - self.one) * q + self.one * p
+
+    def instantaneous(self, p_star: float, q_star: float) -> tuple[float, float]:
+        """Return the p and q that give p* and q*; they may lie outside of 0 and 1."""
+        slope = 1 - self.zero - self.one
+        p = ((1 - self.one) * p_star - self.zero * q_star) / slope
+        return p, ((1 - self.zero) * q_star - self.one * p_star) / slope
 
 
 def permanent_noise(h: int, epsilon: float) -> float:
     """Return the least f within epsilon: 2 / (1 + e^(epsilon / 2h))."""
-    return 2 / (1 + math.exp(min(epsilon / (2 * h), 700.0))) if epsilon < math.inf else 0.0
+    if epsilon == math.inf:
+        return 0.0
+    return 2 / (1 + math.exp(min(epsilon / (2 * h), _MOST_EXPONENT)))
 
 
-def common_rates(h: int, budget: Budget) -> tuple[float, float]:
+def common_rates(h: int, budget: Budget, flips: Flips | None = None) -> tuple[float, float]:
     """Return the least and the greatest q* that some p and q within 0 and 1 give.
 
-    With e = e^(permanent / 2h) and rho = e^(report / h): q* >= (rho - e)/(rho - 1) or p would be
-    negative, q* <= rho (1 - 1/e)/(rho - 1) or q above 1.
+    With rho = e^(report / h): q* >= (rho - (1 - f1)/f0)/(rho - 1) or p would be negative, and
+    1 - q* >= (rho - (1 - f0)/f1) f1/((1 - f0)(rho - 1)) or q would be above 1.
+
+    Parameters
+    ----------
+    h : int
+        Hashes.
+    budget : Budget
+        What may be spent.
+    flips : Flips, optional
+        The permanent response, if it isn't the budget's best.
     """
-    if budget.permanent == math.inf:
+    zero, one = flips or Flips.within(h, budget)
+    if not zero:
         return 0.0, 1.0
-    spent, permanent = math.expm1(budget.report / h), math.expm1(budget.permanent / (2 * h))
-    lowest = 1 - permanent / spent
-    highest = (spent + 1) * permanent / ((permanent + 1) * spent)
+    spent = math.expm1(budget.report / h)
+    lowest = 1 - ((1 - one) / zero - 1) / spent
+    highest = 1 - (one / (1 - zero) - (1 - one / (1 - zero)) / spent)
     return max(0.0, lowest), min(1.0, highest)
 
 
@@ -87,11 +159,9 @@ def rare_rate(h: int, epsilon_report: float, q_star: float) -> float:
 
 def exact_params(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
     """Return parameters of a given q* that spend all of a budget, but for rounding of doubles."""
-    turned = permanent_noise(h, budget.permanent) / 2
-    p_star = rare_rate(h, budget.report, q_star)
-    p = ((1 - turned) * p_star - turned * q_star) / (1 - 2 * turned)
-    q = ((1 - turned) * q_star - turned * p_star) / (1 - 2 * turned)
-    return RapporParams(k, h, m, 2 * turned, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
+    flips = Flips.within(h, budget)
+    p, q = flips.instantaneous(rare_rate(h, budget.report, q_star), q_star)
+    return _params(k, h, m, flips, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
 
 
 def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
@@ -135,12 +205,12 @@ def paper_within(k: int, m: int, budget: Budget) -> RapporParams:
         As `params_within`.
     """
     h = 2
-    turned = permanent_noise(h, budget.permanent) / 2
+    budget = replace(budget, reports_each=1.0)  # as published, so f
+    flips = Flips.within(h, budget)
     low, high = common_rates(h, budget)
 
     def excess_of_q(q_star: float) -> float:
-        p_star = rare_rate(h, budget.report, q_star)
-        return ((1 - turned) * q_star - turned * p_star) / (1 - 2 * turned) - 0.75
+        return flips.instantaneous(rare_rate(h, budget.report, q_star), q_star)[1] - 0.75
 
     if excess_of_q(low) > 0:  # even p = 0 spends less: q = .75 isn't enough
         return params_within(k, h, m, budget, low)
@@ -171,32 +241,50 @@ def _rounded(
     k: int, h: int, m: int, budget: Budget, epsilon_report: float, q_star: float, digits: int
 ) -> RapporParams | None:
     """Return decimal parameters near a target; None if they need more digits."""
-    f = _up(permanent_noise(h, budget.permanent), digits)
-    if f < 1 and RapporParams(8, h, 1, f, 0.25, 0.75).epsilon_permanent > budget.permanent:
-        f = _up(f + 10.0**-digits / 2, digits)  # the double was a little below the decimal
-    if f >= 1:
+    flips = _rounded_flips(h, budget, digits)
+    if flips is None:
         return None
-    turned = f / 2
-    target = Budget(budget.permanent, epsilon_report)
-    if turned:
-        # Rounding moved f, and with it what is reachable.
-        exact = 2 * h * math.log((1 - turned) / turned)
+    target = Budget(budget.permanent, epsilon_report, budget.reports_each)
+    if flips.zero:
+        # Rounding moved the permanent response, and with it what is reachable.
+        exact = h * flips.epsilon_of_a_hash
         if exact <= 0:
             return None
-        target = Budget(exact, min(epsilon_report, exact))
-    low, high = common_rates(h, target)
+        target = replace(target, permanent=exact, report=min(epsilon_report, exact))
+    low, high = common_rates(h, target, flips)
     q_star = min(max(q_star, low), high)
-    p_star = rare_rate(h, target.report, q_star)
-    p = ((1 - turned) * p_star - turned * q_star) / (1 - 2 * turned)
-    q = ((1 - turned) * q_star - turned * p_star) / (1 - 2 * turned)
+    p, q = flips.instantaneous(rare_rate(h, target.report, q_star), q_star)
     p = _up(p, digits) if p > _NOTHING else 0.0
     q = -_up(-q, digits) if 1 - q > _NOTHING else 1.0
     try:
-        params = RapporParams(k, h, m, f, p, q)
+        params = _params(k, h, m, flips, p, q)
     except ParameterError:
         return None
     too_much = params.q <= params.p or params.epsilon_permanent > budget.permanent
     return None if too_much else params
+
+
+def _rounded_flips(h: int, budget: Budget, digits: int) -> Flips | None:
+    """Return the permanent response in decimals, rounded up; None if they need more digits."""
+    step = 10.0**-digits / 2
+    if budget.reports_each > 1:
+        zero, one = Flips.within(h, budget)
+        zero = _up(zero, digits)
+        if _params(8, h, 1, Flips(zero, one), 0.25, 0.75).epsilon_permanent > budget.permanent:
+            zero = _up(zero + step, digits)  # the double was a little below the decimal
+        return Flips(zero, one) if zero < 0.5 else None
+    f = _up(permanent_noise(h, budget.permanent), digits)
+    if f < 1 and RapporParams(8, h, 1, f, 0.25, 0.75).epsilon_permanent > budget.permanent:
+        f = _up(f + step, digits)
+    return Flips.symmetric(f) if f < 1 else None
+
+
+def _params(k: int, h: int, m: int, flips: Flips, p: float, q: float) -> RapporParams:
+    """Return parameters with a permanent response, which is f alone where it is symmetric."""
+    zero, one = flips
+    if zero == one:
+        return RapporParams(k, h, m, 2 * zero, p, q)
+    return RapporParams(k, h, m, zero + one, p, q, zero, one)
 
 
 def _up(number: float, digits: int) -> float:

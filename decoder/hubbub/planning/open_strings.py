@@ -66,7 +66,8 @@ class OpenGoal(Goal):
 
     def if_listed(self, params: RapporParams, n_reports: float) -> float:
         """Return the limit if a hundred thousand strings were listed and reported whole."""
-        return detection_limit(params, n_reports, replace(self.test, candidates=_STRINGS))
+        clients = self.groups * self.clients(n_reports)
+        return detection_limit(params, clients, replace(self.test, candidates=_STRINGS))
 
     def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
         """Return the steps, and the share that a list would show."""
@@ -161,7 +162,7 @@ class OpenGoal(Goal):
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of an open string metric."""
         steps = f"steps = {list(self.steps)}"
-        return entry_text(params, name, "open-string", ("k", "m"), before=[steps])
+        return entry_text(params, name, "open-string", ("k", "m"), self.schedule, before=[steps])
 
 
 def open_test(

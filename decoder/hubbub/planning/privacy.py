@@ -9,7 +9,7 @@ up, and for any history.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hubbub.decoder.type_decoder import decoder_of
@@ -20,33 +20,37 @@ from hubbub.planning.histories import (
     LifetimeBudget,
     any_history_epsilon,
     constant_epsilon,
-    linked_epsilon,
+    life_epsilon,
     most_periods,
     reports_to_know,
     same_times_epsilon,
 )
-from hubbub.planning.linking import link_information, linked_clients, right_links
+from hubbub.planning.linking import link_information, linked_clients, right_links, value_ratio
+from hubbub.planning.schedules import A_YEAR
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
+from hubbub.protocol.responses import UNARY
 
 KNOWN = (0.5, 0.99)
 """Probabilities with which an observer is said to know a permanent response."""
 
-OF_DAYS = (
-    "min(reports x epsilon_report, epsilon_permanent): docs/statistics.md, What a client spends"
+OF_DAYS = "what all reports of an answer reveal together: docs/privacy.md, Linked reports"
+OF_VALUES = (
+    "min(T times the dearest of a value's reports, V times all T of one value): docs/privacy.md, "
+    "One client"
 )
 OF_PERIODS = (
-    "the sum over periods of min(reports x epsilon_report, epsilon_permanent), "
-    "{:,} periods at most: docs/privacy.md, Periods"
+    "the sum over periods of what their reports reveal, {:,} periods at most: docs/privacy.md, "
+    "Periods"
 )
+ONCE_A_PERIOD = "one report in each of {:,} periods at most: docs/privacy.md, Periods"
+AN_ANSWER = "all reports of one answer: {}"
+LIFE = "max_periods times the price of an answer, or one price"
 ONE_REPORT = "one report in a client's life"
 FIRST_VALUE = OF_DAYS + "; only a client's first value is ever reported ({})"
 NOT_BOUNDED = (
     "not bounded: a change can be seen by whoever links reports: "
     "docs/privacy.md, Values that change"
-)
-EXACT = (
-    "the exact law of n reports that share a permanent response: docs/privacy.md, Linked reports"
 )
 SEQUENTIAL = "sequential composition (Dwork et al. 2006; McSherry 2009, theorem 3)"
 PARALLEL = "parallel composition (McSherry 2009, theorem 4) of the metrics that exclude each other"
@@ -57,6 +61,7 @@ RESERVE = (
 CHANGES = "what the reserve leaves of lifetime_epsilon for second and later values"
 GROUP = "group privacy (Dwork, Roth 2014, theorem 2.2)"
 TRACKING = "exact binomial probabilities of the likeliest permanent bits: docs/privacy.md, Tracking"
+CELLS = "q (d - w) / ((1 - q) w) at most for any report: docs/privacy.md, Subsets and windows"
 CLOSED_FORM = "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <= {:.3g}"
 CLONES = (
     "Feldman, McMillan, Talwar 2021, section 3: the clones' pair of binomials, summed numerically"
@@ -69,8 +74,19 @@ ONE_MESSAGE = (
 )
 PERIODS_COMPOSE = (
     "all of a period's reports as one message, shuffled once; {:,} periods at most, each with its "
-    "part of delta (sequential composition): docs/privacy.md, More days"
+    "part of delta (sequential composition, for periods are independent given the values): "
+    "docs/privacy.md, More days"
 )
+BY_VALUE = (
+    "independent given the value: at most cosh^2(epsilon/2) times as likely of one client as of "
+    "two: docs/privacy.md, Linking by content"
+)
+ONE_OF_GROUP = (
+    "a client answers one of the group's metrics, chosen without regard to values: parallel "
+    "composition (McSherry 2009, theorem 4), the dearest counts"
+)
+ALL_OF_GROUP = "sequential composition, if clients answered all of them"
+PART_OF_GROUP = "one part of the clients for each metric, chosen at random"
 INFORMATION = "nats that a report has about {}: docs/privacy.md, Linking by content"
 TWO_DAYS, MANY_DAYS = "another of its client's", "the permanent response, which many days show"
 THRESHOLD = "m e^nats: among so many clients more than half of all links are right"
@@ -155,18 +171,17 @@ def metric_figures(
         The registry's; without it there is no bound but the metric's own caps.
     """
     budget = budget or LifetimeBudget()
-    theorem = decoder_of(metric).theorem
-    of_days, composed = OF_DAYS, f"{OF_DAYS}; {SEQUENTIAL}"
+    of_days, composed = OF_DAYS, f"{OF_VALUES}; {SEQUENTIAL}"
     if metric.memory == "period":
-        of_days = composed = OF_PERIODS.format(most_periods(metric, situation.days))
+        of_days = composed = _of_periods(metric, situation.days)
     same_times, any_history = _spent(metric, situation, budget), _any(metric, situation, budget)
     why_any = _why_any(metric, situation, budget)
     household = situation.household
     figures = [
-        PrivacyFigure("epsilon_report", metric.epsilon_report, theorem.format(2)),
-        PrivacyFigure("epsilon_permanent", metric.epsilon_permanent, theorem.format(1)),
+        PrivacyFigure("epsilon_report", metric.epsilon_report, _of_report(metric, 2)),
+        PrivacyFigure("epsilon_permanent", metric.epsilon_permanent, _of_report(metric, 1)),
+        *_by_window(metric, budget),
         PrivacyFigure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
-        PrivacyFigure("epsilon_days_exact", linked_epsilon(metric, situation.days), EXACT),
         PrivacyFigure("epsilon_values", same_times, composed),
         PrivacyFigure("epsilon_any_history", any_history, why_any),
         PrivacyFigure("epsilon_household", household * same_times, GROUP),
@@ -175,7 +190,7 @@ def metric_figures(
         ),
     ]
     for probability in KNOWN:
-        reports = math.nan if metric.one_time else reports_to_know(metric.params, probability)
+        reports = math.nan if metric.reports_once else reports_to_know(metric.params, probability)
         figures.append(PrivacyFigure(f"reports_known_{probability:g}", reports, TRACKING))
     figures += _linking(metric, situation.reports)
     if situation.reports is not None:
@@ -200,12 +215,39 @@ def metric_figures(
     return tuple(figures)
 
 
+def _of_report(metric: Metric, number: int) -> str:
+    """Return the theorem of one report (2), or of a permanent response (1)."""
+    if metric.response == UNARY:
+        return decoder_of(metric).theorem.format(number)
+    return CELLS
+
+
+def _by_window(metric: Metric, budget: LifetimeBudget) -> Iterator[PrivacyFigure]:
+    """Yield what a client reveals of an answer, in a year and ever, whatever its values are."""
+    of_answer = metric.price
+    if metric.memory == "period" and not metric.reports_once:
+        of_answer = min(metric.epsilon_after(metric.period_days), metric.price)
+    yield PrivacyFigure("epsilon_answer", of_answer, AN_ANSWER.format(OF_DAYS))
+    year = Situation(days=A_YEAR)
+    why = _why_any(metric, year, budget)
+    yield PrivacyFigure("epsilon_year", _any(metric, year, budget), why)
+    ever = life_epsilon(metric, budget.most_values(metric))
+    yield PrivacyFigure("epsilon_life", ever, LIFE if math.isfinite(ever) else why)
+
+
+def _of_periods(metric: Metric, days: int) -> str:
+    text = ONCE_A_PERIOD if metric.reports_once else OF_PERIODS
+    return text.format(most_periods(metric, days))
+
+
 def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
     """Yield how well reports are linked by content, from two days and from many."""
     params, width = metric.params, metric.type.width
+    ratio = value_ratio(metric.epsilon_report) if metric.mode == "once" else math.nan
+    yield PrivacyFigure("value_ratio", ratio, BY_VALUE)
     for suffix, known, about in (("", False, TWO_DAYS), ("_known", True, MANY_DAYS)):
-        information = threshold = share = math.nan  # a one-time metric has no second report
-        if not metric.one_time:
+        information = threshold = share = math.nan  # no second report shares any noise
+        if not metric.reports_once:
             information = link_information(params, width, known=known)
             threshold = linked_clients(params, width, known=known)
             if clients is not None:
@@ -230,7 +272,8 @@ def registry_figures(
     situation : Situation
         How much a client reports, and who else does.
     exclusive : sequence of collections of str
-        Groups of metrics of which a client reports one at most, chosen without regard to values.
+        More groups of metrics than the registry's own, of which a client reports one at most,
+        chosen without regard to values.
 
     Raises
     ------
@@ -239,17 +282,19 @@ def registry_figures(
     UnknownMetricError
         If a name isn't registered.
     """
-    grouped: set[str] = set()
+    groups = [group.metrics for group in registry.groups.values()]
+    grouped = {name for group in groups for name in group}
     for group in exclusive:
         if len(set(group)) < 2:
             raise PlanError(f"exclusive = {','.join(group)}: must be two metrics or more")
         for name in group:
             registry[name]  # raises if there is none
             if name in grouped:
-                raise PlanError(f"exclusive: metric {name!r} stands in it twice")
+                raise PlanError(f"exclusive: metric {name!r} stands in it twice, or in a group")
             grouped.add(name)
+        groups.append(tuple(group))
     budget = LifetimeBudget.of(registry)
-    composed = f"{SEQUENTIAL}; {PARALLEL}" if exclusive else SEQUENTIAL
+    composed = f"{SEQUENTIAL}; {PARALLEL}" if groups else SEQUENTIAL
     senses = {
         "": {name: _spent(metric, situation, budget) for name, metric in registry.items()},
         "_any_history": {
@@ -260,7 +305,7 @@ def registry_figures(
     for key, epsilons in senses.items():
         # Of groups that exclude each other the dearest counts.
         alone = [epsilon for name, epsilon in epsilons.items() if name not in grouped]
-        worst = [max(epsilons[name] for name in group) for group in exclusive]
+        worst = [max(epsilons[name] for name in group) for group in groups]
         total, theorem = math.fsum(alone + worst) * ROUNDED_UP, composed
         if math.isinf(total):
             endless = [name for name, epsilon in epsilons.items() if math.isinf(epsilon)]
@@ -278,6 +323,30 @@ def registry_figures(
     return tuple(figures)
 
 
+def group_figures(
+    registry: Registry, situation: Situation
+) -> Mapping[str, Sequence[PrivacyFigure]]:
+    """Return, for each group of a registry, what it costs, and what all its metrics would.
+
+    Parameters
+    ----------
+    registry : Registry
+        Whose groups are looked at.
+    situation : Situation
+        For how many days.
+    """
+    budget = LifetimeBudget.of(registry)
+    found = {}
+    for group in registry.groups.values():
+        epsilons = [_any(registry[name], situation, budget) for name in group.metrics]
+        found[group.name] = (
+            PrivacyFigure("epsilon_group", max(epsilons), ONE_OF_GROUP),
+            PrivacyFigure("epsilon_ungrouped", math.fsum(epsilons) * ROUNDED_UP, ALL_OF_GROUP),
+            PrivacyFigure("share_of_clients", 1 / len(epsilons), PART_OF_GROUP),
+        )
+    return found
+
+
 def _spent(metric: Metric, situation: Situation, budget: LifetimeBudget) -> float:
     values = min(situation.values, budget.most_values(metric))
     return same_times_epsilon(metric, situation.days, values)
@@ -289,7 +358,7 @@ def _any(metric: Metric, situation: Situation, budget: LifetimeBudget) -> float:
 
 def _why_any(metric: Metric, situation: Situation, budget: LifetimeBudget) -> str:
     if metric.memory == "period":
-        return OF_PERIODS.format(most_periods(metric, situation.days))
+        return _of_periods(metric, situation.days)
     if metric.one_time:
         return ONE_REPORT
     if metric.max_values == 1:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from hubbub.planning.privacy import PrivacyFigure, Situation
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
+from hubbub.protocol.responses import UNARY
 from hubbub.reporting.blocks import Block, Heading, Line, Table
 from hubbub.reporting.estimates import Column, Estimates, Finding, Level, as_lines
 
@@ -16,12 +17,14 @@ _EVERYBODY = 1e10  # more than there are people
 _REPORTS = {
     "epsilon_report": "a report",
     "epsilon_permanent": "permanent",
+    "epsilon_answer": "an answer",
+    "epsilon_year": "a year",
+    "epsilon_life": "life",
     "reports_known_0.5": "known after (0.5)",
     "reports_known_0.99": "known after (0.99)",
 }
 _LIFE = {
     "epsilon_days": "one value",
-    "epsilon_days_exact": "one value, exact",
     "epsilon_values": "{values}, same times",
     "epsilon_any_history": "any history",
 }
@@ -38,6 +41,7 @@ _SHUFFLED = {
     "central_epsilon_days_any_history": "{days} days, any history",
 }
 _LINKING = {
+    "value_ratio": "by value, x",
     "linking_information": "nats, 2 days",
     "linking_information_known": "nats, many",
     "linked_clients": "clients, 2 days",
@@ -56,6 +60,7 @@ def privacy_estimates(
     situation: Situation,
     metrics: Mapping[str, Sequence[PrivacyFigure]],
     together: Sequence[PrivacyFigure],
+    groups: Mapping[str, Sequence[PrivacyFigure]] | None = None,
 ) -> Estimates:
     """Return all figures of a registry, with what they rest on.
 
@@ -72,10 +77,17 @@ def privacy_estimates(
         Each metric's figures (`privacy.metric_figures`).
     together : sequence of PrivacyFigure
         Those of all metrics together (`privacy.registry_figures`).
+    groups : mapping of str to sequence of PrivacyFigure, optional
+        Those of the registry's groups (`privacy.group_figures`), which are rows "groups.NAME".
     """
+    groups = groups or {}
     rows = [(name, each) for name, figures in metrics.items() for each in figures]
+    rows += [(f"groups.{name}", each) for name, figures in groups.items() for each in figures]
     rows += [("", each) for each in together]
-    findings = tuple(_findings(registry, situation, _by_key(together)))
+    findings = (
+        *_group_findings(registry, situation, groups),
+        *_findings(registry, situation, _by_key(together)),
+    )
     return Estimates(
         columns={
             "metric": Column(str, [name for name, _ in rows]),
@@ -89,6 +101,11 @@ def privacy_estimates(
             "application": registry.application,
             "situation": asdict(situation),
             "metrics": {name: _as_json(figures) for name, figures in metrics.items()},
+            **(
+                {"groups": {name: _as_json(each) for name, each in groups.items()}}
+                if groups
+                else {}
+            ),
             "registry": _as_json(together),
         },
         view=_view(registry, situation, metrics, findings),
@@ -107,11 +124,11 @@ def _view(
     blocks: list[Block] = []
     for title, headings in tables.items():
         rows = tuple(
-            (metric.name, _memory(metric), *(_number(figures[key]) for key in headings))
+            (metric.name, _mode(metric), *(_number(figures[key]) for key in headings))
             for metric, figures in by_metric.items()
         )
         columns = [_filled(heading, situation) for heading in headings.values()]
-        heads = (Heading("metric", "left"), Heading("memory", "left"), *map(Heading, columns))
+        heads = (Heading("metric", "left"), Heading("mode", "left"), *map(Heading, columns))
         blocks += [Table(title, heads, rows), Line("")]
     blocks += [*as_lines(findings), Line("")]
     for headings in tables.values():
@@ -141,12 +158,36 @@ def _tables(situation: Situation) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def _memory(metric: Metric) -> str:
+def _mode(metric: Metric) -> str:
+    """Return when a client reports, by what it remembers, and how if not bit by bit."""
+    days = "day" if metric.period_days == 1 else f"{metric.period_days:,} days"
+    response = "" if metric.response == UNARY else f", {metric.response.name}"
+    if metric.mode == "once":
+        return f"once in {days}{response}" if metric.period_days > 1 else f"once a day{response}"
     if metric.one_time:
-        return "one-time"
+        return f"one-time{response}"
     if metric.memory != "period":
         return metric.memory
-    return "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
+    return "1 day" if metric.period_days == 1 else days
+
+
+def _group_findings(
+    registry: Registry, situation: Situation, groups: Mapping[str, Sequence[PrivacyFigure]]
+) -> Iterator[Finding]:
+    """Yield a sentence for each group: what it costs, and what that saves and takes."""
+    for name, figures in groups.items():
+        group, by_key = registry.groups[name], _by_key(figures)
+        choice = "for each period anew" if group.choice == "period" else "for life"
+        metrics = len(group.metrics)
+        text = (
+            f"Group {name}: each client answers one of {', '.join(group.metrics)}, chosen {choice}."
+            f" In {situation.days:,} days that is an epsilon of "
+            f"{_number(by_key['epsilon_group'])} instead of "
+            f"{_number(by_key['epsilon_ungrouped'])} for all; in return a metric has the reports of"
+            f" 1/{metrics} of the clients, whose errors are {math.sqrt(metrics):.2f} times as large"
+            " as from all."
+        )
+        yield Finding("epsilon_group", "", text, by_key["epsilon_group"].value)
 
 
 def _findings(registry: Registry, situation: Situation, figures: _Figures) -> Iterator[Finding]:

@@ -13,26 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.planning.goals import Comparison, Curve, Goal, Plan
-from hubbub.planning.linking import link_information, right_links
+from hubbub.planning.linking import link_information, right_links, value_ratio
+from hubbub.planning.modes import COLUMNS, ModeFigures, figures
+from hubbub.planning.schedules import Schedule
 from hubbub.planning.search import against_epsilon, against_reports, reports_for
-from hubbub.planning.wording import is_one_time, percents, reports_text, share_text
+from hubbub.planning.wording import epsilon_text, is_one_time, percents, reports_text, share_text
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.blocks import Block, Line, Table, Types, headings
 from hubbub.reporting.charts import Labels, Series, XYChart
 from hubbub.reporting.estimates import Estimates, Finding, Level, as_lines, columns_from
 
 _SAME = 1e-3  # relative: numbers that print alike, so that a sentence about one is enough
+_NUMBERS = ("k", "h", "m", "f", "p", "q", "f0", "f1")
 _COLUMNS: Types = {
     "name": str,
     **dict.fromkeys(("k", "h", "m"), int),
-    **dict.fromkeys(("f", "p", "q", "epsilon_permanent", "epsilon_report", "reports"), float),
+    **dict.fromkeys(("f", "p", "q", "f0", "f1"), float),
+    **dict.fromkeys(("epsilon_permanent", "epsilon_report", "reports"), float),
     **dict.fromkeys(("detectable_share", "reports_needed", "oue_ratio", "std_error"), float),
 }
 _LINKING: Types = dict.fromkeys(("linking_information", "linking_information_known"), float)
 
 
 def plan_estimates(
-    goal: Goal,
     comparison: Comparison,
     name: str,
     share: float | None = None,
@@ -42,8 +45,6 @@ def plan_estimates(
 
     Parameters
     ----------
-    goal : Goal
-        What is to be found.
     comparison : Comparison
         What the search found.
     name : str
@@ -53,12 +54,13 @@ def plan_estimates(
     std_error : float, optional
         The standard error of an absent value's share that reports should have.
     """
-    asked = _Asked(goal, comparison, share, std_error)
+    asked = _Asked(comparison, share, std_error)
+    goal = asked.goal
     curves = goal.curves(comparison)
     by_epsilon = against_epsilon(comparison, curves)
     by_reports = against_reports(comparison, curves)
     findings = (*asked.findings(), *asked.linking_findings())
-    types = {**_COLUMNS, **goal.columns, **_LINKING}
+    types = {**_COLUMNS, **goal.columns, **_LINKING, **(COLUMNS if goal.schedule else {})}
     return Estimates(
         columns=columns_from(types, [asked.row(plan) for plan in comparison.plans]),
         keys=("name",),
@@ -81,7 +83,7 @@ def plan_estimates(
 
 def _view(asked: _Asked, findings: Sequence[Finding], name: str) -> Iterator[Block]:
     """Yield the table, what it means, and the metrics.toml entry of the best plan."""
-    yield asked.table()
+    yield asked.modes_table() if asked.goal.schedule else asked.table()
     yield Line("")
     yield from as_lines(findings, wraps=True)
     yield Line("")
@@ -102,7 +104,7 @@ def _charts(
     across = ("by-epsilon", n_reports, "epsilon of a report", "epsilon_report")
     along = ("by-reports", epsilon, "reports", "reports")
     return (
-        _chart(found, across, curves, by_epsilon, lambda plan: plan.params.epsilon_report),
+        _chart(found, across, curves, by_epsilon, lambda plan: plan.epsilon_report),
         _chart(found, along, curves, by_reports, lambda plan: plan.reports),
     )
 
@@ -111,10 +113,14 @@ def _charts(
 class _Asked:
     """A comparison and what it was made for; the arguments of `plan_estimates`."""
 
-    goal: Goal
     comparison: Comparison
     share: float | None
     std_error: float | None
+
+    @property
+    def goal(self) -> Goal:
+        """That of the plan that the result is about."""
+        return self.comparison.subject.goal
 
     @property
     def target(self) -> float:
@@ -128,21 +134,55 @@ class _Asked:
         """Return a plan's cells, with nan for what isn't finite."""
         cells: dict[str, object] = {
             "name": plan.name,
-            **plan.params._asdict(),
+            **{name: getattr(plan.params, name) for name in _NUMBERS},
             "epsilon_permanent": plan.params.epsilon_permanent,
-            "epsilon_report": plan.params.epsilon_report,
+            "epsilon_report": plan.epsilon_report,
             "reports": plan.reports,
             "detectable_share": plan.limit,
-            "reports_needed": self.goal.reports_needed(plan.params, self.target),
+            "reports_needed": plan.goal.reports_needed(plan.params, self.target),
             "oue_ratio": plan.oue_ratio,
             "std_error": plan.std_error,
             **plan.figures,
             **self._linking(plan.params),
+            **(self._of_mode(plan)._asdict() if plan.goal.schedule else {}),
         }
         return {
             key: math.nan if isinstance(value, float) and math.isinf(value) else value
             for key, value in cells.items()
         }
+
+    def _of_mode(self, plan: Plan) -> ModeFigures:
+        """Return what a plan's schedule makes of it."""
+        return figures(plan, self.comparison.subject.reports)
+
+    def modes_table(self) -> Table:
+        """Return what each mode and response achieves and reveals, for people."""
+        schedule, rows = self.goal.schedule, []
+        assert schedule is not None  # noqa: S101 - of all plans with modes
+        for plan in self.comparison.plans:
+            of_mode = self._of_mode(plan)
+            known = (of_mode.error_day, of_mode.error_period, of_mode.error_year)
+            spent = (of_mode.epsilon_period, of_mode.epsilon_year, of_mode.epsilon_life)
+            rows.append(
+                (
+                    plan.name,
+                    share_text(plan.limit),
+                    *("-" if math.isnan(error) else percents(error) for error in known),
+                    *(epsilon_text(epsilon) for epsilon in spent),
+                    _links_text(of_mode),
+                )
+            )
+        period = f"{schedule.period_days:,} days"
+        errors = ("error: day", period, "year")
+        epsilons = (f"ε: {period}", "year, one value", "life, any values")
+        return Table(
+            self.goal.title(f"{self.comparison.best.reports:,.0f}"),
+            headings("mode, response", "shows", *errors, *epsilons, "linked"),
+            tuple(rows),
+            styles=tuple(
+                "bold" if plan is self.comparison.subject else "" for plan in self.comparison.plans
+            ),
+        )
 
     def table(self) -> Table:
         """Return the plans for people."""
@@ -154,14 +194,15 @@ class _Asked:
                 (
                     plan.name,
                     *map(str, params[:3]),
-                    *(f"{number:.6g}" for number in params[3:]),
+                    _permanent_text(params),
+                    *(f"{number:.6g}" for number in (params.p, params.q)),
                     f"{params.epsilon_permanent:.4g}",
-                    f"{params.epsilon_report:.4g}",
+                    f"{plan.epsilon_report:.4g}",
                     share_text(plan.limit),
-                    reports_text(self.goal.reports_needed(params, self.target)),
+                    reports_text(plan.goal.reports_needed(params, self.target)),
                     percents(plan.std_error),
                     *more.values(),
-                    f"{plan.oue_ratio:.2f}",
+                    "-" if math.isnan(plan.oue_ratio) else f"{plan.oue_ratio:.2f}",
                 )
             )
         parameters = ("k", "h", "m", "f", "p", "q", "ε permanent", "ε report")
@@ -193,11 +234,39 @@ class _Asked:
             yield Finding("reports_for_error", "", text, needed)
         if found.given:
             yield from self._against_best(found.given, found.best)
+        if goal.schedule:
+            yield from self._mode_findings(goal.schedule)
         yield from goal.remarks(found)
+
+    def _mode_findings(self, schedule: Schedule) -> Iterator[Finding]:
+        """Yield what the recommended mode reveals, and how far its reports are linked."""
+        subject = self.comparison.subject
+        spent, ratio = subject.epsilon_report, value_ratio(subject.epsilon_report)
+        life = schedule.max_periods * spent
+        text = (
+            f"A client answers once in {schedule.period_days:,} days, on a day of its own, and "
+            f"spends an epsilon of {spent:.4g} each time, {life:.4g} in {schedule.max_periods:,} "
+            "periods, whatever its values are."
+        )
+        yield Finding("epsilon_life", "", text, life)
+        text = (
+            "Two periods' reports share nothing but the value: they are at most "
+            f"{ratio:.3g} times as likely of one client as of two, cosh^2(epsilon/2)."
+        )
+        yield Finding("value_ratio", "", text, ratio)
+        repeated = [plan for plan in self.comparison.plans if plan.goal.test.reports_each > 1]
+        if repeated:
+            text = (
+                f"Longitudinal clients report {schedule.reports_each:,} times in "
+                f"{schedule.period_days:,} days, with an epsilon of "
+                f"{repeated[0].epsilon_report:.4g} a report; response (period) is drawn anew for "
+                "each period, (value) once for each value, whose changes can be seen."
+            )
+            yield Finding("longitudinal", "", text, repeated[0].epsilon_report)
 
     def _against_best(self, given: Plan, best: Plan) -> Iterator[Finding]:
         """Yield what the given parameters spend, and what the best would show."""
-        spent = f"One report spends an epsilon of {given.params.epsilon_report:.4g}, "
+        spent = f"One report spends an epsilon of {given.epsilon_report:.4g}, "
         permanent = given.params.epsilon_permanent
         if math.isinf(permanent):
             text = f"{spent}and nothing bounds what several spend: it must be the only one."
@@ -232,7 +301,7 @@ class _Asked:
         params, width = self.goal.all_bits(subject.params)
         if is_one_time(params):
             return
-        clients = max(round(subject.reports), 1)
+        clients = max(round(self.goal.groups * self.goal.clients(subject.reports)), 1)
         information = link_information(params, width)
         two, many = (right_links(params, width, clients, known=known) for known in (False, True))
         text = (
@@ -242,6 +311,20 @@ class _Asked:
             f"{math.log(clients / params.m):.3g}; docs/privacy.md, Linking by content)."
         )
         yield Finding("linked_share", "", text, two)
+
+
+def _links_text(of_mode: ModeFigures) -> str:
+    """Return how well a mode's reports are linked."""
+    if not math.isnan(of_mode.linked_share):
+        return f"{100 * of_mode.linked_share:.3g}% right"
+    return "-" if math.isnan(of_mode.value_ratio) else f"by value, ≤ x {of_mode.value_ratio:.3g}"
+
+
+def _permanent_text(params: RapporParams) -> str:
+    """Return f, or f0 and f1."""
+    if params.is_symmetric:
+        return f"{params.f:.6g}"
+    return f"{params.f0:.6g}, {params.f1:.6g}"
 
 
 def _chart(

@@ -45,6 +45,7 @@ def make_plan(goal: Goal, name: str, params: RapporParams, n_reports: float) -> 
     """Return parameters with what they achieve (raises PlanError if they are no answer)."""
     return Plan(
         name,
+        goal,
         params,
         n_reports,
         goal.limit(params, n_reports),
@@ -132,7 +133,8 @@ def evaluate(
         if math.isinf(needed):
             raise _out_of_reach(share, std_error, f"with {params}")
         n_reports = math.ceil(needed)
-    budget = Budget(params.epsilon_permanent, params.epsilon_report)
+    each = goal.test.reports_each if params.has_permanent else 1.0
+    budget = Budget(params.epsilon_permanent, goal.epsilon_report(params), each)
     given = make_plan(goal, "given", params, n_reports)
     return replace(plan(goal, budget, n_reports=n_reports, most_bits=most_bits), given=given)
 
@@ -202,6 +204,8 @@ def best_params(goal: Goal, space: SearchSpace, budget: Budget, n_reports: float
     PlanError
         If no parameters with so many hashes are within the budget.
     """
+    if space.known is not None:
+        return space.known
 
     def limit(k: int, m: int, q_star: float) -> float:
         return goal.limit(exact_params(k, space.h, m, budget, q_star), n_reports)
@@ -304,7 +308,10 @@ def against_epsilon(found: Comparison, curves: Mapping[str, Curve]) -> list[dict
     highest = min(_CURVE_EPSILONS * spent, permanent)
     points = []
     for epsilon in np.geomspace(spent / _CURVE_EPSILONS, highest, _CURVE_POINTS).tolist():
-        budget, point = Budget(permanent, min(epsilon, permanent)), {"epsilon_report": epsilon}
+        budget, point = (
+            replace(found.budget, report=min(epsilon, permanent)),
+            {"epsilon_report": epsilon},
+        )
         for name, curve in curves.items():
             try:
                 point[name] = curve.value(curve.within(budget), found.best.reports)

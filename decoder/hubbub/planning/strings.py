@@ -47,11 +47,19 @@ _MOST_ROUND = 12  # of h: variance orders them nearly as the limit does, which t
 
 @dataclass(frozen=True, slots=True)
 class StringsGoal(Goal):
-    """The rarest string of a list that reports show."""
+    """The rarest string of a list that reports show.
+
+    Attributes
+    ----------
+    hashes : sequence of int
+        Numbers of hashes that are tried.
+    """
+
+    hashes: Sequence[int] = _HASHES
 
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:  # noqa: ARG002
-        """Return all multiples of 8 bits and some numbers of cohorts, for 1 to 8 hashes."""
-        return [self.hashed(h, n_reports, most_bits) for h in _HASHES]
+        """Return all multiples of 8 bits and some numbers of cohorts, for each number of hashes."""
+        return [self.hashed(h, n_reports, most_bits) for h in self.hashes]
 
     def hashed(self, h: int, n_reports: float, most_bits: int) -> SearchSpace:
         """Return the search space of h hashes."""
@@ -173,7 +181,7 @@ class StringsGoal(Goal):
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of a string metric."""
-        return entry_text(params, name, "string")
+        return entry_text(params, name, "string", schedule=self.schedule)
 
 
 def string_params(metric: Metric) -> RapporParams:

@@ -15,7 +15,7 @@ from scipy import optimize, special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import nearest_distribution, noise_variance
-from hubbub.planning.limits import DetectionTest, coin_variance
+from hubbub.planning.limits import DetectionTest, coin_variance, equivalent_reports
 from hubbub.protocol.metric_types.joint import FEWEST_FIELDS
 from hubbub.protocol.params import RapporParams
 
@@ -33,7 +33,7 @@ _CLOSE = 1e-4  # of a logarithm: what is printed has four digits
 
 @dataclass(frozen=True, slots=True)
 class TableErrors:
-    """Standard errors of sums over cells with a bit each, times the square root of N.
+    """Standard errors of sums over cells with a bit each, times the square root of N clients.
 
     With d_c a cell's noise from both responses, D the sum of them and pi_c its share, the estimates
     that add up to 1 have the covariance diag(d) - d d^T / D + diag(pi) - pi pi^T, over N
@@ -43,6 +43,7 @@ class TableErrors:
 
     params: RapporParams
     cells: int
+    reports_each: float = 1.0
 
     def of_cell(self, share: float = 0.0) -> float:
         """Of a cell's share."""
@@ -81,17 +82,19 @@ class TableErrors:
 
     def _noise(self, cells: int, share: float) -> float:
         """Return the sum of d over cells that have a share together."""
-        empty = coin_variance(self.params, 0.0)
-        return cells * empty + share * (coin_variance(self.params, 1.0) - empty)
+        empty = coin_variance(self.params, 0.0, self.reports_each)
+        return cells * empty + share * (coin_variance(self.params, 1.0, self.reports_each) - empty)
 
 
-def bit_limit(params: RapporParams, n_reports: float, test: DetectionTest) -> float:
+def bit_limit(params: RapporParams, n_clients: float, test: DetectionTest) -> float:
     """Return the smallest share of a cell with a bit of its own that is detected with the power.
 
     Infinite if none is. A bit of a cell that nobody is in is 1 in Binomial(N, p*) reports, and of a
-    share pi in Binomial(N, p* + pi (q* - p*)): both tails are exact.
+    share pi in Binomial(N, p* + pi (q* - p*)): both tails are exact if each client reports once.
+    Otherwise they are those of as many clients as know an absent cell's share as well.
     """
     p, q = _rates(params)
+    n_reports = equivalent_reports(params, n_clients, test.reports_each)
     threshold = _threshold(n_reports, p, test.level)
     if threshold > n_reports:
         return math.inf
@@ -100,16 +103,17 @@ def bit_limit(params: RapporParams, n_reports: float, test: DetectionTest) -> fl
     return share if share <= 1 else math.inf
 
 
-def bit_power(params: RapporParams, n_reports: float, share: float, test: DetectionTest) -> float:
+def bit_power(params: RapporParams, n_clients: float, share: float, test: DetectionTest) -> float:
     """Return the probability that a cell of a share with a bit of its own is detected."""
     p, q = _rates(params)
+    n_reports = equivalent_reports(params, n_clients, test.reports_each)
     threshold = _threshold(n_reports, p, test.level)
     rate = p + share * (q - p)
     return float(special.betainc(threshold, max(n_reports - threshold, 0) + 1, rate))
 
 
 def bit_reports_needed(params: RapporParams, share: float, test: DetectionTest) -> float:
-    """Return about how many reports detect a cell of a share; infinite if no number does.
+    """Return about how many clients' reports detect a cell of a share; infinite if no number does.
 
     The limit falls in small jumps, so an interval is halved until it is `_CLOSE` wide.
     """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from hubbub.planning.schedules import Schedule
 from hubbub.protocol.params import RapporParams
+
+_WIDTH = 100  # of a line of an entry, as of all our files
 
 
 def is_one_time(params: RapporParams) -> bool:
@@ -15,7 +18,8 @@ def is_one_time(params: RapporParams) -> bool:
 
 def entry_text(
     params: RapporParams, name: str, metric_type: str, keys: Sequence[str] = ("k", "h", "m"),
-    *, before: Sequence[str] = (), after: Sequence[str] = (),
+    schedule: Schedule | None = None, *, noise: Mapping[str, object] | None = None,
+    before: Sequence[str] = (), after: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Return a metrics.toml entry, all of whose texts but the noise are to be filled in.
 
@@ -29,13 +33,16 @@ def entry_text(
         The registry's `type`.
     keys : sequence of str
         Which of k, h and m the type needs.
+    schedule : Schedule, optional
+        When clients report; else it follows from the responses.
+    noise : mapping of str to object, optional
+        Keys of the response, if it isn't unary.
     before, after : sequence of str
         Lines of the type's own, before the parameters and at the end.
     """
-    noise = params.noise
-    one_time = is_one_time(params)
-    if one_time and params.f:
-        del noise["p"], noise["q"]
+    noise = noise or params.noise
+    if params.has_permanent and not params.has_instantaneous:
+        noise = {key: value for key, value in noise.items() if key not in ("p", "q")}
     lines = [
         f"[metrics.{name}]",
         "version = 1",
@@ -43,13 +50,41 @@ def entry_text(
         'description = "..."',
         'owner = "..."',
         "expires = 2099-12-31",
-        *(['mode = "one-time"'] if one_time else []),
+        *_mode_lines(params, schedule),
         *before,
         *(f"{key} = {getattr(params, key)}" for key in keys),
-        *(f"{key} = {value!r}" for key, value in noise.items()),
+        *(f"{key} = {_toml(value)}" for key, value in noise.items()),
         *after,
     ]
     return "\n".join(lines)
+
+
+def _mode_lines(params: RapporParams, schedule: Schedule | None) -> list[str]:
+    """Return what an entry says of when clients report, where it isn't the default."""
+    if schedule is None:
+        return ['mode = "one-time"'] if is_one_time(params) else []
+    periods = [f"period_days = {schedule.period_days}", f"max_periods = {schedule.max_periods}"]
+    if schedule.mode != "longitudinal":
+        return [f'mode = "{schedule.mode}"', *(periods if schedule.mode == "once" else [])]
+    return ['memory = "period"', *periods] if schedule.memory == "period" else []
+
+
+def _toml(value: object) -> str:
+    """Return a number, a truth or a plain text in TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def category_lines(size: int) -> list[str]:
+    """Return an entry's lines with so many categories, which are numbers to be replaced."""
+    lines, line = [f"categories = [  # {size} texts"], "   "
+    for text in (f' "{i + 1}",' for i in range(size)):
+        if len(line) + len(text) > _WIDTH:
+            lines.append(line)
+            line = "   "
+        line += text
+    return [*lines, line, "]"]
 
 
 def reports_text(reports: float) -> str:
@@ -65,3 +100,8 @@ def share_text(share: float) -> str:
 def percents(*errors: float) -> str:
     """Return standard errors in percent."""
     return ", ".join(f"{100 * error:.3g}%" for error in errors)
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Return an epsilon, which may be infinite."""
+    return f"{epsilon:.4g}" if epsilon < math.inf else "not bounded"

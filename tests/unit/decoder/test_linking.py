@@ -13,7 +13,7 @@ from hubbub.protocol.params import RapporParams
 
 EXAMPLE = RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)
 PARAMS = st.builds(
-    RapporParams,
+    lambda **numbers: RapporParams(**numbers),
     k=st.sampled_from([8, 64, 256]),
     h=st.integers(1, 4),
     m=st.sampled_from([1, 64]),
@@ -68,6 +68,7 @@ def test_fewer_links_are_right_in_a_larger_crowd(params, known):
     assert all(larger <= smaller + 1e-3 for smaller, larger in itertools.pairwise(shares))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=10)
 @given(PARAMS, st.booleans())
 def test_more_than_half_are_right_where_the_information_is_enough(params, known):

@@ -29,7 +29,7 @@ METHODS = st.sampled_from(list(DetectionMethod))
 def noises() -> st.SearchStrategy[RapporParams]:
     """Parameters whose reports carry some information."""
     return st.builds(
-        RapporParams,
+        lambda **numbers: RapporParams(**numbers),
         k=st.sampled_from([8, 32, 128, 512]),
         h=st.integers(1, 4),
         m=st.sampled_from([32, 64, 256]),
@@ -127,5 +127,5 @@ def test_questions_without_an_answer_are_refused(change, reason):
 
 @pytest.mark.parametrize("reports", [0.0, -1.0, math.nan, math.inf])
 def test_a_number_of_reports_that_is_none_is_refused(reports):
-    with pytest.raises(PlanError, match="n_reports"):
+    with pytest.raises(PlanError, match="n_clients"):
         detection_limit(PAPER, reports, DetectionTest(10))

@@ -41,9 +41,9 @@ _CLIP = 4.0
 _MOST_PROBES, _PROBE_CELLS = 128, 16_384
 # Of the mean variance: keeps a cohort with hardly any reports from counting as exact.
 _LEAST_VARIANCE = 1e-3
-# Standard errors from which on a member's own score is computed exactly when it is left out, for
-# large shares explain their own reports (docs/likelihood.md, Limits).
-_SURE_Z = 6.0
+EXACT_FROM_Z = 6.0
+"""Standard errors from which on a member's own score is computed exactly when it is left out, for
+large shares explain their own reports (docs/likelihood.md, Limits)."""
 # Steps in which a member's estimate is imagined smaller: the threshold between two is interpolated.
 PARTS = np.linspace(0.0, 1.0, 41)
 # Candidates that look present get exact information: as many as 2e10 multiplications allow (some
@@ -159,7 +159,7 @@ def member_scores(
     reports.
     """
     chosen = model.kept[1:]
-    sure = solution.shares[chosen] > _SURE_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
+    sure = solution.shares[chosen] > EXACT_FROM_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
     moves = np.zeros((len(solution.shares), 1 + len(chosen)))
     moves[model.kept, 0] = model.step
     for column, component in enumerate(chosen, start=1):

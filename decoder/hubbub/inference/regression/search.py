@@ -54,6 +54,9 @@ from hubbub.protocol.params import RapporParams
 MOST_LISTED = 1_200
 """Most candidates that go into the model whole."""
 
+ROWS_PER_CANDIDATE = 3
+"""With so many rows for each candidate, or more, all of a short list are estimated freely."""
+
 SEARCHED = 1.2
 """By what q-values are raised where the model was searched for in the same reports.
 
@@ -63,7 +66,6 @@ share of false names was .056 instead of .05, over ten crowded cases (docs/stati
 
 # Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
 _HALF = 0.5
-_FEW = 3  # a third as many candidates as rows or fewer are estimated freely
 _CROWDED = 0.6  # ... and up to this share of rows if many of them are there
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
 _ROOM = 16  # rows for each string that is a fixed effect because it was detected
@@ -178,7 +180,7 @@ class Search:
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
-        if n <= MOST_LISTED and n * _FEW <= rows:
+        if n <= MOST_LISTED and n * ROWS_PER_CANDIDATE <= rows:
             return self._run_whole_list(np.ones(n, dtype=np.bool_))
         alone = self._fit_fixed(np.empty(0, dtype=np.int64))
         scores = bounded_scores(alone.scores, alone.weights, self.params)
@@ -370,7 +372,7 @@ class Search:
         """
         share, std_error = found.estimates.share[others], found.estimates.std_error[others]
         known = ~np.isnan(share)
-        if known.sum() < _FEW:
+        if known.sum() < ROWS_PER_CANDIDATE:
             return 0.0
         z = share[known] / std_error[known]
         limit = max(float(z_scores(np.array(found.log_cutoff))), float(z.max()))

@@ -1,4 +1,4 @@
-"""`hubbub-decoder plan strings|open|table`: parameters for a goal, before anything is collected.
+"""`hubbub-decoder plan strings|open|categories|table|number`: parameters, before collecting.
 
 Each subcommand has the options that its goal can use; what they have in common ends in `_run`.
 Only what --help needs is imported at once.
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _WIDTH_OFF_TERMINAL = 160  # the widest table of plans fits
 _MOST_BITS = 4096  # `hubbub.protocol.params.MOST_BITS`, which --help mustn't import
 _USUAL_BITS = 1024  # `hubbub.planning.search.USUAL_BITS`
+_USUAL_PERIOD, _USUAL_PERIODS = 30, 24  # `hubbub.planning.schedules.USUAL_PERIOD`, ..._PERIODS
+_USUAL_CLIENTS = 1e5  # whose table of modes is shown if nothing is asked of it: a small product's
+_LONGEST_PERIOD = 3650  # days, as the registry has it
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -106,7 +109,14 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
     options = [
         click.argument("metric", required=False),
         click.option(
-            "--reports", type=_Number(0, math.inf), help="Reports that will be there, as 1e6."
+            "--clients",
+            type=_Number(0, math.inf),
+            help="Clients that will report, as 1e5.  [default with --epsilon: 1e5]",
+        ),
+        click.option(
+            "--reports",
+            type=_Number(0, math.inf),
+            help="Instead of --clients: all their reports, which are as many with --epsilon.",
         ),
         click.option(
             "--share",
@@ -119,12 +129,36 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             help="Instead of --share: standard error of the share of what nobody has.",
         ),
         click.option(
+            "--epsilon",
+            type=_Number(0, math.inf),
+            help="What a client may spend on an answer: compares all modes and responses.",
+        ),
+        click.option(
+            "--period-days",
+            type=click.IntRange(1, _LONGEST_PERIOD),
+            help=f"With --epsilon: how often a client answers anew.  [default: {_USUAL_PERIOD}]",
+        ),
+        click.option(
+            "--max-periods",
+            type=click.IntRange(1),
+            help=f"With --epsilon: in how many periods, at most.  [default: {_USUAL_PERIODS}]",
+        ),
+        click.option(
+            "--reports-each",
+            type=click.IntRange(1),
+            help="Reports that a client makes of one answer where it repeats them.  "
+            "[default: 1; with --epsilon one each day of a period]",
+        ),
+        click.option(
             "--epsilon-permanent",
             type=_Number(0, math.inf, name="epsilon", infinite=True),
             help="What all reports of one value may reveal together; inf for one-time collection.",
         ),
         click.option(
-            "--epsilon-report", type=_Number(0, math.inf), help="What one report may reveal."
+            "--epsilon-report",
+            type=_Number(0, math.inf),
+            help="What one report may reveal; with --epsilon, one of several.  "
+            "[default with --epsilon: a quarter of it]",
         ),
         *(
             click.option(
@@ -190,16 +224,23 @@ _concentration = click.option(
 
 @click.group()
 def plan() -> None:
-    """Choose k, h, m, f, p and q within two epsilons.
+    """Choose how to ask within an epsilon: mode, response and parameters.
 
-    Of all parameters that spend no more than --epsilon-permanent and --epsilon-report, find those
-    with which --reports show the rarest string or cell, or with which --share needs the fewest
-    reports. Or evaluate parameters that there are already: --k, --h, --m, --f, --p and --q, or a
-    METRIC of --metrics. The epsilons then follow, and the best parameters at these are shown, too.
+    \b
+      hubbub-decoder plan categories 6 --epsilon 2 --clients 1e5
+      hubbub-decoder plan strings --candidates 1e4 --epsilon 4 --clients 1e5 --period-days 30
+      hubbub-decoder plan number --low 0 --high 60 --epsilon 1
+
+    With --epsilon, compare what clients show that answer once a period, once in their life, or
+    again and again, and what that reveals of them; the first is recommended. With
+    --epsilon-permanent and --epsilon-report, find the parameters of repeated reports with which
+    --reports show the rarest string or cell, or with which --share needs the fewest. Or evaluate
+    parameters that there are already: --k, --h, --m, --f, --p and --q, or a METRIC of --metrics.
+    The epsilons then follow, and the best parameters at these are shown, too.
 
     The table compares the best parameters with others. Below it is the entry for metrics.toml.
     docs/planning.md has the theory and how well simulations agree with it.
-    """
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
 
 
 @plan.command()
@@ -229,6 +270,7 @@ def strings(
     """Plan for strings that will be looked for in a list.
 
     \b
+      hubbub-decoder plan strings --clients 1e6 --candidates 1e5 --epsilon 4.4
       hubbub-decoder plan strings --reports 1e6 --candidates 1e5 \\
           --epsilon-permanent 4.4 --epsilon-report 1.1
       hubbub-decoder plan strings --share 0.005 --candidates 1e5 \\
@@ -299,6 +341,73 @@ def open_strings(
 
 
 @plan.command()
+@_common_options("fpq", _MOST_BITS)
+def categories(
+    metric: str | None, metrics: str | None, alpha: float, power: float, **shared: Any
+) -> None:
+    """Plan for categories that the registry lists (types enum and ordinal).
+
+    \b
+      hubbub-decoder plan categories 6 --epsilon 2 --clients 1e5
+      hubbub-decoder plan categories 6 --reports 1e6 --epsilon-permanent 4 --epsilon-report 1
+      hubbub-decoder plan categories --reports 1e6 theme --metrics metrics.toml
+
+    METRIC is their number, or the name of one of --metrics.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    if metric is None or (metrics is None and not metric.isdecimal()):
+        raise click.UsageError("METRIC must be a number of categories, or the name of --metrics.")
+    number = int(metric) if metrics is None else 0
+
+    def goal_of(found: Metric | None) -> tuple[Goal, RapporParams | None]:
+        from hubbub.planning.categories import categories_goal, listed_goal  # noqa: PLC0415
+
+        if found:
+            return listed_goal(found, alpha, power), found.params
+        return categories_goal(number, alpha, power), None
+
+    defaults = {"k": -(-number // 8) * 8, "h": 1, "m": 1}
+    _run(goal_of, defaults, metric=metric if metrics else None, metrics=metrics, **shared)
+
+
+@plan.command()
+@click.option("--low", type=float, help="Least number; what is below counts as this.")
+@click.option("--high", type=float, help="Greatest number.")
+@click.option(
+    "--variance", is_flag=True, help="Ask for the variance, too: half of the clients square theirs."
+)
+@_common_options("", _USUAL_BITS)
+def number(
+    low: float | None,
+    high: float | None,
+    variance: bool,
+    alpha: float,
+    power: float,
+    **shared: Any,
+) -> None:
+    """Plan for the mean of a number between two bounds (type number).
+
+    \b
+      hubbub-decoder plan number --low 0 --high 60 --epsilon 1
+      hubbub-decoder plan number --clients 1e5 seconds --metrics metrics.toml
+
+    --share is then a difference of two means, and --error the error of one, both as a part of the
+    range.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    _one_of({"--low": low, "METRIC": shared["metric"]})
+    if (low is None) != (high is None):
+        raise click.UsageError("--low and --high belong together.")
+
+    def goal_of(found: Metric | None) -> tuple[Goal, RapporParams | None]:
+        from hubbub.planning.numbers import mean_goal, number_goal  # noqa: PLC0415
+
+        if found:
+            return mean_goal(found, alpha, power), found.params
+        return number_goal(low or 0.0, high or 0.0, variance, alpha, power), None
+
+    _run(goal_of, {}, **shared)
+
+
+@plan.command()
 @click.option(
     "--cells",
     callback=_sizes,
@@ -335,17 +444,22 @@ def _run(
     *,
     metric: str | None,
     metrics: str | None,
+    clients: float | None,
     reports: float | None,
     share: float | None,
     error: float | None,
+    epsilon: float | None,
     epsilon_permanent: float | None,
     epsilon_report: float | None,
+    period_days: int | None,
+    max_periods: int | None,
+    reports_each: int | None,
     max_bits: int,
     name: str,
     outputs: tuple[str, ...],
     **numbers: Any,
 ) -> None:
-    """Plan within two epsilons, or evaluate parameters, and write what comes out.
+    """Compare modes, plan within two epsilons, or evaluate parameters; write what comes out.
 
     Parameters
     ----------
@@ -353,9 +467,11 @@ def _run(
         The goal and, of a metric of the registry, its parameters.
     defaults : mapping of str to int
         What numbers are that needn't be given, or can't be.
-    metric, metrics, reports, share, error
+    metric, metrics, clients, reports, share, error
         The options of these names (`_common_options`).
-    epsilon_permanent, epsilon_report, max_bits, name, outputs
+    epsilon, epsilon_permanent, epsilon_report, period_days, max_periods, reports_each
+        As well.
+    max_bits, name, outputs
         As well.
     numbers
         Those of k, h, m, f, p and q that can be given; None: it wasn't.
@@ -365,14 +481,27 @@ def _run(
     extra = {f"--{key}": number for key, number in numbers.items() if key in defaults}
     registered = {"METRIC": metric, "--metrics": metrics}
     _one_of({"--share": share, "--error": error}, least=0)
-    if reports is None and share is None and error is None:
-        raise click.UsageError(
-            "Missing option '--reports', '--share' or '--error': what is there, or wanted."
-        )
-    way = _way_taken(epsilons, {**given, **extra}, registered, optional=extra)
-    from hubbub.planning import search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+    _one_of({"--clients": clients, "--reports": reports}, least=0)
+    periods = {"--period-days": period_days, "--max-periods": max_periods}
+    if epsilon is None:
+        _refuse_all(periods, "need --epsilon")
+        way = _way_taken(epsilons, {**given, **extra}, registered, optional=extra)
+    else:
+        others = {"--epsilon-permanent": epsilon_permanent, **given, **extra, **registered}
+        _refuse_all(others, "can't be combined with --epsilon")
+        way = periods
+    asked = (clients, reports, share, error)
+    if all(each is None for each in asked):
+        if way is not periods:
+            raise click.UsageError(
+                "Missing option '--clients', '--reports', '--share' or '--error': what is there, "
+                "or wanted."
+            )
+        clients = _USUAL_CLIENTS
+    from hubbub.planning import modes, search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
     from hubbub.planning.noise import Budget  # noqa: PLC0415
     from hubbub.planning.result import plan_estimates  # noqa: PLC0415
+    from hubbub.planning.schedules import Schedule  # noqa: PLC0415
     from hubbub.protocol.checks import metric_name  # noqa: PLC0415
     from hubbub.protocol.params import RapporParams  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
@@ -382,21 +511,40 @@ def _run(
         metric_name("--name", name)
         found = Registry.load(metrics or "")[metric or ""] if way is registered else None
         goal, params = goal_of(found)
+        each = reports_each or 1
         wanted: dict[str, Any] = {
-            "n_reports": reports,
             "share": share,
             "std_error": error,
             "most_bits": max_bits // 8 * 8,
         }
-        if way is epsilons:
-            budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0)
-            comparison = search.plan(goal, budget, **wanted)
+        total = reports if clients is None else clients * each
+        if epsilon is not None:
+            days = period_days or _USUAL_PERIOD
+            schedule = Schedule(
+                "once",
+                period_days=days,
+                max_periods=max_periods or _USUAL_PERIODS,
+                reports_each=reports_each or days,
+            )
+            offered = modes.offers(goal, epsilon, schedule, epsilon_report)
+            n_clients = reports if clients is None else clients
+            comparison = modes.compare(offered, n_clients=n_clients, **wanted)
+        elif way is epsilons:
+            budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0, each)
+            comparison = search.plan(goal.over(each), budget, n_reports=total, **wanted)
         else:
             chosen = {key: number for key, number in numbers.items() if number is not None}
             params = params or RapporParams(**(dict(defaults) | chosen))
-            comparison = search.evaluate(goal, params, **wanted)
-        result = plan_estimates(goal, comparison, found.name if found else name, share, error)
+            comparison = search.evaluate(goal.over(each), params, n_reports=total, **wanted)
+        result = plan_estimates(comparison, found.name if found else name, share, error)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
+
+
+def _refuse_all(options: Mapping[str, object], why: str) -> None:
+    """Raise UsageError if one of the options was given."""
+    names = [name for name, value in options.items() if value is not None]
+    if names:
+        raise click.UsageError(f"{' and '.join(names)} {why}.")
 
 
 def _one_of(options: Mapping[str, object], least: int = 1) -> None:

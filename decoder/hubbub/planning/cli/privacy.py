@@ -66,7 +66,8 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
     "--exclusive",
     multiple=True,
     metavar="A,B,...",
-    help="Metrics of which a client reports at most one, whatever their values; may be repeated.",
+    help="Metrics, in no group of the registry, of which a client reports at most one, whatever "
+    "their values; may be repeated.",
 )
 @click.option(
     "--output",
@@ -94,10 +95,11 @@ def privacy(
 
     Every figure is an upper bound, and the theorem that it rests on is named below the tables. How
     well reports are linked by their content is a prediction of what the best attacker reaches.
-    "Same times" compares histories of values that change at the same times, "any history" all that
-    record at the same times: with memory = "value" nothing bounds what a change reveals.
-    "Known after" is how many reports of one client show its permanent response with the given
-    probability to someone who can link them. docs/privacy.md explains all of it.
+    Of a group of metrics only the dearest counts. "Same times" compares histories of values that
+    change at the same times, "any history" all that record at the same times: with memory =
+    "value" nothing bounds what a change reveals. "Known after" is how many reports of one client
+    show its permanent response with the given probability to someone who can link them.
+    docs/privacy.md explains all of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if reports is not None and reports > _MOST_REPORTS:  # sums would take minutes, or overflow
         raise click.BadParameter(
@@ -107,6 +109,7 @@ def privacy(
     from hubbub.planning.histories import LifetimeBudget  # noqa: PLC0415
     from hubbub.planning.privacy import (  # noqa: PLC0415
         Situation,
+        group_figures,
         metric_figures,
         registry_figures,
     )
@@ -121,5 +124,6 @@ def privacy(
         together = registry_figures(registry, situation, groups)
         budget = LifetimeBudget.of(registry)
         figures = {name: metric_figures(registry[name], situation, budget) for name in registry}
-        result = privacy_estimates(registry, situation, figures, together)
+        of_groups = group_figures(registry, situation)
+        result = privacy_estimates(registry, situation, figures, together, of_groups)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
