@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from databases import PostgresqlServer, running_postgresql
 from factories import registry_toml
@@ -22,8 +22,18 @@ if TYPE_CHECKING:
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Timing on a busy machine is not what the properties are about.
-settings.register_profile("hubbub", deadline=None, print_blob=True)
+settings.register_profile(
+    "hubbub", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("hubbub")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is long on PostgreSQL, and quick on SQLite."""
+    for item in items:
+        if item.get_closest_marker("long_on_postgresql") and "[postgresql" in item.name:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture

@@ -40,6 +40,11 @@ def scaled(factor: int, task: int) -> int:
     return factor * task
 
 
+def megabytes(count: int, _task: int) -> bytes:
+    """Return an answer that takes a while to come."""
+    return bytes(count * 10**6)
+
+
 def refuse_three(_shared: None, task: int) -> int:
     """Raise for one of the tasks."""
     if task == 3:

@@ -34,6 +34,7 @@ def fresh_python(request, tmp_path_factory) -> Path:
     return python
 
 
+@pytest.mark.long
 def test_install_brings_hubbub_and_mmh3_alone(fresh_python):
     listed = json.loads(run(fresh_python, "-I", "-m", "pip", "list", "--format", "json"))
     assert {package["name"] for package in listed} - {"pip", "setuptools"} == {"hubbub", "mmh3"}

@@ -312,6 +312,7 @@ def test_terminal_gets_a_progress_bar(deployment):
     assert ESCAPE in shown
 
 
+@pytest.mark.long
 def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path):
     """A false name has a chance of 0.05 at most, so one is allowed; two have 0.0013.
 

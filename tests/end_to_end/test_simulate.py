@@ -25,6 +25,7 @@ def result_of(folder: Path) -> Any:
     return json.loads((folder / "result.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_run_gives_the_same_result_through_a_real_collector_as_in_memory(tmp_path):
     """Two days of 3,000 clients and some forged reports: HTTP, store and command lose nothing."""
     results = []
@@ -68,6 +69,7 @@ def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path):
     assert memory["score"]["false_positives"] == 0
 
 
+@pytest.mark.long
 def test_blend_gives_the_same_result_whatever_the_number_of_workers(tmp_path):
     """Two runs of 20,000 people, a tenth of whom opts in; names are found, and written."""
     options = (
@@ -87,6 +89,7 @@ def test_blend_gives_the_same_result_whatever_the_number_of_workers(tmp_path):
     assert {path.name for path in (tmp_path / "two").iterdir()} == written
 
 
+@pytest.mark.long
 def test_suite_measures_one_case_and_writes_its_table(tmp_path):
     output = tmp_path / "suite.json"
     done = simulate(
@@ -99,6 +102,7 @@ def test_suite_measures_one_case_and_writes_its_table(tmp_path):
     assert row["true_positives"]["mean"] > 30
 
 
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS)
 def test_paper_reproduces_the_headline_numbers(tmp_path):
     """Simulated lines may be off by four standard errors of the one run that is made."""

@@ -106,6 +106,7 @@ def test_every_form_tells_the_same_and_again_to_the_byte(stored):
     assert str(stored.folder).encode() not in b"".join(contents)
 
 
+@pytest.mark.long
 def test_whole_reports_tell_days_apart_better_than_their_counts(stored):
     """Of the unknown mass, whose error isn't that of drawing clients: less than half as large."""
     errors = {}

@@ -1,18 +1,21 @@
 """Bit counts drawn by their exact distribution, without any single report.
 
 Given who holds what, all bits of all reports are independent coins, so each count is the sum of two
-binomial numbers: of the clients whose true bit it is, and of the others. Clients report once.
+binomial numbers: of the clients whose true bit it is, and of the others. Clients who report again
+keep their permanent bits, so theirs are drawn first, and then what they report of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
 from hubbub.decoder import CohortCounts
 from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.repeated_reports import flips
 from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
@@ -52,6 +55,58 @@ def draw_counts(
         true[cohort] = held[there] @ np.unpackbits(packed, axis=1, bitorder="little")
     ones = rng.binomial(true, params.q_star)
     return CohortCounts(of_cohorts, ones + rng.binomial(of_cohorts[:, None] - true, params.p_star))
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCounts:
+    """Counts of clients who report several times, and what they report.
+
+    Attributes
+    ----------
+    counts : CohortCounts
+    share : float64 array, shape (v,)
+        Of the collected reports, each value's.
+    """
+
+    counts: CohortCounts
+    share: FloatArray
+
+
+def draw_repeated_counts(
+    values: Sequence[Value],
+    shares: FloatArray,
+    params: RapporParams,
+    clients: Mapping[int, int],
+    rng: Generator,
+    metric_type: MetricType | None = None,
+) -> RepeatedCounts:
+    """As `draw_counts`, of longitudinal reports.
+
+    Parameters
+    ----------
+    clients : mapping of int to int
+        From a number of reports to how many clients make so many, of one value each.
+    """
+    true_bits_of = true_bits(values, params, metric_type)
+    f0, f1 = flips(params)
+    reports: IntArray = np.zeros(params.m, dtype=np.int64)
+    bits: IntArray = np.zeros((params.m, params.k), dtype=np.int64)
+    held_reports: IntArray = np.zeros(len(values), dtype=np.int64)
+    for each, n_clients in clients.items():
+        of_cohorts = rng.multinomial(n_clients, np.full(params.m, 1 / params.m))
+        true = np.zeros((params.m, params.k), dtype=np.int64)
+        for cohort, size in enumerate(of_cohorts.tolist()):
+            held = rng.multinomial(size, shares)
+            there = np.flatnonzero(held)
+            packed = true_bits_of.take(there, np.full(len(there), cohort))
+            true[cohort] = held[there] @ np.unpackbits(packed, axis=1, bitorder="little")
+            held_reports += each * held
+        others = of_cohorts[:, None] - true
+        permanent = rng.binomial(true, 1 - f1) + rng.binomial(others, f0)
+        bits += rng.binomial(each * permanent, params.q)
+        bits += rng.binomial(each * (of_cohorts[:, None] - permanent), params.p)
+        reports += each * of_cohorts
+    return RepeatedCounts(CohortCounts(reports, bits), held_reports / held_reports.sum())
 
 
 def draw_cells(

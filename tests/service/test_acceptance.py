@@ -52,6 +52,7 @@ def test_racing_copies_of_a_batch_are_counted_once(collector, database):
     assert stored_count(database) == 50
 
 
+@pytest.mark.long
 def test_copies_racing_to_two_collectors_of_one_store_are_counted_once(
     collector, metrics_file, database
 ):

@@ -63,7 +63,11 @@ class Served(NamedTuple):
         )
 
 
-_WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["alone", "two workers"])
+_EITHER = [
+    pytest.param(1, id="alone"),
+    pytest.param(2, id="two workers", marks=pytest.mark.long),
+]
+_WORKERS = pytest.mark.parametrize("workers", _EITHER)
 
 
 @contextmanager
@@ -82,7 +86,7 @@ def served(workers, metrics_file, database) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["alone", "two workers"])
+@pytest.fixture(scope="module", params=_EITHER)
 def empty(request, tmp_path_factory) -> Iterator[Served]:
     """Serve a store that stays empty, for all tests that send no reports."""
     folder = tmp_path_factory.mktemp("empty")

@@ -16,6 +16,7 @@ from service.posting import make_batch, post, stored_count
 _FOR_OTHERS = 0o007
 
 
+@pytest.mark.long
 def test_backup_under_load_has_all_that_was_acknowledged_before(metrics_file, database, tmp_path):
     accounts, copy = Accounts(reports=10), tmp_path / "backup.db"
     with (
@@ -39,6 +40,7 @@ def test_backup_under_load_has_all_that_was_acknowledged_before(metrics_file, da
     assert [path.name for path in tmp_path.glob("backup*")] == ["backup.db"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("disaster", ["file lost", "back to an earlier moment"])
 def test_restored_backup_recognises_its_batches_and_takes_the_others_once(
     metrics_file, database, tmp_path, disaster
@@ -61,6 +63,7 @@ def test_restored_backup_recognises_its_batches_and_takes_the_others_once(
     _assert_each_counts_once_again(metrics_file, f"sqlite:///{database}", accounts)
 
 
+@pytest.mark.long
 def test_restored_dump_recognises_its_batches_and_takes_the_others_once(
     metrics_file, postgresql, postgresql_url, tmp_path
 ):
@@ -92,6 +95,7 @@ def test_backup_of_postgresql_says_what_to_use(metrics_file, postgresql_url, tmp
     assert "open-sesame" not in said.stderr
 
 
+@pytest.mark.long
 def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
     collector, database, tmp_path
 ):
@@ -136,7 +140,10 @@ def test_damaged_store_makes_no_backup(metrics_file, database, tmp_path):
     assert not list(tmp_path.glob("backup.db*"))
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o002, 0o000, 0o077])
+@pytest.mark.parametrize(
+    "umask",
+    [0o022, *(pytest.param(other, marks=pytest.mark.long) for other in (0o002, 0o000, 0o077))],
+)
 def test_no_file_is_for_everyone(metrics_file, database, tmp_path, umask):
     usual = os.umask(umask)
     try:

@@ -64,6 +64,7 @@ def test_loop_runs_on_while_the_server_hangs(tmp_path):
                 lags.append(time.monotonic() - started - 0.01)
             assert len(server.received) == 1
             gate.opened.set()
+            assert await telemetry.flush(60)  # the end alone has two seconds
 
     with scripted_server(gate) as server:
         run(app)

@@ -15,10 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.simulations.experiments.processes import Collector
 from service.apps import App, records_on_disk
 from service.posting import post, stored_records, wait_until
+
+pytestmark = pytest.mark.long
 
 KILLS = int(os.environ.get("HUBBUB_KILLS", "8"))
 LIFE_SECONDS = 0.8

@@ -111,6 +111,7 @@ time.sleep(60)
     assert 5 <= len(app.records_on_disk()) <= 7
 
 
+@pytest.mark.long
 def test_threads_that_still_record_do_not_hinder_the_end(tmp_path):
     script = """
 telemetry = open_telemetry(batch_size=10)
@@ -231,6 +232,7 @@ for thread in threading.enumerate():
     assert len(app.records_on_disk()) == app.reports_in_ledger() == 9
 
 
+@pytest.mark.long
 def test_forks_of_a_busy_process_lose_nothing_and_send_nothing_twice(tmp_path):
     script = """
 telemetry = open_telemetry(batch_size=10)

@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Sequence
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -12,6 +13,8 @@ from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.faults import kill
 from service.posting import make_batch, post
+
+pytestmark = pytest.mark.long_on_postgresql
 
 _DAYS = 6
 _OFTEN = ["--upkeep-seconds", "0.1"]

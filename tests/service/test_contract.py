@@ -191,6 +191,7 @@ def guarded(registry, database, tmp_path) -> Iterator[Collector]:
         yield collector
 
 
+@pytest.mark.long
 def test_every_answer_is_one_that_the_document_describes(open_to_all):
     outcome = explore(open_to_all)
     assert not outcome.faults, "\n\n".join(outcome.faults)
@@ -227,6 +228,7 @@ def test_every_batch_that_fits_the_document_is_stored_once(open_to_all, database
     assert sum(stored) == outcome.reports > EXAMPLES
 
 
+@pytest.mark.long
 def test_keys_are_asked_for_as_the_document_says(guarded, database):
     outcome = explore(guarded, key=_KEY)
     assert not outcome.faults, "\n\n".join(outcome.faults)

@@ -23,6 +23,8 @@ from hubbub.protocol.registry import Registry
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.posting import wait_until
 
+pytestmark = pytest.mark.long
+
 _REPORTS = 2000
 
 

@@ -39,6 +39,7 @@ def test_acknowledged_batch_survives_kill_9(metrics_file, database):
     _assert_counted_once_when_sent_again(traffic, metrics_file, database)
 
 
+@pytest.mark.long
 def test_acknowledged_batch_survives_sigterm_under_load(metrics_file, database):
     traffic = _Traffic()
     for _ in range(2):
@@ -60,6 +61,7 @@ def test_only_batch_survives_kill_9_at_its_answer(metrics_file, database):
     _assert_counted_once_when_sent_again(_Traffic(batches), metrics_file, database)
 
 
+@pytest.mark.long
 def test_batch_waits_for_a_locked_store_and_is_then_stored(collector, database):
     batch = make_batch()
     with ThreadPoolExecutor(1) as pool:
@@ -72,6 +74,7 @@ def test_batch_waits_for_a_locked_store_and_is_then_stored(collector, database):
     assert stored_count(database) == len(batch.reports)
 
 
+@pytest.mark.long
 def test_batch_that_waited_at_kill_9_was_not_acknowledged(metrics_file, database):
     batch = make_batch()
     with running_collector(metrics_file, database) as collector, ThreadPoolExecutor(1) as pool:
@@ -106,6 +109,7 @@ def test_batch_that_the_disk_refuses_is_answered_503_and_taken_later(collector, 
     assert stored_count(database) == len(stored.reports) + len(refused.reports)
 
 
+@pytest.mark.long
 def test_refused_by_the_disk_and_then_killed_counts_once(metrics_file, database):
     refused = make_batch()
     with running_collector(metrics_file, database) as collector:

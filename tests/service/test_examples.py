@@ -293,6 +293,7 @@ def celery_worker(machine: Machine, *options: str) -> Iterator[subprocess.Popen[
         yield process
 
 
+@pytest.mark.long
 def test_celery_pool_sends_each_report_once_before_it_ends(tmp_path):
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)

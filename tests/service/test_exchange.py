@@ -154,6 +154,7 @@ def test_export_and_import_move_a_store(filled, out, tmp_path):
     assert "exported 6,000 reports in 2 files" in again
 
 
+@pytest.mark.long
 def test_import_killed_in_the_middle_is_completed_by_the_next(filled, tmp_path):
     """1.5 million reports, which take three transactions; killed once some are there."""
     table = np.random.default_rng(2).integers(0, 256, (1_500_000, WIDTH), dtype=np.uint8)

@@ -10,6 +10,8 @@ from service.faults import full_disk, processes_of, status_of
 from service.loads import Accounts, Load, stored_in
 from service.posting import make_batch, post, send, wait_until
 
+pytestmark = pytest.mark.long
+
 _ROUNDS = 2
 
 

@@ -18,7 +18,7 @@ from service.loads import Accounts, Load, send_all_again, stored_in
 from service.posting import accepts_connections, wait_until
 
 KILLS = int(os.environ.get("HUBBUB_KILLS", "1"))
-pytestmark = pytest.mark.timeout(300 + 30 * KILLS)
+pytestmark = [pytest.mark.long_on_postgresql, pytest.mark.timeout(300 + 30 * KILLS)]
 
 _BATCHES = 20
 _LONGEST_WAIT = 0.3

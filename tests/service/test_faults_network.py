@@ -2,11 +2,15 @@
 
 import contextlib
 
+import pytest
+
 from hubbub.client import Telemetry
 from hubbub.simulations.experiments.processes import running_collector
 from service.fault_proxy import Fault, fault_proxy
 from service.loads import Accounts, Load, stored_in
 from service.posting import SECONDS, stored_records, wait_until
+
+pytestmark = pytest.mark.long
 
 _FAULTS_OF_EACH_KIND = 5
 _RECORDED = 100

@@ -7,6 +7,8 @@ from service.faults import processes_of, status_of
 from service.loads import Accounts, Load, stored_in
 from service.posting import wait_until
 
+pytestmark = pytest.mark.long
+
 _CUTS = 8
 
 

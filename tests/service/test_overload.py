@@ -43,6 +43,8 @@ from service.posting import (
     wait_until,
 )
 
+pytestmark = pytest.mark.long
+
 _PROBE_SECONDS = 10.0  # for a machine that stalls; idle it takes milliseconds
 _REQUESTS = 400
 _CLIENTS = 8

@@ -148,7 +148,7 @@ def _program(*arguments: object) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_reports_that_the_registry_does_not_know_are_counted_once_it_is_mended(
     metrics_file, sqlite_url, postgresql_url, workers
 ):
@@ -257,6 +257,7 @@ def test_without_room_batches_are_refused_as_without_a_quarantine(metrics_file, 
     assert len(stored_in(sqlite_url)) == 90
 
 
+@pytest.mark.long
 def test_what_another_collector_knows_is_put_off_and_not_quarantined(
     metrics_file, postgresql_url, tmp_path
 ):
@@ -274,6 +275,7 @@ def test_what_another_collector_knows_is_put_off_and_not_quarantined(
     assert [it.key.metric for it in _kept(postgresql_url)] == ["other"]
 
 
+@pytest.mark.long_on_postgresql
 def test_replay_that_is_killed_loses_and_doubles_nothing(any_store_url, metrics_file):
     chance = random.Random(4)  # noqa: S311
     key = QuarantineKey("homepage", 2, 18)

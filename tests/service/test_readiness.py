@@ -2,6 +2,8 @@
 
 import resource
 
+import pytest
+
 from hubbub.simulations.experiments.processes import running_collector
 from service.faults import errors_kept_in
 from service.posting import make_batch, post, send, wait_until
@@ -27,6 +29,7 @@ def test_collector_with_a_full_disk_is_alive_but_not_ready_and_tells_its_log_why
     assert errors.read_text(encoding="utf-8").count(reason) == 1
 
 
+@pytest.mark.long
 def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
     metrics_file, postgresql, postgresql_url
 ):

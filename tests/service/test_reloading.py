@@ -22,7 +22,7 @@ _NEW = make_metric(version=2, params=make_params(k=64))
 _OTHER = make_metric("search")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
     metrics_file, database, workers
 ):
@@ -115,7 +115,7 @@ def test_certificate_without_its_key_is_refused_and_the_old_one_stays(
         assert _shown_certificate(collector, authority) == before
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
     metrics_file, database, tmp_path, workers
 ):
@@ -150,7 +150,7 @@ def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
             assert {_status_with(collector, old) for _ in range(10)} == {401}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
     metrics_file, database, tmp_path, workers
 ):
@@ -206,6 +206,7 @@ def test_change_that_needs_a_restart_is_told(metrics_file, database, tmp_path):
         assert post(collector.url, make_batch(6)).status == 413
 
 
+@pytest.mark.long
 def test_worker_is_replaced_by_one_with_the_registry_that_is_in_force(metrics_file, database):
     with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
         metrics_file.write_text("being edited", encoding="utf-8")

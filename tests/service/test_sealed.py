@@ -275,6 +275,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_killed_opener_goes_on_where_it_was(parties):
     """Killed thrice while it stores, in whatever it is doing then; nothing is lost or doubled."""
     reports, key = simulated_reports(6000), parties.key.public

@@ -117,6 +117,7 @@ def test_port_in_use_is_explained(metrics_file, database):
     assert "address already in use" in message
 
 
+@pytest.mark.long
 def test_port_of_another_collector_with_workers_is_not_shared(metrics_file, database, tmp_path):
     with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
         port = collector.url.rpartition(":")[2]

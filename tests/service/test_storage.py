@@ -45,6 +45,7 @@ def test_export_to_s3_is_decoded_and_imported_like_the_store(operator, tmp_path)
     assert out.endswith(f"imported 1,500 reports into {moved}\n")
 
 
+@pytest.mark.long
 def test_export_killed_before_its_manifest_counts_for_nothing(operator):
     """The earlier day stays; the next export is right, and removes what was left."""
     operator.export_here()

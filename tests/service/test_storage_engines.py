@@ -20,6 +20,8 @@ from hubbub.storage.files.parquet import read_records, write_records
 from service.faults import kill
 from service.s3_server import BUCKET, Proxy
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module", autouse=True)
 def s3() -> Iterator[Proxy]:

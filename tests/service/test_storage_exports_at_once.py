@@ -6,6 +6,8 @@ import multiprocessing
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
+import pytest
+
 from hubbub.decoder.reports.loading import load_reports
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import open_store
@@ -13,6 +15,8 @@ from hubbub.storage.errors import StoreError
 from hubbub.storage.files.reader import ParquetReader
 from service.exporters import DONE, export_again_and_again
 from service.operators import METRIC, records_of
+
+pytestmark = pytest.mark.long
 
 ROUNDS = 6
 

@@ -19,6 +19,8 @@ from hubbub.storage.files.reader import ParquetReader
 from service.operators import DAY, KEY, SECONDS, records_of
 from service.s3_server import BUCKET, Fault, Trouble
 
+pytestmark = pytest.mark.long
+
 BUSY, EXPIRED = (503, "SlowDown"), (400, "ExpiredToken")
 LARGE = 12_000_000
 """Bytes that are uploaded in two parts."""

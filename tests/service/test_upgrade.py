@@ -23,6 +23,8 @@ from service.posting import SECONDS, make_batch, post, stored_count
 from unit.collector.next_version import CONTRACTED, EXPANDED, NOW, SERVED_BY, write_migrations
 from unit.collector.test_store_migrations import execute
 
+pytestmark = pytest.mark.long
+
 _THIS = ("-m", "hubbub.collector")
 _NEXT = f"""
 import sys

@@ -1,10 +1,14 @@
 """Maintenance beside a collector under load: the commands as they are run by hand or by cron."""
 
+import pytest
+
 from factories import make_metric, registry_toml
 from hubbub.simulations.experiments.processes import running_collector
 from service.commands import run_collector_command
 from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
 from service.posting import make_batch, post
+
+pytestmark = pytest.mark.long
 
 
 def test_every_report_counts_once_while_others_maintain_the_store(metrics_file, any_store_url):

@@ -159,6 +159,7 @@ def by_pattern(low: float, high: float) -> FloatArray:
     return table
 
 
+@pytest.mark.long
 def test_frequencies_of_two_reports_in_a_period_keep_the_bound():
     """A change inside a period, by counting alone: "a, then b" against "b, then a".
 

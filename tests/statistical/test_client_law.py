@@ -199,6 +199,7 @@ def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(rng):
         assert np.abs(pair_z(sample, expected)).max() < z_limit(3 * k * (k - 1) // 2)
 
 
+@pytest.mark.long
 def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng):
     """20,000 clients' answers to one tuple and a report of each: 2,000 rates, 1,999,000 pairs.
 

@@ -29,6 +29,7 @@ from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import Collected
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
+from parameters import long_but
 from significance import ALARM, frequency_z, z_limit
 
 ALPHA = 0.05
@@ -85,7 +86,7 @@ def by_name(case: StringsCase) -> str:
     return case.name
 
 
-@pytest.mark.parametrize("case", POPULATED, ids=by_name)
+@pytest.mark.parametrize("case", long_but("small filter", POPULATED, by_name))
 def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case):
     """Mean over 60 runs of the share of all 100 to 200 intervals that hold the truth.
 
@@ -98,7 +99,7 @@ def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case):
     assert 0.93 < np.mean(coverage) < 0.97
 
 
-@pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
+@pytest.mark.parametrize("case", long_but("small filter", NOBODY_PRESENT, by_name))
 def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(case):
     """60 runs of 200 candidates that nobody holds.
 
@@ -120,7 +121,7 @@ def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(ca
         assert (p_values <= level).sum() <= most_of(n, level, ALARM / 2)
 
 
-@pytest.mark.parametrize("case", FEW_TRUE, ids=by_name)
+@pytest.mark.parametrize("case", long_but("loose", FEW_TRUE, by_name))
 def test_share_of_false_names_stays_below_alpha(case):
     """Benjamini-Hochberg over 40 runs where a tenth of the candidates is present.
 

@@ -64,6 +64,10 @@ class Noise:
 
 
 NOISES = {"dyadic": Noise(0.5, 0.25, 0.75), "awkward": Noise(0.3141, 0.1234, 0.8765)}
+EACH_NOISE = [
+    pytest.param(NOISES["dyadic"], id="dyadic", marks=pytest.mark.long),
+    pytest.param(NOISES["awkward"], id="awkward"),
+]
 STRING: dict[str, Any] = {"type": "string", "k": 128, "h": 2, "m": 1}
 SMALL: dict[str, Any] = {"type": "string", "k": 8, "h": 2, "m": 1}
 ENUM: dict[str, Any] = {"type": "enum", "categories": [f"c{i}" for i in range(17)]}
@@ -113,7 +117,7 @@ def assert_rates_and_pairs(sample: BitArray, expected: FloatArray, alarm: float)
     assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, alarm / 4)
 
 
-@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+@pytest.mark.parametrize("noise", EACH_NOISE)
 def test_bits_of_a_report_are_exact_and_independent(noise, tmp_path):
     """All clients' reports of one value: 128 rates, 8,128 pairs; P(false alarm) < 1e-6."""
     clients = Clients(STRING, noise, tmp_path)
@@ -122,7 +126,8 @@ def test_bits_of_a_report_are_exact_and_independent(noise, tmp_path):
     assert_law(clients.draw([VALUE], ["report"]), noise.reported(bits))
 
 
-@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+@pytest.mark.long
+@pytest.mark.parametrize("noise", EACH_NOISE)
 def test_permanent_responses_are_exact_and_independent(noise, tmp_path):
     """All secrets: 1 w.p. f/2 + (1 - f) B; P(false alarm) < 1e-6."""
     clients = Clients(STRING, noise, tmp_path)
@@ -130,7 +135,7 @@ def test_permanent_responses_are_exact_and_independent(noise, tmp_path):
     assert_law(clients.draw([VALUE], ["permanent"]), noise.permanent(bits))
 
 
-@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+@pytest.mark.parametrize("noise", EACH_NOISE)
 def test_instantaneous_responses_are_exact_and_independent(noise, tmp_path):
     """As many draws for one permanent response of mixed bits; P(false alarm) < 1e-6."""
     mixed = np.random.default_rng(1).bytes(16)
@@ -161,6 +166,7 @@ JOINT: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_2000_cells_of_a_joint_metric_are_exact_and_independent(tmp_path):
     """20,000 clients' permanent bits and a report of each: 2,000 rates and 1,999,000 pairs each.
 
@@ -175,6 +181,7 @@ def test_2000_cells_of_a_joint_metric_are_exact_and_independent(tmp_path):
     assert_rates_and_pairs(sample[:, 2016:], noise.reported(bits), ALARM / 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["permanent", "instantaneous"])
 def test_two_responses_of_one_client_share_no_coin(stage, tmp_path):
     """All 256 x 255 / 2 pairs of bits of two responses of half of the clients; P(alarm) < 1e-6.
@@ -195,6 +202,7 @@ def test_two_responses_of_one_client_share_no_coin(stage, tmp_path):
 PERIODS: dict[str, Any] = {"memory": "period", "period_days": 7}
 
 
+@pytest.mark.long
 def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path):
     """As many answers to one value by one client: 3 cohorts, permanent bits, a report of each.
 
@@ -217,6 +225,7 @@ def test_a_periods_answers_are_exact_independent_and_in_uniform_cohorts(tmp_path
         assert_rates_and_pairs(reported, noise.reported(bits), ALARM / 12)
 
 
+@pytest.mark.long
 def test_open_strings_are_exact_and_independent_at_every_step(tmp_path):
     """All clients, half at each of two steps: the cohorts, permanent bits, a report of each.
 
@@ -237,6 +246,7 @@ def test_open_strings_are_exact_and_independent_at_every_step(tmp_path):
         assert_rates_and_pairs(drawn[:, 16:], noise.reported(bits), ALARM / 8)
 
 
+@pytest.mark.long
 def test_two_answers_of_one_client_share_no_coin(tmp_path):
     """Permanent bits in two periods of half of the clients; P(false alarm) < 1e-6."""
     noise = NOISES["dyadic"]
@@ -304,10 +314,10 @@ def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) ->
 @pytest.mark.parametrize(
     ("fields", "noise", "share"),
     [
-        (SMALL, NOISES["dyadic"], 0.6),
+        pytest.param(SMALL, NOISES["dyadic"], 0.6, marks=pytest.mark.long),
         pytest.param(SMALL, NOISES["awkward"], 1.2, marks=pytest.mark.long),
         (BOOLEAN, NOISES["awkward"], 0.6),
-        (SMALL, Noise(0.5, 0.0, 1.0), 0.6),
+        pytest.param(SMALL, Noise(0.5, 0.0, 1.0), 0.6, marks=pytest.mark.long),
     ],
     ids=["dyadic", "awkward", "boolean", "permanent alone"],
 )

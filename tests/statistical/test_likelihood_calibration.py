@@ -22,6 +22,7 @@ from hubbub.inference.likelihood.sums import Mixture, distinct_positions
 from hubbub.inference.packed import pack
 from hubbub.simulations.populations import family_shares
 from hubbub.simulations.scenarios import Collected
+from parameters import long_but
 from significance import ALARM
 
 CROWDED = make_params(k=8, h=2, m=32)
@@ -53,7 +54,7 @@ def by_name(case: StringsCase) -> str:
     return case.name
 
 
-@pytest.mark.parametrize("case", POPULATED, ids=by_name)
+@pytest.mark.parametrize("case", long_but("small filter", POPULATED, by_name))
 def test_95_percent_intervals_hold_the_truth(case):
     """Mean over 10 runs of the share of about 60 intervals that hold the truth, top one unlisted.
 

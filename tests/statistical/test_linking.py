@@ -39,7 +39,11 @@ def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together():
     assert weeks.measured > 0.99
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"k={case.params.k}")
+@pytest.mark.parametrize(
+    "case",
+    [CASES[0], *(pytest.param(case, marks=pytest.mark.long) for case in CASES[1:])],
+    ids=lambda case: f"k={case.params.k}",
+)
 def test_the_prediction_is_neither_too_low_nor_too_high(case, rng):
     predicted = right_links(case.params, case.width, case.clients)
     days = linking.simulated_days(case, rng)

@@ -11,6 +11,8 @@ from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
 
+pytestmark = pytest.mark.long
+
 STEPS = (2, 4)
 PARAMS = open_params(STEPS, k=64, m=64)
 TYPE = OpenStringType(STEPS, 64)
@@ -28,7 +30,6 @@ def words(n: int, rng: np.random.Generator) -> list[str]:
     return list(found)
 
 
-@pytest.mark.long
 def test_intervals_of_found_strings_hold():
     """The share of all clients, of some 20 strings detected in each of 15 runs.
 

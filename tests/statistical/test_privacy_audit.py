@@ -22,24 +22,32 @@ from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
+from parameters import long_but
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 
 PATTERNS = 256
 CHROME = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)
-PARAMS = {
-    "Chrome's": (CHROME, 80_000),
-    "the paper's": (make_params(k=8, h=2, m=1, f=0.5, p=0.5, q=0.75), 200_000),
-    "awkward": (make_params(k=8, h=2, m=1, f=0.3141, p=0.1234, q=0.8765), 120_000),
-    "permanent alone": (make_params(k=8, h=2, m=1, f=0.5, p=0.0, q=1.0), 80_000),
-}
+LONG = pytest.mark.long
+PARAMS = [
+    pytest.param(CHROME, 80_000, id="Chrome's"),
+    pytest.param(
+        make_params(k=8, h=2, m=1, f=0.5, p=0.5, q=0.75), 200_000, id="the paper's", marks=LONG
+    ),
+    pytest.param(
+        make_params(k=8, h=2, m=1, f=0.3141, p=0.1234, q=0.8765), 120_000, id="awkward", marks=LONG
+    ),
+    pytest.param(
+        make_params(k=8, h=2, m=1, f=0.5, p=0.0, q=1.0), 80_000, id="permanent alone", marks=LONG
+    ),
+]
 """And clients for each value: enough that the audit's interval is narrow beside epsilon."""
 
 
-KINDS = {
-    "enum": (EnumType(("red", "green", "blue")), "red", "blue"),
-    "boolean": (BooleanType(), True, False),
-    "ordinal": (OrdinalType((1.0, 10.0)), 0.5, 1e9),
-}
+KINDS = [
+    pytest.param(EnumType(("red", "green", "blue")), "red", "blue", id="enum", marks=LONG),
+    pytest.param(BooleanType(), True, False, id="boolean"),
+    pytest.param(OrdinalType((1.0, 10.0)), 0.5, 1e9, id="ordinal", marks=LONG),
+]
 
 
 class Sample(NamedTuple):
@@ -115,13 +123,13 @@ def audit(metric: Metric, values: Values, clients: int, rng: np.random.Generator
         assert chi_squared_p(counts.reported, expected) > ALARM
 
 
-@pytest.mark.parametrize(("params", "clients"), PARAMS.values(), ids=PARAMS.keys())
+@pytest.mark.parametrize(("params", "clients"), PARAMS)
 def test_strings_keep_their_epsilons(params, clients, rng):
     """P(false alarm) < 1e-6 for each of the two audits (exact bounds) and the four tests of fit."""
     audit(make_metric(params=params), disjoint_values(params), clients, rng)
 
 
-@pytest.mark.parametrize(("metric_type", "one", "other"), KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize(("metric_type", "one", "other"), KINDS)
 def test_other_types_keep_their_epsilons(metric_type, one, other, rng):
     """As for strings, with p and q that don't add up to 1, so that a boolean's outcomes differ."""
     metric = make_metric(metric_type=metric_type, params=make_params(f=0.3141, p=0.1234, q=0.7))
@@ -129,7 +137,7 @@ def test_other_types_keep_their_epsilons(metric_type, one, other, rng):
     audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), 80_000, rng)
 
 
-@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("step", long_but("1", [0, 1], str))
 def test_open_strings_keep_their_epsilons_at_every_step(step, rng):
     """As for other types. The values share no bit in a cohort of the step; k = 8, h = 1."""
     metric_type = OpenStringType((3,), 4)
@@ -145,8 +153,10 @@ CELLS = JointType((Field("slow", BooleanType()), Field("tabs", OrdinalType((1.0,
 HASHED = JointType((Field("slow", BooleanType()), Field("driver", StringType())))
 
 
-@pytest.mark.parametrize("changed", [{"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500}],
-                         ids=" and ".join)  # fmt: skip
+CHANGES = ({"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500})
+
+
+@pytest.mark.parametrize("changed", long_but("slow and tabs", CHANGES, " and ".join))
 def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(changed, rng):
     """As for other types; eight cells, each with a bit of its own."""
     metric = make_metric(metric_type=CELLS, params=make_params(f=0.3141, p=0.1234, q=0.7))
@@ -156,7 +166,7 @@ def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(cha
     audit(metric, values, 80_000, rng)
 
 
-@pytest.mark.parametrize("changes", ["slow", "driver", "both"])
+@pytest.mark.parametrize("changes", long_but("both", ["slow", "driver", "both"], str))
 def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes, rng):
     """As for strings: k = 8, h = 2, and the values share no bit."""
     params = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)
@@ -178,6 +188,7 @@ def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes
     audit(metric, values, 80_000, rng)
 
 
+@LONG
 def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(rng):
     """An observer who averages away the second noise is left with the permanent response.
 
@@ -209,6 +220,7 @@ def majority_of(n_reports: int, encoder: Encoder, bits: int, rng: np.random.Gene
     return sum(1 << lane for lane in np.flatnonzero(majority).tolist())
 
 
+@LONG
 def test_a_month_of_an_open_string_reveals_no_more_than_epsilon_permanent(rng):
     """The whole transcript, cohort and 30 linked reports, of 6,000 clients a value.
 

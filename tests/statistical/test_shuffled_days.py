@@ -1,5 +1,7 @@
 """Days on which a client reports of one permanent response aren't independent; seeded."""
 
+import pytest
+
 from evaluation.attacks import shuffled_days
 from evaluation.attacks.shuffled_days import CLIENTS, DAYS, DELTA, PARAMS
 from factories import make_metric
@@ -15,6 +17,7 @@ def test_figures_of_single_days_do_not_add_up(rng):
     assert shuffled_days.lower_delta(DAYS * day, CLIENTS, 20_000, rng) > 100 * DELTA
 
 
+@pytest.mark.long
 def test_what_is_claimed_of_six_days_holds():
     outcomes = list(shuffled_days.attack(quick=True))
     assert [outcome for outcome in outcomes if not outcome.holds] == []

@@ -27,6 +27,7 @@ def marked(case: Case[MarkedChanges], runs: int) -> MarkedChanges:
     return MarkedChanges(*np.array(trials).T)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS[:4], ids=lambda scenario: scenario.name)
 def test_steady_shares_are_rarely_marked_and_intervals_hold_them(scenario):
     """12 runs at alpha 0.05: more than 5 with an alarm have a chance below 2e-5.
@@ -47,6 +48,7 @@ def test_large_steps_are_found_on_their_day():
     assert np.nanmean(figures.about_the_day) > 0.8
 
 
+@pytest.mark.long
 def test_whole_reports_tell_days_apart_better_and_no_less_reliably():
     """5 runs at alpha 0.05, a third of the strings not listed: alarms in all have P < 1e-6.
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hubbub.protocol.params import chance_bound
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hubbub.protocol.metric_types.base import MetricType
     from hubbub.protocol.params import RapporParams
 
@@ -194,3 +196,21 @@ class Window(_Cells):
 
 
 UNARY = Unary()
+
+
+def response_of(definition: Mapping[str, Any]) -> Response:
+    """Return the response of a metric's definition, such as a store keeps of earlier versions.
+
+    Parameters
+    ----------
+    definition : mapping
+        `Metric.definition`.
+    """
+    if definition.get("response") == Subset.name:
+        size, q = definition["size"], definition["q"]
+        # p is (q (w - 1) + (1 - q) w) / (d - 1), whatever the type calls its d categories.
+        others = round((q * (size - 1) + (1 - q) * size) / definition["p"])
+        return Subset(1 + others, size, q)
+    if definition.get("response") == Window.name:
+        return Window(definition["cells"], definition["window"], definition["chance"])
+    return UNARY

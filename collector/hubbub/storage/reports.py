@@ -18,6 +18,7 @@ from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import COHORT_BYTES, Records, record_width
+from hubbub.protocol.responses import Response, response_of
 from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES
 
 SEALED = "_sealed"
@@ -102,6 +103,11 @@ class Declared(NamedTuple):
     def params(self) -> RapporParams:
         """The parameters of the definition."""
         return RapporParams.from_definition(self.definition)
+
+    @property
+    def response(self) -> Response:
+        """The response of the definition."""
+        return response_of(self.definition)
 
     @property
     def width(self) -> int:

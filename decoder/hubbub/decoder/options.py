@@ -104,6 +104,8 @@ class EstimateOptions:
         Most rows that a terminal shows.
     min_reports : int
         Fewer reports aren't decoded.
+    reports_per_client : float, optional
+        How many of the reports the client of an average one has sent; None: as many as days allow.
     """
 
     alpha: float = 0.05
@@ -114,6 +116,7 @@ class EstimateOptions:
     detected_only: bool = False
     rows: int = 40
     min_reports: int = MIN_REPORTS
+    reports_per_client: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,13 @@ def check_estimate(options: DecodeOptions) -> None:
                 ": must be left out; ",
                 Option("schema"),
                 " says what reports hold.",
+            )
+        if how.reports_per_client is not None:
+            raise OptionError(
+                Option("reports_per_client"),
+                ": must be left out; ",
+                Option("schema"),
+                " takes each client to report once.",
             )
     if how.by is not None:
         if options.candidates.blend is not None:

@@ -7,6 +7,7 @@ Candidates are read before reports, so that the mistakes that are quickly found 
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -73,6 +74,7 @@ def decode_metric(
     detected_only: bool = False,
     rows: int = 40,
     min_reports: int | None = None,
+    reports_per_client: float | None = None,
     candidate_cache: str | PathLike[str] | None = None,
     extend: str = "",
     blend: str | PathLike[str] | None = None,
@@ -114,6 +116,9 @@ def decode_metric(
     min_reports : int, optional
         Refuse to decode fewer reports than this; with `by`, on any day. By default
         HUBBUB_MIN_REPORTS of the environment, or 1,000.
+    reports_per_client : float, optional
+        How many of these reports the client of an average one has sent, at least 1: what errors are
+        widened by. By default the most that the days' numbers of reports allow.
     candidate_cache : path
         Directory to keep hashed candidates of a file in.
     extend : str
@@ -143,6 +148,8 @@ def decode_metric(
     """
     if not 0 < alpha < 1:
         raise OptionError(Option("alpha", alpha), ": must be between 0 and 1")
+    if reports_per_client is not None and not 1 <= reports_per_client < math.inf:
+        raise OptionError(Option("reports_per_client", reports_per_client), ": must be at least 1")
     for name, value, allowed in (
         ("by", by, (None, "day")),
         ("method", method, tuple(each.value for each in Method)),
@@ -180,7 +187,17 @@ def decode_metric(
             candidate_cache=_path(candidate_cache),
             blend=_path(blend),
         ),
-        EstimateOptions(alpha, correction, method, by, extend, detected_only, rows, min_reports),
+        EstimateOptions(
+            alpha,
+            correction,
+            method,
+            by,
+            extend,
+            detected_only,
+            rows,
+            min_reports,
+            reports_per_client,
+        ),
         EngineOptions(engine, master),
     )
     check_options(options)
@@ -257,6 +274,11 @@ def decode(
 def _check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: DecodeOptions) -> None:
     """Raise OptionError for options that make no sense for the metric's type."""
     decoder.check(metric, options)
+    if options.estimate.reports_per_client is not None and metric.one_time:
+        raise OptionError(
+            Option("reports_per_client"),
+            f": must be left out; metrics.{metric.name}.mode = 'one-time', so clients report once.",
+        )
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     if options.estimate.extend and not decoder.finds_strings:
         raise OptionError(
@@ -330,7 +352,12 @@ def _provenance(
             "correction": how.correction,
             "method": "",
             "min_reports": f"{how.min_reports}",
-        },
+        }
+        | (
+            {}
+            if how.reports_per_client is None
+            else {"reports_per_client": f"{how.reports_per_client:g}"}
+        ),
         days=days,
         sources=(*sources, counts_source("counts", reports.counts)),
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from hubbub.decoder.candidates.lists import CandidateLists
 from hubbub.decoder.options import DecodeOptions, EstimateOptions
 from hubbub.inference.errors import DecoderError
+from hubbub.inference.repeated_reports import RepeatedReports, repeats_of
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metrics import Metric
@@ -83,6 +84,14 @@ class Evidence:
     def correction(self) -> Correction:
         """The error rate that is controlled."""
         return Correction(self.options.correction)
+
+    @property
+    def repeats(self) -> RepeatedReports:
+        """How often the reports' clients have reported."""
+        how = self.options
+        least = how.min_reports if how.by else 0
+        decoded = {day: n for day, n in self.reports.day_sizes.items() if n >= least}
+        return repeats_of(self.metric, decoded, how.reports_per_client)
 
     def made_by(self, method: str) -> Provenance | None:
         """Return the provenance of an estimate.

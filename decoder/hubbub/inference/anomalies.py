@@ -102,7 +102,7 @@ class AnomalyReport:
             "set_bits": {
                 "assessed": self.set_bits_assessed,
                 "improbable": self.improbable,
-                "plausible": list(self.plausible),
+                "plausible": [self.plausible.low, self.plausible.high],
             },
             "repeats": self.repeats._asdict(),
             "cohorts": {

@@ -38,6 +38,7 @@ from hubbub.reporting.wording import (
     metadata_of,
     privacy_section,
     provenance_section,
+    repeats_findings,
     title_of,
 )
 
@@ -243,6 +244,7 @@ def category_findings(
     summary = decoding.summary
     return (
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
+        *repeats_findings(summary.repeats),
         *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
         Finding("categories", "categories", f"{summary.categories:,}", summary.categories),
         detected_finding(summary.detected, summary.correction, summary.alpha),

@@ -11,6 +11,7 @@ from typing import Any
 
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
+from hubbub.inference.repeated_reports import RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
@@ -74,6 +75,35 @@ def epsilon_findings(epsilon_report: float, epsilon_permanent: float) -> tuple[F
     )
 
 
+def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
+    """Return how often clients were taken to have reported, and why; nothing if they can't again.
+
+    Parameters
+    ----------
+    repeats : RepeatedReports
+        What errors were widened by.
+    """
+    number = f"{repeats.clients:.4g}"
+    texts = {
+        RepeatSource.ONE_DAY: f"{number}: all are of one day",
+        RepeatSource.DAYS: f"the client of an average one has sent at most {number}, one a day",
+        RepeatSource.GIVEN: (
+            f"the client of an average one has sent {number}, as --reports-per-client says"
+        ),
+        RepeatSource.UNKNOWN: (
+            f"taken as {number}: without days only --reports-per-client says how many"
+        ),
+    }
+    if repeats.source not in texts:
+        return ()
+    text = texts[repeats.source]
+    if repeats.responses == 1 < repeats.clients:
+        text += "; each with noise of its own"
+    elif repeats.responses < repeats.clients:
+        text += f"; {repeats.responses:.4g} of one permanent response"
+    return (Finding("reports_per_client", "reports of a client", text, repeats.clients),)
+
+
 def detected_finding(detected: int, correction: Correction, alpha: float) -> Finding:
     """Return how many were detected, and by which error rate."""
     text = f"{detected:,} at a {ERROR_RATES[correction]} of at most {alpha:g}"
@@ -104,7 +134,7 @@ def anomaly_findings(anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
 
 
 def _set_bits(anomalies: AnomalyReport) -> Finding:
-    low, high = anomalies.plausible
+    low, high = anomalies.plausible[:2]
     found = Finding(
         "set_bits",
         "set bits",

@@ -19,6 +19,9 @@ from evaluation.reference import sealed as sealed_form
 from evaluation.reference.account import Account
 from evaluation.reference.compact import Report
 from evaluation.reference.protocol import Domain
+from evaluation.reference.refused import refused_registries
+from evaluation.reference.response_vectors import asymmetric, numbers, prices, whole_reports
+from evaluation.reference.schedule_vectors import choices, first_days, once
 
 VALUES = (
     "",
@@ -505,7 +508,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for make in (
         bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, compact,
-        compact_refused, sealed, account, updates,
+        compact_refused, sealed, account, updates, asymmetric, prices, whole_reports, numbers,
+        first_days, choices, once, refused_registries,
     ):  # fmt: skip
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

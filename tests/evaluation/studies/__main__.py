@@ -20,6 +20,7 @@ from evaluation.studies import (
     planned_strings,
     planted,
     releases,
+    repeated_reports,
     trends,
 )
 
@@ -37,6 +38,7 @@ STUDIES = {
     "planned-responses": planned_responses.STUDY,
     "planned-strings": planned_strings.STUDY,
     "planted": planted.STUDY,
+    "repeated-reports": repeated_reports.STUDY,
     "subsets": cells.SUBSETS,
     "trends": trends.STUDY,
     "trends-whole": trends.WHOLE,

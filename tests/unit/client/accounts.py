@@ -38,23 +38,31 @@ REFUSED = Outcome("refused", None)
 
 def registry_of(rules: dict[str, Any]) -> Registry:
     """Read a registry from JSON, where dates are texts."""
-    lines = [f"{key} = {json.dumps(rules[key])}" for key in rules if key != "metrics"]
+    lines = [f"{key} = {_toml(value)}" for key, value in rules.items() if key != "metrics"]
     for name, entry in rules["metrics"].items():
         lines.append(f"[metrics.{name}]")
         lines += [
-            f"{key} = {value if key == 'expires' else json.dumps(value)}"
-            for key, value in entry.items()
+            f"{key} = {value if key == 'expires' else _toml(value)}" for key, value in entry.items()
         ]
     return Registry.parse("\n".join(lines))
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML writes it; tables inline."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
 
 
 class MemoryClient:
     """A process that never gets to its disk."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, secret: bytes | None = None) -> None:
         self._recorder = _recorder(registry)
         self._account = Account(registry)
-        self._recorder.open(make_secret(), self._account)
+        self._recorder.open(secret or make_secret(), self._account)
         self._numbers: dict[AnswerKey, int] = {}
         self._responses: list[PermanentResponse] = []
 
@@ -123,11 +131,17 @@ class Process:
 class DiskClient:
     """Processes that share a state directory and take turns, each committing what it recorded.
 
-    Without processes a new one is started for each recording.
+    Without processes a new one is started for each recording, under `registry`.
     """
 
-    def __init__(self, folder: Path, registry: Registry, processes: int = 0) -> None:
+    def __init__(
+        self, folder: Path, registry: Registry, processes: int = 0, secret: bytes | None = None
+    ) -> None:
         self._folder = folder
+        with pytest.MonkeyPatch.context() as patch:
+            if secret is not None:
+                patch.setattr("os.urandom", lambda n: secret[:n])
+            open_state(folder, registry)
         self._processes = [Process(folder, registry) for _ in range(processes)]
         self._numbers: dict[AnswerKey, int] = {}
         self._turn = 0

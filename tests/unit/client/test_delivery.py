@@ -332,6 +332,7 @@ def test_systems_chance_is_uniform_enough():
     assert abs(sum(draws) / len(draws) - 0.5) < 5 / (12 * 10_000) ** 0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_a_day_of_trouble_loses_nothing_and_sends_nothing_twice(tmp_path, seed):
     """Outages of every kind, restarts and flushes; see day_of_trouble. A seed passes always or

@@ -4,6 +4,7 @@ The vectors were made by `reference`, which shares no code with the client.
 """
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,33 @@ import pytest
 from evaluation.reference import __main__ as writer
 from evaluation.reference import compact as reference
 from factories import make_metric, make_params
-from hubbub.client import Batch, Encoder, RapporParams, Report, Spending, batch_to_json
+from hubbub.client import (
+    Batch,
+    Encoder,
+    MetricError,
+    RapporParams,
+    Registry,
+    Report,
+    Spending,
+    batch_to_json,
+)
+from hubbub.client.cells import draw_cells
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
+from hubbub.client.schedule import chosen, first_day
 from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Group
 from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 MAKERS = {
     "bloom", "types", "open_strings", "joint", "bernoulli", "cohort", "permanent", "wire",
-    "compact", "compact_refused", "sealed", "account", "updates",
+    "compact", "compact_refused", "sealed", "account", "updates", "asymmetric", "prices",
+    "whole_reports", "numbers", "first_days", "choices", "once", "refused_registries",
 }  # fmt: skip
 
 Row = dict[str, Any]
@@ -194,6 +209,111 @@ def test_different_values_have_different_true_bits_in_every_cohort():
 def test_vectors_of_the_account_have_every_result():
     results = {o.result for row in vectors("account") for o in expected(row)}
     assert results == {"admitted", "again", "stale", "refused"}
+
+
+def test_asymmetric_permanent_responses():
+    for row in vectors("asymmetric"):
+        noise = {name: row[name] for name in ("f0", "f1")}
+        params = RapporParams(row["k"], row["h"], row["m"], p=0.25, q=0.75, **noise)
+        client = encoder(row, params)
+        bits = bloom_bits(row["value"], client.cohort, params)
+        assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
+        permanent = client.permanent_response(bits).bits
+        assert permanent.to_bytes(row["k"] // 8, "little").hex() == row["permanent"]
+
+
+def test_prices_of_more_reports():
+    for row in vectors("prices"):
+        noise = {name: row[name] for name in ("f", "f0", "f1", "p", "q") if name in row}
+        params = RapporParams(8, row["h"], 1, **noise)
+        of_a_bit = row["type"] == "boolean"
+        after = params.epsilon_after_of_a_bit if of_a_bit else params.epsilon_after
+        every = params.epsilon_permanent_of_a_bit if of_a_bit else params.epsilon_permanent
+        stated = [float(f"{epsilon:.9g}") for epsilon in (after(row["reports"]), every)]
+        assert stated == [row["epsilon"], row["epsilon_permanent"]]
+
+
+def test_reports_that_are_drawn_as_a_whole():
+    for row in vectors("whole_reports"):
+        metric = metric_of(row["entry"])
+        assert [metric.params.k, metric.params.m] == [row["k"], row["m"]]
+        numbers = (metric.params.p, metric.params.q, metric.epsilon_report, metric.price)
+        stated = [float(f"{number:.9g}") for number in numbers]
+        assert stated == [row["p"], row["q"], row["epsilon"], row["epsilon"]]
+        stream = KeyedStream(bytes.fromhex(row["stream_message"]))
+        drawn = draw_cells(metric.response, row["own"], stream)
+        assert drawn.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
+
+
+def test_positions_of_numbers():
+    for row in vectors("numbers"):
+        metric = metric_of(row["entry"])
+        coins = BytesIO(bytes.fromhex(row["coins"]))
+        bits = metric.type.drawn_bits(row["value"], row["cohort"], metric.params, coins.read)
+        assert bits == 1 << row["position"]
+
+
+def test_first_days():
+    for row in vectors("first_days"):
+        of, name = row["name"].split(":")
+        metric = make_metric(
+            name, application=row["application"], mode="once", period_days=row["period_days"]
+        )._replace(group=name if of == "group" else "")
+        day = first_day(metric, bytes.fromhex(row["secret"]), row["period"])
+        assert day == row["first_day"]
+
+
+def test_choices():
+    for row in vectors("choices"):
+        group = Group(row["group"], tuple(row["metrics"]), row["choice"])
+        secret = bytes.fromhex(row["secret"])
+        assert chosen(group, row["application"], secret, row["period"]) == row["chosen"]
+
+
+@cases("once")
+def test_account_of_a_client_that_reports_once_a_period_or_one_of_a_group(row, tmp_path):
+    secret = bytes.fromhex(row["secret"])
+    client = DiskClient(tmp_path, registry_of(row["steps"][0]["registry"]), secret=secret)
+    for step in row["steps"]:
+        client.registry = registry_of(step["registry"])
+        assert played(client, step) == expected(step)
+    assert_sums(client.spending(), row)
+
+
+@cases("once")
+def test_account_of_such_a_client_that_never_gets_to_its_disk(row):
+    first = row["steps"][0]
+    client = MemoryClient(registry_of(first["registry"]), bytes.fromhex(row["secret"]))
+    assert played(client, first) == expected(first)
+
+
+def test_vectors_of_once_have_refusals_and_reports_of_every_response():
+    results = {o.result for row in vectors("once") for s in row["steps"] for o in expected(s)}
+    assert results == {"admitted", "again", "stale", "refused"}
+    reported = {
+        metric_of(step["registry"]["metrics"][recording["metric"]]).response.name
+        for row in vectors("once")
+        for step in row["steps"]
+        for recording in step["recordings"]
+        if recording["result"] == "admitted"
+    }
+    assert reported == {"unary", "subset", "window"}
+
+
+def test_refused_registries():
+    for row in vectors("refused_registries"):
+        if row["why"] is None:
+            assert isinstance(registry_of(row["registry"]), Registry)
+        else:
+            with pytest.raises(MetricError):
+                pytest.fail(f"{row['why']}: {registry_of(row['registry'])}")
+
+
+def metric_of(entry: Row) -> Metric:
+    """Return the metric of an entry, with the texts that one needs."""
+    texts = {"version": 1, "description": "d", "owner": "o", "expires": "2199-12-31"}
+    rules = {"application": "com.example.vectors", "metrics": {"a": texts | entry}}
+    return registry_of(rules)["a"]
 
 
 def played(client: MemoryClient | DiskClient, row: Row) -> list[Outcome]:

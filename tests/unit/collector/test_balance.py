@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from factories import make_params
+from factories import make_metric, make_params, seeded_stream
+from hubbub.client.cells import draw_cells
 from hubbub.collector.operations.page import balance_outline
 from hubbub.collector.operations.sampling import examine
+from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.poisoning import CohortSpread, cohort_balance
+from hubbub.protocol.records import Records
+from hubbub.protocol.responses import Subset
+from hubbub.storage.reports import Declared
 from unit.collector.forgeries import records_of
 
 ALARM = 1e-6
@@ -105,3 +110,24 @@ def test_outline_is_of_all_cohorts_and_bounded(m):
     assert heights == tuple(sorted(heights))
     if m <= 1024:
         assert set(blocks.tolist()) == {1}
+
+
+def test_reports_of_sets_repeat_no_more_than_chance_lets_sets():
+    """5,000 of 15,504 sets of 5 of 20; bits of their own would hardly ever agree so often."""
+    response = Subset(20, 5, 0.7)
+    metric_type = EnumType(tuple(map(str, range(20))))
+    metric = make_metric(metric_type=metric_type, response=response, mode="one-time")
+    declared = Declared.of(metric)
+    assert declared.response == response
+    assert declared.response.cells == 20
+    stream = seeded_stream("sets")
+    reports = [draw_cells(response, client % 20, stream) for client in range(5_000)]
+    data = b"".join(b"\0\0" + each.to_bytes(metric.params.k // 8, "little") for each in reports)
+    records = Records(2 + metric.params.k // 8, data)
+    honest = examine(records, metric.params, response).equal
+    assert honest is not None
+    assert honest.suspicious == 0
+    forged = Records(records.width, 500 * data[: records.width] + data)
+    seen = examine(forged, metric.params, response).equal
+    assert seen is not None
+    assert seen.suspicious >= 500

@@ -276,6 +276,7 @@ async def test_reports_of_earlier_versions_are_opened_as_collectors_take_them(tm
         assert result.new == {OF_HOMEPAGE: 4, OF_SEARCH: 2}
 
 
+@pytest.mark.long
 @in_event_loop
 async def test_several_processes_open_as_one_does(tmp_path, monkeypatch):
     monkeypatch.setattr("hubbub.storage.sealed._CHUNK", 16)

@@ -178,6 +178,7 @@ async def test_counting_takes_small_bites(any_store_url, monkeypatch):
         assert _same(await _everything(store), before)
 
 
+@pytest.mark.long_on_postgresql
 @in_event_loop
 async def test_several_count_beside_mergers_readers_and_appends(any_store_url, monkeypatch):
     """Every reader sees each report once, whoever is at work."""

@@ -277,6 +277,7 @@ async def test_filters_that_can_not_be_read_are_told_of_and_read_later(
         await _until_left_out(store, any_store_url, {14})
 
 
+@pytest.mark.long_on_postgresql
 @in_event_loop
 async def test_making_a_filter_may_be_cut_off_at_any_statement(any_store_url, monkeypatch):
     """What was begun is completed by the next, and all batches are known in between."""
@@ -358,6 +359,7 @@ async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url):
         assert await _stored_filters(any_store_url) == 3
 
 
+@pytest.mark.long_on_postgresql
 @in_event_loop
 async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once(any_store_url):
     """The same ones to two collectors on two days, whose upkeep closes the first meanwhile."""

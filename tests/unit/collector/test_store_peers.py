@@ -30,6 +30,7 @@ async def _until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["between groups", "before a commit"])
 @in_event_loop
 async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(

@@ -24,6 +24,7 @@ from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 
+_WAITING_FOR_REPLICAS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 _DAY = dt.date(2026, 3, 14)
 
 
@@ -145,8 +146,12 @@ async def test_batch_that_replicas_do_not_have_is_never_known(postgresql, postgr
         postgresql.stop()
         postgresql.start(synchronous_standby_names="away")
         try:
+            first = asyncio.ensure_future(one.append([batch], _DAY))
+            async with asyncio.timeout(30):
+                while not await asyncio.to_thread(postgresql.execute, _WAITING_FOR_REPLICAS):
+                    await asyncio.sleep(0.02)
             for send in (
-                partial(one.append, [batch], _DAY),
+                lambda: first,
                 partial(other.append, [batch], _DAY),
                 partial(other.quarantine.append, [batch], _DAY, 10**6),
                 partial(other.ids.has, batch.batch_id),

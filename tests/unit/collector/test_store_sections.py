@@ -147,6 +147,7 @@ async def test_sections_stay_while_somebody_relies_on_those_without_a_filter(
         assert await one.append([held, make_new_batch()], _TOMORROW) == [False, True]
 
 
+@pytest.mark.long
 @in_event_loop
 async def test_batches_that_come_while_sections_begin_count_once(postgresql, postgresql_url):
     """The same ones to two collectors, both of which do the upkeep; and some on the next day."""
@@ -214,6 +215,7 @@ async def test_section_is_not_begun_while_a_transaction_takes_long(postgresql, p
     assert _sections(postgresql, postgresql_url) == [0, 1]
 
 
+@pytest.mark.long
 @in_event_loop
 async def test_beginning_a_section_may_be_cut_off_at_any_statement(postgresql, postgresql_url):
     batches = _batches(_FULL)

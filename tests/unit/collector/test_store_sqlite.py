@@ -79,6 +79,7 @@ async def test_writing_connections_use_a_journal_that_is_synced_at_each_commit(s
     assert checked == [("wal", 2)]  # 2 is FULL: fsync at each commit
 
 
+@pytest.mark.long
 def test_collectors_may_make_and_open_one_store_at_the_same_time(tmp_path):
     """Six processes, let go together; each opens a new store in every round."""
     rounds, processes = 12, 6

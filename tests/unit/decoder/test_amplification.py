@@ -190,6 +190,7 @@ def test_days_that_are_shuffled_by_themselves_reveal_no_more_than_whole_series()
             assert exact_delta(daily, epsilon) <= exact_delta(whole, epsilon) + 1e-15
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.05, 0.9), st.integers(1, 4), st.sampled_from([1, 2, 30, 365]))
 def test_the_ratios_of_all_reports_are_those_of_the_exact_linked_loss(f, h, reports):

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_tasks import DAYS, die, die_once, refuse_three, scaled, write_export
+from engine_tasks import DAYS, die, die_once, megabytes, refuse_three, scaled, write_export
 from factories import make_metric, make_params
 from hubbub.decoder.engines import open_engine
 from hubbub.decoder.engines.local import LocalEngine
@@ -102,6 +103,11 @@ def test_results_of_dask_come_in_order_and_exceptions_as_they_were(dask):
         next(results)
 
 
+def test_answer_that_takes_longer_than_a_look_at_the_workers_comes(dask, monkeypatch):
+    monkeypatch.setattr("hubbub.decoder.engines.dask._LOOK", 0.005)
+    assert [len(answer) for answer in dask.map(megabytes, 20, range(3))] == [20_000_000] * 3
+
+
 def test_task_whose_worker_is_killed_is_done_again(dask, tmp_path):
     assert list(dask.map(die_once, tmp_path / "flag", range(12))) == list(range(12))
     assert (tmp_path / "flag").exists()
@@ -132,12 +138,51 @@ def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path):
     metadata = tmp_path / "hubbub-9.9.9.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: hubbub\nVersion: 9.9.9\n")
-    found = decode_on_dask_with(tmp_path)
-    assert "has hubbub 9.9.9 (protocol 1), but this side hubbub" in found
+    with Cluster(tmp_path) as cluster:
+        cluster.start_worker(tmp_path)
+        with pytest.raises(EngineError) as caught, open_engine("dask", cluster.master) as engine:
+            list(engine.map(scaled, 1, [1]))
+    assert "has hubbub 9.9.9 (protocol 1), but this side hubbub" in str(caught.value)
 
 
 def test_workers_without_hubbub_are_named(tmp_path):
+    with Cluster(tmp_path) as cluster:
+        cluster.start_worker(without_hubbub(tmp_path))
+        with (
+            pytest.raises(EngineError, match="a worker has no hubbub"),
+            open_engine("dask", cluster.master),
+        ):
+            pass
+
+
+def test_workers_that_are_lost_or_have_no_hubbub_are_an_error_in_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("hubbub.decoder.engines.dask._PATIENCE", 3.0)
+    with Cluster(tmp_path) as cluster:
+        first = cluster.start_worker()
+        with open_engine("dask", cluster.master) as engine:
+            assert list(engine.map(scaled, 2, [1])) == [2]
+            first.kill()
+            cluster.start_worker(without_hubbub(tmp_path))
+            with pytest.raises(EngineError, match="no worker stayed"):
+                list(engine.map(scaled, 2, range(10)))
+
+
+def test_workers_that_die_at_their_start_are_an_error(tmp_path):
+    """In a process of its own: other tests' workers would start in this one's environment, too."""
     (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'spawn_main' in ' '.join(sys.orig_argv):\n    os._exit(3)\n"
+    )
+    program = "from hubbub.decoder.engines import open_engine\nwith open_engine('dask'): pass"
+    environ = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "EngineError: --engine dask: this machine's own workers didn't start" in done.stderr
+
+
+def without_hubbub(folder: Path) -> Path:
+    """Write what lets a Python that imports from `folder` find no hubbub."""
+    (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "class Without:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
@@ -145,40 +190,45 @@ def test_workers_without_hubbub_are_named(tmp_path):
         "            raise ModuleNotFoundError(\"No module named 'hubbub'\")\n"
         "sys.meta_path.insert(0, Without())\n"
     )
-    assert "a worker has no hubbub" in decode_on_dask_with(tmp_path)
+    return folder
 
 
-def test_workers_that_die_at_their_start_are_an_error(tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\nif 'spawn_main' in ' '.join(sys.orig_argv):\n    os._exit(3)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(EngineError, match="workers didn't start"), open_engine("dask"):
-        pass
+class Cluster:
+    """A scheduler and workers, each a process of its own."""
 
-
-def decode_on_dask_with(site: Path) -> str:
-    """Return the error of a map over a scheduler and a worker that import from `site` first."""
-    path = os.pathsep.join([str(site), str(Path(__file__).parents[2])])
-    environ = os.environ | {"PYTHONPATH": path}
-    file = site / "scheduler.json"
-    options = ["--scheduler-file", str(file)]
-    scheduler = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0"]
-    worker = [sys.executable, "-m", "dask", "worker", "--host", "127.0.0.1", "--no-nanny"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    processes = [
-        subprocess.Popen([*scheduler, "--no-dashboard", *options], **quiet),  # type: ignore[call-overload]
-        subprocess.Popen([*worker, "--no-dashboard", *options], env=environ, **quiet),  # type: ignore[call-overload]
-    ]
-    try:
+    def __init__(self, folder: Path) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._file = folder / "scheduler.json"
+        self._start("scheduler", "--port", "0")
         deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        master = json.loads(file.read_text())["address"]
-        with pytest.raises(EngineError) as caught, open_engine("dask", master) as engine:
-            list(engine.map(scaled, 1, [1]))
-        return str(caught.value)
-    finally:
-        for process in reversed(processes):
+        while not self._is_written() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.master: str = json.loads(self._file.read_text())["address"]
+
+    def start_worker(self, *site: Path) -> subprocess.Popen[bytes]:
+        """Start a worker that imports from `site` first."""
+        path = os.pathsep.join(map(str, [*site, Path(__file__).parents[2]]))
+        return self._start("worker", "--no-nanny", PYTHONPATH=path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for process in reversed(self._processes):
             process.kill()
             process.wait()
+
+    def _start(self, role: str, *options: str, **environ: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dask", role, "--host", "127.0.0.1", "--no-dashboard"]
+        process = subprocess.Popen(
+            [*command, "--scheduler-file", str(self._file), *options],
+            env=os.environ | environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._processes.append(process)
+        return process
+
+    def _is_written(self) -> bool:
+        # The scheduler makes the file first, and writes it then.
+        return self._file.exists() and self._file.read_text().endswith("}")

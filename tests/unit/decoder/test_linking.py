@@ -70,6 +70,7 @@ def test_fewer_links_are_right_in_a_larger_crowd(params, known):
     assert all(larger <= smaller + 1e-3 for smaller, larger in itertools.pairwise(shares))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=10)
 @given(PARAMS, st.booleans())
 def test_more_than_half_are_right_where_the_information_is_enough(params, known):

@@ -100,6 +100,7 @@ def test_a_step_without_reports_is_named(registry, tmp_path, silent):
     assert result.stdout == ""
 
 
+@pytest.mark.long
 def test_pure_noise_gives_no_strings_and_no_error(registry, tmp_path):
     """The reports are seeded; a false name at this level has a chance of 1e-6."""
     url = store_of(tmp_path, WORDS, range(3 * COHORTS))

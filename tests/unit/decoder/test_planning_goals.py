@@ -63,6 +63,7 @@ def test_any_budget_is_kept_and_spent(name, permanent, part, power, once):
         assert each.limit == GOALS[name].limit(each.params, reports)
 
 
+@pytest.mark.long
 @goals
 def test_more_reports_and_larger_epsilons_show_smaller_shares(name):
     for budget in (ONE_TIME, LIFELONG):

@@ -155,7 +155,7 @@ def test_applications_of_any_language_have_the_same_streams_in_both_clients():
         cohort = protocol.cohort(secret, domain, m=64)
         positions = protocol.bloom_positions("example.com", cohort, k=128, h=2)
         bits = protocol.bits_to_bytes(positions, k=128)
-        permanent = protocol.permanent(secret, domain, cohort, bits, f=0.5)
+        permanent = protocol.permanent(secret, domain, cohort, bits, 0.25, 0.25)
         expected.append([cohort, permanent.hex()])
     assert len({permanent for _, permanent in expected}) == len(APPLICATIONS)
     done = run_node("--input-type=module", "-e", STREAM_PROGRAM, stdin=json.dumps(jobs))

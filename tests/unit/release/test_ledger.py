@@ -178,6 +178,7 @@ def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path):
         assert ledger.spent().epsilon == budget
 
 
+@pytest.mark.long
 def test_a_ledger_that_moves_after_every_kill_has_all_that_was_released(path):
     """Without its journal, unless it is refused then; HUBBUB_KILLS says how often."""
     make(path, epsilon=str(10 * KILLS)).close()

@@ -191,6 +191,7 @@ def test_selection_costs_twice_as_much_where_scores_may_move_both_ways():
     assert select_scale(1, Fraction(1), monotonic=False, best=3) == pytest.approx(6.0)
 
 
+@pytest.mark.long
 def test_medians_of_normal_values_are_near():
     """1,001 values, epsilon 1: the median of 25 absolute errors (`make releases` measures it).
 

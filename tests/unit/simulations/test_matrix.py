@@ -96,6 +96,7 @@ def test_tables_are_run_judged_and_written(tmp_path):
     assert row["any false"] == ""
 
 
+@pytest.mark.long
 def test_result_is_the_same_for_any_number_of_workers():
     alone, together = (run_suite([TINY], 3, workers)[0] for workers in (1, 2))
     assert alone.coverage == together.coverage

@@ -19,6 +19,7 @@ import numpy as np
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.poisoning import RepeatSample, cohort_balance
 from hubbub.protocol.records import Records, cohorts, record_width
+from hubbub.protocol.responses import UNARY, Response
 from hubbub.storage import SEALED, DayCount, Declared, MetricVersion, Store
 
 ALARM = 1e-6
@@ -79,8 +80,18 @@ class Sample:
     equal: EqualReports | None
 
 
-def examine(records: Records, params: RapporParams) -> Sample:
-    """Return what some reports of a version look like."""
+def examine(records: Records, params: RapporParams, response: Response = UNARY) -> Sample:
+    """Return what some reports of a version look like.
+
+    Parameters
+    ----------
+    records : Records
+        Reports, as they are stored.
+    params : RapporParams
+        The version's.
+    response : Response
+        By which they were drawn.
+    """
     balance, equal = None, None
     if params.m > 1 and records.reports:
         counts = np.bincount(cohorts(records), minlength=params.m)
@@ -92,7 +103,7 @@ def examine(records: Records, params: RapporParams) -> Sample:
             float(shares[found.cohort]),
             found.clients_must_send,
         )
-    sample = RepeatSample(params, max(records.reports, 2))
+    sample = RepeatSample(params, max(records.reports, 2), response)
     sample.add(records)
     repeats = sample.result(ALARM)
     if repeats.assessed:
@@ -161,30 +172,28 @@ class Sampler:
             if key in stored and (
                 key not in self.samples or stored[key] != self._examined.get(key)
             ):
-                sample = await self._take(key, version.params, stored[key], today)
+                sample = await self._take(version, stored[key], today)
                 self.samples = {**self.samples, key: sample}
                 self._examined[key] = stored[key]
 
-    async def _take(
-        self, key: MetricVersion, params: RapporParams, days: Sequence[DayCount], today: dt.date
-    ) -> Sample:
-        latest = await self._read(key, params, max(count.day for count in days), None)
+    async def _take(self, version: Declared, days: Sequence[DayCount], today: dt.date) -> Sample:
+        key = MetricVersion(version.metric, version.version)
+        latest = await self._read(version, max(count.day for count in days), None)
         over = [count for count in days if count.day < today]
         before, settled = self._settled.get(key, (None, _NOTHING))
         if over != before:
             settled = _NOTHING
             if over:
                 yesterday = today - dt.timedelta(days=1)
-                settled = await self._read(key, params, max(it.day for it in over), yesterday)
+                settled = await self._read(version, max(it.day for it in over), yesterday)
             self._settled[key] = over, settled
         return shown(latest, settled)
 
-    async def _read(
-        self, key: MetricVersion, params: RapporParams, latest: dt.date, until: dt.date | None
-    ) -> Sample:
+    async def _read(self, version: Declared, latest: dt.date, until: dt.date | None) -> Sample:
+        key, params = MetricVersion(version.metric, version.version), version.params
         since, width = latest - dt.timedelta(days=_DAYS - 1), record_width(params.k)
         data = await self._store.sample(key, _REPORTS, width, since, until)
-        return await asyncio.to_thread(examine, Records(width, data), params)
+        return await asyncio.to_thread(examine, Records(width, data), params, version.response)
 
 
 _NOTHING = Sample(0, None, None)

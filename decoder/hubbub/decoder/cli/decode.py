@@ -174,6 +174,14 @@ def _without_time(
     type=click.IntRange(1),
     help="Refuse to decode fewer reports than this; with --by, on any day.",
 )
+@click.option(
+    "--reports-per-client",
+    type=click.FloatRange(1),
+    metavar="R",
+    help="How many of these reports the client of an average one has sent: what they share widens "
+    "the errors of categories, joint metrics and blends. Otherwise R is the most that the days' "
+    "numbers of reports allow.",
+)
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
 

@@ -9,12 +9,14 @@ key that was made for them: who can talk to a worker can run code in it.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import pkgutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -37,6 +39,10 @@ _AHEAD = 3
 _PATIENCE = 60.0
 """Seconds to wait for a scheduler, or for workers where all are gone."""
 _LOOK = 1.0
+_NOBODY = (
+    f"--engine dask: no worker stayed in the last {_PATIENCE:.0f} seconds: they were lost, or "
+    "ended at their first task, as those do that have no hubbub, or an earlier one; see their logs"
+)
 _SETTINGS = {
     # Tables of a long list of candidates are large, and sent once.
     "distributed.admin.large-graph-warning-threshold": "1GB",
@@ -96,7 +102,7 @@ class DaskEngine:
             held = self._client.submit(_held, packed_work(work, shared), pure=False)
             for packed in tasks:
                 under_way.append(self._client.submit(run, expected, held, packed, pure=False))
-                if len(under_way) > _AHEAD * max(1, self._threads()):
+                if len(under_way) > _AHEAD * max(1, sum(self._workers().values())):
                     yield result_of(self._wait(under_way.popleft()))
             while under_way:
                 yield result_of(self._wait(under_way.popleft()))
@@ -104,26 +110,34 @@ class DaskEngine:
             for future in under_way:
                 future.release()
 
-    def _threads(self) -> int:
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        return sum(worker["nthreads"] for worker in workers)
+    def _workers(self) -> dict[str, int]:
+        """Return the threads of each worker, by its address."""
+        found = self._client.scheduler_info(n_workers=-1)["workers"]
+        return {address: worker["nthreads"] for address, worker in found.items()}
 
     def _wait(self, future: Any) -> bytes:
         """Return a task's answer, unless there is nobody to do it."""
+        # Asked for once: a call that gives up after a second begins to fetch anew each time, and
+        # never ends where an answer takes longer to come.
+        answer = asyncio.run_coroutine_threadsafe(_fetch(future), self._client.loop.asyncio_loop)
+        before: set[str] = set()
         deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                answer: bytes = future.result(timeout=_LOOK)
-            except TimeoutError as error:
-                if self._threads():
+        try:
+            while not wait([answer], timeout=_LOOK).done:
+                now = set(self._workers())
+                # Workers that come and go do nothing: those without hubbub end at their first task.
+                if now & before:
                     deadline = time.monotonic() + _PATIENCE
                 elif time.monotonic() > deadline:
-                    text = f"--engine dask: no workers for {_PATIENCE:.0f} seconds"
-                    raise EngineError(text) from error
-            except Exception as error:
-                raise explained("dask", error) from error
-            else:
-                return answer
+                    raise EngineError(_NOBODY)
+                before = now
+            return answer.result()
+        except EngineError:
+            raise
+        except Exception as error:
+            raise explained("dask", error) from error
+        finally:
+            answer.cancel()
 
 
 class _KeptOnDask:
@@ -136,6 +150,11 @@ class _KeptOnDask:
     def map(self, work: Callable[[_Shared, Any], _Result], shared: _Shared) -> Iterator[_Result]:
         """Yield results in order; see `Kept`."""
         return self._results(work, shared, self._futures)
+
+
+async def _fetch(future: Any) -> bytes:
+    answer: bytes = await future
+    return answer
 
 
 def _held(packed: bytes) -> bytes:

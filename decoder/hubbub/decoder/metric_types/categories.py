@@ -40,7 +40,11 @@ class CategoryDecoder(TypeDecoder[_Type]):
         if options.by:
             return _estimate_days(evidence)
         decoding = decode_categories(
-            reports.counts, evidence.metric, alpha=options.alpha, correction=evidence.correction
+            reports.counts,
+            evidence.metric,
+            alpha=options.alpha,
+            correction=evidence.correction,
+            repeats=evidence.repeats,
         )
         anomalies, detected_only, rows = evidence.shown
         provenance = evidence.made_by("inversion")
@@ -62,6 +66,7 @@ def _estimate_days(evidence: Evidence) -> Estimates:
         alpha=options.alpha,
         correction=evidence.correction,
         min_reports=options.min_reports,
+        repeats=evidence.repeats,
     )
     return trends_estimates(
         trends,

@@ -14,6 +14,7 @@ from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.decoding import JointDecoding, decode_joint
 from hubbub.inference.joint.table import FieldLabels
 from hubbub.inference.ratios import Ratios, filter_ratios
+from hubbub.inference.repeated_reports import RepeatedReports
 from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
@@ -23,6 +24,7 @@ from hubbub.reporting.categories import category_findings
 from hubbub.reporting.estimates import Estimates, Finding
 from hubbub.reporting.joint import joint_estimates
 from hubbub.reporting.strings import string_findings
+from hubbub.reporting.wording import repeats_findings
 
 
 class JointDecoder(TypeDecoder[JointType]):
@@ -51,9 +53,11 @@ class JointDecoder(TypeDecoder[JointType]):
             field_labels(metric_type, evidence.candidates.by_field),
             alpha=evidence.options.alpha,
             correction=evidence.correction,
+            repeats=evidence.repeats,
         )
         anomalies, detected_only, rows = evidence.shown
-        findings, provenance = _findings(found, anomalies), evidence.made_by("one value a tuple")
+        findings = _findings(found, anomalies, evidence.repeats)
+        provenance = evidence.made_by("one value a tuple")
         return joint_estimates(found, findings, anomalies, provenance, detected_only, rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
@@ -76,7 +80,9 @@ def field_labels(
     )
 
 
-def _findings(found: JointDecoding, anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
+def _findings(
+    found: JointDecoding, anomalies: AnomalyReport | None, repeats: RepeatedReports
+) -> tuple[Finding, ...]:
     """Return what is said of the reports; what was looked for are the table's cells."""
     source = found.source
     if source is None:
@@ -84,7 +90,8 @@ def _findings(found: JointDecoding, anomalies: AnomalyReport | None) -> tuple[Fi
     if isinstance(source, CategoryDecoding):
         findings = category_findings(source, anomalies)
     else:
-        findings = string_findings(source, anomalies)
+        first, *others = string_findings(source, anomalies)
+        findings = (first, *repeats_findings(repeats), *others)
     return tuple(
         each._replace(code="cells", label="cells")
         if each.code in {"categories", "candidates"}

@@ -54,7 +54,7 @@ class StringDecoder(TypeDecoder[StringType]):
             from hubbub.inference.blending.decoding import blend  # noqa: PLC0415 - seldom
             from hubbub.reporting.blending import blended_estimates  # noqa: PLC0415
 
-            blending = blend(decoding, evidence.release)
+            blending = blend(decoding, evidence.release, evidence.repeats)
             return blended_estimates(blending, anomalies, provenance, detected_only, rows)
         return strings_estimates(decoding, anomalies, provenance, detected_only, rows)
 

@@ -13,7 +13,7 @@ reports come to it.
 from __future__ import annotations
 
 import datetime as dt
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -185,6 +185,8 @@ class CountedReports:
         Counts of each day with reports, in ascending order; empty if days weren't counted apart.
     whole_by_day : mapping of datetime.date to RawReports
         The whole reports of each day with enough of them; empty if they weren't kept.
+    day_sizes : mapping of datetime.date to int
+        How many reports each day has; empty if that isn't known.
     """
 
     counts: CohortCounts
@@ -192,6 +194,7 @@ class CountedReports:
     whole: RawReports | None = None
     by_day: Mapping[dt.date, CohortCounts] = field(default_factory=dict)
     whole_by_day: Mapping[dt.date, RawReports] = field(default_factory=dict)
+    day_sizes: Mapping[dt.date, int] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -269,21 +272,22 @@ async def load_reports(
     from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
     from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
 
-    key = MetricVersion(metric.name, metric.version)
+    key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
     async with open_reader(store_url) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
         done = partial(_progressed, progress, total, 0)
         spool = spool_for(total, await store.last_counted(key, since, until))
         spools = [spool] if spool else []
-        counts, whole = empty_counts(metric.params), None
+        counts, whole, sizes = empty_counts(metric.params), None, Counter[dt.date]()
         if isinstance(store, ParquetReader) and (not spool or is_distributed(engine, total)):
             with _naming_deleted_files():
                 files = _plan_export(store, key, since, until)
                 if spool and files.counted:  # exported only now
                     spool = spool_for(total, files.counted[-1].day)
-                for _day, more in _count_export(files, metric.params, engine, detector, done):
+                for day, more in _count_export(files, metric.params, engine, detector, done):
                     counts += more
+                    sizes[day] += more.total
                 if spool and engine:
                     whole = distribute(engine, files.tasks, metric.params, counts)
         else:
@@ -293,8 +297,10 @@ async def load_reports(
                 async with aclosing(store.contents(key, since, until)) as contents:
                     async for stored in contents:
                         if isinstance(stored, StoredRecords):
+                            sizes[stored.day] += len(stored.records) // width
                             counting.add(stored.records)
                             continue
+                        sizes[stored.day] += stored.kept.total
                         if spool:  # the collector has just counted them
                             spool = spool_for(total, stored.day)
                             counting.keep_none()
@@ -304,7 +310,8 @@ async def load_reports(
         versions = await store.versions(metric.name)
     if not counts.total:
         raise _no_reports(metric, since, until, versions)
-    return CountedReports(counts, detector.result() if detector else None, whole)
+    anomalies = detector.result() if detector else None
+    return CountedReports(counts, anomalies, whole, day_sizes=sizes)
 
 
 @contextmanager
@@ -458,7 +465,8 @@ async def load_days(
         raise _no_reports(metric, since, until, versions)
     whole = together.finish() if together and whole_by_day else None
     anomalies = detector.result() if detector else None
-    return CountedReports(_sum(by_day), anomalies, whole, by_day, whole_by_day)
+    sizes = {day: own.total for day, own in by_day.items()}
+    return CountedReports(_sum(by_day), anomalies, whole, by_day, whole_by_day, sizes)
 
 
 def _days_of_export(
@@ -475,13 +483,14 @@ def _days_of_export(
         found[day] = found[day] + more if day in found else more
     by_day = {day: found[day] for day in sorted(found) if found[day].total}
     counts = _sum(by_day) if by_day else empty_counts(params)
+    sizes = {day: own.total for day, own in by_day.items()}
     if keep_from is None or engine is None:
-        return CountedReports(counts, by_day=by_day)
+        return CountedReports(counts, by_day=by_day, day_sizes=sizes)
     enough = {day: own for day, own in by_day.items() if own.total >= keep_from}
     keep = partial(_keep_days, engine, files.tasks, params)
     whole_by_day = {day: keep({day: own}) for day, own in enough.items()}
     whole = keep(enough) if enough else None
-    return CountedReports(counts, None, whole, by_day, whole_by_day)
+    return CountedReports(counts, None, whole, by_day, whole_by_day, sizes)
 
 
 def _sum(by_day: Mapping[dt.date, CohortCounts]) -> CohortCounts:
@@ -566,7 +575,8 @@ def load_file(
                 counting.add(records.data)
             counts = counting.result()
         whole = spool.finish()
-    return CountedReports(counts, detector.result() if detector else None, whole)
+    sizes = {partition.day: counts.total} if partition else {}
+    return CountedReports(counts, detector.result() if detector else None, whole, day_sizes=sizes)
 
 
 def _progressed(progress: Callable[[int, int], None], total: int, before: int, done: int) -> None:

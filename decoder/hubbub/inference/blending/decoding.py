@@ -18,6 +18,7 @@ from hubbub.inference.blending.noise import cutoff_sign, log_p_values
 from hubbub.inference.blending.release import CentralRelease
 from hubbub.inference.blending.shares import Pooled, Variances, fitted_to_one, pool
 from hubbub.inference.decoding import Decoding
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.intervals import Z_CONFIDENCE, after_selection
 from hubbub.inference.testing.multiple_testing import (
     counted_tests,
@@ -59,6 +60,8 @@ class BlendSummary:
         Of "both groups are drawn from one population"; nan if nothing could be compared.
     different : tuple of str
         Strings by which they differ, at most a level of .05 for all together.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
     """
 
     release: str
@@ -75,6 +78,7 @@ class BlendSummary:
     compared: int
     p_value: float
     different: tuple[str, ...]
+    repeats: RepeatedReports = ONCE
 
     @property
     def differs(self) -> bool:
@@ -110,22 +114,32 @@ class Blending:
     summary: BlendSummary
 
 
-def blend(local: Decoding, release: CentralRelease) -> Blending:
+def blend(local: Decoding, release: CentralRelease, repeats: RepeatedReports = ONCE) -> Blending:
     """Blend local estimates and a release's by inverse variance, and test all candidates anew.
+
+    Parameters
+    ----------
+    local : Decoding
+        Of reports.
+    release : CentralRelease
+        Of an opted-in group's counts.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Notes
     -----
     Of a noisy number of users n and a count c with noise of variance v the central share is c / n
     with variance s(1 - s) / n + v / n^2 + s^2 var_n / n^2; the local one has its standard error,
-    which is about the N collected reports, and s(1 - s) / N.
+    which is about the N collected reports, and D s(1 - s) / N (`repeated_reports`).
     """
     same, strings = local.same_bits, local.candidates
     everything = list(range(len(release.keys)))
     if not len(same.rows):
-        return _blend(_Counted.of(local, release, everything))
+        blending = _blend(_Counted.of(local, release, everything, repeats))
+        return replace(blending, summary=replace(blending.summary, repeats=repeats))
     grouped = {strings[row] for row in np.union1d(same.rows, same.first).tolist()}
     wanted = [place for place in everything if release.keys[place] not in grouped]
-    counted = _Counted.of(local.distinct(), release, wanted)
+    counted = _Counted.of(local.distinct(), release, wanted, repeats)
     blending, alone = _blend(counted), same.others(len(strings))
     places = np.empty(len(strings), dtype=np.int64)
     places[alone] = np.arange(len(alone))
@@ -139,6 +153,7 @@ def blend(local: Decoding, release: CentralRelease) -> Blending:
         decoding=blending.decoding.with_groups(strings, same),
         summary=replace(
             blending.summary,
+            repeats=repeats,
             not_released=len(strings) - len(counted.rows),
             not_listed=len(wanted) - len(counted.rows),
         ),
@@ -185,7 +200,13 @@ class _Counted:
         return np.clip(self.pooled.share, 0.0, 1.0)
 
     @classmethod
-    def of(cls, decoding: Decoding, release: CentralRelease, wanted: list[int]) -> _Counted:
+    def of(
+        cls,
+        decoding: Decoding,
+        release: CentralRelease,
+        wanted: list[int],
+        repeats: RepeatedReports,
+    ) -> _Counted:
         """Find the candidates of some keys, and blend their shares."""
         places = {release.keys[place]: place for place in wanted}
         found = [
@@ -198,7 +219,7 @@ class _Counted:
         error = np.where(np.isnan(local), np.inf, decoding.std_error[rows])
         variances = Variances(
             error**2,
-            float(decoding.summary.reports),
+            decoding.summary.reports / repeats.clients,
             release.noise.variance,
             release.total,
             release.total_variance,

@@ -28,7 +28,7 @@ class Variances:
     local : float64 array, shape (r,)
         Squared standard error about the collected reports' share; inf where that is unknown.
     reports : float
-        N: these are drawn from the population, too, s(1 - s) / N.
+        N: these are drawn from the population, too, s(1 - s) / N; N / D where clients report again.
     noise : float
         Of a count.
     users, users_variance : float

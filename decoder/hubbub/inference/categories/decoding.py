@@ -34,6 +34,7 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
 from hubbub.inference.errors import DecoderError
 from hubbub.inference.regression.sensitivity import FORGED_SHARE
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
 from hubbub.protocol.metric_types.ordinals import bucket_bounds
 from hubbub.protocol.metrics import Metric
@@ -155,6 +156,8 @@ class CategorySummary:
         Share of the population that is detected with probability 0.9.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far an estimated share could move by it.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
     """
 
     type: str
@@ -168,6 +171,7 @@ class CategorySummary:
     detection_limit: float
     forged_share: float
     forgery_shift: float
+    repeats: RepeatedReports = ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +212,7 @@ def decode_categories(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    repeats: RepeatedReports = ONCE,
 ) -> CategoryDecoding:
     """Estimate how often each value occurs of a metric whose registry entry lists them.
 
@@ -221,6 +226,8 @@ def decode_categories(
         Level of the correction's error rate, in (0, 1).
     correction : Correction
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -260,7 +267,7 @@ def decode_categories(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
-    estimates = estimate_categories(counts, metric)
+    estimates = estimate_categories(counts, metric, repeats)
     labels, edges, ranked = metric.type.listed_values()
     if len(labels) != len(estimates.share):
         raise DecoderError(
@@ -271,7 +278,7 @@ def decode_categories(
     detected = log_q <= np.log(alpha)
     # Of two values that share a bit, the first is absent if every bit is set; the noisier counts.
     absent = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
-    std_error = float(np.sqrt(noise_variance(absent, counts.total, metric.params)).max())
+    noise = noise_variance(absent, counts.total, metric.params, repeats)
     z = special.ndtri(POWER) - special.ndtri(alpha / len(labels))  # a normal approximation
     return CategoryDecoding(
         categories=labels,
@@ -292,14 +299,15 @@ def decode_categories(
             correction=correction,
             epsilon_permanent=metric.epsilon_permanent,
             epsilon_report=metric.epsilon_report,
-            detection_limit=float(z * std_error),
+            detection_limit=float(z * np.sqrt(noise).max()),
             forged_share=FORGED_SHARE,
-            forgery_shift=FORGED_SHARE * _leverage(estimates, metric),
+            forgery_shift=FORGED_SHARE * _leverage(estimates, metric, repeats),
+            repeats=repeats,
         ),
     )
 
 
-def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
+def _leverage(estimates: CategoryEstimates, metric: Metric, repeats: RepeatedReports) -> float:
     """Return how far a forged report could move an estimated share, times the reports.
 
     An estimate is sum_i a_i y_i + constant. A forged report sets each of its bits to what helps, so
@@ -316,7 +324,7 @@ def _leverage(estimates: CategoryEstimates, metric: Metric) -> float:
             max((ends[1] - estimates.unbiased).max(), (estimates.unbiased - ends[0]).max())
         )
     # y - d (sum(y) - 1) / sum(d), with the noise d
-    noise = noise_variance(estimates.share, 1, params)
+    noise = noise_variance(estimates.share, 1, params, repeats)
     constant = noise / noise.sum()
     weights = np.eye(len(noise)) - constant[:, None]
     positive, negative = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)

@@ -20,6 +20,8 @@ from scipy import special
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.categories.subset import SubsetNoise
 from hubbub.inference.counts import CohortCounts, estimate_bits
+from hubbub.inference.repeated_reports import ONCE, AbsentBit, RepeatedReports, flips
+from hubbub.inference.repeated_reports import instantaneous_variance as coins_variance
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metrics import Metric
@@ -44,8 +46,8 @@ class CategoryEstimates:
     share : float64 array, shape (n,)
         The distribution nearest to `unbiased` in the metric of the noise: none is below 0.
     log_p_value : float64 array, shape (n,)
-        Natural logarithm of the exact chance that a category which nobody is in would look as
-        present as this one.
+        Natural logarithm of the chance that a category which nobody is in would look as present as
+        this one; exact where no client has reported twice.
     """
 
     unbiased: FloatArray
@@ -76,11 +78,22 @@ class CategoryEstimates:
         return weights @ self.unbiased, np.sqrt(np.maximum(variance, 0.0))
 
 
-def estimate_categories(counts: CohortCounts, metric: Metric) -> CategoryEstimates:
+def estimate_categories(
+    counts: CohortCounts, metric: Metric, repeats: RepeatedReports = ONCE
+) -> CategoryEstimates:
     """Estimate the shares of the values of a type that lists them.
 
     Values are in the order of their bits; of a single bit, the value that leaves it unset comes
     first.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Reports and set bits.
+    metric : Metric
+        Whose type lists the values.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -93,12 +106,13 @@ def estimate_categories(counts: CohortCounts, metric: Metric) -> CategoryEstimat
     -----
     With y_j the inverted rate of bit j and pi the shares, N reports give
 
-        Cov(y) = diag(d) + (diag(pi) - pi pi^T) / N,
-        d_j = (pi_j q*(1 - q*) + (1 - pi_j) p*(1 - p*)) / (N (q* - p*)^2).
+        Cov(y) = diag(d) + D (diag(pi) - pi pi^T) / N,
+        d_j = (pi_j q*(1 - q*) + (1 - pi_j) p*(1 - p*)) / (N (q* - p*)^2)
 
-    diag(d) is the noise: given the clients' values the bits of a report are independent. The rest
-    is the sampling of clients, a multinomial's. Since Cov(y) 1 = d, the best linear unbiased
-    estimate that adds up to 1 is y - d (sum(y) - 1) / sum(d), and its covariance is
+    if no client has reported twice (D = 1); else permanent responses count D times in d
+    (`repeated_reports`). diag(d) is the noise: given the clients' values the bits of a report are
+    independent. The rest is the sampling of clients, a multinomial's. Since Cov(y) 1 = d, the best
+    linear unbiased estimate that adds up to 1 is y - d (sum(y) - 1) / sum(d), and its covariance is
     Cov(y) - d d^T / sum(d). Rates of sets of fixed size add up to 1 by themselves.
     """
     width, params = metric.type.width, metric.params
@@ -108,31 +122,34 @@ def estimate_categories(counts: CohortCounts, metric: Metric) -> CategoryEstimat
     rate = estimate_bits(counts, params).rate[0, :width]
     ones = counts.bits[0, :width]
     if width == 1:
-        return _of_one_bit(float(rate[0]), int(ones[0]), counts.total, params)
+        return _of_one_bit(float(rate[0]), int(ones[0]), counts.total, params, repeats)
     if isinstance(metric.response, Subset):
-        return _of_subset(rate, ones, counts.total, metric.response)
+        return _of_subset(rate, ones, counts.total, metric.response, repeats)
     shares = nearest_distribution(rate, np.ones_like(rate))
-    noise = noise_variance(shares, counts.total, params)
+    noise = noise_variance(shares, counts.total, params, repeats)
     correction = noise / noise.sum()
+    covariance = rate_covariance(shares, counts.total, params, repeats)
     return CategoryEstimates(
         unbiased=rate - correction * (rate.sum() - 1),
-        covariance=rate_covariance(shares, counts.total, params) - np.outer(noise, correction),
+        covariance=covariance - np.outer(noise, correction),
         share=nearest_distribution(rate, noise),
-        log_p_value=_log_tail(ones, counts.total, params.p_star, upper=params.q > params.p),
+        log_p_value=_log_p_values(ones, counts.total, params, repeats),
     )
 
 
-def noise_variance(shares: FloatArray, n_reports: int, params: RapporParams) -> FloatArray:
+def noise_variance(
+    shares: FloatArray, n_reports: int, params: RapporParams, repeats: RepeatedReports = ONCE
+) -> FloatArray:
     """Return d: each rate's variance by both responses, given the clients' values."""
-    p_star, q_star = params.p_star, params.q_star
-    of_one = shares * q_star * (1 - q_star) + (1 - shares) * p_star * (1 - p_star)
-    return np.asarray(of_one / (n_reports * (q_star - p_star) ** 2))
+    return repeats.noise_variance(shares, params) / n_reports
 
 
-def rate_covariance(shares: FloatArray, n_reports: int, params: RapporParams) -> FloatArray:
+def rate_covariance(
+    shares: FloatArray, n_reports: int, params: RapporParams, repeats: RepeatedReports = ONCE
+) -> FloatArray:
     """Return Cov(y) of the inverted rates, shape (n, n); the shares add up to 1."""
-    sampling = (np.diag(shares) - np.outer(shares, shares)) / n_reports
-    return np.asarray(np.diag(noise_variance(shares, n_reports, params)) + sampling)
+    sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
+    return np.asarray(np.diag(noise_variance(shares, n_reports, params, repeats)) + sampling)
 
 
 def instantaneous_variance(
@@ -145,15 +162,11 @@ def instantaneous_variance(
 
     Notes
     -----
-    Of category j a share f/2 + (1 - f) pi_j of the permanent bits is 1, so that with the responses'
-    coins alone bit j's rate has the variance i_j = ((f/2 + (1 - f) pi_j) q(1 - q) +
-    (1 - f/2 - (1 - f) pi_j) p(1 - p)) / (N (q* - p*)^2). The estimates are A y with
-    A = I - d 1^T / sum(d) (see `estimate_categories`), which turns it into A diag(i) A^T.
+    The estimates are A y with A = I - d 1^T / sum(d) (see `estimate_categories`), which turns the
+    variances i_j of the rates by the coins of reports alone into A diag(i) A^T.
     """
     params = metric.params
-    p, q, slope = params.p, params.q, params.q_star - params.p_star
-    ones = params.f / 2 + (1 - params.f) * estimates.share
-    coins = (ones * q * (1 - q) + (1 - ones) * p * (1 - p)) / (n_reports * slope**2)
+    coins = coins_variance(estimates.share, params) / n_reports
     if metric.type.width == 1:
         return np.full(2, coins[1])
     noise = noise_variance(estimates.share, n_reports, params)
@@ -183,15 +196,16 @@ def nearest_distribution(rate: FloatArray, variance: FloatArray) -> FloatArray:
     return np.asarray(nearest / nearest.sum())
 
 
-def _of_one_bit(rate: float, ones: int, n_reports: int, params: RapporParams) -> CategoryEstimates:
+def _of_one_bit(
+    rate: float, ones: int, n_reports: int, params: RapporParams, repeats: RepeatedReports
+) -> CategoryEstimates:
     """Return the estimates of False and True, which share a bit."""
     true_share = min(max(rate, 0.0), 1.0)
-    noise = noise_variance(np.array([true_share]), n_reports, params)[0]
-    variance = noise + true_share * (1 - true_share) / n_reports
-    upward = params.q > params.p
+    noise = noise_variance(np.array([true_share]), n_reports, params, repeats)[0]
+    variance = noise + repeats.clients * true_share * (1 - true_share) / n_reports
     count = np.array([ones])
-    nobody_false = _log_tail(count, n_reports, params.q_star, upper=not upward)
-    nobody_true = _log_tail(count, n_reports, params.p_star, upper=upward)
+    nobody_false = _log_p_values(count, n_reports, params, repeats, of_one=True)
+    nobody_true = _log_p_values(count, n_reports, params, repeats)
     return CategoryEstimates(
         unbiased=np.array([1 - rate, rate]),
         covariance=variance * np.array([[1.0, -1.0], [-1.0, 1.0]]),
@@ -200,13 +214,35 @@ def _of_one_bit(rate: float, ones: int, n_reports: int, params: RapporParams) ->
     )
 
 
+def _log_p_values(
+    ones: IntArray,
+    n_reports: int,
+    params: RapporParams,
+    repeats: RepeatedReports,
+    *,
+    of_one: bool = False,
+) -> FloatArray:
+    """Return the ln of the chances of so many set bits if the bit is true for nobody.
+
+    Parameters
+    ----------
+    of_one : bool
+        If it is true for everybody: then it is zeros that show somebody.
+    """
+    permanent = 1 - flips(params).of_one if of_one else flips(params).of_zero
+    bit = AbsentBit(permanent, params.p, params.q)
+    if (params.q > params.p) == of_one:
+        ones, bit = n_reports - ones, bit.turned
+    return repeats.log_tail(ones, n_reports, bit)
+
+
 def subset_noise(response: Subset) -> SubsetNoise:
     """Return how the bits of a response scatter."""
     return SubsetNoise.of(response.cells, response.width, response.chance)
 
 
 def _of_subset(
-    rate: FloatArray, ones: IntArray, n_reports: int, response: Subset
+    rate: FloatArray, ones: IntArray, n_reports: int, response: Subset, repeats: RepeatedReports
 ) -> CategoryEstimates:
     """Return the estimates from sets of fixed size.
 
@@ -215,24 +251,16 @@ def _of_subset(
     """
     noise = subset_noise(response)
     shares = nearest_distribution(rate, np.ones_like(rate))
-    sampling = (np.diag(shares) - np.outer(shares, shares)) / n_reports
+    sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
+    bit = AbsentBit(0.0, noise.other, noise.own)
+    if noise.own < noise.other:
+        ones, bit = n_reports - ones, bit.turned
     return CategoryEstimates(
         unbiased=rate,
         covariance=noise.covariance(shares, n_reports) + sampling,
         share=nearest_distribution(rate, noise.variance(shares, n_reports)),
-        log_p_value=_log_tail(ones, n_reports, noise.other, upper=noise.own > noise.other),
+        log_p_value=repeats.log_tail(ones, n_reports, bit),
     )
-
-
-def _log_tail(ones: IntArray, n_reports: int, chance: float, *, upper: bool) -> FloatArray:
-    """Return ln P(X >= ones), or ln P(X <= ones), of binomial X."""
-    tail = (
-        special.bdtrc(ones - 1.0, n_reports, chance)
-        if upper
-        else special.bdtr(ones.astype(np.float64), n_reports, chance)
-    )
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.where(upper & (ones == 0), 1.0, tail)))
 
 
 class ShareInterval(NamedTuple):

@@ -19,6 +19,7 @@ from hubbub.inference.joint.analysis import TableAnalysis, analyse_table
 from hubbub.inference.joint.hashed import decode_tuples, tuple_candidates
 from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.inference.joint.table import FieldLabels, JointEstimates
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
@@ -112,6 +113,7 @@ def decode_joint(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    repeats: RepeatedReports = ONCE,
 ) -> JointDecoding:
     """Estimate how often each combination of values occurs, and what goes together.
 
@@ -127,6 +129,8 @@ def decode_joint(
         Level of the correction's error rate, in (0, 1).
     correction : Correction
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -140,11 +144,18 @@ def decode_joint(
         candidates = tuple_candidates(metric_type, fields, metric.params)
         listed = tuple(not isinstance(own.type, StringType) for own in metric_type.fields)
         decoding, found = decode_tuples(
-            counts, metric.params, candidates, fields, listed, alpha=alpha, correction=correction
+            counts,
+            metric.params,
+            candidates,
+            fields,
+            listed,
+            alpha=alpha,
+            correction=correction,
+            repeats=repeats,
         )
         return _of_tuples(fields, decoding, found)
-    one_hot = decode_categories(counts, metric, alpha=alpha, correction=correction)
-    estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, metric)
+    one_hot = decode_categories(counts, metric, alpha=alpha, correction=correction, repeats=repeats)
+    estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, metric, repeats)
     table = analyse_table(estimates)
     cells = CellEstimates(
         share=estimates.unbiased,

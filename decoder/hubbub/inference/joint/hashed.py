@@ -21,7 +21,8 @@ from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, v
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
 from hubbub.inference.regression.estimates import estimate_all, pair_probability
-from hubbub.inference.regression.model import Fit, fit_selected, unknown_column
+from hubbub.inference.regression.model import Fit, fit_selected, reports_by_row, unknown_column
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports, permanent_variance
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
@@ -72,6 +73,7 @@ def decode_tuples(
     *,
     alpha: float,
     correction: Correction,
+    repeats: RepeatedReports = ONCE,
 ) -> tuple[Decoding, tuple[JointEstimates, IntArray] | None]:
     """Decode all tuples; also return the table of common values, and which tuples its cells are.
 
@@ -91,6 +93,8 @@ def decode_tuples(
         The error rate that is allowed, of the kind that `correction` names.
     correction : Correction
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -115,7 +119,7 @@ def decode_tuples(
     if not np.isin(rows, members).all():  # some cells can't be told apart
         return decoding, None
     places = 1 + np.searchsorted(members, rows)
-    covariance = _covariance(fit, bits, params, places)
+    covariance = _covariance(fit, bits, params, places, repeats)
     dispersion = estimate_all(fit, chosen, bits, params, roughly=True).dispersion
     covariance *= max(dispersion, _LEAST_DISPERSION)
     unbiased = fit.coefficients[places]
@@ -188,13 +192,17 @@ def _well_known(
     return kept if min(map(len, kept)) >= 2 else None
 
 
-def _covariance(fit: Fit, bits: BitEstimates, params: RapporParams, places: IntArray) -> FloatArray:
+def _covariance(
+    fit: Fit, bits: BitEstimates, params: RapporParams, places: IntArray, repeats: RepeatedReports
+) -> FloatArray:
     """Return the covariance of some coefficients, as estimates of the population's shares.
 
     Parameters
     ----------
     places : int64 array, shape (n,)
         In the coefficients.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Returns
     -------
@@ -205,6 +213,8 @@ def _covariance(fit: Fit, bits: BitEstimates, params: RapporParams, places: IntA
     The coefficients are L y, L = C B W. Rates of different cohorts are independent; in one of N
     reports the true bits have the covariance P - t t', with P the chances that two bits are set
     together and t = diag P, noise adds to the diagonal, and so does the excess variance tau^2.
+    Where clients report again, D times the clients' part is there (`repeated_reports`); tau^2 holds
+    its mean over the rows already, which is taken off.
     """
     k = params.k
     shares = np.maximum(fit.coefficients[1:], 0.0)
@@ -212,15 +222,29 @@ def _covariance(fit: Fit, bits: BitEstimates, params: RapporParams, places: IntA
     unknown, single = 1.0 - float(shares.sum()), unknown_column(params)
     by_row, combinations = sparse.csc_array(fit.basis), fit.covariance[places]
     covariance = np.zeros((len(places), len(places)))
+    fitted = np.clip(bits.rate.ravel() - fit.residuals, 0.0, 1.0)
+    reports = reports_by_row(bits)
+    counted = reports > 0
+    added = _added_by_repeats(fitted[counted], params, repeats)
+    excess = max(fit.excess_variance - float((added / reports[counted]).mean()), 0.0)
     for cohort in np.flatnonzero(bits.reports.ravel() > 0).tolist():
         rows = slice(cohort * k, (cohort + 1) * k)
         columns = by_row[:, rows].toarray()
         own, influence = columns[1:], combinations @ columns * fit.weights[rows]
         together = (own.T * shares) @ own + unknown * pair_probability(params)
         rate = shares @ own + unknown * single
-        together -= np.outer(rate, rate)
-        np.fill_diagonal(together, variance_of_one(rate, params))
+        together = repeats.clients * (together - np.outer(rate, rate))
+        added = _added_by_repeats(np.clip(rate, 0.0, 1.0), params, repeats)
+        np.fill_diagonal(together, variance_of_one(rate, params) + added)
         together /= float(bits.reports[cohort, 0])
-        together[np.diag_indices(k)] += fit.excess_variance
+        together[np.diag_indices(k)] += excess
         covariance += influence @ together @ influence.T
     return covariance
+
+
+def _added_by_repeats(
+    rate: FloatArray, params: RapporParams, repeats: RepeatedReports
+) -> FloatArray:
+    """Return N times the variance that rates have beyond that of clients who report once."""
+    drawing = (repeats.clients - 1) * rate * (1 - rate)
+    return (repeats.responses - 1) * permanent_variance(rate, params) + drawing

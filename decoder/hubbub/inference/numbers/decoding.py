@@ -20,6 +20,7 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.errors import DecoderError, UndecodableError
 from hubbub.inference.numbers.weights import cell_weights, least_second_moments
 from hubbub.inference.regression.sensitivity import FORGED_SHARE
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
@@ -76,6 +77,8 @@ class NumberSummary:
         By which changes from day to day are judged.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far the estimated mean could move by it.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
     """
 
     type: str
@@ -88,6 +91,7 @@ class NumberSummary:
     epsilon_report: float
     forged_share: float
     forgery_shift: float
+    repeats: RepeatedReports
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ def decode_numbers(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    repeats: RepeatedReports = ONCE,
 ) -> NumberDecoding:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
 
@@ -131,6 +136,8 @@ def decode_numbers(
         Level of the correction's error rate, for changes from day to day.
     correction : Correction
         Which error rate `alpha` bounds.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -140,7 +147,7 @@ def decode_numbers(
         If there are no reports or the counts don't fit the parameters.
     """
     a_type, response = number_type(metric)
-    estimates = estimate_numbers(counts, metric)
+    estimates = estimate_numbers(counts, metric, repeats)
     weights = cell_weights(response.cells, response.width, response.chance)
     mean = (float(estimates.unbiased[0]) - a_type.low) / (a_type.high - a_type.low)
     # Forged reports may all be in the cohort that the mean comes from.
@@ -160,6 +167,7 @@ def decode_numbers(
             epsilon_report=metric.epsilon_report,
             forged_share=FORGED_SHARE,
             forgery_shift=FORGED_SHARE * shift * (a_type.high - a_type.low),
+            repeats=repeats,
         ),
     )
 
@@ -178,8 +186,19 @@ def number_type(metric: Metric) -> tuple[NumberType, Window]:
     return a_type, response
 
 
-def estimate_numbers(counts: CohortCounts, metric: Metric) -> NumberEstimates:
+def estimate_numbers(
+    counts: CohortCounts, metric: Metric, repeats: RepeatedReports = ONCE
+) -> NumberEstimates:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
+
+    Parameters
+    ----------
+    counts : CohortCounts
+        Reports and set bits of each cohort.
+    metric : Metric
+        Of type number.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -206,7 +225,7 @@ def estimate_numbers(counts: CohortCounts, metric: Metric) -> NumberEstimates:
         asked = "" if params.m == 1 else " in one of the two cohorts"
         raise UndecodableError(f"no reports{asked}: nothing to decode")
     moments = [
-        estimate_moment(bits[: response.cells], int(reports), response)
+        estimate_moment(bits[: response.cells], int(reports), response, repeats.clients)
         for reports, bits in zip(counts.reports, counts.bits, strict=True)
     ]
     first, scale = moments[0], a_type.high - a_type.low
@@ -219,7 +238,9 @@ def estimate_numbers(counts: CohortCounts, metric: Metric) -> NumberEstimates:
     return NumberEstimates(*np.array(found).T)
 
 
-def estimate_moment(cells: IntArray, n_reports: int, response: Window) -> Moment:
+def estimate_moment(
+    cells: IntArray, n_reports: int, response: Window, clients: float = 1.0
+) -> Moment:
     """Estimate the mean of what clients reported, in [0, 1].
 
     Parameters
@@ -230,9 +251,15 @@ def estimate_moment(cells: IntArray, n_reports: int, response: Window) -> Moment
         At least 1.
     response : Window
         The response by which they were made.
+    clients : float
+        D = sum R_i^2 / N, client i having sent R_i of the reports.
 
     Notes
     -----
+    A client that answers again, in another period, does so with new coins, but keeps its number. So
+    the sampling of clients, whose part of s^2 is the numbers' variance, counts D times. That is
+    estimated from weights of the grid's squares; rounding to the grid only makes it larger.
+
     The variance is that of a mean of independent draws, s^2 / N with the weights' sample variance
     s^2; but no less than any population of this mean would have (`least_second_moments`). Where
     nearly all numbers are at one end, a sample may lack the few reports outside of the window,
@@ -245,7 +272,11 @@ def estimate_moment(cells: IntArray, n_reports: int, response: Window) -> Moment
     sample = (float(cells @ weights**2) / n_reports - mean**2) / max(n_reports - 1, 1)
     squares, within = least_second_moments(*size), min(max(mean, 0.0), 1.0)
     least = float(np.interp(within, np.linspace(0.0, 1.0, len(squares)), squares)) - within**2
-    return Moment(mean, max(sample, least / n_reports))
+    variance = max(sample, least / n_reports)
+    if clients > 1:
+        of_numbers = float(cells @ cell_weights(*size, power=2)) / n_reports - mean**2
+        variance += (clients - 1) * min(max(of_numbers, 0.0), _MOST_VARIANCE) / n_reports
+    return Moment(mean, variance)
 
 
 def _scaled(

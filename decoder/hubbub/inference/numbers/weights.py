@@ -39,8 +39,17 @@ def cell_chances(cells: int, window: int, chance: float) -> FloatArray:
 
 
 @lru_cache(maxsize=64)
-def cell_weights(cells: int, window: int, chance: float) -> FloatArray:
+def cell_weights(cells: int, window: int, chance: float, power: int = 1) -> FloatArray:
     """Return the weights t whose mean over reports is an unbiased estimate of the numbers' mean.
+
+    Parameters
+    ----------
+    cells, window : int
+        d and w.
+    chance : float
+        q, that the report is a cell of the window.
+    power : int
+        2: of the mean square of grid points, between which numbers are rounded.
 
     Returns
     -------
@@ -65,7 +74,7 @@ def cell_weights(cells: int, window: int, chance: float) -> FloatArray:
     [-0.5, 1.5]
     """
     chances = cell_chances(cells, window, chance)
-    grid = np.linspace(0.0, 1.0, len(chances))
+    grid = np.linspace(0.0, 1.0, len(chances)) ** power
     scaled = chances / chances.mean(axis=0)
     weights = scaled.T @ np.linalg.solve(scaled @ chances.T, grid)
     weights.flags.writeable = False

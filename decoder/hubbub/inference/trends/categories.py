@@ -19,6 +19,7 @@ import numpy as np
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
 from hubbub.inference.counts import CohortCounts
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.inference.trends.decoding import DayEstimates, Trends, compare_days, days_with_enough
 from hubbub.protocol.metrics import Metric
@@ -31,6 +32,7 @@ def decode_category_days(
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
     min_reports: int = 1,
+    repeats: RepeatedReports = ONCE,
 ) -> Trends[CategoryDecoding]:
     """Estimate every category on each day, and find where shares changed.
 
@@ -46,6 +48,8 @@ def decode_category_days(
         Of both.
     min_reports : int
         Days with fewer are left out.
+    repeats : RepeatedReports
+        How often clients have reported on all days together; on each they report once.
 
     Raises
     ------
@@ -56,11 +60,12 @@ def decode_category_days(
     """
     enough = days_with_enough(by_day, min_reports)
     total = reduce(add, enough.values())
-    pooled = decode_categories(total, metric, alpha=alpha, correction=correction)
-    variance = np.diagonal(pooled.estimates.covariance)
+    pooled = decode_categories(total, metric, alpha=alpha, correction=correction, repeats=repeats)
+    of_once = estimate_categories(total, metric)
+    variance = np.diagonal(of_once.covariance)
     own_part = np.ones(len(variance))
     if not metric.reports_once:
-        own = instantaneous_variance(pooled.estimates, total.total, metric)
+        own = instantaneous_variance(of_once, total.total, metric)
         own_part = np.minimum(own / variance, 1.0)
     estimates = {}
     for day, counts in enough.items():

@@ -1,0 +1,148 @@
+"""Registries that clients must refuse, each for one mistake (sections 1, 10 and 11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evaluation.reference.histories import COLOURS, EXPECTED
+
+Json = dict[str, Any]
+
+_BASE = {"version": 1, **EXPECTED}
+BOTH = {**_BASE, "type": "string", "k": 64, "h": 2, "m": 8, "f": 0.5, "p": 0.25, "q": 0.75}
+ONCE = {
+    **_BASE, "type": "enum", "categories": COLOURS, "mode": "once", "period_days": 7,
+    "p": 0.125, "q": 0.5,
+}  # fmt: skip
+SUBSET = {
+    **_BASE, "type": "enum", "categories": COLOURS, "mode": "once", "period_days": 7,
+    "response": "subset", "size": 2, "q": 0.75,
+}  # fmt: skip
+NUMBER = {
+    **_BASE, "type": "number", "mode": "once", "period_days": 7, "low": 0, "high": 10,
+    "cells": 8, "window": 4, "q": 0.75,
+}  # fmt: skip
+ASYMMETRIC = {key: value for key, value in BOTH.items() if key != "f"} | {"f0": 0.125, "f1": 0.25}
+HASHED = [
+    {"name": "crash", "type": "enum", "categories": ["none", "oom"]},
+    {"name": "driver", "type": "string"},
+]
+GROUP = {"metrics": ["a", "b"]}
+_REMOVED = object()
+
+# An entry, what is changed in it, and why that is wrong.
+_ENTRIES: tuple[tuple[Json, Json, str], ...] = (
+    (ONCE, {"mode": "twice"}, "another mode"),
+    (ONCE, {"memory": "value"}, 'mode "once" with memory "value"'),
+    (ONCE, {"period_days": _REMOVED}, 'mode "once" without period_days'),
+    (ONCE, {"period_days": 0}, "a period of no day"),
+    (ONCE, {"period_days": 3651}, "a period of more than ten years"),
+    (ONCE, {"max_values": 3}, 'mode "once" with max_values'),
+    (ONCE, {"max_periods": 0}, "no period"),
+    (ONCE, {"f": 0.5}, 'mode "once" with both responses'),
+    (ONCE, {"f": 0.0, "p": _REMOVED, "q": _REMOVED}, 'mode "once" without a response'),
+    (ONCE, {"p": _REMOVED, "q": _REMOVED}, 'mode "once" without f, p and q'),
+    (ONCE, {"p": _REMOVED}, 'mode "once" with q, without p'),
+    (ONCE, {"p": 0.0}, "a reported 1 reveals a true 1"),
+    (ONCE, {"f": 0.25, "p": 1, "q": 0}, "p = 1 and q = 0, beside f"),
+    (BOTH, {"f": 0.0}, "a longitudinal metric without a permanent response"),
+    (BOTH, {"p": 0, "q": 1}, "a longitudinal metric without an instantaneous response"),
+    (ASYMMETRIC, {"f": 0.5}, "f beside f0 and f1"),
+    (ASYMMETRIC, {"f1": _REMOVED}, "f0 without f1"),
+    (ASYMMETRIC, {"f0": _REMOVED}, "f1 without f0"),
+    (ASYMMETRIC, {"f0": 0.75}, "f0 and f1 that add up to 1"),
+    (ASYMMETRIC, {"f0": -0.125}, "a negative f0"),
+    (ASYMMETRIC, {"f1": "0.25"}, "f1 as a text"),
+    (ASYMMETRIC, {"f0": 0.0}, "a longitudinal metric whose permanent 1 reveals a true 1"),
+    (ASYMMETRIC, {"f1": 0.0}, "a longitudinal metric whose permanent 0 reveals a true 0"),
+    (ASYMMETRIC, {"f0": 0.0, "f1": 0.0}, "no permanent response, as f0 and f1"),
+    (SUBSET, {"response": "window"}, "another response"),
+    (SUBSET, {"response": "unary"}, "a size without a set"),
+    (SUBSET, {"mode": _REMOVED, "period_days": _REMOVED}, "a longitudinal set"),
+    (SUBSET, {"f": 0.0}, "f beside a set"),
+    (SUBSET, {"f0": 0.0, "f1": 0.0}, "f0 and f1 beside a set"),
+    (SUBSET, {"p": 0.5}, "p beside a set"),
+    (SUBSET, {"q": _REMOVED}, "a set without q"),
+    (SUBSET, {"size": _REMOVED}, "a set without a size"),
+    (SUBSET, {"size": 0}, "an empty set"),
+    (SUBSET, {"size": 4}, "a set of all categories"),
+    (SUBSET, {"q": 0.5}, "a set that says nothing: q = size / categories"),
+    (SUBSET, {"q": 0.25}, "a set that avoids one's own category"),
+    (SUBSET, {"q": 1}, "a set that always has one's own category"),
+    (
+        SUBSET,
+        {"type": "string", "categories": _REMOVED, "k": 64, "h": 1, "m": 1},
+        "a set of a string's bits",
+    ),
+    (
+        SUBSET,
+        {"type": "joint", "categories": _REMOVED, "fields": HASHED, "k": 64, "m": 1},
+        "a set of hashed bits",
+    ),
+    (SUBSET, {"type": "boolean", "categories": _REMOVED}, "a set of both of two values"),
+    (NUMBER, {"mode": _REMOVED, "period_days": _REMOVED}, "a longitudinal number"),
+    (NUMBER, {"response": "subset", "size": 1}, "a set of a number's cells"),
+    (NUMBER, {"response": "unary"}, "a response of a number"),
+    (NUMBER, {"f": 0.0}, "f beside a number"),
+    (NUMBER, {"p": 0.25}, "p beside a number"),
+    (NUMBER, {"q": _REMOVED}, "a number without q"),
+    (NUMBER, {"q": 0.5}, "a number that says nothing: q = window / cells"),
+    (NUMBER, {"q": 1}, "a number whose cell is always in its window"),
+    (NUMBER, {"low": _REMOVED}, "a number without low"),
+    (NUMBER, {"low": "0"}, "low as a text"),
+    (NUMBER, {"low": True}, "low as a truth value"),
+    (NUMBER, {"low": 10}, "low that isn't below high"),
+    (NUMBER, {"low": -1e308, "high": 1e308}, "bounds whose distance isn't finite"),
+    (NUMBER, {"cells": 1, "window": 1}, "a single cell"),
+    (NUMBER, {"cells": 4097}, "more cells than bits"),
+    (NUMBER, {"window": 0}, "a window of no cell"),
+    (NUMBER, {"window": 8}, "a window of all cells"),
+    (NUMBER, {"variance": 1}, "variance as a number"),
+    (NUMBER, {"k": 8}, "k of a number"),
+)
+_GROUPS: tuple[tuple[Any, str], ...] = (
+    (3, "groups that aren't tables"),
+    ({"g": 3}, "a group that isn't a table"),
+    ({"Mood": GROUP}, "a group's name with a capital letter"),
+    ({"g": {}}, "a group without metrics"),
+    ({"g": {"metrics": "a"}}, "a group's metrics as a text"),
+    ({"g": {"metrics": ["a"]}}, "a group of one metric"),
+    ({"g": {"metrics": ["a", "a"]}}, "a group with one metric twice"),
+    ({"g": {"metrics": ["a", "unknown"]}}, "a group with a metric that isn't registered"),
+    ({"g": GROUP, "h": {"metrics": ["b", "c"]}}, "a metric in two groups"),
+    ({"g": {**GROUP, "size": 2}}, "a group with an unknown key"),
+    ({"g": {**GROUP, "choice": "day"}}, "another choice"),
+    ({"g": {"metrics": ["a", "c"], "choice": "period"}}, "periods of different lengths"),
+    ({"g": {"metrics": ["a", "d"], "choice": "period"}}, "a choice for periods without periods"),
+    ({"g": {"metrics": ["e", "f"], "choice": "period"}}, "a choice for periods of the calendar"),
+)
+
+
+def refused_registries() -> list[Json]:
+    """Give registries, and why they must be refused; those without a reason must not."""
+    rows = [_row({"metrics": {"a": _changed(*change)}}, why) for *change, why in _ENTRIES]
+    calendar = {**BOTH, "memory": "period", "period_days": 7}
+    metrics = {
+        "a": ONCE, "b": SUBSET, "c": {**ONCE, "period_days": 8}, "d": BOTH, "e": calendar,
+        "f": calendar,
+    }  # fmt: skip
+    rows += [_row({"metrics": metrics, "groups": groups}, why) for groups, why in _GROUPS]
+    return rows + _accepted()
+
+
+def _accepted() -> list[Json]:
+    alone: tuple[Json, ...] = (ONCE, BOTH, ASYMMETRIC, SUBSET, NUMBER)
+    metrics = {"a": ONCE, "b": SUBSET, "c": {**ONCE, "period_days": 8}, "d": BOTH}
+    by_period = {"g": {**GROUP, "choice": "period"}, "h": {"metrics": ["c", "d"]}}
+    return [
+        *(_row({"metrics": {"a": entry}}, None) for entry in alone),
+        _row({"metrics": metrics, "groups": by_period}, None),
+    ]
+
+
+def _changed(entry: Json, change: Json) -> Json:
+    return {key: value for key, value in (entry | change).items() if value is not _REMOVED}
+
+
+def _row(registry: Json, why: str | None) -> Json:
+    return {"why": why, "registry": {"application": "com.example.vectors", **registry}}
