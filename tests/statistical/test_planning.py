@@ -119,7 +119,7 @@ def test_joint_tables_have_the_errors_of_their_plan(sizes, budget, reports):
     ("number", "collections"),
     [
         pytest.param(4, 25, id="subset"),
-        pytest.param(5, 15, id="strings"),
+        pytest.param(5, 60, id="strings", marks=pytest.mark.long),
         pytest.param(7, 60, id="longitudinal", marks=pytest.mark.long),
         pytest.param(13, 40, id="whole reports", marks=pytest.mark.long),
     ],
