@@ -26,6 +26,7 @@ from hubbub.reporting.wording import (
     metadata_of,
     privacy_section,
     provenance_section,
+    repeats_findings,
     title_of,
 )
 
@@ -89,6 +90,7 @@ def number_findings(
     return (
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
         *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
+        *repeats_findings(summary.repeats),
         _range(summary),
         *anomaly_findings(anomalies),
         known_rates_finding(decoding.known_rates, "cells"),

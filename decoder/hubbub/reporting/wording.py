@@ -97,7 +97,9 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
     if repeats.source not in texts:
         return ()
     text = texts[repeats.source]
-    if repeats.responses < repeats.clients:
+    if repeats.responses == 1 < repeats.clients:
+        text += "; each with noise of its own"
+    elif repeats.responses < repeats.clients:
         text += f"; {repeats.responses:.4g} of one permanent response"
     return (Finding("reports_per_client", "reports of a client", text, repeats.clients),)
 

@@ -11,7 +11,7 @@ from hubbub.inference.numbers.weights import cell_chances, cell_weights, least_s
 
 SIZES = [(2, 1), (6, 2), (8, 4), (12, 4), (16, 4), (32, 5), (60, 30)]
 chances = st.sampled_from(SIZES).flatmap(
-    lambda size: st.floats(0.25, 8).map(lambda epsilon: (*size, _chance(*size, epsilon)))
+    lambda size: st.floats(0.25, 8).map(lambda epsilon: (*size, _chance(size[0], size[1], epsilon)))
 )
 
 
@@ -61,7 +61,8 @@ def test_every_population_scatters_at_least_as_the_least_one_of_its_mean(size, s
 
 @pytest.mark.parametrize("size", SIZES)
 def test_where_all_numbers_are_at_one_end_the_least_scatter_is_theirs(size):
-    size = (*size, _chance(*size, 2.0))
-    squares = cell_chances(*size) @ cell_weights(*size) ** 2
-    least = least_second_moments(*size)
+    cells, window = size
+    q = _chance(cells, window, 2.0)
+    squares = cell_chances(cells, window, q) @ cell_weights(cells, window, q) ** 2
+    least = least_second_moments(cells, window, q)
     assert (least[0], least[-1]) == pytest.approx((squares[0], squares[-1]))

@@ -17,6 +17,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import DecoderError, UndecodableError
 from hubbub.inference.numbers.decoding import decode_numbers, estimate_numbers
 from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.inference.repeated_reports import RepeatedReports
 from hubbub.inference.trends.numbers import decode_number_days
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
@@ -90,14 +91,14 @@ def test_estimates_and_intervals_lie_between_the_ends_where_all_numbers_are_at_o
 def test_clients_that_answer_in_several_periods_count_as_fewer_people():
     """400 populations of 500 clients, each of which answers ten times; P(false alarm) < 1e-6."""
     metric, rng = metric_of(), np.random.default_rng(9)
-    found = []
+    often, found = RepeatedReports(clients=10.0), []
     for _ in range(400):
         held = rng.multinomial(500, [0.5, 0.5])
         both = [draw_cells(metric, [value], np.ones(1), 10 * int(n), rng)
                 for value, n in zip((LOW, HIGH), held, strict=True)]  # fmt: skip
         counts = both[0] + both[1]
-        found.append([*estimate_numbers(counts, metric, 10).unbiased,
-                      *estimate_numbers(counts, metric, 10).std_error,
+        found.append([*estimate_numbers(counts, metric, often).unbiased,
+                      *estimate_numbers(counts, metric, often).std_error,
                       *estimate_numbers(counts, metric).std_error])  # fmt: skip
     estimates, known, ignored = np.array(found).T
     scatter = estimates.std(ddof=1)

@@ -36,7 +36,11 @@ class NumberDecoder(TypeDecoder[NumberType]):
         if options.by:
             return _estimate_days(evidence)
         decoding = decode_numbers(
-            reports.counts, evidence.metric, alpha=options.alpha, correction=evidence.correction
+            reports.counts,
+            evidence.metric,
+            alpha=options.alpha,
+            correction=evidence.correction,
+            repeats=evidence.repeats,
         )
         return numbers_estimates(decoding, reports.anomalies, evidence.made_by("weights of cells"))
 
@@ -52,6 +56,7 @@ def _estimate_days(evidence: Evidence) -> Estimates:
         alpha=options.alpha,
         correction=evidence.correction,
         min_reports=options.min_reports,
+        repeats=evidence.repeats,
     )
     return trends_estimates(
         trends,

@@ -20,6 +20,7 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.errors import DecoderError, UndecodableError
 from hubbub.inference.numbers.weights import cell_weights, least_second_moments
 from hubbub.inference.regression.sensitivity import FORGED_SHARE
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
@@ -76,6 +77,8 @@ class NumberSummary:
         By which changes from day to day are judged.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far the estimated mean could move by it.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
     """
 
     type: str
@@ -88,6 +91,7 @@ class NumberSummary:
     epsilon_report: float
     forged_share: float
     forgery_shift: float
+    repeats: RepeatedReports
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def decode_numbers(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
-    clients: float = 1.0,
+    repeats: RepeatedReports = ONCE,
 ) -> NumberDecoding:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
 
@@ -132,8 +136,8 @@ def decode_numbers(
         Level of the correction's error rate, for changes from day to day.
     correction : Correction
         Which error rate `alpha` bounds.
-    clients : float
-        D, how many of these reports the client of an average one has sent.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -143,7 +147,7 @@ def decode_numbers(
         If there are no reports or the counts don't fit the parameters.
     """
     a_type, response = number_type(metric)
-    estimates = estimate_numbers(counts, metric, clients)
+    estimates = estimate_numbers(counts, metric, repeats)
     weights = cell_weights(response.cells, response.width, response.chance)
     mean = (float(estimates.unbiased[0]) - a_type.low) / (a_type.high - a_type.low)
     # Forged reports may all be in the cohort that the mean comes from.
@@ -163,6 +167,7 @@ def decode_numbers(
             epsilon_report=metric.epsilon_report,
             forged_share=FORGED_SHARE,
             forgery_shift=FORGED_SHARE * shift * (a_type.high - a_type.low),
+            repeats=repeats,
         ),
     )
 
@@ -181,7 +186,9 @@ def number_type(metric: Metric) -> tuple[NumberType, Window]:
     return a_type, response
 
 
-def estimate_numbers(counts: CohortCounts, metric: Metric, clients: float = 1.0) -> NumberEstimates:
+def estimate_numbers(
+    counts: CohortCounts, metric: Metric, repeats: RepeatedReports = ONCE
+) -> NumberEstimates:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
 
     Parameters
@@ -190,8 +197,8 @@ def estimate_numbers(counts: CohortCounts, metric: Metric, clients: float = 1.0)
         Reports and set bits of each cohort.
     metric : Metric
         Of type number.
-    clients : float
-        As for `decode_numbers`.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
 
     Raises
     ------
@@ -218,7 +225,7 @@ def estimate_numbers(counts: CohortCounts, metric: Metric, clients: float = 1.0)
         asked = "" if params.m == 1 else " in one of the two cohorts"
         raise UndecodableError(f"no reports{asked}: nothing to decode")
     moments = [
-        estimate_moment(bits[: response.cells], int(reports), response, clients)
+        estimate_moment(bits[: response.cells], int(reports), response, repeats.clients)
         for reports, bits in zip(counts.reports, counts.bits, strict=True)
     ]
     first, scale = moments[0], a_type.high - a_type.low

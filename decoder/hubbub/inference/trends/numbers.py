@@ -15,6 +15,7 @@ import numpy as np
 
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.numbers.decoding import NumberDecoding, decode_numbers, estimate_numbers
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.inference.trends.decoding import DayEstimates, Trends, compare_days, days_with_enough
 from hubbub.protocol.metrics import Metric
@@ -27,6 +28,7 @@ def decode_number_days(
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
     min_reports: int = 1,
+    repeats: RepeatedReports = ONCE,
 ) -> Trends[NumberDecoding]:
     """Estimate a number's statistics on each day, and find where they changed.
 
@@ -42,6 +44,8 @@ def decode_number_days(
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     min_reports : int
         Days with fewer are left out.
+    repeats : RepeatedReports
+        How often clients have reported on all days together; on each they report once.
 
     Raises
     ------
@@ -52,13 +56,14 @@ def decode_number_days(
     """
     enough = days_with_enough(by_day, min_reports)
     total = reduce(add, enough.values())
-    pooled = decode_numbers(total, metric, alpha=alpha, correction=correction)
+    pooled = decode_numbers(total, metric, alpha=alpha, correction=correction, repeats=repeats)
+    variance = estimate_numbers(total, metric).std_error ** 2
     estimates = {}
     for day, counts in enough.items():
         found = estimate_numbers(counts, metric)
         # What a steady mean's noise would be, from all reports: a day's own estimate would only
         # bring noise into the weights.
-        own = pooled.estimates.std_error**2 * total.total / counts.total
+        own = variance * total.total / counts.total
         estimates[day] = DayEstimates(found.unbiased, found.std_error, found.low, found.high, own)
     return compare_days(
         by_day,

@@ -16,6 +16,7 @@ import numpy as np
 
 from hubbub.client.telemetry import Telemetry
 from hubbub.inference.arrays import ByteArray, IntArray
+from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, Report, batch_to_json
@@ -45,7 +46,7 @@ class UnlistableError(Exception):
 
 
 def report_through_clients(
-    registry: Registry, metric: str, values: Sequence[str], url: str, progress: _Progress
+    registry: Registry, metric: str, values: Sequence[Value], url: str, progress: _Progress
 ) -> None:
     """Let one real `Telemetry` client, with a secret of its own, report each value.
 
