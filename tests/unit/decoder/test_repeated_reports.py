@@ -267,10 +267,7 @@ def test_errors_are_widened_by_the_number_that_is_given(tmp_path):
     assert said(often).text == (
         "the client of an average one has sent 30, as --reports-per-client says"
     )
-    narrow, wide = (
-        np.array(list(each.columns["prop_std_error"]), dtype=np.float64)[1]
-        for each in (once, often)
-    )
+    narrow, wide = (np.asarray(each["prop_std_error"])[1] for each in (once, often))
     params = PARAMS[0]
     noise = [RepeatedReports(each).noise_variance(np.array(0.5), params) for each in (1.0, 30.0)]
     expected = np.sqrt((noise[1] + 30 / 4) / (noise[0] + 1 / 4))
