@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from hubbub.client.ledger import Spending, Verdict
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
+from hubbub.protocol.responses import Subset, Window
 from hubbub.protocol.wire import Report
 
 _LARGEST_ODDS = 1e6  # beyond it a power of ten is read more easily
@@ -22,9 +23,6 @@ def describe_preview(
     metric: Metric, report: Report, refusal: str | None, verdict: Verdict = Verdict.NEW
 ) -> str:
     """Return the text of a preview."""
-    ones = int.from_bytes(report.bits, "little").bit_count()
-    params = metric.params
-    noise = "two rounds" if params.has_permanent and params.has_instantaneous else "one round"
     source = ""
     if verdict is Verdict.STALE:
         source = " (drawn from an earlier answer, for there is no room for another)"
@@ -40,10 +38,7 @@ def describe_preview(
             "changes;"
         )
     lines += [
-        (
-            f"  group {report.cohort} of {params.m}, and {params.k} bits of which {ones} are 1, "
-            f"after {noise} of coin flips:"
-        ),
+        f"  {_content(metric, report)}:",
         f"  {report.bits.hex()}",
         (
             "Your answer itself stays here. How far the odds between any two answers change, for "
@@ -54,12 +49,32 @@ def describe_preview(
     return "\n".join(lines)
 
 
+def _content(metric: Metric, report: Report) -> str:
+    """Return what a report holds, and by what chance."""
+    params, response = metric.params, metric.response
+    group = f"group {report.cohort} of {params.m}, and "
+    if isinstance(response, Subset | Window):
+        chance = _number(response.chance)
+        if isinstance(response, Subset):
+            drawn = f"a set of {response.width} of the {response.cells} possible answers, drawn so "
+            drawn += f"that it holds yours with probability {chance}"
+        else:
+            drawn = f"one of {response.cells} steps of the range, drawn so that it is among the "
+            drawn += f"{response.width} next to your answer with probability {chance}"
+        return f"{group if params.m > 1 else ''}{drawn}, as {params.k} bits"
+    ones = int.from_bytes(report.bits, "little").bit_count()
+    noise = "two rounds" if params.has_permanent and params.has_instantaneous else "one round"
+    return f"{group}{params.k} bits of which {ones} are 1, after {noise} of coin flips"
+
+
 def describe_metric(metric: Metric) -> str:
     """Return what a metric asks, for whom, until when."""
     if metric.one_time:
         mode = "once"
     elif metric.memory == "period":
-        mode = f"with one answer for each of at most {metric.max_periods:,} periods of "
+        once = metric.mode == "once"
+        mode = "once in each of" if once else "with one answer for each of"
+        mode += f" at most {metric.max_periods:,} periods of "
         mode += "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
     elif metric.max_values == 1:
         mode = "with the first answer alone"
@@ -67,6 +82,10 @@ def describe_metric(metric: Metric) -> str:
         mode = f"for at most {metric.max_values:,} different answers"
     fields = metric.type.field_names()
     about = f" Each answer is one value, about {_all_fields(metric)}." if fields else ""
+    if metric.group:
+        about += (
+            f" It belongs to {metric.group}, a group of questions of which a client answers one."
+        )
     return (
         f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
         f"Asked by {metric.owner} until {metric.expires}, {mode}.{about}"
@@ -93,7 +112,12 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     for metric in registry.values():
         lines.append(describe_metric(metric))
         lines += (f"  {line}" for line in (*_exposure(metric), *_possible_parts(metric)))
-    constant = math.fsum(metric.reserve for metric in registry.values())
+    for group in registry.groups.values():
+        lasting = "for life" if group.choice == "life" else "drawn by lot for each period"
+        lines.append(
+            f"Of {', '.join(group.metrics)} ({group.name}) a client answers one, {lasting}."
+        )
+    constant = registry.reserve()
     any_history = constant if all(m.hides_changes for m in registry.values()) else math.inf
     budget = spending.lifetime_epsilon
     most = "" if budget is None else f", of at most {_number(budget)}"
@@ -142,9 +166,13 @@ def _exposure(metric: Metric) -> Iterator[str]:
     if metric.one_time:
         yield f"the report: {report}; there is only one"
         return
-    yield f"one report: {report}"
+    if metric.mode == "once":
+        yield f"the report of one period: {report}; there is only one"
+    else:
+        yield f"one report: {report}"
     if metric.memory == "period":
-        yield f"all reports of one period: {permanent}"
+        if metric.mode != "once":
+            yield f"all reports of one period: {permanent}"
         yield (
             f"all reports of all periods, however answers change: {_bound(metric.reserve)}, in "
             f"{metric.max_periods:,} periods"

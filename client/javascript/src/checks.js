@@ -70,6 +70,12 @@ export function probability(value, path) {
 }
 
 /** @param {unknown} value @param {string} path @returns {number} */
+export function finite(value, path) {
+  if (typeof value === "number" && Number.isFinite(value)) return value;
+  throw new MetricError(`${path} = ${shown(value)}: must be a finite number`);
+}
+
+/** @param {unknown} value @param {string} path @returns {number} */
 export function positive(value, path) {
   if (typeof value === "number" && value > 0 && value < Infinity) return value;
   throw new MetricError(`${path} = ${shown(value)}: must be a finite number above 0`);

@@ -5,13 +5,15 @@
  * Invariant: nothing from before the last step is logged or sent, and neither value nor true bits are
  * stored. With memory "value" the permanent response is drawn from the secret, so it is the same for
  * life; with memory "period" from the system's generator, so only the stored answer reveals it. The
- * instantaneous response always is the system's, so it never repeats.
+ * instantaneous response always is the system's, so it never repeats; where an answer is reported once,
+ * it may be the only one, and nothing of the answer is stored.
  */
 
 import { bernoulli, exactChance } from "./bernoulli.js";
 import { littleEndian, toHex } from "./bytes.js";
 import { systemCoins } from "./coins.js";
 import { message, uniformBelow } from "./keyed.js";
+import { chosen, periodAt } from "./schedule.js";
 import { Shake256 } from "./shake256.js";
 
 const COHORT = "hubbub/1/cohort";
@@ -40,8 +42,8 @@ export const SECRET_BYTES = 32;
 /** One client's answers to one metric. */
 export class Encoder {
   #secret;
-  #flip;
-  #chances;
+  #flips;
+  #draw;
   #coins;
 
   /**
@@ -52,14 +54,35 @@ export class Encoder {
   constructor(metric, secret, { repeatableCoinsForTestsOnly } = {}) {
     if (secret.length !== SECRET_BYTES)
       throw new RangeError(`a secret must have ${SECRET_BYTES} bytes`);
-    const { f, p, q } = metric.params;
+    const { f0, f1 } = metric.params;
     this.metric = metric;
     this.#secret = secret.slice();
-    this.#flip = exactChance(f / 2);
-    this.#chances = [exactChance(p), exactChance(q)];
+    this.#flips = [exactChance(f0), exactChance(f1)];
+    this.#draw = metric.response.drawer(metric.params);
     this.#coins = repeatableCoinsForTestsOnly ?? systemCoins;
     /** The client's cohort in this metric; null where each answer has its own. @type {number | null} */
     this.cohort = metric.memory === "value" ? this.#drawCohort(() => this.#keyed(COHORT)) : null;
+  }
+
+  /**
+   * Return the client's period at a moment, where answers have periods.
+   *
+   * @param {number} seconds since 1970
+   * @returns {import("./schedule.js").Period | undefined}
+   */
+  period(seconds) {
+    const { metric } = this;
+    return metric.memory === "period" ? periodAt(metric, this.#secret, seconds) : undefined;
+  }
+
+  /**
+   * Whether this client answers the metric, as one of its group.
+   *
+   * @param {number} [period] its number, where the choice is made for each
+   */
+  isChosen(period = 0) {
+    const { group, application, name } = this.metric;
+    return !group || chosen(group, application, this.#secret, period) === name;
   }
 
   /**
@@ -98,7 +121,7 @@ export class Encoder {
    * @returns {Uint8Array}
    */
   filter(value, cohort = this.cohort ?? 0) {
-    return this.metric.type.bits(value, cohort, this.metric.params);
+    return this.metric.type.drawnBits(value, cohort, this.metric.params, this.#coins);
   }
 
   /**
@@ -111,18 +134,18 @@ export class Encoder {
   permanentResponse(filter, cohort = this.cohort ?? 0) {
     const period = this.metric.memory === "period";
     const stream = period ? this.#coins : this.#keyed(PERMANENT, littleEndian(cohort, 2), filter);
-    const flips = bernoulli(this.#flip, this.#flip, filter, stream);
+    const flips = bernoulli(this.#flips[0], this.#flips[1], filter, stream);
     return flips.map((byte, i) => byte ^ filter[i]);
   }
 
   /**
-   * Return new noise over a permanent response.
+   * Return new noise over a permanent response, or a report that is drawn from it as a whole.
    *
    * @param {Uint8Array} permanent
    * @returns {Uint8Array}
    */
   instantaneousResponse(permanent) {
-    return bernoulli(this.#chances[0], this.#chances[1], permanent, this.#coins);
+    return this.#draw(permanent, this.#coins);
   }
 
   /** @param {unknown} value */

@@ -7,6 +7,8 @@
 
 import { toHex } from "./bytes.js";
 import { isBounded } from "./ledger.js";
+import { reserveOf, reserveOfAll } from "./registry.js";
+import { Subset, Window } from "./responses.js";
 
 /** @typedef {Readonly<import("./registry.js").Metric>} Metric */
 /** @typedef {import("./telemetry.js").Spending} Spending */
@@ -22,9 +24,6 @@ const LARGEST_ODDS = 1e6;
  * @param {{refusal: string | null, kind: import("./ledger.js").Decision["kind"]}} verdict
  */
 export function describePreview(metric, report, { refusal, kind }) {
-  const ones = report.bits.reduce((count, byte) => count + ones8(byte), 0);
-  const { k, m, f, p, q } = metric.params;
-  const noise = f === 0 || (p === 0 && q === 1) ? "one round" : "two rounds";
   const part = metric.type.part(report.cohort);
   const hasFields = metric.type.fieldNames().length > 0;
   return [
@@ -39,11 +38,32 @@ export function describePreview(metric, report, { refusal, kind }) {
             "changes;",
         ]
       : []),
-    `  group ${report.cohort} of ${m}, and ${k} bits of which ${ones} are 1, after ${noise} of coin flips:`,
+    `  ${content(metric, report)}:`,
     `  ${toHex(report.bits)}`,
     "Your answer itself stays here. How far the odds between any two answers change, for whoever sees",
     ...exposure(metric).map((line) => `  ${line}`),
   ].join("\n");
+}
+
+/**
+ * Return what a report holds, and by what chance.
+ *
+ * @param {Metric} metric @param {import("./encoder.js").Report} report
+ */
+function content({ params, response }, report) {
+  const { k, m, f, p, q } = params;
+  const group = `group ${report.cohort} of ${m}, and `;
+  if (response instanceof Subset || response instanceof Window) {
+    const { cells, width, chance } = response;
+    const drawn =
+      response instanceof Subset
+        ? `a set of ${width} of the ${cells} possible answers, drawn so that it holds yours`
+        : `one of ${cells} steps of the range, drawn so that it is among the ${width} next to your answer`;
+    return `${m > 1 ? group : ""}${drawn} with probability ${number(chance)}, as ${k} bits`;
+  }
+  const ones = report.bits.reduce((count, byte) => count + ones8(byte), 0);
+  const noise = f === 0 || (p === 0 && q === 1) ? "one round" : "two rounds";
+  return `${group}${k} bits of which ${ones} are 1, after ${noise} of coin flips`;
 }
 
 /** @param {Metric} metric @param {import("./ledger.js").Decision["kind"]} kind */
@@ -59,11 +79,12 @@ function sourceOf({ memory }, kind) {
  * @param {Metric} metric
  */
 export function describeMetric(metric) {
-  const { name, version, type, description, owner, expires } = metric;
+  const { name, version, type, description, owner, expires, group } = metric;
   return (
     `${name} (version ${version}, ${type.name}): ${description}. ` +
     `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
-    (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "")
+    (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
+    (group ? ` It belongs to ${group.name}, a group of questions of which a client answers one.` : "")
   );
 }
 
@@ -73,7 +94,8 @@ function extent({ mode, memory, maxAnswers, periodDays }) {
   if (mode === "one-time") return "once";
   if (memory === "period") {
     const days = periodDays === 1 ? "1 day" : `${periodDays.toLocaleString("en-US")} days`;
-    return `with one answer for each of at most ${most} periods of ${days}`;
+    const once = mode === "once" ? "once in each of" : "with one answer for each of";
+    return `${once} at most ${most} periods of ${days}`;
   }
   return maxAnswers === 1 ? "with the first answer alone" : `for at most ${most} different answers`;
 }
@@ -96,7 +118,11 @@ export function explain(registry, spending, people) {
     lines.push(describeMetric(metric));
     lines.push(...[...exposure(metric), ...possibleParts(metric)].map((line) => `  ${line}`));
   }
-  const constant = metrics.reduce((sum, metric) => sum + reserve(metric), 0);
+  for (const { name, metrics: members, choice } of groupsOf(metrics)) {
+    const lasting = choice === "life" ? "for life" : "drawn by lot for each period";
+    lines.push(`Of ${members.join(", ")} (${name}) a client answers one, ${lasting}.`);
+  }
+  const constant = reserveOfAll(metrics);
   const anyHistory = metrics.every(isBounded) ? constant : Infinity;
   const { committed, lifetimeEpsilon, resets, restores } = spending;
   const most = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;
@@ -151,10 +177,13 @@ function exposure(metric) {
   const one = `one report: ${report}`;
   if (memory === "period") {
     const periods = maxAnswers.toLocaleString("en-US");
+    const ofOne =
+      mode === "once"
+        ? [`the report of one period: ${report}; there is only one`]
+        : [one, `all reports of one period: ${permanent}`];
     return [
-      one,
-      `all reports of one period: ${permanent}`,
-      `all reports of all periods, however answers change: ${bound(reserve(metric))}, in ` +
+      ...ofOne,
+      `all reports of all periods, however answers change: ${bound(reserveOf(metric))}, in ` +
         `${periods} periods`,
     ];
   }
@@ -197,9 +226,10 @@ function allFields({ type }) {
   return `${names.length === 2 ? "both" : "all"} of: ${names.join(", ")}`;
 }
 
-/** @param {Metric} metric @returns {number} what it costs at most if times alone decide */
-function reserve({ price, memory, maxAnswers }) {
-  return price * (memory === "period" ? maxAnswers : 1);
+/** @param {Metric[]} metrics @returns {Readonly<import("./registry.js").Group>[]} each once, by name */
+function groupsOf(metrics) {
+  const groups = metrics.flatMap(({ group }) => group ?? []);
+  return [...new Map(groups.map((group) => [group.name, group])).values()];
 }
 
 /** @param {number} epsilon @returns {string} on the odds: "at most 81-fold (epsilon 4.39)" */

@@ -9,9 +9,13 @@
  * is nothing but functions of plain data; values appear as keyed digests.
  */
 
-import { definitionOf, periodSeconds } from "./registry.js";
+import { definitionOf, epsilonAfter, reserveOfAll } from "./registry.js";
+import { calendarPeriod, periodSeconds } from "./schedule.js";
 
 export const ALREADY_REPORTED = "already reported (one-time metric)";
+export const REPORTED_IN_PERIOD = "already reported in this period";
+export const WAITING = "waiting for its first period";
+export const NOT_CHOSEN = "another metric of its group is answered";
 export const TOO_MANY_ANSWERS = "more periods than max_periods";
 export const OVER_BUDGET = "over the lifetime budget";
 export const REDEFINED = "definition changed without a new version";
@@ -32,6 +36,7 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} price
  * @property {number} epsilonReport
  * @property {number} reports
+ * @property {number} [spent] what these reveal, together; missing in states of version 0.1
  */
 
 /**
@@ -48,12 +53,15 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} first sum of the prices of those on which times alone decided
  * @property {number} changed sum of the prices of the others: second and later distinct values
  * @property {number} closed what was spent by answers that are reported no more
+ * @property {number} [closedApart] the same, of a version that isn't registered (any more); missing in states
+ *   of version 0.1
  * @property {number} reports of all answers
  * @property {OpenAnswer[]} open
  * @property {{digest: string | null, cohort: number, permanent: string} | null} last the answer that
  *   was admitted last; its permanent bits in hexadecimal. Null once its period is over
- * @property {{number: number, backSince: number | null} | null} period the last answer's, which stays
- *   when that is deleted, and the clock's earliest reading in an earlier one (seconds since 1970)
+ * @property {{number: number, backSince: number | null, waits?: boolean} | null} period the last answer's,
+ *   which stays when that is deleted, and the clock's earliest reading in an earlier one (seconds since
+ *   1970); or that in which the client began to wait for its first period
  */
 
 /**
@@ -72,6 +80,9 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} seconds since 1970
  * @property {{digest: string | null, cohort: number, permanent: string}} answer what it would report
  *   if it is admitted; permanent bits in hexadecimal
+ * @property {import("./schedule.js").Period} [period] the client's; by default the calendar's, on its
+ *   first day
+ * @property {boolean} [isChosen] whether the client answers the metric, as one of its group (default: true)
  */
 
 /**
@@ -94,16 +105,19 @@ export function emptyAccount() {
  * @param {Recording} recording
  * @returns {Decision}
  */
-export function decide(account, registry, { metric, seconds, answer }) {
+export function decide(account, registry, recording) {
+  const { metric, seconds, answer } = recording;
   if (dayOf(seconds) > metric.expires) return refused(EXPIRED);
   const entry = entryOf(account, metric);
+  if (metric.group && !isChosen(account, metric.group, recording)) return refused(NOT_CHOSEN);
+  if (entry && !isDefined(entry, metric)) return refused(REDEFINED);
+  if (metric.mode === "once") return decideOnce(account, registry, recording, entry);
   if (!entry) return admitIf(roomForFirst(account, registry, metric), answer);
-  if (!isDefined(entry, metric)) return refused(REDEFINED);
   if (metric.mode === "one-time") return refused(ALREADY_REPORTED);
   const { last } = entry;
   if (metric.memory === "period") {
     if (isLate(entry, metric, seconds)) return refused(PERIOD_OVER);
-    if (last && isInUse(entry, metric, seconds)) return { kind: "again", answer: last };
+    if (last && isInUse(entry, recording)) return { kind: "again", answer: last };
   } else if (entry.open.some(({ digest }) => digest === answer.digest)) {
     return { kind: "again", answer };
   } else if (last) {
@@ -113,6 +127,23 @@ export function decide(account, registry, { metric, seconds, answer }) {
   if (metric.memory === "period" && entry.answers >= metric.maxAnswers) {
     return refused(TOO_MANY_ANSWERS);
   }
+  return admitIf(roomForFirst(account, registry, metric), answer);
+}
+
+/**
+ * Return what becomes of a recording of a metric that is reported once per period.
+ *
+ * @param {Account} account @param {Registry} registry @param {Recording} recording
+ * @param {Entry | undefined} entry
+ * @returns {Decision}
+ */
+function decideOnce(account, registry, recording, entry) {
+  const { metric, answer } = recording;
+  if (entry && isInUse(entry, recording)) {
+    return refused(entry.period?.waits ? WAITING : REPORTED_IN_PERIOD);
+  }
+  if (mustWait(account, recording)) return refused(WAITING);
+  if (entry && entry.answers >= metric.maxAnswers) return refused(TOO_MANY_ANSWERS);
   return admitIf(roomForFirst(account, registry, metric), answer);
 }
 
@@ -128,13 +159,22 @@ export function enter(account, registry, recording) {
   const { metric, seconds, answer } = recording;
   closePastPeriods(account, seconds);
   const decision = decide(account, registry, recording);
-  if (decision.kind === "refused") return decision;
+  if (decision.kind === "refused") {
+    if (decision.reason === WAITING || decision.reason === REPORTED_IN_PERIOD) {
+      waitOrNoticeClock(account, recording);
+    }
+    return decision;
+  }
   const entry = entryOf(account, metric) ?? addEntry(account, metric);
-  if (decision.kind === "admitted") admit(entry, metric, answer, seconds);
-  else if (metric.memory === "period") noticeClock(entry, metric, seconds);
+  if (decision.kind === "admitted") admit(entry, recording);
+  else if (metric.memory === "period") noticeClock(entry, recording);
   const digest = decision.kind === "stale" ? entry.last?.digest : digestKept(metric, answer);
   const open = entry.open.find((candidate) => candidate.digest === digest);
-  if (open) open.reports++;
+  if (open) {
+    open.reports++;
+    open.spent = Math.min(epsilonAfter(metric, open.reports), open.price);
+  }
+  if (metric.mode === "once") closeAnswers(entry);
   entry.reports++;
   entry.alone &&= isAlone(metric);
   return decision;
@@ -150,8 +190,8 @@ export function enter(account, registry, recording) {
 export function closePastPeriods(account, seconds) {
   for (const entry of account.entries) {
     const days = Number(entry.definition.period_days);
-    const { period } = entry;
-    if (!period || periodOf(days, seconds) <= period.number) continue;
+    const { period, last } = entry;
+    if (!period || !last || calendarPeriod(days, seconds) <= period.number) continue;
     close(entry);
     entry.period = { number: period.number, backSince: null };
   }
@@ -168,18 +208,25 @@ export function countReset(account) {
 }
 
 /**
- * Note that the state is a copy: its original may have given any one-time answer since.
+ * Note that the state is a copy: its original may have given any one-time answer since, and in this period
+ * any answer of mode "once".
  *
  * @param {Account} account is changed
  * @param {Registry} registry
+ * @param {(metric: Metric) => number} currentPeriod
  */
-export function countRestore(account, registry) {
+export function countRestore(account, registry, currentPeriod) {
   account.restores++;
   for (const metric of registry.metrics.values()) {
-    if (metric.mode !== "one-time" || entryOf(account, metric)) continue;
-    const entry = addEntry(account, metric);
-    entry.answers = 1;
-    entry.first = entry.closed = metric.price;
+    const known = entryOf(account, metric);
+    if (metric.mode === "once") {
+      const entry = known ?? addEntry(account, metric);
+      entry.period = { number: currentPeriod(metric), backSince: null, waits: true };
+    } else if (metric.mode === "one-time" && !known) {
+      const entry = addEntry(account, metric);
+      entry.answers = 1;
+      entry.first = entry.closed = metric.price;
+    }
   }
 }
 
@@ -188,9 +235,29 @@ export function committed(account) {
   return sum(account.entries.map(({ first, changed }) => first + changed));
 }
 
-/** @param {Entry} entry @returns {number} what its reports reveal: min(n epsilonReport, price) each */
-export function spent({ closed, open }) {
-  return closed + sum(open.map((a) => Math.min(a.reports * a.epsilonReport, a.price)));
+/**
+ * Return what an entry's reports reveal: of each answer what so many reports of it do, or of a version
+ * that isn't registered its whole price if there are several.
+ *
+ * @param {Entry} entry
+ * @param {Registry} registry
+ * @returns {number}
+ */
+export function spent(entry, { metrics }) {
+  const metric = metrics.get(entry.metric);
+  const isRegistered = metric?.version === entry.version && isDefined(entry, metric);
+  return isRegistered ? spentOf(entry) : spentApart(entry);
+}
+
+/** @param {Entry} entry @returns {number} */
+function spentOf({ closed, open }) {
+  return closed + sum(open.map((a) => a.spent ?? Math.min(a.reports * a.epsilonReport, a.price)));
+}
+
+/** @param {Entry} entry @returns {number} */
+function spentApart({ closed, closedApart, open }) {
+  const whole = open.map((a) => (a.reports > 1 ? a.price : a.reports * a.epsilonReport));
+  return (closedApart ?? closed) + sum(whole);
 }
 
 /**
@@ -239,23 +306,20 @@ function addEntry(account, metric) {
   return entry;
 }
 
-/**
- * @param {Entry} entry @param {Metric} metric
- * @param {Recording["answer"]} answer @param {number} seconds
- */
-function admit(entry, metric, answer, seconds) {
+/** @param {Entry} entry @param {Recording} recording */
+function admit(entry, recording) {
+  const { metric, answer } = recording;
   const isChange = entry.last !== null && metric.memory === "value";
   if (metric.memory === "period") close(entry);
+  entry.definition = definitionOf(metric);
   entry.answers++;
   entry[isChange ? "changed" : "first"] += metric.price;
   const { epsilonReport, price } = metric;
   const digest = digestKept(metric, answer);
   entry.open.push({ digest, price, epsilonReport, reports: 0 });
-  // A one-time report is never repeated, so nothing of it is kept.
-  if (!entry.oneTime) entry.last = answer;
-  if (metric.memory === "period") {
-    entry.period = { number: periodOf(metric.periodDays, seconds), backSince: null };
-  }
+  // What is reported once is never repeated, so nothing of it is kept.
+  if (metric.mode === "longitudinal") entry.last = answer;
+  if (metric.memory === "period") entry.period = { number: periodNow(recording), backSince: null };
 }
 
 /**
@@ -270,9 +334,62 @@ function digestKept({ mode }, { digest }) {
 
 /** @param {Entry} entry whose answers can't be reported any more */
 function close(entry) {
-  entry.closed = spent(entry);
-  entry.open = [];
+  closeAnswers(entry);
   entry.last = entry.period = null;
+}
+
+/** @param {Entry} entry */
+function closeAnswers(entry) {
+  const [closed, closedApart] = [spentOf(entry), spentApart(entry)];
+  entry.closed = closed;
+  entry.closedApart = closedApart;
+  entry.open = [];
+}
+
+/**
+ * Whether a client answers a metric, as one of its group: by the secret's choice, and unless another has its
+ * answer already, because the group had other metrics then.
+ *
+ * @param {Account} account @param {Readonly<import("./registry.js").Group>} group
+ * @param {Recording} recording
+ */
+function isChosen(account, group, recording) {
+  if (recording.isChosen === false) return false;
+  const { name } = recording.metric;
+  const others = account.entries.filter(({ metric }) => {
+    return metric !== name && group.metrics.includes(metric);
+  });
+  if (group.choice === "life") return !others.some(({ answers }) => answers > 0);
+  const now = periodNow(recording);
+  return !others.some(({ period }) => period && !period.waits && period.number === now);
+}
+
+/**
+ * Whether a client has to wait for the next period: it comes after the first day of this one, and wasn't
+ * asked in an earlier period. So the reports of a roll-out come evenly.
+ *
+ * @param {Account} account @param {Recording} recording
+ */
+function mustWait(account, { metric, period }) {
+  if (period?.begins ?? true) return false;
+  const { group, name } = metric;
+  const names = group?.choice === "period" ? group.metrics : [name];
+  return !account.entries.some((entry) => {
+    const isThisVersion = entry.metric !== name || entry.version === metric.version;
+    return entry.period !== null && isThisVersion && names.includes(entry.metric);
+  });
+}
+
+/**
+ * Remember the period in which a client begins to wait, or that its clock went back.
+ *
+ * @param {Account} account @param {Recording} recording
+ */
+function waitOrNoticeClock(account, recording) {
+  const { metric } = recording;
+  const entry = entryOf(account, metric) ?? addEntry(account, metric);
+  if (isInUse(entry, recording)) return noticeClock(entry, recording);
+  entry.period = { number: periodNow(recording), backSince: null, waits: true };
 }
 
 /**
@@ -282,7 +399,7 @@ function close(entry) {
  */
 function isLate({ period, last }, { periodDays }, seconds) {
   if (!period || last) return false;
-  const behind = period.number - periodOf(periodDays, seconds);
+  const behind = period.number - calendarPeriod(periodDays, seconds);
   return behind === 0 || behind === 1;
 }
 
@@ -290,25 +407,29 @@ function isLate({ period, last }, { periodDays }, seconds) {
  * Whether the period's answer is in use at this moment. While the clock is in an earlier period it
  * stays so, but only for the length of a period: a clock that was wrong once must not keep it for years.
  *
- * @param {Entry} entry @param {Metric} metric @param {number} seconds
+ * @param {Entry} entry @param {Recording} recording
  */
-function isInUse({ period }, { periodDays }, seconds) {
+function isInUse({ period }, recording) {
   if (!period) return false;
-  const now = periodOf(periodDays, seconds);
+  const { metric, seconds } = recording;
+  const now = periodNow(recording);
   if (now >= period.number) return now === period.number;
-  return period.backSince === null || seconds - period.backSince < periodSeconds(periodDays);
+  const { backSince } = period;
+  if (backSince === null || seconds < backSince) return true;
+  return seconds - backSince < periodSeconds(metric.periodDays);
 }
 
-/** @param {Entry} entry @param {Metric} metric @param {number} seconds */
-function noticeClock({ period }, { periodDays }, seconds) {
+/** @param {Entry} entry @param {Recording} recording */
+function noticeClock({ period }, recording) {
   if (!period) return;
-  if (periodOf(periodDays, seconds) === period.number) period.backSince = null;
+  const { seconds } = recording;
+  if (periodNow(recording) === period.number) period.backSince = null;
   else period.backSince = Math.min(period.backSince ?? seconds, seconds);
 }
 
-/** @param {number} periodDays @param {number} seconds since 1970 @returns {number} */
-function periodOf(periodDays, seconds) {
-  return Math.floor(seconds / periodSeconds(periodDays));
+/** @param {Recording} recording @returns {number} */
+function periodNow({ metric, seconds, period }) {
+  return period?.number ?? calendarPeriod(metric.periodDays, seconds);
 }
 
 /**
@@ -350,10 +471,7 @@ function reserve(account, { metrics }) {
     return reported.some(({ name, version }) => entry.metric === name && entry.version === version);
   };
   const others = account.entries.filter((entry) => !isReported(entry));
-  return (
-    sum(reported.map((m) => m.price * (m.memory === "period" ? m.maxAnswers : 1))) +
-    sum(others.map(({ first }) => first))
-  );
+  return reserveOfAll(reported) + sum(others.map(({ first }) => first));
 }
 
 /** @param {number} total @param {number} bound */
@@ -363,6 +481,7 @@ function fits(total, bound) {
 
 /** @param {Entry} entry @param {Metric} metric @returns {boolean} whether it is still what it was */
 function isDefined(entry, metric) {
+  if (!entry.answers) return true;
   return JSON.stringify(entry.definition) === JSON.stringify(definitionOf(metric));
 }
 

@@ -5,7 +5,7 @@
  * and no message shows a value, because messages may be logged.
  */
 
-import { permanentLogOdds, reportLogRatios } from "./params.js";
+import { permanentLogRatios, repeatedLogRatios, reportLogRatios } from "./params.js";
 
 /** @typedef {Readonly<import("./params.js").RapporParams>} RapporParams */
 
@@ -64,6 +64,34 @@ export class MetricType {
     throw new TypeError(`${this.name}: defines no bits`);
   }
 
+  /**
+   * Return `bits`, of types whose bits are up to chance with coins from a stream of bytes.
+   *
+   * @param {unknown} value
+   * @param {number} cohort
+   * @param {RapporParams} params
+   * @param {import("./bernoulli.js").ByteStream} _coins
+   * @returns {Uint8Array} throws ValueError
+   */
+  drawnBits(value, cohort, params, _coins) {
+    return this.bits(value, cohort, params);
+  }
+
+  /** @returns {number | null} how many values there are, if the registry lists them */
+  get valueCount() {
+    return null;
+  }
+
+  /**
+   * Return the only response that fits this type, where metrics have no choice.
+   *
+   * @param {number} _chance
+   * @returns {import("./responses.js").Window | null}
+   */
+  ownResponse(_chance) {
+    return null;
+  }
+
   /** @returns {string[]} which parts of a value its reports may be about; empty: always all of it */
   parts() {
     return [];
@@ -81,12 +109,24 @@ export class MetricType {
 
   /** @param {RapporParams} params @returns {number} what all reports of one value reveal */
   epsilonPermanent(params) {
-    return 2 * params.h * permanentLogOdds(params);
+    const { ones, zeros } = permanentLogRatios(params);
+    return params.h * (ones + zeros);
   }
 
   /** @param {RapporParams} params @returns {number} what one report reveals */
   epsilonReport(params) {
     const { ones, zeros } = reportLogRatios(params);
+    return params.h * Math.abs(ones + zeros);
+  }
+
+  /**
+   * Return what so many reports of one value reveal: at most `epsilonPermanent`, and for f0 = f1 at most
+   * as many times `epsilonReport`.
+   *
+   * @param {RapporParams} params @param {number} reports @returns {number}
+   */
+  epsilonAfter(params, reports) {
+    const { ones, zeros } = repeatedLogRatios(params, reports);
     return params.h * Math.abs(ones + zeros);
   }
 }

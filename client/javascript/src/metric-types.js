@@ -8,6 +8,7 @@
 import { bloomPositions, filterOf, normalText, utf8 } from "./bloom.js";
 import {
   boolean,
+  finite,
   integer,
   isName,
   list,
@@ -19,7 +20,14 @@ import {
 } from "./checks.js";
 import { MetricError, shown, typeOf, ValueError } from "./errors.js";
 import { MetricType } from "./metric-type.js";
-import { MOST_BITS, MOST_COHORTS, permanentLogOdds, reportLogRatios } from "./params.js";
+import {
+  MOST_BITS,
+  MOST_COHORTS,
+  permanentLogRatios,
+  repeatedLogRatios,
+  reportLogRatios,
+} from "./params.js";
+import { Window } from "./responses.js";
 
 /** @typedef {import("./metric-type.js").RapporParams} RapporParams */
 
@@ -31,6 +39,9 @@ const TERMINATOR = 0xff;
 /** The category of all texts that aren't listed, where an enum has it. */
 const OTHER = "other";
 const [FEWEST_FIELDS, MOST_FIELDS] = [2, 3];
+/** Of a double, of the 64 that are drawn. */
+const COIN_DIGITS = 53;
+const UNUSED_DIGITS = 11n;
 /** Between the parts of a tuple that is hashed; no UTF-8 has this byte. */
 const SEPARATOR = 0xff;
 /** What no field can be called, because a result has a column of that name beside its fields'. */
@@ -177,6 +188,11 @@ export class EnumType extends MetricType {
   }
 
   /** @override */
+  get valueCount() {
+    return this.width;
+  }
+
+  /** @override */
   definition() {
     const others = this.other ? { other: true } : {};
     return { categories: [...this.numbers.keys()], ...others };
@@ -229,6 +245,11 @@ export class OrdinalType extends MetricType {
   }
 
   /** @override */
+  get valueCount() {
+    return this.width;
+  }
+
+  /** @override */
   definition() {
     return { edges: this.edges };
   }
@@ -240,12 +261,11 @@ export class OrdinalType extends MetricType {
 
   /** @param {unknown} value @returns {number} the bucket's number; throws ValueError */
   number(value) {
-    if (typeof value !== "number") throw new ValueError(`must be a number, not ${typeOf(value)}`);
-    if (Number.isNaN(value)) throw new ValueError("must be a number, not NaN");
+    const number = plainNumber(value);
     let [low, high] = [0, this.edges.length];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.edges[middle] <= value) low = middle + 1;
+      if (this.edges[middle] <= number) low = middle + 1;
       else high = middle;
     }
     return low;
@@ -261,6 +281,11 @@ export class BooleanType extends MetricType {
     return 1;
   }
 
+  /** @override */
+  get valueCount() {
+    return 2;
+  }
+
   /** @override @param {unknown} value @param {number} _cohort @param {RapporParams} params */
   bits(value, _cohort, params) {
     return filterOf(this.number(value) ? [0] : [], params.k);
@@ -274,7 +299,8 @@ export class BooleanType extends MetricType {
 
   /** @override @param {RapporParams} params */
   epsilonPermanent(params) {
-    return permanentLogOdds(params);
+    const { ones, zeros } = permanentLogRatios(params);
+    return Math.max(ones, zeros);
   }
 
   /** @override @param {RapporParams} params */
@@ -282,6 +308,115 @@ export class BooleanType extends MetricType {
     const { ones, zeros } = reportLogRatios(params);
     return Math.max(Math.abs(ones), Math.abs(zeros));
   }
+
+  /** @override @param {RapporParams} params @param {number} reports */
+  epsilonAfter(params, reports) {
+    const { ones, zeros } = repeatedLogRatios(params, reports);
+    return Math.max(Math.abs(ones), Math.abs(zeros));
+  }
+}
+
+/** A number between two bounds whose mean is asked; what is beyond them counts as the bound. */
+export class NumberType extends MetricType {
+  static typeName = "number";
+  static keys = ["low", "high", "cells", "window", "variance"];
+
+  /**
+   * @param {{low: number, high: number}} bounds
+   * @param {{cells: number, window: number}} size outputs of the response, and how many of them are around
+   *   a position
+   * @param {boolean} variance whether clients of cohort 1 report the square of where their value is between
+   *   the bounds
+   */
+  constructor({ low, high }, { cells, window }, variance) {
+    super();
+    this.low = low;
+    this.high = high;
+    this.cells = cells;
+    this.window = window;
+    this.variance = variance;
+  }
+
+  /** @override @param {Record<string, unknown>} entry @param {string} path */
+  static fromEntry(entry, path) {
+    const [low, high] = [finite(entry.low, `${path}.low`), finite(entry.high, `${path}.high`)];
+    if (!(low < high) || high - low === Infinity) {
+      throw new MetricError(`${path}.high = ${high}: must be more than low, and not infinitely so`);
+    }
+    const cells = integer(entry.cells, `${path}.cells`, 2, MOST_BITS);
+    const window = integer(entry.window, `${path}.window`, 1, cells - 1);
+    const variance = boolean(entry.variance ?? false, `${path}.variance`);
+    return new NumberType({ low, high }, { cells, window }, variance);
+  }
+
+  /** @override */
+  get width() {
+    return this.cells;
+  }
+
+  /** @override @param {Record<string, unknown>} entry */
+  filterSize(entry) {
+    return { ...super.filterSize(entry), m: this.variance ? 2 : 1 };
+  }
+
+  /** @override */
+  definition() {
+    const { low, high, cells, window, variance } = this;
+    return { low, high, cells, window, variance };
+  }
+
+  /** @override @param {number} chance */
+  ownResponse(chance) {
+    return new Window(this.cells, this.window, chance);
+  }
+
+  /** @param {unknown} value @returns {number} where it is between the bounds, from 0 to 1; throws ValueError */
+  unit(value) {
+    const number = plainNumber(value);
+    if (number <= this.low) return 0;
+    if (number >= this.high) return 1;
+    return Math.min(Math.max((number - this.low) / (this.high - this.low), 0), 1);
+  }
+
+  /**
+   * Return the bit of the position at or below a value.
+   *
+   * @override @param {unknown} value @param {number} cohort @param {RapporParams} params
+   */
+  bits(value, cohort, params) {
+    return filterOf([this.#place(value, cohort).below], params.k);
+  }
+
+  /**
+   * Return the bit of one of the value's two neighbours on the grid: the upper one with the probability of
+   * how far the value is from the lower one, to 53 binary digits.
+   *
+   * @override @param {unknown} value @param {number} cohort @param {RapporParams} params
+   * @param {import("./bernoulli.js").ByteStream} coins
+   */
+  drawnBits(value, cohort, params, coins) {
+    const { below, rest } = this.#place(value, cohort);
+    const drawn = new DataView(new ArrayBuffer(8));
+    coins.fill(new Uint8Array(drawn.buffer));
+    const coin = Number(drawn.getBigUint64(0, true) >> UNUSED_DIGITS);
+    return filterOf([below + Number(coin < rest * 2 ** COIN_DIGITS)], params.k);
+  }
+
+  /** @param {unknown} value @param {number} cohort */
+  #place(value, cohort) {
+    const positions = this.cells - this.window;
+    const unit = this.unit(value);
+    const place = (cohort === 1 ? unit * unit : unit) * positions;
+    const below = Math.min(Math.floor(place), positions - 1);
+    return { below, rest: place - below };
+  }
+}
+
+/** @param {unknown} value @returns {number} throws ValueError */
+function plainNumber(value) {
+  if (typeof value !== "number") throw new ValueError(`must be a number, not ${typeOf(value)}`);
+  if (Number.isNaN(value)) throw new ValueError("must be a number, not NaN");
+  return value;
 }
 
 /** What a field can be. */
@@ -341,6 +476,11 @@ export class JointType extends MetricType {
   get width() {
     if (this.hashed) return super.width;
     return this.fields.reduce((product, { type }) => product * valuesOf(type), 1);
+  }
+
+  /** @override */
+  get valueCount() {
+    return this.hashed ? null : this.width;
   }
 
   /** @override @param {Record<string, unknown>} entry */
@@ -431,8 +571,7 @@ export class JointType extends MetricType {
 
 /** @param {Field["type"]} type @returns {number} how many values a field has; infinite for any text */
 function valuesOf(type) {
-  if (type instanceof StringType) return Infinity;
-  return type instanceof BooleanType ? 2 : type.width;
+  return type.valueCount ?? Infinity;
 }
 
 /** @param {unknown} given @param {string} path @returns {Field[]} */
@@ -478,8 +617,7 @@ function fieldOf(entry, path) {
 
 /** In the order in which messages list them. @type {ReadonlyMap<string, TypeClass>} */
 export const METRIC_TYPES = new Map(
-  [StringType, EnumType, OrdinalType, BooleanType, OpenStringType, JointType].map((type) => [
-    type.typeName,
-    type,
-  ]),
+  [StringType, EnumType, OrdinalType, BooleanType, OpenStringType, JointType, NumberType].map(
+    (type) => [type.typeName, type],
+  ),
 );

@@ -71,6 +71,13 @@ export function makeEntry(encoder, value, seconds) {
   return { encoder, seconds, answer: { digest, cohort, permanent: toHex(permanent) } };
 }
 
+/** @param {Entry} entry @returns {import("./ledger.js").Recording} */
+export function recordingOf({ encoder, seconds, answer }) {
+  const { metric } = encoder;
+  const period = encoder.period(seconds);
+  return { metric, seconds, answer, period, isChosen: encoder.isChosen(period?.number) };
+}
+
 /**
  * Enter recordings into the account, and their reports into the outbox.
  *
@@ -88,7 +95,7 @@ export function commit({ account, outbox }, registry, origin, entries, most) {
   const refused = new Map();
   for (const { encoder, seconds, answer } of entries) {
     const { metric } = encoder;
-    const decision = enter(account, registry, { metric, seconds, answer });
+    const decision = enter(account, registry, recordingOf({ encoder, seconds, answer }));
     if (decision.kind === "refused") {
       refused.set(decision.reason, (refused.get(decision.reason) ?? 0) + 1);
       continue;

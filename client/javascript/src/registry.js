@@ -9,25 +9,33 @@ import {
   day,
   integer,
   isName,
+  list,
   oneOf,
   positive,
+  probability,
   refuseForeign,
   refuseUnknown,
   sentence,
   table,
 } from "./checks.js";
-import { MetricError } from "./errors.js";
+import { MetricError, shown } from "./errors.js";
 import { METRIC_TYPES } from "./metric-types.js";
-import { makeParams } from "./params.js";
+import { makeParams, noiseOf, shownNoise } from "./params.js";
+import { Subset, UNARY } from "./responses.js";
 
 const LARGEST_VERSION = 2 ** 31 - 1;
 const LONGEST_PERIOD = 3650;
 const USUAL_CAP = 100;
-const SECONDS_A_DAY = 86_400;
-const COMMON = ["version", "type", "description", "owner", "expires", "mode", "memory", "f", "p", "q"];
-const MODES = /** @type {const} */ (["longitudinal", "one-time"]);
+const COMMON = [
+  ...["version", "type", "description", "owner", "expires", "mode", "memory", "response"],
+  ...["f", "f0", "f1", "p", "q"],
+];
+const MODES = /** @type {const} */ (["longitudinal", "one-time", "once"]);
+const RESPONSES = /** @type {const} */ (["unary", "subset"]);
+const CHOICES = /** @type {const} */ (["life", "period"]);
 const MEMORIES = /** @type {const} */ (["value", "period"]);
-/** Keys of an entry that only some memories have. */
+/** Keys of an entry that only some responses and memories have. */
+const OF_RESPONSE = { unary: [], subset: ["size"] };
 const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"] };
 
 /**
@@ -36,7 +44,8 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {string} name
  * @property {number} version
  * @property {import("./metric-type.js").MetricType} type
- * @property {"longitudinal" | "one-time"} mode
+ * @property {"longitudinal" | "one-time" | "once"} mode how often a client reports an answer: again and
+ *   again, with a permanent response; once in its life; or once per period
  * @property {"value" | "period"} memory what has a permanent response: each distinct value, for
  *   life, or each period
  * @property {number} periodDays length of a period; 0 with memory "value"
@@ -46,9 +55,21 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {string} owner
  * @property {string} expires the last day on which it is reported, YYYY-MM-DD (UTC)
  * @property {Readonly<import("./params.js").RapporParams>} params
+ * @property {import("./responses.js").Response} response
+ * @property {Readonly<Group> | null} group of metrics of which a client answers one
  * @property {number} epsilonPermanent what all reports of one value reveal
  * @property {number} epsilonReport what one report reveals
  * @property {number} price what an admitted answer costs, however often it is reported
+ */
+
+/**
+ * Metrics of which each client answers one, so that a client spends what that one costs.
+ *
+ * @typedef {object} Group
+ * @property {string} name
+ * @property {readonly string[]} metrics at least two
+ * @property {"life" | "period"} choice whether a client's metric stays the same, or is chosen anew for
+ *   each period
  */
 
 /**
@@ -65,7 +86,8 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @returns {Readonly<Registry>} throws MetricError
  */
 export function makeRegistry(given) {
-  const { application, metrics, lifetime_epsilon: budget, ...others } = table(given, "registry");
+  const document = table(given, "registry");
+  const { application, metrics, lifetime_epsilon: budget, groups, ...others } = document;
   refuseUnknown(others, [], "");
   const name = sentence(application, "application");
   const entries = Object.entries(table(metrics, "metrics"));
@@ -75,7 +97,7 @@ export function makeRegistry(given) {
   );
   return Object.freeze({
     application: name,
-    metrics: new Map(made),
+    metrics: inGroups(new Map(made), groups ?? {}),
     lifetimeEpsilon: budget === undefined ? null : positive(budget, "lifetime_epsilon"),
   });
 }
@@ -95,22 +117,22 @@ export function makeMetric(application, name, given) {
   }
   const entry = table(given, path);
   const typeName = oneOf(entry.type, `${path}.type`, [...METRIC_TYPES.keys()]);
-  const memory = oneOf(entry.memory ?? "value", `${path}.memory`, MEMORIES);
+  const mode = oneOf(entry.mode ?? "longitudinal", `${path}.mode`, MODES);
+  const memory = memoryOf(entry, mode, path);
+  const named = oneOf(entry.response ?? "unary", `${path}.response`, RESPONSES);
   const keys = Object.fromEntries([...METRIC_TYPES].map(([key, type]) => [key, type.keys]));
   refuseForeign(entry, keys, typeName, `a metric of type ${typeName}`, path);
   refuseForeign(entry, OF_MEMORY, memory, `a metric with memory "${memory}"`, path);
-  refuseUnknown(entry, [...COMMON, ...keys[typeName], ...OF_MEMORY[memory]], `${path}.`);
+  refuseForeign(entry, OF_RESPONSE, named, `a metric with response "${named}"`, path);
+  const known = [...COMMON, ...keys[typeName], ...OF_MEMORY[memory], ...OF_RESPONSE[named]];
+  refuseUnknown(entry, known, `${path}.`);
   const typeClass = /** @type {import("./metric-types.js").TypeClass} */ (METRIC_TYPES.get(typeName));
   const type = typeClass.fromEntry(entry, path);
-  const mode = oneOf(entry.mode ?? "longitudinal", `${path}.mode`, MODES);
-  if (memory === "period" && mode === "one-time") {
-    throw new MetricError(`${path}.memory = "period": must be left out, or mode = "longitudinal"`);
-  }
-  const noise = mode === "one-time" ? { p: 0, q: 1, ...entry } : entry;
+  const { response, noise } = checkResponse(entry, type, mode, path);
   const params = makeParams({ ...noise, ...type.filterSize(entry) }, path);
-  checkMode(mode, params, path);
-  const epsilonPermanent = type.epsilonPermanent(params);
-  const epsilonReport = type.epsilonReport(params);
+  if (response === UNARY) checkMode(mode, params, path);
+  const epsilonPermanent = response.epsilonPermanent(type, params);
+  const epsilonReport = response.epsilonReport(type, params);
   return Object.freeze({
     application,
     name,
@@ -123,10 +145,158 @@ export function makeMetric(application, name, given) {
     owner: sentence(entry.owner, `${path}.owner`),
     expires: day(entry.expires, `${path}.expires`),
     params,
+    response,
+    group: null,
     epsilonPermanent,
     epsilonReport,
-    price: mode === "one-time" ? epsilonReport : epsilonPermanent,
+    price: mode === "longitudinal" ? epsilonPermanent : epsilonReport,
   });
+}
+
+/**
+ * Return what has a response; mode "once" leaves no choice.
+ *
+ * @param {Record<string, unknown>} entry @param {Metric["mode"]} mode @param {string} path
+ */
+function memoryOf(entry, mode, path) {
+  const usual = mode === "once" ? "period" : "value";
+  const memory = oneOf(entry.memory ?? usual, `${path}.memory`, MEMORIES);
+  if (memory === "period" && mode === "one-time") {
+    throw new MetricError(
+      `${path}.memory = "period": must be left out, or mode "longitudinal" or "once"`,
+    );
+  }
+  if (memory === "value" && mode === "once") {
+    throw new MetricError(`${path}.memory = "value": must be "period", or left out, with mode "once"`);
+  }
+  return memory;
+}
+
+/**
+ * Return how a value's bits are blurred, and with which noise.
+ *
+ * @param {Record<string, unknown>} entry @param {import("./metric-type.js").MetricType} type
+ * @param {Metric["mode"]} mode @param {string} path
+ * @returns {{response: import("./responses.js").Response, noise: Record<string, unknown>}}
+ */
+function checkResponse(entry, type, mode, path) {
+  const own = type.ownResponse(Number(entry.q));
+  if (entry.response !== "subset" && !own) {
+    return { response: UNARY, noise: unaryNoise(entry, mode, path) };
+  }
+  const what = own ? `type = "${type.name}"` : 'response = "subset"';
+  if (mode === "longitudinal") {
+    throw new MetricError(
+      `${path}.${what}: needs mode = "once" or "one-time": each report of an answer would be drawn ` +
+        "from the answer itself",
+    );
+  }
+  const extra = ["f", "f0", "f1", "p"].find((key) => entry[key] !== undefined);
+  if (extra) {
+    throw new MetricError(`${path}.${extra}: must be left out with ${what}, whose noise is q`);
+  }
+  if (own && entry.response !== undefined) {
+    throw new MetricError(`${path}.response: must be left out with ${what}`);
+  }
+  const chance = probability(entry.q, `${path}.q`);
+  const response = own ?? subsetOf(entry, type, chance, path);
+  const { cells, width } = response;
+  if (chance * cells <= width || chance === 1) {
+    throw new MetricError(
+      `${path}.q = ${chance}: must be above ${width}/${cells}, or reports say nothing, and below 1`,
+    );
+  }
+  // A set of one of two values is a boolean's one bit, turned over.
+  if (cells === 2 && type.width === 1) {
+    return { response: UNARY, noise: { f: 0, p: 1 - chance, q: chance } };
+  }
+  return { response, noise: { f: 0, ...response.noise() } };
+}
+
+/**
+ * @param {Record<string, unknown>} entry @param {import("./metric-type.js").MetricType} type
+ * @param {number} chance @param {string} path
+ */
+function subsetOf({ size }, type, chance, path) {
+  const cells = type.valueCount;
+  if (cells === null) {
+    throw new MetricError(
+      `${path}.response = "subset": needs a type with one bit per category: enum, boolean, ordinal, ` +
+        "or joint without hashing",
+    );
+  }
+  return new Subset(cells, integer(size, `${path}.size`, 1, cells - 1), chance);
+}
+
+/**
+ * Return f (or f0 and f1), p and q, of which modes with one response may leave out some.
+ *
+ * @param {Record<string, unknown>} entry @param {Metric["mode"]} mode @param {string} path
+ */
+function unaryNoise({ f, f0, f1, p, q }, mode, path) {
+  const isAsymmetric = f0 !== undefined || f1 !== undefined;
+  if (isAsymmetric && f !== undefined) {
+    throw new MetricError(`${path}.f = ${shown(f)}: must be left out with f0 and f1`);
+  }
+  const hasPermanent = isAsymmetric || (f !== undefined && f !== 0);
+  const permanent = isAsymmetric ? { f0, f1 } : { f: mode === "once" ? (f ?? 0) : f };
+  const isComplete = mode === "longitudinal" || (mode === "once" && !hasPermanent);
+  return isComplete ? { ...permanent, p, q } : { ...permanent, p: p ?? 0, q: q ?? 1 };
+}
+
+/**
+ * Return the metrics with the groups that they are in.
+ *
+ * @param {Map<string, Readonly<Metric>>} metrics
+ * @param {unknown} given
+ * @returns {Map<string, Readonly<Metric>>} throws MetricError
+ */
+function inGroups(metrics, given) {
+  for (const [name, entry] of Object.entries(table(given, "groups"))) {
+    const group = makeGroup(name, entry, metrics);
+    for (const each of group.metrics) {
+      const metric = /** @type {Readonly<Metric>} */ (metrics.get(each));
+      if (metric.group) {
+        throw new MetricError(
+          `groups.${name}.metrics: must not hold "${each}", which is in groups.${metric.group.name}`,
+        );
+      }
+      metrics.set(each, Object.freeze({ ...metric, group }));
+    }
+  }
+  return metrics;
+}
+
+/**
+ * @param {string} name @param {unknown} given @param {ReadonlyMap<string, Readonly<Metric>>} metrics
+ * @returns {Readonly<Group>}
+ */
+function makeGroup(name, given, metrics) {
+  const path = `groups.${name}`;
+  if (!isName(name)) {
+    throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, a letter first`);
+  }
+  const entry = table(given, path);
+  refuseUnknown(entry, ["metrics", "choice"], `${path}.`);
+  const names = list(entry.metrics, `${path}.metrics`, 2, metrics.size, "different metrics");
+  const members = names.map((each, i) => {
+    const at = `${path}.metrics[${i}] = ${shown(each)}`;
+    const metric = metrics.get(/** @type {string} */ (each));
+    if (!metric) {
+      throw new MetricError(`${at}: must be a registered metric: ${[...metrics.keys()].join(", ")}`);
+    }
+    if (names.indexOf(each) < i) throw new MetricError(`${at}: must not occur twice`);
+    return metric;
+  });
+  const choice = oneOf(entry.choice ?? "life", `${path}.choice`, CHOICES);
+  const [{ periodDays }] = members;
+  const fits = members.every((each) => each.mode === "once" && each.periodDays === periodDays);
+  if (choice === "period" && !fits) {
+    throw new MetricError(
+      `${path}.choice = "period": needs metrics with mode = "once" and the same period_days`,
+    );
+  }
+  return Object.freeze({ name, metrics: Object.freeze(members.map((each) => each.name)), choice });
 }
 
 /**
@@ -153,35 +323,76 @@ function checkCaps(entry, memory, mode, path) {
  * @param {Readonly<Metric>} metric
  * @returns {Record<string, unknown>} as JSON can hold it, its keys always in the same order
  */
-export function definitionOf({ type, params, memory, periodDays }) {
-  const { k, h, m, f, p, q } = params;
+export function definitionOf({ type, params, mode, memory, periodDays, response }) {
+  const { k, h, m } = params;
   const periods = memory === "period" ? { memory, period_days: periodDays } : {};
-  return { type: type.name, ...type.definition(), k, h, m, f, p, q, ...periods };
+  const once = mode === "once" ? { mode } : {};
+  return {
+    type: type.name,
+    ...type.definition(),
+    ...{ k, h, m },
+    ...noiseOf(params),
+    ...periods,
+    ...once,
+    ...response.definition(),
+  };
 }
 
-/** @param {number} periodDays @returns {number} the length of such a period */
-export function periodSeconds(periodDays) {
-  return periodDays * SECONDS_A_DAY;
+/**
+ * Return what so many reports of one answer reveal.
+ *
+ * @param {Readonly<Metric>} metric @param {number} reports @returns {number}
+ */
+export function epsilonAfter({ response, type, params }, reports) {
+  return response.epsilonAfter(type, params, reports);
+}
+
+/** @param {Readonly<Metric>} metric @returns {number} what it costs at most if times alone decide */
+export function reserveOf({ price, memory, maxAnswers }) {
+  return price * (memory === "period" ? maxAnswers : 1);
+}
+
+/**
+ * Return what metrics cost at most if times alone decide: a group costs as its dearest metric.
+ *
+ * @param {readonly Readonly<Metric>[]} metrics @returns {number}
+ */
+export function reserveOfAll(metrics) {
+  /** @type {Map<unknown, number>} */
+  const reserves = new Map();
+  for (const metric of metrics) {
+    const together = metric.group?.name ?? metric;
+    reserves.set(together, Math.max(reserveOf(metric), reserves.get(together) ?? 0));
+  }
+  return [...reserves.values()].reduce((total, reserve) => total + reserve, 0);
 }
 
 /**
  * Refuse a mode that has a response too many or too few.
  *
- * @param {string} mode @param {import("./params.js").RapporParams} params @param {string} path
+ * @param {Metric["mode"]} mode @param {import("./params.js").RapporParams} params @param {string} path
  */
-function checkMode(mode, { f, p, q }, path) {
-  const values = `f = ${f}, p = ${p}, q = ${q}`;
+function checkMode(mode, params, path) {
+  const { f, f0, f1, p, q } = params;
+  const values = shownNoise(params);
   const noPermanent = f === 0;
-  if (mode === "one-time" && !noPermanent && !(p === 0 && q === 1)) {
+  if (mode !== "longitudinal" && !noPermanent && !(p === 0 && q === 1)) {
     throw new MetricError(
-      `${path}: ${values}: a one-time metric leaves out one response: f = 0, or p = 0 and q = 1`,
+      `${path}: ${values}: a metric with mode "${mode}" leaves out one response: f = 0, or p = 0 and ` +
+        "q = 1",
     );
   }
+  if (mode !== "longitudinal") return;
   const noInstantaneous = (p === 0 && q === 1) || (p === 1 && q === 0);
-  if (mode === "longitudinal" && (noPermanent || noInstantaneous)) {
+  if (noPermanent || noInstantaneous) {
     throw new MetricError(
       `${path}: ${values}: needs both responses: f above 0, and p or q strictly between 0 and 1; ` +
-        'or mode = "one-time"',
+        'or mode = "once" or "one-time"',
+    );
+  }
+  if (f0 === 0 || f1 === 0) {
+    throw new MetricError(
+      `${path}: ${values}: f0 and f1 must both be above 0, or all reports reveal an answer`,
     );
   }
 }

@@ -14,6 +14,7 @@ import { StorageError } from "./errors.js";
 import { closePastPeriods, countReset, countRestore, emptyAccount } from "./ledger.js";
 import { murmur3x86 } from "./murmur3.js";
 import { clear, countsOf, dropUnsent, emptyOutbox } from "./outbox.js";
+import { periodAt } from "./schedule.js";
 import { updaterOf } from "./storage.js";
 
 const FORMAT = "hubbub-javascript-state-1";
@@ -64,7 +65,8 @@ export class StateStore {
       const opened = kept ?? newState();
       lost = 0;
       if (copied) {
-        countRestore(opened.account, registry);
+        const secret = fromHex(opened.secret);
+        countRestore(opened.account, registry, (metric) => periodAt(metric, secret, seconds).number);
         // The original may have sent these, under an id that isn't known here.
         lost = dropUnsent(opened.outbox);
       }

@@ -21,18 +21,23 @@ import {
   committed,
   decide,
   emptyAccount,
+  NOT_CHOSEN,
+  REPORTED_IN_PERIOD,
   spent,
+  WAITING,
 } from "./ledger.js";
 import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
 import { QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
-import { makeEntry, Recorder } from "./recorder.js";
+import { makeEntry, Recorder, recordingOf } from "./recorder.js";
 import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
 import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
 import { describeForgetting, describePreview, explain } from "./explanations.js";
 
 const WITHDRAWN = "consent withdrawn";
+/** Why recordings are dropped in normal use: that isn't logged. */
+const EXPECTED = [ALREADY_REPORTED, REPORTED_IN_PERIOD, WAITING, NOT_CHOSEN];
 const CLOSING_MILLIS = 1_000;
 /** Between looks for periods that ended while nothing was recorded. */
 const SWEEPING_MILLIS = 3_600_000;
@@ -237,12 +242,16 @@ export class Telemetry {
    */
   async ledger() {
     await this.#ready;
+    const { registry } = this.#options;
     const account = (await this.#store.read())?.account ?? emptyAccount();
-    const metrics = account.entries.map((entry) => {
+    // Of what a client only waits for, nothing was spent.
+    const answered = account.entries.filter(({ answers }) => answers > 0);
+    const metrics = answered.map((entry) => {
       const { metric, version, answers, reports, first, changed, alone, definition } = entry;
       const bounded = alone || definition.memory === "period";
-      const anyHistory = bounded ? spent(entry) : Infinity;
-      const paid = { spent: spent(entry), anyHistory, committed: first + changed };
+      const revealed = spent(entry, registry);
+      const anyHistory = bounded ? revealed : Infinity;
+      const paid = { spent: revealed, anyHistory, committed: first + changed };
       return { metric, version, answers, reports, ...paid };
     });
     const sum = (/** @type {"spent" | "anyHistory"} */ key) => {
@@ -253,7 +262,7 @@ export class Telemetry {
       spent: sum("spent"),
       anyHistory: sum("anyHistory"),
       committed: committed(account),
-      lifetimeEpsilon: this.#options.registry.lifetimeEpsilon,
+      lifetimeEpsilon: registry.lifetimeEpsilon,
       resets: account.resets,
       restores: account.restores,
     };
@@ -288,9 +297,11 @@ export class Telemetry {
     await this.#ready;
     const state = this.#run ? await this.#store.read() : null;
     const encoder = new Encoder(known, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES));
-    const { seconds, answer } = makeEntry(encoder, given, secondsNow());
-    const account = state?.account ?? emptyAccount();
-    const decision = decide(account, registry, { metric: known, seconds, answer });
+    const entry = makeEntry(encoder, given, secondsNow());
+    const { seconds, answer } = entry;
+    // Without a state of its own it is a client that is asked everything, at once.
+    const recording = state ? recordingOf(entry) : { metric: known, seconds, answer };
+    const decision = decide(state?.account ?? emptyAccount(), registry, recording);
     const refused = decision.kind === "refused";
     const { cohort, permanent } = refused ? answer : decision.answer;
     const report = encoder.report({ cohort, permanent: fromHex(permanent) });
@@ -594,7 +605,7 @@ export class Telemetry {
   }
 
   /**
-   * Count a loss; log each reason once. Recording a one-time metric again is normal use.
+   * Count a loss; log each reason once, unless it comes in normal use.
    *
    * @param {string} reason
    * @param {number} [count]
@@ -603,7 +614,7 @@ export class Telemetry {
   #drop(reason, count = 1, detail = "") {
     if (!count) return;
     this.#dropped.set(reason, (this.#dropped.get(reason) ?? 0) + count);
-    if (reason === ALREADY_REPORTED) return;
+    if (EXPECTED.includes(reason)) return;
     this.#logOnce(reason, `dropped a report: ${reason}${detail && ` (${detail})`}`);
   }
 

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { fromHex } from "../src/bytes.js";
+import { Encoder } from "../src/encoder.js";
 import {
   closePastPeriods,
   committed,
@@ -13,8 +15,9 @@ import {
   enter,
   spent,
 } from "../src/ledger.js";
-import { makeRegistry } from "../src/registry.js";
-import { buildRegistry, vectors } from "../testing/making.js";
+import { recordingOf } from "../src/recorder.js";
+import { epsilonAfter, makeRegistry } from "../src/registry.js";
+import { buildRegistry, buildSecret, vectors } from "../testing/making.js";
 
 const DAY = 86_400;
 const START = 20_000 * DAY;
@@ -43,22 +46,22 @@ function client(entries, { lifetime_epsilon, account = emptyAccount() } = {}) {
     reported(name, value, seconds = START) {
       return enter(account, registry, recording(name, value, seconds)).answer?.permanent;
     },
-    spent: () => account.entries.reduce((sum, entry) => sum + spent(entry), 0),
+    spent: () => account.entries.reduce((sum, entry) => sum + spent(entry, registry), 0),
     price: (name) => registry.metrics.get(name).price,
   };
 }
 
 /** Play recordings; return what becomes of each, and the number (from 0) of the answer reported. */
-function play(account, given, recordings, numbers) {
-  const registry = makeRegistry(given);
+function play(account, registry, recordings, numbers, secret = buildSecret()) {
   return recordings.map(({ time, metric: name, value }, i) => {
     const metric = registry.metrics.get(name);
+    const encoder = new Encoder(metric, secret);
     const period = metric.memory === "period";
     const digest = period ? null : JSON.stringify(value);
     // What is admitted is known by its permanent bits: a period's are drawn anew by each recording.
     const permanent = `${name} ${metric.version} ${period ? `${i} at ${time}` : digest}`;
     const answer = { digest, cohort: 0, permanent };
-    const decision = enter(account, registry, { metric, seconds: time, answer });
+    const decision = enter(account, registry, recordingOf({ encoder, seconds: time, answer }));
     if (decision.kind === "admitted") numbers.set(permanent, numbers.size);
     const reported = numbers.get(decision.answer?.permanent) ?? null;
     return { result: decision.kind, answer: reported };
@@ -67,15 +70,19 @@ function play(account, given, recordings, numbers) {
 
 const nineDigits = (number) => Number(number.toPrecision(9));
 
-for (const name of ["account", "updates"]) {
+for (const name of ["account", "updates", "once"]) {
   test(`recordings become what vectors/${name}.json says, and the sums are its own`, () => {
     for (const vector of vectors(name)) {
       const [account, numbers] = [emptyAccount(), new Map()];
-      for (const { registry, recordings } of vector.steps ?? [vector]) {
+      const secret = vector.secret && fromHex(vector.secret);
+      let registry;
+      for (const { registry: given, recordings } of vector.steps ?? [vector]) {
+        registry = makeRegistry(given);
         const expected = recordings.map(({ result, answer }) => ({ result, answer }));
-        assert.deepEqual(play(account, registry, recordings, numbers), expected, vector.name);
+        const played = play(account, registry, recordings, numbers, secret);
+        assert.deepEqual(played, expected, vector.name);
       }
-      const revealed = account.entries.reduce((sum, entry) => sum + spent(entry), 0);
+      const revealed = account.entries.reduce((sum, entry) => sum + spent(entry, registry), 0);
       const sums = [committed(account), revealed].map(nineDigits);
       assert.deepEqual(sums, [vector.committed, vector.spent], vector.name);
     }
@@ -83,14 +90,14 @@ for (const name of ["account", "updates"]) {
 }
 
 test("each distinct value is admitted once and paid for as a whole", () => {
-  const { account, record, price, spent } = client({ homepage: {} });
+  const { account, registry, record, price, spent } = client({ homepage: {} });
   assert.deepEqual(
     ["a", "a", "b", "a"].map((value) => record("homepage", value)),
     ["admitted", "again", "admitted", "again"],
   );
   assert.equal(committed(account), 2 * price("homepage"));
-  const { epsilonReport } = client({ homepage: {} }).registry.metrics.get("homepage");
-  const revealed = Math.min(3 * epsilonReport, price("homepage")) + epsilonReport;
+  const metric = registry.metrics.get("homepage");
+  const revealed = epsilonAfter(metric, 3) + metric.epsilonReport;
   assert.ok(Math.abs(spent() - revealed) < 1e-12);
 });
 

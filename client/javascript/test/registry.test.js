@@ -42,8 +42,8 @@ const WRONG = [
   [{ version: 2 ** 31 }, /^metrics\.homepage\.version = 2147483648: must be an integer/],
   [{ type: "text" }, /^metrics\.homepage\.type = "text": must be one of "string", "enum", /],
   [
-    { mode: "once" },
-    /^metrics\.homepage\.mode = "once": must be one of "longitudinal", "one-time"/,
+    { mode: "twice" },
+    /^metrics\.homepage\.mode = "twice": must be one of "longitudinal", "one-time", "once"/,
   ],
   [{ description: " " }, 'metrics.homepage.description = " ": must be a text that isn\'t blank'],
   [{ owner: 5 }, "metrics.homepage.owner = 5: must be a text that isn't blank"],
@@ -68,7 +68,7 @@ const WRONG = [
   [{ memory: "value", max_periods: 7 }, /a metric with memory "value" has no max_periods/],
   [
     { ...PERIOD, mode: "one-time", p: 0, q: 1 },
-    'metrics.homepage.memory = "period": must be left out, or mode = "longitudinal"',
+    'metrics.homepage.memory = "period": must be left out, or mode "longitudinal" or "once"',
   ],
   [{ edges: [1] }, "metrics.homepage.edges = [1]: a metric of type string has no edges"],
   [{ ...ENUM, k: 8 }, "metrics.homepage.k = 8: a metric of type enum has no k"],

@@ -10,8 +10,11 @@ import { fromHex, toHex } from "../src/bytes.js";
 import { compactBody, inAscendingOrder } from "../src/compact.js";
 import { Encoder } from "../src/encoder.js";
 import { message } from "../src/keyed.js";
+import { makeParams } from "../src/params.js";
+import { makeMetric, makeRegistry } from "../src/registry.js";
+import { chosen, firstDay } from "../src/schedule.js";
 import { Shake256 } from "../src/shake256.js";
-import { buildMetric, trueBits, vectors } from "../testing/making.js";
+import { buildMetric, makeEntry, trueBits, vectors } from "../testing/making.js";
 
 const bytes = (text) => new TextEncoder().encode(text.normalize("NFC"));
 
@@ -115,6 +118,75 @@ test("permanent responses are those of the vectors", () => {
     assert.equal(toHex(encoder.permanentResponse(filter)), vector.permanent);
   }
 });
+
+test("asymmetric permanent responses are those of the vectors", () => {
+  for (const vector of vectors("asymmetric")) {
+    const { application, metric: name, version, k, h, m, f0, f1 } = vector;
+    // One response at least turns both bits, as an entry must; the permanent one needn't.
+    const made = metricOf({ application, name, version, k, h, m });
+    const metric = { ...made, params: { ...made.params, f0, f1 } };
+    const encoder = new Encoder(metric, fromHex(vector.secret));
+    assert.equal(encoder.cohort, vector.cohort);
+    const filter = encoder.filter(vector.value);
+    assert.equal(toHex(filter), vector.bits);
+    assert.equal(toHex(encoder.permanentResponse(filter)), vector.permanent);
+  }
+});
+
+test("prices of more reports of an answer are those of the vectors, to nine digits", () => {
+  for (const { type, h, reports, epsilon, epsilon_permanent, ...noise } of vectors("prices")) {
+    const params = makeParams({ k: 8, h, m: 1, ...noise }, "vector");
+    const metricType = buildMetric({ type, ...(type === "enum" ? { categories: ["a", "b"] } : {}) }).type;
+    assert.equal(nineDigits(metricType.epsilonAfter(params, reports)), epsilon);
+    assert.equal(nineDigits(metricType.epsilonPermanent(params)), epsilon_permanent);
+  }
+});
+
+test("reports that are drawn as a whole are those of the vectors", () => {
+  for (const vector of vectors("whole_reports")) {
+    const { response, params, epsilonReport, price } = wholeMetric(vector.entry);
+    assert.deepEqual([params.k, params.h, params.m], [vector.k, 1, vector.m]);
+    const stated = [params.p, params.q, epsilonReport, price].map(nineDigits);
+    assert.deepEqual(stated, [vector.p, vector.q, vector.epsilon, vector.epsilon]);
+    const stream = new Shake256(fromHex(vector.stream_message));
+    const draw = response.drawer(params);
+    assert.equal(toHex(draw(filterOf([vector.own], params.k), stream)), vector.bits);
+  }
+});
+
+test("numbers stand where the vectors have them", () => {
+  for (const { entry, value, cohort, coins, position } of vectors("numbers")) {
+    const { type, params } = wholeMetric(entry);
+    const stream = { fill: (/** @type {Uint8Array} */ target) => target.set(fromHex(coins)) };
+    assert.deepEqual(type.drawnBits(value, cohort, params, stream), filterOf([position], params.k));
+  }
+});
+
+test("first days of periods and choices are those of the vectors", () => {
+  for (const vector of vectors("first_days")) {
+    const { secret, application, period_days, period, first_day } = vector;
+    const [of, name] = vector.name.split(":");
+    const metric = buildMetric({ mode: "once", f: 0, name, application, period_days });
+    const group = of === "group" ? { name, metrics: [], choice: "life" } : null;
+    assert.equal(firstDay({ ...metric, group }, fromHex(secret), period), first_day);
+  }
+  for (const { secret, application, group: name, metrics, choice, period, ...row } of vectors("choices")) {
+    assert.equal(chosen({ name, metrics, choice }, application, fromHex(secret), period), row.chosen);
+  }
+});
+
+test("registries are refused for each mistake of the vectors, and accepted without", () => {
+  for (const { why, registry } of vectors("refused_registries")) {
+    if (why === null) makeRegistry(registry);
+    else assert.throws(() => makeRegistry(registry), { name: "MetricError" }, why);
+  }
+});
+
+/** f, p and q follow from the entry's response. */
+function wholeMetric(entry) {
+  const { f, p, q, k, h, m, ...rest } = makeEntry(entry);
+  return makeMetric("com.example.vectors", "whole", { ...rest, q: entry.q });
+}
 
 test("a batch has exactly the compact bytes of the vectors", () => {
   for (const { batch_id, reports, order, body, name } of vectors("compact")) {

@@ -396,7 +396,9 @@ def _level_z(params: RapporParams, test: DetectionTest) -> float:
     """
     n, rows = test.candidates, params.k * params.m
     searches = n > MOST_LISTED or n * ROWS_PER_CANDIDATE > rows
-    raised = SEARCHED if searches and test.method is DetectionMethod.REGRESSION else 1.0
+    searches = searches and test.method is DetectionMethod.REGRESSION
+    # With `strings` given, n is how many candidates a search was measured to amount to.
+    raised = SEARCHED if searches and test.strings is None else 1.0
     return -float(special.ndtri(test.level / raised))
 
 

@@ -21,7 +21,7 @@ from evaluation.reference.compact import Report
 from evaluation.reference.protocol import Domain
 from evaluation.reference.refused import refused_registries
 from evaluation.reference.response_vectors import asymmetric, numbers, prices, whole_reports
-from evaluation.reference.schedule_vectors import choices, once, phases
+from evaluation.reference.schedule_vectors import choices, first_days, once
 
 VALUES = (
     "",
@@ -509,7 +509,7 @@ def main() -> None:
     for make in (
         bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, compact,
         compact_refused, sealed, account, updates, asymmetric, prices, whole_reports, numbers,
-        phases, choices, once, refused_registries,
+        first_days, choices, once, refused_registries,
     ):  # fmt: skip
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

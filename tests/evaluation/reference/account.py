@@ -137,10 +137,9 @@ class Account:
         self, time: float, metric: str, version: Version
     ) -> tuple[str, Answer | None]:
         entry = self.registry["metrics"][metric]
-        now = self._period(time, metric)
+        now, is_first_day = self._period(time, metric)
         if self._is_in_use(time, now, entry["period_days"] * DAY, version):
             return "refused", None
-        is_first_day = self._period(time - DAY, metric) < now
         if not is_first_day and not self._has_begun(metric):
             version.period, version.is_reported = now, False
             return "refused", None
@@ -162,19 +161,18 @@ class Account:
             version.behind_since = time
         return time < version.behind_since + length
 
-    def _period(self, time: float, metric: str) -> int:
-        """Return the number of a period of mode "once"."""
+    def _period(self, time: float, metric: str) -> tuple[int, bool]:
+        """Return the number of a period of mode "once", and whether it is its first day."""
         days = self.registry["metrics"][metric]["period_days"]
-        name = schedule.phase_name(self.registry, metric)
-        application = self.registry["application"]
-        return schedule.period(time, days, schedule.phase(self.secret, application, name, days))
+        name = schedule.shared_name(self.registry, metric)
+        return schedule.period(time, self.secret, self.registry["application"], name, days)
 
     def _is_chosen(self, time: float, metric: str) -> bool:
         found = schedule.group_of(self.registry, metric)
         if found is None:
             return True
         name, group = found
-        number = self._period(time, metric) if group.get("choice") == "period" else 0
+        number = self._period(time, metric)[0] if group.get("choice") == "period" else 0
         application = self.registry["application"]
         return metric == schedule.choice(self.secret, application, name, group, number)
 
@@ -186,7 +184,7 @@ class Account:
         others = [name for name in found[1]["metrics"] if name != metric]
         if found[1].get("choice") != "period":
             return any(answer.metric in others for answer in self.answers)
-        now = self._period(time, metric)
+        now, _ = self._period(time, metric)
         versions = [self._version(name) for name in others]
         return any(v.is_reported and v.period == now for v in versions)
 
@@ -229,7 +227,7 @@ class Account:
         versions = [(name, metrics[name]["version"]) for name in registered]
         dearest: dict[str, float] = {}
         for name in registered:
-            together = schedule.phase_name(self.registry, name)
+            together = schedule.shared_name(self.registry, name)
             cost = prices(metrics[name])[0] * times(metrics[name])
             dearest[together] = max(cost, dearest.get(together, 0.0))
         of_metrics = math.fsum(dearest.values())

@@ -1,4 +1,4 @@
-"""Vectors of phases and choices, and histories of clients that report once a period."""
+"""Vectors of first days and choices, and histories of clients that report once a period."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from evaluation.reference.histories import (
     COLOURS,
     ENUM,
     HOUR,
+    START,
     History,
     Recording,
     at,
@@ -36,19 +37,21 @@ PERMANENT = {"type": "boolean", "f": 0.25}
 UNARY_PRICE, SET_PRICE, MEAN_PRICE = (prices({**e, "mode": "once"})[0] for e in (UNARY, SET, MEAN))
 
 
-def phases() -> Rows:
+def first_days() -> Rows:
     return [
         {
             "secret": secret.hex(),
             "application": APPLICATION,
             "name": name,
             "period_days": days,
-            "message": schedule.phase_message(secret, APPLICATION, name).hex(),
-            "phase": schedule.phase(secret, APPLICATION, name, days),
+            "period": number,
+            "message": schedule.day_message(secret, APPLICATION, name, number).hex(),
+            "first_day": schedule.first_day(secret, APPLICATION, name, days, number),
         }
         for secret in SECRETS
         for name in NAMES
         for days in (1, 2, 7, 30, 365, 3650)
+        for number in (0, 666, 667)
     ]
 
 
@@ -79,13 +82,19 @@ def once_metric(of_type: Json, days: int = 10, version: int = 1, **own: Any) -> 
     return metric(of_type, version, mode="once", period_days=days, **own)
 
 
-def client_with(name: str, phase: int, days: int = 10, **wanted: Any) -> bytes:
-    """Return the first numbered client with a phase, and with a choice if one is wanted."""
+def first(secret: bytes, i: int = 0, name: str = "metric:crash", days: int = 10) -> int:
+    """Return when a client's period i of those after the start begins, in seconds after it."""
+    number = START // DAY // days + i
+    return schedule.first_day(secret, APPLICATION, name, days, number) * DAY - START
+
+
+def client_with(name: str, day: int, days: int = 10, **wanted: Any) -> bytes:
+    """Return the first numbered client that begins on a day, and has a choice if one is wanted."""
     secrets = (hashlib.sha256(f"client {i}".encode()).digest() for i in itertools.count())
     return next(
         secret
         for secret in secrets
-        if schedule.phase(secret, APPLICATION, name, days) == phase and _chooses(secret, **wanted)
+        if first(secret, 0, name, days) == day * DAY and _chooses(secret, **wanted)
     )
 
 
@@ -111,17 +120,19 @@ BY_PERIOD = {**PAIR, "choice": "period"}
 def _periods() -> list[tuple[bytes, History]]:
     once = registry(crash=once_metric(UNARY))
     at_once, waits = client_with(CRASH, 0), client_with(CRASH, 3)
-    begin = 7 * DAY  # of the second client's next period
+    second, third, fourth = (first(at_once, i) for i in (1, 2, 3))
+    begin, later = first(waits), first(waits, 1)
     return [
         of_client(
             "who comes on the first day of a period reports at once, and once a period",
             at_once,
             once,
-            at("crash", "red", 0, HOUR, 9 * DAY, 10 * DAY - 1),
-            at("crash", "blue", 10 * DAY, 19 * DAY, 20 * DAY + HOUR, 55 * DAY, 56 * DAY, 60 * DAY),
+            at("crash", "red", 0, HOUR, DAY, second - 1),
+            at("crash", "blue", second, third - 1, third + HOUR, fourth - 1),
+            at("crash", "red", *(first(at_once, i) + shift for i in (7, 9) for shift in (-1, 0))),
         ),
         of_client(
-            "who comes on the last second of that day does, a second later not",
+            "who comes in the last second of that day does, a second later not",
             at_once,
             once,
             at("crash", "red", DAY - 1, DAY),
@@ -130,19 +141,19 @@ def _periods() -> list[tuple[bytes, History]]:
             "who comes a second after that day waits for the next period",
             at_once,
             once,
-            at("crash", "red", DAY, 2 * DAY, 10 * DAY - 1, 10 * DAY),
+            at("crash", "red", DAY, 2 * DAY, second - 1, second),
         ),
         of_client(
-            "each client has a phase: this one's periods begin three days earlier",
+            "each client has first days of its own: this one begins three days later",
             waits,
             once,
-            at("crash", "red", 0, 3 * DAY, begin - 1, begin, begin + 9 * DAY, begin + 10 * DAY),
+            at("crash", "red", 0, begin - 1, begin, later - 1, later),
         ),
         of_client(
             "who waited reports whenever the next recording comes",
             waits,
             once,
-            at("crash", "red", 5 * DAY, begin + 4 * DAY, begin + 5 * DAY, begin + 13 * DAY),
+            at("crash", "red", DAY, begin + 2 * DAY, later - 1, later + DAY),
         ),
         of_client(
             "a period of a day never waits, and max_periods ends it",
@@ -152,7 +163,7 @@ def _periods() -> list[tuple[bytes, History]]:
             at("crash", "red", 9 * DAY),
         ),
         of_client(
-            "each metric has a phase of its own, and each response one report a period",
+            "each metric has first days of its own, and each response one report a period",
             SECRETS[1],
             registry(
                 crash=once_metric(SET, 3),
@@ -171,13 +182,13 @@ def _periods() -> list[tuple[bytes, History]]:
             "a clock that goes back by an hour over the beginning of a period",
             waits,
             once,
-            at("crash", "red", begin - HOUR, begin + HOUR, begin - HOUR, begin, begin + 11 * DAY),
+            at("crash", "red", begin - HOUR, begin + HOUR, begin - HOUR, begin, later + HOUR),
         ),
         of_client(
             "a clock that begins years ago at every start costs no report",
             at_once,
             once,
-            at("crash", "red", 0, -5000 * DAY, HOUR, -5000 * DAY + HOUR, DAY, 10 * DAY),
+            at("crash", "red", 0, -5000 * DAY, HOUR, -5000 * DAY + HOUR, DAY, second),
         ),
         of_client(
             "a clock that stays behind is gone by after the length of a period",
@@ -190,7 +201,7 @@ def _periods() -> list[tuple[bytes, History]]:
             "a reading in the reported period forgets that the clock was behind",
             at_once,
             once,
-            at("crash", "red", 0, -15 * DAY, HOUR, -5 * DAY, -6 * DAY, 10 * DAY),
+            at("crash", "red", 0, -15 * DAY, HOUR, -5 * DAY, -6 * DAY, second),
         ),
         of_client(
             "a clock that goes back while a client waits",
@@ -231,7 +242,7 @@ def _groups() -> list[tuple[bytes, History]]:
         of_client("a client has one metric of a group", crash, grouped(of_life, mood=PAIR), both),
         of_client("and another one the other", page, grouped(of_life, mood=PAIR), both),
         of_client(
-            "a group has one phase, and may choose for each period",
+            "a group has one first day, and may choose for each period",
             client_with(MOOD, 0, 2),
             grouped(weekly, mood=BY_PERIOD),
             turns(daily("crash", *["red"] * 30), daily("page", *[5] * 30)),
@@ -263,6 +274,7 @@ def _groups() -> list[tuple[bytes, History]]:
 
 def _updates() -> list[tuple[bytes, History]]:
     waits = client_with(CRASH, 3)
+    begin, second, third = (first(waits, i) for i in range(3))
     single = registry(crash=once_metric(SET, 1), page=once_metric(MEAN, 1))
     crash = client_with(MOOD, 0, 1, group="mood", metrics=PAIR, own="crash")
     page = client_with(MOOD, 0, 1, group="mood", metrics=PAIR, own="page")
@@ -272,12 +284,12 @@ def _updates() -> list[tuple[bytes, History]]:
         (
             waits,
             History(
-                "a new version waits for the next period of the same phase",
+                "a new version waits for the next period, which begins on the same day",
                 [
-                    (registry(crash=once_metric(SET)), at("crash", "red", 7 * DAY, 8 * DAY)),
+                    (registry(crash=once_metric(SET)), at("crash", "red", begin, begin + HOUR)),
                     (
                         registry(crash=once_metric(SET, version=2)),
-                        at("crash", "red", 9 * DAY, 16 * DAY, 17 * DAY, 26 * DAY, 27 * DAY),
+                        at("crash", "red", begin + DAY, second - 1, second, third - 1, third),
                     ),
                 ],
             ),
@@ -288,8 +300,8 @@ def _updates() -> list[tuple[bytes, History]]:
                 "a metric that changed before its first report isn't refused",
                 [
                     (registry(crash=once_metric(SET)), at("crash", "red", 0)),
-                    (registry(crash=once_metric({**SET, "q": 0.5})), at("crash", "red", 7 * DAY)),
-                    (registry(crash=once_metric(SET)), at("crash", "red", 17 * DAY)),
+                    (registry(crash=once_metric({**SET, "q": 0.5})), at("crash", "red", begin)),
+                    (registry(crash=once_metric(SET)), at("crash", "red", second)),
                 ],
             ),
         ),

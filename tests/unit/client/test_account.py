@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation.reference import histories
-from evaluation.reference.account import DAY, Json
 from evaluation.reference.account import Account as ReferenceAccount
+from evaluation.reference.account import Json
 from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
+from evaluation.reference.schedule import DAY
 from factories import APPLICATION, make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
 from hubbub.client.state import open_state, read_account, replace_secret

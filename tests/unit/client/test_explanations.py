@@ -21,6 +21,9 @@ def test_every_text_keeps_to_one_unit_and_says_what_isnt_bounded_so():
 def test_rounds_of_coin_flips_are_those_that_the_metric_has():
     previews = [row for row in texts.rows() if row["case"].startswith("preview: ")]
     for row in previews:
-        rounds = "one round" if "once, no" in row["case"] else "two rounds"
-        nearly = "once, nearly" in row["case"]
-        assert f"after {'one round' if nearly else rounds} of coin flips" in row["text"]
+        entry = next(iter(row["registry"]["metrics"].values()))
+        if entry.get("response") == "subset" or entry["type"] == "number":
+            assert "coin flips" not in row["text"]
+        else:
+            rounds = "one round" if entry.get("mode") in ("one-time", "once") else "two rounds"
+            assert f"after {rounds} of coin flips" in row["text"]

@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from factories import make_metric, make_params, make_registry, registry_toml
-from hubbub.client import Metric, Report
+from factories import make_metric, make_params, registry_toml
+from hubbub.client import Metric, RapporParams, Registry, Report
 from hubbub.client.explanations import describe_forgetting, describe_preview, explain
 from hubbub.client.ledger import MetricSpending, Spending, Verdict
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
+from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.responses import Subset, Window
+from unit.client.accounts import registry_of
 
 FILE = Path(__file__).with_name("texts.json")
 METRICS = {
@@ -39,7 +42,26 @@ METRICS = {
             (Field("crash", EnumType(("none", "oom"))), Field("restored", BooleanType()))
         )
     ),
-}
+    "once a period": make_metric(params=make_params(f=0.0), mode="once", period_days=30),
+    "once a period, no instantaneous response": make_metric(
+        params=make_params(p=0, q=1), mode="once", period_days=1
+    ),
+    "asymmetric": make_metric(params=RapporParams(128, 2, 64, f0=0.0122, f1=0.5, p=0.265, q=0.74)),
+    "set": make_metric(
+        metric_type=EnumType(("light", "dark", "auto", "none")),
+        response=Subset(4, 2, 0.75), mode="once", period_days=30,
+    ),
+    "one set for life": make_metric(
+        metric_type=OrdinalType((0.0, 10.0)), response=Subset(3, 1, 0.8), one_time=True
+    ),
+    "number": make_metric(
+        metric_type=NumberType(0.0, 60.0, 8, 4), response=Window(8, 4, 0.7311), mode="once",
+        period_days=7, max_periods=1200,
+    ),
+    "number and its square": make_metric(
+        metric_type=NumberType(0.0, 60.0, 32, 5, True), response=Window(32, 5, 0.9), one_time=True
+    ),
+}  # fmt: skip
 NOTHING = Spending((), 0.0, 0.0, 0.0, None, 0, 0)
 SOMETHING = Spending(
     (MetricSpending("homepage", 1, 2, 3, 6.13, 6.13, 8.79),), 6.13, 6.13, 8.79, 20.125, 1, 0
@@ -62,6 +84,11 @@ def rows() -> Iterator[dict[str, Any]]:
     yield _explanation("several", several, CHANGES, 3)
     bounded = [METRICS["first value"], METRICS["boolean"]._replace(name="b", max_values=1)]
     yield _explanation("bounded", bounded, SOMETHING, 2)
+    for choice in ("life", "period"):
+        of_group = [METRICS["set"]._replace(name=name) for name in ("crash", "theme")]
+        yield _explanation(f"group, {choice}", of_group, NOTHING, 2, choice)
+    grouped = _parsed(METRICS["set"], METRICS["number"]._replace(name="b"), choice="life")
+    yield _preview("of a group", grouped["homepage"], Verdict.NEW, None, grouped)
     for spending in (None, NOTHING, SOMETHING, CHANGES):
         yield {
             "case": "forget",
@@ -74,17 +101,26 @@ def _verdicts(metric: Metric) -> list[tuple[Verdict, str | None]]:
     new = [(Verdict.NEW, None), (Verdict.NEW, "no consent")]
     if metric.one_time:
         return [*new, (Verdict.REFUSED, "already reported (one-time metric)")]
+    if metric.mode == "once":
+        return [*new, (Verdict.REFUSED, "already reported in this period")]
     if metric.memory == "period":
         return [*new, (Verdict.AGAIN, None)]
     return [*new, (Verdict.AGAIN, None), (Verdict.STALE, None)]
 
 
-def _preview(name: str, metric: Metric, verdict: Verdict, refusal: str | None) -> dict[str, Any]:
+def _preview(
+    name: str,
+    metric: Metric,
+    verdict: Verdict,
+    refusal: str | None,
+    registry: Registry | None = None,
+) -> dict[str, Any]:
     width = metric.params.k // 8
     report = Report(metric.name, 1, metric.params.m - 1, bytes(range(1, width + 1)))
+    choice = "" if registry is None else registry.groups[metric.group].choice
     return {
         "case": f"preview: {name}",
-        "registry": _registry(metric),
+        "registry": _document(*(registry or {"": metric}).values(), choice=choice),
         "cohort": report.cohort,
         "bits": report.bits.hex(),
         "verdict": verdict.name.lower(),
@@ -94,21 +130,34 @@ def _preview(name: str, metric: Metric, verdict: Verdict, refusal: str | None) -
 
 
 def _explanation(
-    name: str, metrics: list[Metric], spending: Spending, people: int
+    name: str, metrics: list[Metric], spending: Spending, people: int, choice: str = ""
 ) -> dict[str, Any]:
-    registry = make_registry(*metrics, lifetime_epsilon=spending.lifetime_epsilon)
+    budget = spending.lifetime_epsilon
+    registry = _parsed(*metrics, lifetime_epsilon=budget, choice=choice)
     return {
         "case": f"explain: {name}",
-        "registry": _registry(*metrics, lifetime_epsilon=spending.lifetime_epsilon),
+        "registry": _document(*metrics, lifetime_epsilon=budget, choice=choice),
         "spending": _json(spending),
         "people": people,
         "text": explain(registry, spending, people),
     }
 
 
-def _registry(*metrics: Metric, lifetime_epsilon: float | None = None) -> Any:
+def _document(
+    *metrics: Metric, lifetime_epsilon: float | None = None, choice: str = ""
+) -> dict[str, Any]:
+    """Return a registry as JSON; with a choice the metrics are a group."""
     text = registry_toml(*metrics, lifetime_epsilon=lifetime_epsilon)
-    return json.loads(json.dumps(tomllib.loads(text), default=dt.date.isoformat))
+    document: dict[str, Any] = tomllib.loads(text)
+    if choice:
+        group = {"metrics": [metric.name for metric in metrics], "choice": choice}
+        document["groups"] = {"mood": group}
+    read: dict[str, Any] = json.loads(json.dumps(document, default=dt.date.isoformat))
+    return read
+
+
+def _parsed(*metrics: Metric, lifetime_epsilon: float | None = None, choice: str = "") -> Registry:
+    return registry_of(_document(*metrics, lifetime_epsilon=lifetime_epsilon, choice=choice))
 
 
 def _json(spending: Spending | None) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ from hubbub.planning.amplification import (
     highest_local,
     smallest_epsilon,
 )
-from hubbub.planning.histories import most_periods, response_epsilon
+from hubbub.planning.histories import most_periods
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -198,10 +198,10 @@ def test_the_ratios_of_all_reports_are_those_of_the_exact_linked_loss(f, h, repo
         metric = make_metric(params=make_params(h=h, f=f), metric_type=metric_type)
         for ratios in decoder_of(metric).report_ratios(metric.params, reports):
             largest = math.log((ratios.first / ratios.second).max())
-            assert largest <= response_epsilon(metric, reports) * (1 + 1e-9)
+            assert largest <= metric.epsilon_after(reports) * (1 + 1e-9)
             for law in (ratios.first, ratios.second):
                 assert ratios.chance @ law == pytest.approx(1, rel=1e-9)
-        assert amplify(metric, 1, DELTA, reports).best <= response_epsilon(metric, reports)
+        assert amplify(metric, 1, DELTA, reports).best <= metric.epsilon_after(reports)
 
 
 def test_a_life_in_a_crowd_costs_little_more_than_a_month():

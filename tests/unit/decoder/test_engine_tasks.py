@@ -167,13 +167,17 @@ def test_workers_that_are_lost_or_have_no_hubbub_are_an_error_in_the_end(tmp_pat
                 list(engine.map(scaled, 2, range(10)))
 
 
-def test_workers_that_die_at_their_start_are_an_error(tmp_path, monkeypatch):
+def test_workers_that_die_at_their_start_are_an_error(tmp_path):
+    """In a process of its own: other tests' workers would start in this one's environment, too."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nif 'spawn_main' in ' '.join(sys.orig_argv):\n    os._exit(3)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(EngineError, match="workers didn't start"), open_engine("dask"):
-        pass
+    program = "from hubbub.decoder.engines import open_engine\nwith open_engine('dask'): pass"
+    environ = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "EngineError: --engine dask: this machine's own workers didn't start" in done.stderr
 
 
 def without_hubbub(folder: Path) -> Path:

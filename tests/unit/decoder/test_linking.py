@@ -13,7 +13,9 @@ from hubbub.protocol.params import RapporParams
 
 EXAMPLE = RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)
 PARAMS = st.builds(
-    lambda **numbers: RapporParams(**numbers),
+    RapporParams,
+    f0=st.none(),
+    f1=st.none(),
     k=st.sampled_from([8, 64, 256]),
     h=st.integers(1, 4),
     m=st.sampled_from([1, 64]),

@@ -29,7 +29,9 @@ METHODS = st.sampled_from(list(DetectionMethod))
 def noises() -> st.SearchStrategy[RapporParams]:
     """Parameters whose reports carry some information."""
     return st.builds(
-        lambda **numbers: RapporParams(**numbers),
+        RapporParams,
+        f0=st.none(),
+        f1=st.none(),
         k=st.sampled_from([8, 32, 128, 512]),
         h=st.integers(1, 4),
         m=st.sampled_from([32, 64, 256]),
@@ -56,7 +58,8 @@ def test_more_candidates_and_stricter_tests_need_larger_shares(params, n, method
         )
         for candidates, alpha in ((1e3, 0.1), (1e3, 0.05), (1e6, 0.05))
     ]
-    assert limits[0] <= limits[1] <= limits[2]
+    assert limits[0] <= limits[1] * (1 + 1e-6)  # the iteration ends within 1e-7
+    assert limits[1] <= limits[2] * (1 + 1e-6)
 
 
 @settings(deadline=None, max_examples=25)

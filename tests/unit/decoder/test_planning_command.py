@@ -256,7 +256,9 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path):
     result = planned("strings", *GIVEN, "--output", path, "--output", picture)
     given, best, *_ = json.loads(path.read_text(encoding="utf-8"))["rows"]
     params = PARAMS["strings"]
-    assert [given[key] for key in "khmfpq"] == list(params)
+    assert {key: given[key] for key in params._fields} == dict(
+        zip(params._fields, params, strict=True)
+    )
     assert given["detectable_share"] == detection_limit(params, 1e6, DetectionTest(1e5))
     assert best["epsilon_report"] <= given["epsilon_report"] == params.epsilon_report
     assert best["epsilon_permanent"] <= given["epsilon_permanent"]
@@ -396,7 +398,7 @@ def test_options_that_a_goal_cannot_use_are_named(arguments, reason):
 def test_neither_reports_nor_a_target_is_refused(goal):
     result = plan(*GOALS[goal], *EPSILONS)
     assert result.exit_code == 2
-    assert "Missing option '--reports', '--share' or '--error'" in result.stderr
+    assert "Missing option '--clients', '--reports', '--share' or '--error'" in result.stderr
     unreachable = plan(*GOALS[goal], *EPSILONS, "--share", "1e-13")
     assert "share = 1e-13: no number of reports reaches it" in unreachable.stderr
 

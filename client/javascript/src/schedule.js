@@ -1,0 +1,108 @@
+/**
+ * When a client's periods begin, and which metric of a group it answers.
+ *
+ * Both are pure functions of the client's secret, so that all tabs and processes agree and nothing is
+ * stored. Invariant: neither depends on a value, so whether a client is silent says nothing about its
+ * answers; and periods begin on days that are independent of each other, so that days link no two reports.
+ */
+
+import { toHex } from "./bytes.js";
+import { prefixed, uniformBelow } from "./keyed.js";
+import { Shake256 } from "./shake256.js";
+
+const DAY = "hubbub/1/first-day";
+const CHOICE = "hubbub/1/choice";
+const WEIGHT_BYTES = 16;
+const SECONDS_A_DAY = 86_400;
+const encoder = new TextEncoder();
+
+/** @typedef {Readonly<import("./registry.js").Metric>} Metric */
+
+/**
+ * A client's period, and whether this is its first day, on which a client may start at once.
+ *
+ * @typedef {{number: number, begins: boolean}} Period
+ */
+
+/**
+ * Return the day, counted from 1970 on, on which a client's period begins.
+ *
+ * With mode "once" it is uniform over secrets among the days of the calendar's period, and independent of
+ * every other period's: so each day is the first for an equal share of clients, and reports of two periods
+ * can't be linked by their days. It is the same for all metrics of a group, and for all versions.
+ * A permanent response has the calendar's periods.
+ *
+ * @param {Metric} metric
+ * @param {Uint8Array} secret
+ * @param {number} period
+ * @returns {number}
+ */
+export function firstDay({ mode, group, name, application, periodDays }, secret, period) {
+  if (mode !== "once") return period * periodDays;
+  const names = [application, group ? `group:${group.name}` : `metric:${name}`];
+  const stream = keyed(DAY, secret, names, eightBytes(period));
+  return period * periodDays + uniformBelow(periodDays, stream);
+}
+
+/**
+ * Return a client's period at a moment. It lasts until the next one begins: 1 to 2 periodDays - 1 days.
+ *
+ * @param {Metric} metric
+ * @param {Uint8Array} secret
+ * @param {number} seconds since 1970
+ * @returns {Period}
+ */
+export function periodAt(metric, secret, seconds) {
+  const day = Math.floor(seconds / SECONDS_A_DAY);
+  const number = Math.floor(day / metric.periodDays);
+  const begin = firstDay(metric, secret, number);
+  if (day >= begin) return { number, begins: day === begin };
+  return { number: number - 1, begins: day === firstDay(metric, secret, number - 1) };
+}
+
+/** @param {number} periodDays @param {number} seconds since 1970 @returns {number} of the calendar's period */
+export function calendarPeriod(periodDays, seconds) {
+  return Math.floor(seconds / periodSeconds(periodDays));
+}
+
+/** @param {number} periodDays @returns {number} so many days in seconds */
+export function periodSeconds(periodDays) {
+  return periodDays * SECONDS_A_DAY;
+}
+
+/**
+ * Return the metric of a group that a client answers, uniform over secrets.
+ *
+ * Each metric has a keyed random weight, and the greatest wins (rendezvous hashing): a metric that joins
+ * the group takes an equal share of clients from every other, and no client changes between two that stay.
+ *
+ * @param {Readonly<import("./registry.js").Group>} group
+ * @param {string} application
+ * @param {Uint8Array} secret
+ * @param {number} period number of the period, for a group whose choice is "period"
+ * @returns {string}
+ */
+export function chosen(group, application, secret, period) {
+  const details = group.choice === "period" ? [eightBytes(period)] : [];
+  const weights = group.metrics.map((metric) => {
+    const stream = keyed(CHOICE, secret, [application, group.name, metric], ...details);
+    return { metric, weight: toHex(stream.fill(new Uint8Array(WEIGHT_BYTES))) };
+  });
+  return weights.reduce((best, each) => (each.weight > best.weight ? each : best)).metric;
+}
+
+/**
+ * @param {string} tag @param {Uint8Array} secret @param {string[]} names
+ * @param {...Uint8Array} details
+ */
+function keyed(tag, secret, names, ...details) {
+  const parts = names.map((name) => encoder.encode(name));
+  return new Shake256(prefixed(encoder.encode(tag), secret, ...parts, ...details));
+}
+
+/** @param {number} period its number; a clock may be before 1970 @returns {Uint8Array} little-endian */
+function eightBytes(period) {
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setBigInt64(0, BigInt(period), true);
+  return bytes;
+}

@@ -1,0 +1,211 @@
+/** Mode "once" and groups, as an app sees them: one report per period, of one metric of a group. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { fromHex } from "../src/bytes.js";
+import { drawInWindow, drawSubset } from "../src/cells.js";
+import { countRestore, emptyAccount, enter, spent } from "../src/ledger.js";
+import { makeRegistry } from "../src/registry.js";
+import { chosen, firstDay } from "../src/schedule.js";
+import {
+  memoryStorage,
+  scriptedCollector,
+  startTelemetry,
+  STATE_KEY,
+  storedState,
+} from "../testing/collecting.js";
+import { buildRegistry, stream } from "../testing/making.js";
+
+const DAY = 86_400_000;
+const WEEK = 7;
+const START = 20_000;
+const COLOURS = { type: "enum", categories: ["red", "green", "blue", "white"] };
+const SET = { ...COLOURS, mode: "once", period_days: WEEK, response: "subset", size: 2, q: 0.75 };
+const DAILY = { ...SET, period_days: 1 };
+const RANGE = { type: "number", low: 0, high: 10, cells: 8, window: 4, q: 0.7 };
+const MEAN = { ...RANGE, mode: "once", period_days: 1 };
+const GROUP = { mood: { metrics: ["crash", "wait"] } };
+const REPORTED = "already reported in this period";
+const WAITING = "waiting for its first period";
+const NOT_CHOSEN = "another metric of its group is answered";
+
+/** The makers' f, p and q don't go with every response. */
+function onceRegistry(entries, groups) {
+  const registry = buildRegistry(entries);
+  for (const [name, entry] of Object.entries(registry.metrics)) {
+    for (const key of ["f", "p", "q"]) if (!(key in entries[name])) delete entry[key];
+  }
+  return groups ? { ...registry, groups } : registry;
+}
+
+const onesOf = ({ bits }) => {
+  const digits = Array.from(Buffer.from(bits, "base64"), (byte) => byte.toString(2)).join("");
+  return digits.replaceAll("0", "").length;
+};
+
+/** A client on a storage, whose clock is the tests'. */
+async function startOn(t, registry, { storage = memoryStorage(), day = START } = {}) {
+  const { url, received } = await scriptedCollector(t);
+  t.mock.timers.enable({ apis: ["Date"], now: day * DAY });
+  const started = startTelemetry(t, { endpoint: url, storage, registry });
+  await started.telemetry.flush();
+  const reports = () => received.flatMap(({ batch }) => batch.reports);
+  return { ...started, storage, reports };
+}
+
+test("a client reports once per period, from the first day on that is its own", async (t) => {
+  const registry = onceRegistry({ crash: SET });
+  const { telemetry, storage, reports, logged } = await startOn(t, registry);
+  const days = [];
+  for (let day = START; day < START + 4 * WEEK; day++) {
+    t.mock.timers.setTime(day * DAY + 1_000);
+    const before = reports().length;
+    telemetry.record("crash", "red");
+    await telemetry.flush();
+    if (reports().length > before) days.push(day);
+  }
+  const secret = fromHex(storedState(storage).secret);
+  const metric = makeRegistry(registry).metrics.get("crash");
+  const periods = [...Array(6).keys()].map((i) => Math.floor(START / WEEK) - 1 + i);
+  const expected = periods
+    .map((period) => firstDay(metric, secret, period))
+    .filter((day) => day >= START && day < START + 4 * WEEK);
+  assert.deepEqual(days, expected);
+  const { [REPORTED]: reported = 0, [WAITING]: waited = 0 } = telemetry.status().dropped;
+  assert.equal(reported + waited + days.length, 4 * WEEK);
+  assert.equal(waited, days[0] - START);
+  assert.deepEqual(logged, [], "all of this is normal use");
+});
+
+test("nothing of a value stays but the unsent report, in which a set has its size", async (t) => {
+  const registry = onceRegistry({ crash: DAILY, wait: MEAN });
+  const { telemetry, storage, reports } = await startOn(t, registry);
+  telemetry.record("crash", "blue");
+  telemetry.record("wait", 2.5);
+  await telemetry.flush();
+  for (const { last, open, answers } of storedState(storage).account.entries) {
+    assert.deepEqual({ last, open, answers }, { last: null, open: [], answers: 1 });
+  }
+  assert.doesNotMatch(storage.texts.get(STATE_KEY), /digest|permanent/);
+  const ones = Object.fromEntries(reports().map((report) => [report.metric, onesOf(report)]));
+  assert.deepEqual(ones, { crash: 2, wait: 1 });
+  const ledger = await telemetry.ledger();
+  for (const one of ledger.metrics) {
+    assert.deepEqual([one.answers, one.reports], [1, 1]);
+    assert.equal(one.spent, one.committed);
+    assert.equal(one.anyHistory, one.committed);
+  }
+});
+
+test("of several tabs one reports a period", async (t) => {
+  const registry = onceRegistry({ crash: DAILY });
+  const { telemetry, storage, reports } = await startOn(t, registry);
+  const { url, received } = await scriptedCollector(t);
+  const other = startTelemetry(t, { endpoint: url, storage, registry }).telemetry;
+  for (const tab of [telemetry, other]) tab.record("crash", "red");
+  await Promise.all([telemetry.flush(), other.flush()]);
+  const all = [...reports(), ...received.flatMap(({ batch }) => batch.reports)];
+  assert.equal(all.length, 1);
+});
+
+test("a client that waits has spent nothing, and its preview says why nothing is sent", async (t) => {
+  const registry = onceRegistry({ crash: { ...SET, period_days: 3650 } });
+  const { telemetry, storage } = await startOn(t, registry);
+  const secret = fromHex(storedState(storage).secret);
+  const metric = makeRegistry(registry).metrics.get("crash");
+  const period = Math.floor(START / 3650) + 1;
+  t.mock.timers.setTime((firstDay(metric, secret, period) + 1) * DAY);
+  const { refusal, report } = await telemetry.preview("crash", "red");
+  assert.equal(refusal, WAITING);
+  assert.equal(onesOf({ bits: Buffer.from(report.bits).toString("base64") }), 2);
+  telemetry.record("crash", "red");
+  await telemetry.flush();
+  assert.deepEqual(telemetry.status().dropped, { [WAITING]: 1 });
+  assert.deepEqual((await telemetry.ledger()).metrics, []);
+  assert.match(await telemetry.explain(), /Privacy budget used so far: nothing\./);
+});
+
+test("a preview without a client is that of one that is asked everything, at once", async (t) => {
+  const registry = onceRegistry({ crash: SET, wait: MEAN }, GROUP);
+  const { telemetry } = startTelemetry(t, { registry, consent: false });
+  for (const [name, value] of Object.entries({ crash: "red", wait: 5 })) {
+    const { words, refusal } = await telemetry.preview(name, value);
+    assert.equal(refusal, telemetry.status().disabled);
+    assert.match(words, /a group of questions of which a client answers one/);
+  }
+});
+
+test("a client answers one metric of a group", async (t) => {
+  const registry = onceRegistry({ crash: DAILY, wait: MEAN }, GROUP);
+  const { telemetry, storage, reports } = await startOn(t, registry);
+  for (let day = START; day < START + 3; day++) {
+    t.mock.timers.setTime(day * DAY);
+    telemetry.record("crash", "red");
+    telemetry.record("wait", 5);
+    await telemetry.flush();
+  }
+  const secret = fromHex(storedState(storage).secret);
+  const { group, application } = makeRegistry(registry).metrics.get("crash");
+  const own = chosen(group, application, secret, 0);
+  assert.deepEqual(reports().map(({ metric }) => metric), [own, own, own]);
+  assert.deepEqual(telemetry.status().dropped, { [NOT_CHOSEN]: 3 });
+});
+
+test("in a copied state the current period is taken as reported", () => {
+  const registry = makeRegistry(onceRegistry({ crash: DAILY }));
+  const metric = registry.metrics.get("crash");
+  const account = emptyAccount();
+  const on = (number) => ({
+    metric,
+    seconds: number * 86_400,
+    answer: { digest: null, cohort: 0, permanent: "01" },
+    period: { number, begins: true },
+  });
+  countRestore(account, registry, () => START);
+  assert.equal(enter(account, registry, on(START)).reason, WAITING);
+  assert.equal(enter(account, registry, on(START + 1)).kind, "admitted");
+  countRestore(account, registry, () => START + 1);
+  assert.equal(enter(account, registry, on(START + 1)).reason, WAITING);
+  assert.equal(spent(account.entries[0], registry), metric.price);
+});
+
+test("answers of a state from before are charged as they were", () => {
+  const registry = makeRegistry(buildRegistry({ homepage: {} }));
+  const { price, epsilonReport, ...metric } = registry.metrics.get("homepage");
+  const account = emptyAccount();
+  const answer = { digest: "a", cohort: 0, permanent: "01" };
+  enter(account, registry, { metric: { price, epsilonReport, ...metric }, seconds: 0, answer });
+  const [entry] = account.entries;
+  entry.open = [{ digest: "a", price, epsilonReport, reports: 2 }];
+  assert.equal(spent(entry, registry), Math.min(2 * epsilonReport, price));
+  assert.equal(spent(entry, { ...registry, metrics: new Map() }), price);
+});
+
+test("sets and windows have exactly the stated chances", () => {
+  // Seeded; each of the chi-squared values below would be exceeded by chance in 1 of 10^7 seeds.
+  const coins = stream("cells");
+  const draws = 40_000;
+  const count = (draw) => {
+    const counts = new Map();
+    for (let i = 0; i < draws; i++) {
+      const key = draw().sort((a, b) => a - b).join();
+      counts.set(key, (counts.get(key) ?? 0) + 1);
+    }
+    return counts;
+  };
+  const chiSquared = (counts, chanceOf) => {
+    return [...counts].reduce((sum, [key, n]) => {
+      const expected = draws * chanceOf(key.split(",").map(Number));
+      return sum + (n - expected) ** 2 / expected;
+    }, 0);
+  };
+  const set = { cells: 5, width: 2, chance: 0.6 };
+  const sets = count(() => drawSubset(set, 3, coins));
+  assert.equal(sets.size, 10);
+  assert.ok(chiSquared(sets, (cells) => (cells.includes(3) ? 0.6 / 4 : 0.4 / 6)) < 51.6);
+  const window = { cells: 8, width: 3, chance: 0.7 };
+  const cells = count(() => drawInWindow(window, 2, coins));
+  assert.equal(cells.size, 8);
+  assert.ok(chiSquared(cells, ([cell]) => (cell >= 2 && cell < 5 ? 0.7 / 3 : 0.3 / 5)) < 46.6);
+});

@@ -1,0 +1,119 @@
+"""The best responses for an epsilon: by brute force the best, and within the budget when rounded."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hubbub.inference.errors import PlanError
+from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.planning.limits import coin_variance
+from hubbub.planning.linking import value_ratio
+from hubbub.planning.noise import Budget, Flips, exact_params, oue_variance, params_within
+from hubbub.planning.responses import (
+    chance_within,
+    exact_chance,
+    hybrid_variance,
+    subset_of,
+    subset_params,
+    subset_variance,
+    subset_within,
+    window_of,
+    window_params,
+    window_within,
+    worst_variance,
+)
+from hubbub.protocol.params import RapporParams, chance_bound
+from hubbub.protocol.responses import Subset
+
+EPSILONS = st.floats(0.1, 8)
+
+
+def repeated(permanent: float, report: float, f1: float, q_star: float) -> RapporParams | None:
+    """Return parameters that spend two epsilons with one hash; None if no p and q do."""
+    f0 = (1 - f1) / (math.exp(permanent) * f1 + 1 - f1)
+    p_star = q_star / (q_star + math.exp(report) * (1 - q_star))
+    p, q = Flips(f0, f1).instantaneous(p_star, q_star)
+    if not (0 <= p < q <= 1 and f0 + f1 < 1):
+        return None
+    return RapporParams(8, 1, 1, f0 + f1, p, q, f0, f1)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(0.5, 7), st.floats(0.2, 0.95), st.integers(2, 400))
+def test_no_permanent_response_tells_more_in_repeated_reports(permanent, part, reports):
+    """Of 2,000 on a grid that spend the same two epsilons."""
+    budget = Budget(permanent, part * permanent, reports)
+    best = exact_params(8, 1, 1, budget, 0.5)
+    assert (best.f1, best.f0) == (0.5, pytest.approx(1 / (math.exp(permanent) + 1)))
+    grid = [
+        params
+        for f1 in np.linspace(0.02, 0.98, 49).tolist()
+        for q_star in np.linspace(0.02, 0.98, 41).tolist()
+        if (params := repeated(permanent, part * permanent, f1, q_star))
+    ]
+    least = min(coin_variance(params, 0.0, reports) for params in grid)
+    assert coin_variance(best, 0.0, reports) <= least * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.05, 12), st.floats(0.05, 1), st.integers(1, 4), st.floats(0, 1))
+def test_rounded_asymmetric_parameters_keep_the_budget_and_spend_it(permanent, part, h, q_star):
+    budget = Budget(permanent, part * permanent, 30)
+    params = params_within(8, h, 1, budget, q_star)
+    assert 0.998 * permanent < params.epsilon_permanent <= permanent
+    assert 0.998 * budget.report < params.epsilon_report <= budget.report
+    assert params.f1 == 0.5
+
+
+def test_reports_that_nothing_bounds_together_cannot_be_repeated():
+    with pytest.raises(PlanError, match="reports each = 2: must be 1 without a permanent"):
+        Budget(math.inf, 1.0, 2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 200), EPSILONS)
+def test_subsets_are_the_best_and_within_the_budget(categories, epsilon):
+    subset = subset_within(categories, epsilon)
+    spent = chance_bound(subset.chance, categories - subset.width, subset.width)
+    assert 0.999 * epsilon <= spent <= epsilon
+    best = min(
+        subset_variance(Subset(categories, w, exact_chance(categories, w, epsilon)))
+        for w in range(1, categories)
+    )
+    # What a thousandth of epsilon is worth, where the variance grows with e^(2 epsilon) at most.
+    assert subset_variance(subset) <= best * (1 + 2e-3 * max(epsilon, 1))
+    assert best <= oue_variance(epsilon) * (1 + 1e-9)
+    assert subset_of(subset_params(subset), categories) == subset
+
+
+def test_an_epsilon_that_no_decimals_spend_is_refused():
+    with pytest.raises(PlanError, match="epsilon = 1e-16: must be one that decimals can spend"):
+        chance_within(10, 3, 1e-16)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1, 1.5, 2, 3, 4, 6])
+def test_windows_need_no_more_reports_than_the_hybrid_mechanism(epsilon):
+    window = window_within(epsilon, 32)
+    spent = chance_bound(window.chance, window.cells - window.width, window.width)
+    assert 0.999 * epsilon <= spent <= epsilon
+    assert worst_variance(window) <= hybrid_variance(epsilon)
+    assert window_of(window_params(window)) == window
+    chances = cell_chances(window.cells, window.width, window.chance)
+    squares = chances @ cell_weights(window.cells, window.width, window.chance) ** 2
+    numbers = np.linspace(0, 1, 10_001)
+    seen = np.interp(numbers, np.linspace(0, 1, len(squares)), squares) - numbers**2
+    assert worst_variance(window) == pytest.approx(seen.max(), rel=1e-4)
+
+
+@given(st.floats(0.1, 6), st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.data())
+def test_a_value_links_two_independent_reports_no_better_than_stated(epsilon, weights, data):
+    """For any values' shares, and any two reports that each differ by e^epsilon at most."""
+    shares = np.array(weights) / sum(weights)
+    ratios = st.lists(st.floats(0, epsilon), min_size=len(weights), max_size=len(weights))
+    first, second = (np.exp(data.draw(ratios)) for _ in range(2))
+    found = shares @ (first * second) / ((shares @ first) * (shares @ second))
+    assert found <= value_ratio(epsilon) * (1 + 1e-12)
+    assert value_ratio(epsilon) <= math.exp(epsilon)
