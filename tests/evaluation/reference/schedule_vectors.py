@@ -248,7 +248,7 @@ def _groups() -> list[tuple[bytes, History]]:
             turns(daily("crash", *["red"] * 30), daily("page", *[5] * 30)),
         ),
         of_client(
-            "a client that waited with one metric of a group has waited with all, if it chooses for periods",
+            "waiting with one metric of a group is waiting with all, if it chooses for periods",
             client_with(MOOD, 1, 2),
             grouped(weekly, mood=BY_PERIOD),
             turns(daily("crash", *["red"] * 12), daily("page", *[5] * 12)),
