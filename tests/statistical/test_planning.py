@@ -10,6 +10,7 @@ import pytest
 from scipy import optimize, stats
 
 from evaluation.studies.planned_joint import PlannedTable
+from evaluation.studies.planned_power import requests
 from evaluation.studies.planned_strings import PlannedStrings, limit_ratio, share_found
 from hubbub.inference.arrays import FloatArray
 from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
@@ -112,3 +113,25 @@ def test_joint_tables_have_the_errors_of_their_plan(sizes, budget, reports):
     assert found.sum() <= stats.binom.isf(_ALARM / 2, _TABLES, 0.9)
     if math.isfinite(case.partner_share):
         assert rejected.sum() >= stats.binom.ppf(_ALARM, _TABLES, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("number", "collections"),
+    [
+        pytest.param(4, 25, id="subset"),
+        pytest.param(5, 60, id="strings", marks=pytest.mark.long),
+        pytest.param(7, 60, id="longitudinal", marks=pytest.mark.long),
+        pytest.param(13, 40, id="whole reports", marks=pytest.mark.long),
+    ],
+)
+def test_random_requests_find_what_they_promise(number, collections):
+    """Between .87 and .93 of what has the planned share; P(false alarm) < 1e-6 each (binomial).
+
+    `python -m evaluation.studies planned-power` has all twenty requests with more collections.
+    """
+    (trials,) = run_trials([requests()[number]], collections)
+    planted, found = (
+        sum(each) for each in zip(*((t.planted, t.found) for t in trials), strict=True)
+    )
+    assert stats.binom.ppf(_ALARM / 2, planted, 0.87) <= found
+    assert found <= stats.binom.isf(_ALARM / 2, planted, 0.93)

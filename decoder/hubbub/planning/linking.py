@@ -71,6 +71,8 @@ def link_information(params: RapporParams, width: int | None, *, known: bool = F
 
     Parameters
     ----------
+    params : RapporParams
+        Of the reports.
     width : int or None
         Bits of which a value sets one (of a single bit: or not); None: h of k by hashing.
     known : bool
@@ -110,10 +112,10 @@ def right_links(
 
     Parameters
     ----------
+    params, width, known
+        As for `link_information`; with `known` reports are linked to permanent responses.
     clients : int
         N, at least 1.
-    width, known
-        As for `link_information`; with `known` reports are linked to permanent responses.
 
     Notes
     -----

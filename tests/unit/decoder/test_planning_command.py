@@ -256,9 +256,7 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path):
     result = planned("strings", *GIVEN, "--output", path, "--output", picture)
     given, best, *_ = json.loads(path.read_text(encoding="utf-8"))["rows"]
     params = PARAMS["strings"]
-    assert {key: given[key] for key in params._fields} == dict(
-        zip(params._fields, params, strict=True)
-    )
+    assert [given[key] for key in params._fields] == list(params)
     assert given["detectable_share"] == detection_limit(params, 1e6, DetectionTest(1e5))
     assert best["epsilon_report"] <= given["epsilon_report"] == params.epsilon_report
     assert best["epsilon_permanent"] <= given["epsilon_permanent"]

@@ -1,4 +1,4 @@
-"""The best responses for an epsilon: by brute force the best, and within the budget when rounded."""
+"""The best responses for an epsilon: none is better, and rounded they stay within the budget."""
 
 import math
 
@@ -47,7 +47,8 @@ def test_no_permanent_response_tells_more_in_repeated_reports(permanent, part, r
     """Of 2,000 on a grid that spend the same two epsilons."""
     budget = Budget(permanent, part * permanent, reports)
     best = exact_params(8, 1, 1, budget, 0.5)
-    assert (best.f1, best.f0) == (0.5, pytest.approx(1 / (math.exp(permanent) + 1)))
+    assert best.f1 == 0.5
+    assert best.f0 == pytest.approx(1 / (math.exp(permanent) + 1))
     grid = [
         params
         for f1 in np.linspace(0.02, 0.98, 49).tolist()
@@ -59,7 +60,7 @@ def test_no_permanent_response_tells_more_in_repeated_reports(permanent, part, r
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.floats(0.05, 12), st.floats(0.05, 1), st.integers(1, 4), st.floats(0, 1))
+@given(st.floats(0.05, 12), st.floats(0.05, 1), st.integers(1, 4), st.floats(0.05, 0.95))
 def test_rounded_asymmetric_parameters_keep_the_budget_and_spend_it(permanent, part, h, q_star):
     budget = Budget(permanent, part * permanent, 30)
     params = params_within(8, h, 1, budget, q_star)

@@ -18,7 +18,13 @@ from hubbub.planning.histories import (
     most_periods,
     same_times_epsilon,
 )
-from hubbub.planning.privacy import PrivacyFigure, Situation, metric_figures, registry_figures
+from hubbub.planning.privacy import (
+    PrivacyFigure,
+    Situation,
+    group_figures,
+    metric_figures,
+    registry_figures,
+)
 from hubbub.protocol.errors import UnknownMetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
@@ -27,7 +33,7 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
+from hubbub.protocol.registry import Group, Registry
 
 PAIR = (Field("theme", EnumType(("light", "dark"))), Field("restored", BooleanType()))
 KINDS = (
@@ -361,3 +367,40 @@ def test_groups_that_are_none_are_refused(groups, error, reason):
     registry = make_registry(*(make_metric(name) for name in "abc"))
     with pytest.raises(error, match=reason):
         registry_figures(registry, Situation(), groups)
+
+
+def test_a_metric_that_is_asked_once_a_period_has_one_price_each_for_any_values():
+    params = RapporParams(k=64, h=1, m=8, f=0.0, p=0.02, q=0.5)
+    once = make_metric(params=params, mode="once", period_days=30, max_periods=24)
+    found = by_key(once, Situation(days=365, values=9, reports=10_000))
+    price = once.epsilon_report
+    assert found["epsilon_answer"] == price
+    assert found["epsilon_year"] == found["epsilon_any_history"] == pytest.approx(14 * price)
+    assert found["epsilon_values"] == found["epsilon_days"] == pytest.approx(14 * price)
+    assert found["epsilon_life"] == pytest.approx(24 * price)
+    assert found["value_ratio"] == pytest.approx(math.cosh(price / 2) ** 2)
+    assert math.isnan(found["linked_share"])
+    assert found["central_epsilon_days_any_history"] < 14 * found["central_epsilon"] * 1.2
+
+
+def test_a_group_costs_what_its_dearest_metric_does():
+    cheap, dear = (
+        make_metric(name, params=make_params(f=f)) for name, f in (("a", 0.5), ("b", 0.2))
+    )
+    periods = [
+        metric._replace(memory="period", period_days=7, max_periods=9) for metric in (cheap, dear)
+    ]
+    group = Group("either", ("a", "b"), "life")
+    alone = Registry("com.example.browser", {metric.name: metric for metric in periods})
+    grouped = Registry("com.example.browser", dict(alone), groups=[group])
+    situation = Situation(days=30)
+    found = {figure.key: figure.value for figure in group_figures(grouped, situation)["either"]}
+    assert found["epsilon_group"] == by_key(periods[1], situation)["epsilon_any_history"]
+    total = together(grouped, situation)["epsilon_registry_any_history"]
+    assert total.value == pytest.approx(found["epsilon_group"])
+    assert "parallel composition" in total.theorem
+    without = together(alone, situation)["epsilon_registry_any_history"].value
+    assert found["epsilon_ungrouped"] == pytest.approx(without)
+    assert found["share_of_clients"] == 0.5
+    with pytest.raises(PlanError, match="stands in it twice, or in a group"):
+        registry_figures(grouped, situation, [("a", "b")])

@@ -30,8 +30,8 @@ def learnable_strings(params: RapporParams, n_reports: float, candidates: float)
 def longitudinal_optimum(budget: Budget) -> float:
     """Return N times the variance of the best one-hot noise under both epsilons.
 
-    L-OSUE (Arcolezi et al. 2022): q* = 1/2 and p* = 1 / (1 + e^report), or the nearest q* that the
-    permanent epsilon allows.
+    As L-OSUE (Arcolezi et al. 2022) for one report: q* = 1/2 and p* = 1 / (1 + e^report), or the
+    nearest q* that the permanent epsilon allows.
     """
     low, high = common_rates(1, budget)
     q_star = min(max(0.5, low), high)

@@ -137,7 +137,7 @@ def _variances() -> Iterator[Headline]:
         yield _line(7, "Wang 2017", what, stated, ours, 0.01)
     budget = Budget(_CHROME.epsilon_permanent, _CHROME.epsilon_report)
     for name, stated, ours in (
-        ("L-OSUE", 0.684, formulas.longitudinal_optimum(budget)),
+        ("L-OSUE, one report", 0.684, formulas.longitudinal_optimum(budget)),
         ("symmetric chaining", 0.879, formulas.symmetric_chaining(budget)),
     ):
         what = f"N times the variance, {name}"
