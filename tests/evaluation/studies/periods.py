@@ -149,7 +149,8 @@ STUDY = Study(
     title="Links between two reports",
     explained=(
         f"{CLIENTS:,} clients report twice; of how many the two are put together, over chance (1). "
-        "Values that last can link two periods by what they are alone: at most cosh^2(epsilon / 2)-fold."
+        "Values that last can link two periods by what they are alone, at most "
+        "cosh^2(epsilon / 2)-fold."
     ),
     cases=lambda: CASES,
     columns={
