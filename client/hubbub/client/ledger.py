@@ -175,6 +175,7 @@ class ClientLedger:
             if metric.name not in unusable
         }
         self._once = any(metric.one_time for metric in self._rules.values())
+        self._counted_with = _counted_together(registry, self._rules)
         unlimited = registry.lifetime_epsilon is None
         self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
         self._resets, self._restores = resets, restores
@@ -208,7 +209,8 @@ class ClientLedger:
             return Verdict.REFUSED, ALREADY_REPORTED
         if known:
             return Verdict.AGAIN, ""
-        used_up = self._answers[answer[:2]] >= rules.max_answers
+        together = self._counted_with.get(answer[:2], (answer[:2],))
+        used_up = sum(self._answers[each] for each in together) >= rules.max_answers
         if answered and rules.memory == "value":  # another value than the last one
             changes, total = self._changed + rules.price, self._first + self._changed + rules.price
             over_part = changes > self._for_changes * _TOLERANCE
@@ -287,6 +289,22 @@ class ClientLedger:
             self._changed += row.price
         else:
             self._first += row.price
+
+
+def _counted_together(
+    registry: Registry, rules: Collection[tuple[str, int]]
+) -> dict[tuple[str, int], list[tuple[str, int]]]:
+    """Return the metrics, with their versions, whose answers count against one `max_periods`.
+
+    Those of a group whose choice is "period": else each metric could be answered in so many periods
+    of its own, and a client would spend their sum.
+    """
+    together = {}
+    for group in registry.groups.values():
+        if group.choice == "period":
+            members = [key for key in rules if key[0] in group.metrics]
+            together |= dict.fromkeys(members, members)
+    return together
 
 
 class CachedResponse(NamedTuple):

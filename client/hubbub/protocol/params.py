@@ -117,6 +117,19 @@ class RapporParams(_Numbers):
         """Return the numbers by name, as metrics.toml has them; they make the same parameters."""
         return {"k": self.k, "h": self.h, "m": self.m, **self.noise}
 
+    def _replace(self, **changes: Any) -> Self:
+        """Return parameters with other numbers, checked; f takes the place of f0 and f1.
+
+        Raises
+        ------
+        ParameterError
+            As the constructor.
+        """
+        numbers = self._asdict()
+        if "f" in changes:
+            numbers = {name: value for name, value in numbers.items() if name not in {"f0", "f1"}}
+        return type(self)(**(numbers | changes))
+
     @classmethod
     def from_definition(cls, definition: Mapping[str, Any]) -> Self:
         """Return the parameters among the entries of a metric's definition."""

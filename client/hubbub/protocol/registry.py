@@ -45,7 +45,8 @@ class Group(NamedTuple):
     metrics : tuple of str
         At least two.
     choice : "life" or "period"
-        Whether a client's metric stays the same, or is chosen anew for each period.
+        Whether a client's metric stays the same, or is chosen anew for each period. Then the
+        metrics have one `max_periods` together.
     """
 
     name: str
@@ -278,8 +279,9 @@ def _response(
         response, width = Subset(cells, size, chance), "size"
     if chance * response.cells <= response.width:
         least = response.width / response.cells
+        cells = "cells" if isinstance(response, Window) else "categories"
         raise MetricError(
-            f"{where}.q = {chance}: must be more than {width} / categories = {least:.6g}, or "
+            f"{where}.q = {chance}: must be more than {width} / {cells} = {least:.6g}, or "
             "reports carry no information"
         )
     return UNARY if isinstance(metric_type, BooleanType) else response
@@ -399,9 +401,11 @@ def _group(name: str, table: Any, metrics: Mapping[str, Metric]) -> Group:
                 f"{', '.join(sorted(metrics))}"
             )
     choice = check.choice(f"{where}.choice", table.get("choice", _CHOICES[0]), _CHOICES)
-    lengths = {(metrics[each].mode, metrics[each].period_days) for each in names}
-    if choice == "period" and (len(lengths) > 1 or lengths.pop()[0] != "once"):
+    members = [metrics[each] for each in names]
+    periods = {(each.mode, each.period_days, each.max_periods) for each in members}
+    if choice == "period" and (len(periods) > 1 or members[0].mode != "once"):
         raise MetricError(
-            f'{where}.choice = "period": needs metrics with mode = "once" and the same period_days'
+            f'{where}.choice = "period": needs metrics with mode = "once" and the same period_days '
+            "and max_periods, which they share"
         )
     return Group(name, names, choice)

@@ -30,14 +30,7 @@ const REPORTED = "already reported in this period";
 const WAITING = "waiting for its first period";
 const NOT_CHOSEN = "another metric of its group is answered";
 
-/** The makers' f, p and q don't go with every response. */
-function onceRegistry(entries, groups) {
-  const registry = buildRegistry(entries);
-  for (const [name, entry] of Object.entries(registry.metrics)) {
-    for (const key of ["f", "p", "q"]) if (!(key in entries[name])) delete entry[key];
-  }
-  return groups ? { ...registry, groups } : registry;
-}
+const onceRegistry = (entries, groups = {}) => ({ ...buildRegistry(entries), groups });
 
 const onesOf = ({ bits }) => {
   const digits = Array.from(Buffer.from(bits, "base64"), (byte) => byte.toString(2)).join("");

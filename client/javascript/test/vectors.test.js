@@ -11,10 +11,10 @@ import { compactBody, inAscendingOrder } from "../src/compact.js";
 import { Encoder } from "../src/encoder.js";
 import { message } from "../src/keyed.js";
 import { makeParams } from "../src/params.js";
-import { makeMetric, makeRegistry } from "../src/registry.js";
+import { makeRegistry } from "../src/registry.js";
 import { chosen, firstDay } from "../src/schedule.js";
 import { Shake256 } from "../src/shake256.js";
-import { buildMetric, makeEntry, trueBits, vectors } from "../testing/making.js";
+import { buildMetric, trueBits, vectors } from "../testing/making.js";
 
 const bytes = (text) => new TextEncoder().encode(text.normalize("NFC"));
 
@@ -122,8 +122,8 @@ test("permanent responses are those of the vectors", () => {
 test("asymmetric permanent responses are those of the vectors", () => {
   for (const vector of vectors("asymmetric")) {
     const { application, metric: name, version, k, h, m, f0, f1 } = vector;
-    // One response at least turns both bits, as an entry must; the permanent one needn't.
-    const made = metricOf({ application, name, version, k, h, m });
+    // An entry would need f0 and f1 above 0.
+    const made = buildMetric({ application, name, version, k, h, m });
     const metric = { ...made, params: { ...made.params, f0, f1 } };
     const encoder = new Encoder(metric, fromHex(vector.secret));
     assert.equal(encoder.cohort, vector.cohort);
@@ -144,7 +144,7 @@ test("prices of more reports of an answer are those of the vectors, to nine digi
 
 test("reports that are drawn as a whole are those of the vectors", () => {
   for (const vector of vectors("whole_reports")) {
-    const { response, params, epsilonReport, price } = wholeMetric(vector.entry);
+    const { response, params, epsilonReport, price } = buildMetric(vector.entry);
     assert.deepEqual([params.k, params.h, params.m], [vector.k, 1, vector.m]);
     const stated = [params.p, params.q, epsilonReport, price].map(nineDigits);
     assert.deepEqual(stated, [vector.p, vector.q, vector.epsilon, vector.epsilon]);
@@ -156,7 +156,7 @@ test("reports that are drawn as a whole are those of the vectors", () => {
 
 test("numbers stand where the vectors have them", () => {
   for (const { entry, value, cohort, coins, position } of vectors("numbers")) {
-    const { type, params } = wholeMetric(entry);
+    const { type, params } = buildMetric(entry);
     const stream = { fill: (/** @type {Uint8Array} */ target) => target.set(fromHex(coins)) };
     assert.deepEqual(type.drawnBits(value, cohort, params, stream), filterOf([position], params.k));
   }
@@ -181,12 +181,6 @@ test("registries are refused for each mistake of the vectors, and accepted witho
     else assert.throws(() => makeRegistry(registry), { name: "MetricError" }, why);
   }
 });
-
-/** f, p and q follow from the entry's response. */
-function wholeMetric(entry) {
-  const { f, p, q, k, h, m, ...rest } = makeEntry(entry);
-  return makeMetric("com.example.vectors", "whole", { ...rest, q: entry.q });
-}
 
 test("a batch has exactly the compact bytes of the vectors", () => {
   for (const { batch_id, reports, order, body, name } of vectors("compact")) {

@@ -23,12 +23,16 @@ export function makeEntry(fields = {}) {
     description: "What the tests ask",
     owner: "privacy@example.com",
     expires: "2099-12-31",
-    f: 0.5,
-    p: 0.25,
-    q: 0.75,
+    ...noiseFor(fields),
     ...size,
     ...fields,
   };
+}
+
+/** @param {Record<string, unknown>} fields @returns {Record<string, number>} what goes with these */
+function noiseFor({ type, response, f0 }) {
+  if (type === "number" || response === "subset") return { q: 0.75 };
+  return f0 === undefined ? { f: 0.5, p: 0.25, q: 0.75 } : { p: 0.25, q: 0.75 };
 }
 
 /** @param {Record<string, unknown>} [fields] an entry's, and `name` and `application` */

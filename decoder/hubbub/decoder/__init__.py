@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
     from hubbub.inference.counts import CohortCounts, count_records, empty_counts
     from hubbub.inference.decoding import Decoding, Summary, decode
+    from hubbub.inference.numbers.decoding import NumberDecoding, decode_numbers
     from hubbub.inference.testing.multiple_testing import Correction
     from hubbub.inference.trends.categories import decode_category_days
     from hubbub.inference.trends.decoding import Trends, decode_days
+    from hubbub.inference.trends.numbers import decode_number_days
     from hubbub.reporting.estimates import Estimates, Finding
 
 _HOMES = {
@@ -22,6 +24,7 @@ _HOMES = {
     "Decoding": "hubbub.inference.decoding",
     "Estimates": "hubbub.reporting.estimates",
     "Finding": "hubbub.reporting.estimates",
+    "NumberDecoding": "hubbub.inference.numbers.decoding",
     "Summary": "hubbub.inference.decoding",
     "Trends": "hubbub.inference.trends.decoding",
     "count_records": "hubbub.inference.counts",
@@ -30,6 +33,8 @@ _HOMES = {
     "decode_category_days": "hubbub.inference.trends.categories",
     "decode_days": "hubbub.inference.trends.decoding",
     "decode_metric": "hubbub.decoder.pipeline",
+    "decode_number_days": "hubbub.inference.trends.numbers",
+    "decode_numbers": "hubbub.inference.numbers.decoding",
     "empty_counts": "hubbub.inference.counts",
 }
 
@@ -40,6 +45,7 @@ __all__ = [
     "Decoding",
     "Estimates",
     "Finding",
+    "NumberDecoding",
     "Summary",
     "Trends",
     "count_records",
@@ -48,6 +54,8 @@ __all__ = [
     "decode_category_days",
     "decode_days",
     "decode_metric",
+    "decode_number_days",
+    "decode_numbers",
     "empty_counts",
 ]
 

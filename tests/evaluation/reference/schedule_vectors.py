@@ -124,7 +124,7 @@ def _periods() -> list[tuple[bytes, History]]:
     begin, later = first(waits), first(waits, 1)
     return [
         of_client(
-            "who comes on the first day of a period reports at once, and once a period",
+            "a client that comes on the first day of a period reports at once, and once a period",
             at_once,
             once,
             at("crash", "red", 0, HOUR, DAY, second - 1),
@@ -132,13 +132,13 @@ def _periods() -> list[tuple[bytes, History]]:
             at("crash", "red", *(first(at_once, i) + shift for i in (7, 9) for shift in (-1, 0))),
         ),
         of_client(
-            "who comes in the last second of that day does, a second later not",
+            "a client that comes in the last second of that day reports at once, too",
             at_once,
             once,
             at("crash", "red", DAY - 1, DAY),
         ),
         of_client(
-            "who comes a second after that day waits for the next period",
+            "a client that comes a second after that day waits for the next period",
             at_once,
             once,
             at("crash", "red", DAY, 2 * DAY, second - 1, second),
@@ -150,7 +150,7 @@ def _periods() -> list[tuple[bytes, History]]:
             at("crash", "red", 0, begin - 1, begin, later - 1, later),
         ),
         of_client(
-            "who waited reports whenever the next recording comes",
+            "a client that waited reports whenever the next recording comes",
             waits,
             once,
             at("crash", "red", DAY, begin + 2 * DAY, later - 1, later + DAY),
@@ -248,7 +248,7 @@ def _groups() -> list[tuple[bytes, History]]:
             turns(daily("crash", *["red"] * 30), daily("page", *[5] * 30)),
         ),
         of_client(
-            "who waited with one metric of a group has waited with all, if it chooses for periods",
+            "waiting with one metric of a group is waiting with all, if it chooses for periods",
             client_with(MOOD, 1, 2),
             grouped(weekly, mood=BY_PERIOD),
             turns(daily("crash", *["red"] * 12), daily("page", *[5] * 12)),
@@ -308,7 +308,7 @@ def _updates() -> list[tuple[bytes, History]]:
         (
             page,
             History(
-                "who answered one metric answers no other of the group that it joins",
+                "a client that answered one metric answers no other of the group that it joins",
                 [
                     (single, at("crash", "red", 0)),
                     (grouped(single, mood=PAIR), later),
@@ -318,7 +318,7 @@ def _updates() -> list[tuple[bytes, History]]:
         (
             crash,
             History(
-                "who answered the metric of its choice goes on",
+                "a client that answered the metric of its choice goes on",
                 [
                     (single, at("crash", "red", 0)),
                     (grouped(single, mood=PAIR), later),
@@ -328,7 +328,7 @@ def _updates() -> list[tuple[bytes, History]]:
         (
             crash,
             History(
-                "who answered both before they were a group answers none of them",
+                "a client that answered both before they were a group answers none of them",
                 [(single, day), (grouped(single, mood=PAIR), later)],
             ),
         ),

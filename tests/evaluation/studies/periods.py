@@ -149,7 +149,8 @@ STUDY = Study(
     title="Links between two reports",
     explained=(
         f"{CLIENTS:,} clients report twice; of how many the two are put together, over chance (1). "
-        "Values that last can link two periods by what they are alone: at most e^epsilon-fold."
+        "Values that last can link two periods by what they are alone, at most "
+        "cosh^2(epsilon / 2)-fold."
     ),
     cases=lambda: CASES,
     columns={
@@ -166,4 +167,4 @@ def _bound(case: Any) -> object:
     """Return what two reports allow, where they share the value alone."""
     if not case.redraws:
         return ""
-    return 1 if len(case.values) == 1 else f"{np.exp(case.metric.price):,.0f}"
+    return 1 if len(case.values) == 1 else f"{np.cosh(case.metric.price / 2) ** 2:,.1f}"

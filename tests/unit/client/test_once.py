@@ -212,6 +212,19 @@ def test_a_group_may_choose_anew_for_each_period_and_costs_one_report_in_it():
     assert client.recorder.spending().epsilon == pytest.approx(20 * metrics[0].epsilon_report)
 
 
+def test_metrics_of_a_group_share_their_periods_and_cost_no_more_than_the_dearest():
+    weekly = [once(name, max_periods=3) for name in ("a", "b", "c")]
+    registry = grouped(*weekly, choice="period")
+    for number in range(5):
+        client = Client(registry, number)
+        for day in range(20_000, 20_000 + 10 * DAYS):
+            for name in registry:
+                client.record(day, name)
+        spending = client.recorder.spending()
+        assert sum(metric.answers for metric in spending.metrics) == 3
+        assert spending.epsilon == pytest.approx(registry.reserve())
+
+
 def test_the_account_holds_to_a_groups_first_answer_when_its_metrics_change():
     alone = make_registry(once(period_days=1), once("page", period_days=1))
     for number in range(10):

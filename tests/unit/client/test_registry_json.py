@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.client import Registry
+from hubbub.client import Metric, RapporParams, Registry
 from hubbub.client.registry_json import main
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
+from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.responses import Subset, Window
 from unit.javascript.node import CLIENT, run_node
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
@@ -30,6 +32,8 @@ const metrics = [...registry.metrics.values()].map((m) => [m.name, {
   params: m.params, categories: m.type.categories ?? [], edges: m.type.edges ?? [],
   steps: m.type.steps ?? [], other: m.type.other ?? false,
   fields: m.type.definition().fields ?? [], hashed: m.type.hashed ?? false,
+  range: m.type.name === "number" ? Object.values(m.type.definition()) : [],
+  response: m.response.definition(), group: m.group && Object.values(m.group),
 }]);
 const { application, lifetimeEpsilon } = registry;
 console.log(JSON.stringify({ application, lifetimeEpsilon, metrics: Object.fromEntries(metrics) }));
@@ -44,24 +48,37 @@ def as_python_reads_it(registry: Registry) -> dict[str, object]:
             name: {
                 "version": metric.version,
                 "type": metric.type.name,
-                "mode": "one-time" if metric.one_time else "longitudinal",
+                "mode": metric.mode,
                 "memory": metric.memory,
                 "days": metric.period_days,
                 "answers": metric.max_answers,
                 "description": metric.description,
                 "owner": metric.owner,
                 "expires": metric.expires.isoformat(),
-                "params": metric.params._asdict(),
+                "params": dict(zip(metric.params._fields, metric.params, strict=True)),
                 "categories": metric.type.definition().get("categories", []),
                 "edges": metric.type.definition().get("edges", []),
                 "steps": metric.type.definition().get("steps", []),
                 "other": metric.type.definition().get("other", False),
                 "fields": metric.type.definition().get("fields", []),
                 "hashed": metric.type.definition().get("hashed", False),
+                "range": range_of(metric),
+                "response": metric.response.definition(),
+                "group": group_of(registry, metric),
             }
             for name, metric in registry.items()
         },
     }
+
+
+def range_of(metric: Metric) -> list[object]:
+    is_number = isinstance(metric.type, NumberType)
+    return list(metric.type.definition().values()) if is_number else []
+
+
+def group_of(registry: Registry, metric: Metric) -> list[object] | None:
+    group = registry.groups.get(metric.group)
+    return None if group is None else [group.name, list(group.metrics), group.choice]
 
 
 def write(folder: Path, text: str) -> Path:
@@ -82,6 +99,24 @@ ODD = registry_toml(
         params=make_params(k=8, h=1, m=3),
     ),
     make_metric("shop", metric_type=JointType((Field("shop", StringType()), SNACK))),
+    make_metric(
+        "set",
+        metric_type=EnumType(("a", "b", "c")),
+        response=Subset(3, 2, 0.9),
+        mode="once",
+        period_days=30,
+        max_periods=7,
+    ),
+    make_metric(
+        "bit", metric_type=BooleanType(), params=make_params(f=0.0), mode="once", period_days=1
+    ),
+    make_metric(
+        "mean",
+        metric_type=NumberType(-0.5, 1e300, 9, 4, variance=True),
+        response=Window(9, 4, 0.7),
+        one_time=True,
+    ),
+    make_metric("uneven", params=RapporParams(8, 1, 1, f0=0.1, f1=0.3, p=0.25, q=0.75)),
     make_metric("words", metric_type=OpenStringType((1, 2, 64), 16_383)),
     lifetime_epsilon=1000.5,
 )

@@ -151,6 +151,11 @@ def test_a_group_costs_its_dearest_metric():
         ('[groups.g]\nmetrics = ["a", "nope"]\n', "'nope' isn't one of: a, b, c"),
         ('[groups.g]\nmetrics = ["a", "b"]\n[groups.h]\nmetrics = ["b", "c"]\n', "is in groups.g"),
         ('[groups.g]\nmetrics = ["a", "c"]\nchoice = "period"\n', 'groups.g.choice = "period"'),
+        (
+            entry(STRING, ONCE, "p = 0.1\nq = 0.5\nmax_periods = 3\n", name="d")
+            + '[groups.g]\nmetrics = ["a", "d"]\nchoice = "period"\n',
+            "the same period_days and max_periods",
+        ),
         ('[groups.g]\nmetrics = ["a", "b"]\nchoice = "day"\n', "groups.g.choice = 'day'"),
         ('[groups.g]\nmetric = ["a", "b"]\n', "groups.g"),
         ("[groups]\ng = 3\n", "groups.g = 3: must be a table"),

@@ -32,9 +32,9 @@ LOW, HIGH = -20.0, 40.0
 FIRST = dt.date(2026, 11, 1)
 
 
-def metric_of(*, variance: bool = False) -> Metric:
+def metric_of(*, variance: bool = False, chance: float = 0.75) -> Metric:
     a_type = NumberType(LOW, HIGH, 8, 4, variance)
-    return make_metric(metric_type=a_type, response=Window(8, 4, 0.75), mode="one-time")
+    return make_metric(metric_type=a_type, response=Window(8, 4, chance), mode="one-time")
 
 
 def expected_counts(metric: Metric, n: int, *starts: FloatArray) -> CohortCounts:
@@ -104,6 +104,20 @@ def test_clients_that_answer_in_several_periods_count_as_fewer_people():
     scatter = estimates.std(ddof=1)
     assert known.mean() == pytest.approx(scatter, rel=6 / np.sqrt(2 * 400))
     assert ignored.mean() < 0.7 * scatter
+
+
+def test_in_several_periods_the_mean_and_the_variance_err_together():
+    """400 populations of 500 clients in six periods, with a cohort each; P(false alarm) < 1e-6."""
+    metric, rng = metric_of(variance=True, chance=0.98), np.random.default_rng(10)
+    often, values, found = RepeatedReports(clients=6.0), (LOW, 10.0, HIGH), []
+    for _ in range(400):
+        held = rng.multinomial(500, [0.2, 0.2, 0.6])
+        counts = [draw_cells(metric, [value], np.ones(1), 6 * int(n), rng)
+                  for value, n in zip(values, held, strict=True)]  # fmt: skip
+        found.append(estimate_numbers(counts[0] + counts[1] + counts[2], metric, often))
+    scatter = np.std([each.unbiased for each in found], axis=0, ddof=1)
+    stated = np.mean([each.std_error for each in found], axis=0)
+    np.testing.assert_allclose(stated, scatter, rtol=6 / np.sqrt(2 * 400))
 
 
 def test_reports_of_one_cell_too_many_are_no_honest_ones():

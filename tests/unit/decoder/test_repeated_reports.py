@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+from collections import Counter
 from itertools import product
 from math import comb
 
@@ -47,11 +48,7 @@ def day(number):
 
 def daily_counts(histories):
     """Return the reports of each day, of clients who each report on some days."""
-    counts = {}
-    for days in histories:
-        for each in days:
-            counts[day(each)] = counts.get(day(each), 0) + 1
-    return counts
+    return Counter(day(each) for days in histories for each in days)
 
 
 def pmf_of_client(reports, bit):
@@ -270,7 +267,7 @@ def test_errors_are_widened_by_the_number_that_is_given(tmp_path):
     assert said(often).text == (
         "the client of an average one has sent 30, as --reports-per-client says"
     )
-    narrow, wide = (each.columns["prop_std_error"][1] for each in (once, often))
+    narrow, wide = (np.asarray(each["prop_std_error"])[1] for each in (once, often))
     params = PARAMS[0]
     noise = [RepeatedReports(each).noise_variance(np.array(0.5), params) for each in (1.0, 30.0)]
     expected = np.sqrt((noise[1] + 30 / 4) / (noise[0] + 1 / 4))

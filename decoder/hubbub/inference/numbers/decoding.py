@@ -213,6 +213,10 @@ def estimate_numbers(
     cohort report u^2 instead. With the means a of u and b of u^2, of independent clients and with
     variances A and B, b - a^2 + A is an unbiased estimate of the variance. Its own is
     B + 4 a^2 A + 2 A^2, but for the skewness of a's error.
+
+    Clients that answer in several periods draw their cohort anew each time. So of the D - 1 further
+    reports that a report's client has made, a cohort's share is in the same cohort, and a and b
+    err together: in b - a^2, what repeats is (u - a)^2, and (D - 1) Var((u - a)^2) / N is added.
     """
     a_type, response = number_type(metric)
     params = metric.params
@@ -224,18 +228,42 @@ def estimate_numbers(
     if not counts.reports.all():
         asked = "" if params.m == 1 else " in one of the two cohorts"
         raise UndecodableError(f"no reports{asked}: nothing to decode")
-    moments = [
-        estimate_moment(bits[: response.cells], int(reports), response, repeats.clients)
-        for reports, bits in zip(counts.reports, counts.bits, strict=True)
-    ]
-    first, scale = moments[0], a_type.high - a_type.low
+    again = (repeats.clients - 1) / counts.total
+    cells = counts.bits[:, : response.cells]
+    reports = counts.reports.tolist()
+    first = estimate_moment(cells[0], reports[0], response, 1 + again * reports[0])
+    scale = a_type.high - a_type.low
     found = [_scaled(first.mean, first.variance, 1.0, a_type.low, scale)]
-    if len(moments) > 1:
+    if params.m > 1:
         within = min(max(first.mean, 0.0), 1.0)
-        spread = moments[1].mean - first.mean**2 + first.variance
-        error = moments[1].variance + 4 * within**2 * first.variance + 2 * first.variance**2
+        alone, squares = (estimate_moment(cells[i], reports[i], response) for i in (0, 1))
+        spread = squares.mean - first.mean**2 + first.variance
+        error = squares.variance + 4 * within**2 * alone.variance + 2 * first.variance**2
+        if again:
+            error += again * _variance_of_squares(counts, response, within, spread)
         found.append(_scaled(spread, error, _MOST_VARIANCE, 0.0, scale**2))
     return NumberEstimates(*np.array(found).T)
+
+
+def _variance_of_squares(
+    counts: CohortCounts, response: Window, mean: float, spread: float
+) -> float:
+    """Return about how much (u - mean)^2 varies from client to client.
+
+    Notes
+    -----
+    E (u - a)^4 - V^2, of which the first cohort's cells tell u^3, and the second's (u^2)^2. It is
+    between 0 and V (M - V), M being the largest (u - a)^2 that there can be.
+    """
+    size = (response.cells, response.width, response.chance)
+    share = counts.bits[:, : response.cells] / counts.reports[:, None]
+    third = float(share[0] @ cell_weights(*size, power=3))
+    fourth = float(share[1] @ cell_weights(*size, power=2))
+    variance = min(max(spread, 0.0), _MOST_VARIANCE)
+    second = variance + mean**2
+    central = fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**4
+    most = variance * max(max(mean, 1 - mean) ** 2 - variance, 0.0)
+    return min(max(central - variance**2, 0.0), most)
 
 
 def estimate_moment(

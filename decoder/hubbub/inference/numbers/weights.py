@@ -49,7 +49,7 @@ def cell_weights(cells: int, window: int, chance: float, power: int = 1) -> Floa
     chance : float
         q, that the report is a cell of the window.
     power : int
-        2: of the mean square of grid points, between which numbers are rounded.
+        2 or 3: of the mean square or cube of grid points, between which numbers are rounded.
 
     Returns
     -------

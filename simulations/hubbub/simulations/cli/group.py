@@ -377,7 +377,7 @@ def _experiment(options: dict[str, Any]) -> Experiment:
     if options["change"] and options["days"] == 1:
         raise click.UsageError("--change: needs --days of at least 2")
     open_type = _open_type(options)
-    size = {name: options[name] for name in RapporParams._fields}
+    size = {name: options[name] for name in RapporParams._fields if name in options}
     if open_type is not None:
         size |= open_type.filter_size(size)
     params = RapporParams(**size)

@@ -189,8 +189,16 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
         'owner = "simulation@example.org"',
         "expires = 2099-12-31",
         *(f"{name} = {value}" for name, value in entries.items()),
-        *(['mode = "one-time"'] if not (params.has_permanent and params.has_instantaneous) else []),
+        *_mode(experiment),
     ]
     metrics = folder / "metrics.toml"
     metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return metrics
+
+
+def _mode(experiment: Experiment) -> list[str]:
+    """Return the lines that say how often a client reports."""
+    params, period_days = experiment.params, experiment.plan.period_days
+    if period_days:
+        return ['mode = "once"', f"period_days = {period_days}"]
+    return [] if params.has_permanent and params.has_instantaneous else ['mode = "one-time"']

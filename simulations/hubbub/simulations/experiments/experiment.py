@@ -71,7 +71,7 @@ class Experiment:
     @property
     def honest(self) -> int:
         """Reports of honest clients."""
-        return self.plan.clients * self.plan.days
+        return self.plan.reports
 
     @property
     def forged(self) -> int:

@@ -1,6 +1,8 @@
 """A population's reports: who reports, how often and from which cohorts, drawn and counted.
 
-Clients are drawn in chunks, on all cores, so memory is that of one chunk a worker. Invariant: each
+A client reports every day, of a permanent response that it keeps, or once in each period, on a
+random day and with new coins. Clients are drawn in chunks, on all cores, so memory is that of one
+chunk a worker. Invariant: each
 chunk has a seed of its own, so its reports are the same whoever draws it, and whatever was drawn
 before.
 """
@@ -19,10 +21,13 @@ import numpy as np
 from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, count_records, empty_counts
 from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import UNARY, Response
 from hubbub.simulations.joint_populations import JointPopulation
 from hubbub.simulations.populations import Population
+from hubbub.simulations.simulated_clients.cell_counts import draw_cell_counts
 from hubbub.simulations.simulated_clients.clients import (
     LongitudinalClients,
     SimulatedClients,
@@ -45,7 +50,7 @@ class ReportingPlan:
     params : RapporParams
     clients : int
     days : int
-        Reports of each client, one a day.
+        On which clients report: once a day, if there are no periods.
     change : float
         Chance that a client's value is drawn anew from one day to the next.
     cohort_shares : float64 array, shape (m,), or None
@@ -53,6 +58,13 @@ class ReportingPlan:
     open_type : OpenStringType or None
         The metric's type, if its values are open strings. A joint population has its own;
         otherwise values are strings.
+    enum : EnumType or None
+        The metric's type, if its values are these categories, in the population's order.
+    response : Response
+        By which clients answer; only those of an enum draw whole reports at once.
+    period_days : int
+        If it isn't 0, each client reports once in each period of so many days. All days are
+        whole periods, and cohorts are uniform.
     """
 
     population: Population | JointPopulation
@@ -62,13 +74,26 @@ class ReportingPlan:
     change: float = 0.0
     cohort_shares: FloatArray | None = None
     open_type: OpenStringType | None = None
+    enum: EnumType | None = None
+    response: Response = UNARY
+    period_days: int = 0
+
+    @property
+    def reports_each(self) -> int:
+        """How often each client reports."""
+        return self.days // self.period_days if self.period_days else self.days
+
+    @property
+    def reports(self) -> int:
+        """How many reports there are of all clients."""
+        return self.clients * self.reports_each
 
     @property
     def metric_type(self) -> MetricType | None:
         """The metric's type; None for listed strings."""
         if isinstance(self.population, JointPopulation):
             return self.population.metric_type
-        return self.open_type
+        return self.enum or self.open_type
 
 
 def cohort_shares(cohorts: str, m: int) -> FloatArray | None:
@@ -147,7 +172,7 @@ class Reporter:
         self._plan = plan
         values, params = plan.population.values, plan.params
         self._clients: SimulatedClients | LongitudinalClients
-        if plan.days == 1 and plan.cohort_shares is None:
+        if plan.period_days or (plan.days == 1 and plan.cohort_shares is None):
             self._clients = SimulatedClients(
                 values, params, np.random.default_rng(0), plan.metric_type
             )
@@ -157,29 +182,63 @@ class Reporter:
             )
 
     def days(self, chunk: Chunk) -> Iterator[Day]:
-        """Yield each day's reports of a chunk of clients."""
+        """Yield each day's reports of a chunk of clients, whose bits have noise of their own."""
         rng = np.random.Generator(np.random.SFC64(chunk.seed))
-        population = self._plan.population
-        # The order of clients means nothing, and equal values side by side share the cache.
-        held = _drawn(population, chunk.size, rng)
         if isinstance(self._clients, SimulatedClients):
-            yield Day(held, *self._clients.with_rng(rng).report(held))
+            for held in self._asked_once(chunk.size, rng):
+                yield Day(held, *self._clients.with_rng(rng).report(held))
             return
         numbers = np.arange(chunk.first, chunk.first + chunk.size)
         cohorts = self._clients.cohorts(numbers)
-        for day in range(self._plan.days):
-            if day:
-                changed = np.flatnonzero(rng.random(chunk.size) < self._plan.change)
-                held[changed] = rng.permutation(_drawn(population, len(changed), rng))
+        for held in self._held(chunk.size, rng):
             yield Day(held, cohorts, self._clients.report(numbers, held, rng))
 
     def count(self, chunk: Chunk) -> PopulationSample:
         """Count all days' reports of a chunk of clients."""
+        if self._plan.response != UNARY:
+            return self._count_cells(chunk)
         total = _empty_sample(self._plan)
         for day in self.days(chunk):
             counts = count_records(as_records(day.cohorts, day.bits), self._plan.params)
             total += PopulationSample(counts, np.bincount(day.held, minlength=len(total.holders)))
         return total
+
+    def _count_cells(self, chunk: Chunk) -> PopulationSample:
+        """Count reports that are drawn as a whole, without drawing any."""
+        rng = np.random.Generator(np.random.SFC64(chunk.seed))
+        total = _empty_sample(self._plan)
+        for held in self._asked_once(chunk.size, rng):
+            holders = np.bincount(held, minlength=len(total.holders))
+            cells = draw_cell_counts(self._plan.response, holders, rng)
+            bits = np.pad(cells, (0, self._plan.params.k - len(cells)))
+            counts = CohortCounts(np.array([len(held)]), bits[None])
+            total += PopulationSample(counts, holders)
+        return total
+
+    def _asked_once(self, clients: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        """Yield the values of each day's reports: of all clients, or of those whose day it is.
+
+        In each period it is a new one, whatever those of other periods.
+        """
+        period_days = self._plan.period_days
+        for day, held in enumerate(self._held(clients, rng)):
+            if not period_days:
+                yield held
+                continue
+            if day % period_days == 0:
+                own_day = rng.integers(period_days, size=clients)
+            yield held[own_day == day % period_days]
+
+    def _held(self, clients: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        """Yield all clients' values on each day; the array is changed afterwards."""
+        population = self._plan.population
+        # The order of clients means nothing, and equal values side by side share the cache.
+        held = _drawn(population, clients, rng)
+        for day in range(self._plan.days):
+            if day:
+                changed = np.flatnonzero(rng.random(clients) < self._plan.change)
+                held[changed] = rng.permutation(_drawn(population, len(changed), rng))
+            yield held
 
 
 def sample_population(

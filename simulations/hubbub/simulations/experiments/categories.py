@@ -1,0 +1,175 @@
+"""One experiment with an enum metric: a population, its reports, each category's share, a score.
+
+The truth is the population that clients are drawn from, as it is of tables: a category's interval
+allows for who happens to be a client.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports, RepeatSource
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metrics import Metric, Mode
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import UNARY, Response
+from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
+from hubbub.simulations.populations import Population
+from hubbub.simulations.simulated_clients.population_sampler import (
+    ReportingPlan,
+    sample_population,
+)
+
+_PEOPLE = 0
+"""Part of the experiment that draws random numbers of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryExperiment:
+    """What is tried.
+
+    Attributes
+    ----------
+    population : Population
+        Its values are the metric's categories.
+    params : RapporParams
+    response : Response
+        Unary, or a subset of the population's size.
+    reports : int
+        Clients: each reports once, once a day, or once a period.
+    days, period_days : int
+        As of `ReportingPlan`.
+    change : float
+    alpha : float
+    correction : Correction
+    seed : int
+    """
+
+    population: Population
+    params: RapporParams
+    reports: int
+    response: Response = UNARY
+    days: int = 1
+    period_days: int = 0
+    change: float = 0.0
+    alpha: float = 0.05
+    correction: Correction = Correction.BH
+    seed: int = 0
+
+    @property
+    def plan(self) -> ReportingPlan:
+        """Who reports, how often, and how."""
+        return ReportingPlan(
+            self.population,
+            self.params,
+            self.reports,
+            self.days,
+            self.change,
+            enum=EnumType(self.population.values),
+            response=self.response,
+            period_days=self.period_days,
+        )
+
+    @property
+    def mode(self) -> Mode:
+        """How often a client reports an answer."""
+        if self.period_days:
+            return "once"
+        both = self.params.has_permanent and self.params.has_instantaneous
+        return "longitudinal" if both else "one-time"
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that is reported."""
+        return Metric(
+            application="org.example.simulation",
+            name="simulated",
+            version=1,
+            type=EnumType(self.population.values),
+            params=self.params,
+            description="Made-up categories of a simulated population",
+            owner="simulation@example.org",
+            expires=dt.date(2099, 12, 31),
+            mode=self.mode,
+            memory="period" if self.period_days else "value",
+            period_days=self.period_days,
+            response=self.response,
+        )
+
+    @property
+    def repeats(self) -> RepeatedReports:
+        """How often clients have reported."""
+        each = float(self.plan.reports_each)
+        if each == 1:
+            return ONCE
+        return RepeatedReports(1.0 if self.period_days else each, each, RepeatSource.GIVEN)
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryOutcome:
+    """How an experiment went.
+
+    Attributes
+    ----------
+    decoding : CategoryDecoding
+        What the decoder makes of the counts.
+    estimates : DecodedShares
+        The same, as the unbiased shares of all categories.
+    score : Score
+    seconds : float
+        CPU time of the decoder.
+    """
+
+    decoding: CategoryDecoding
+    estimates: DecodedShares
+    score: Score
+    seconds: float
+
+
+def run_categories(
+    experiment: CategoryExperiment,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> CategoryOutcome:
+    """Draw and count all reports in memory, decode and score them.
+
+    The same experiment gives the same shares and score, whatever the number of workers.
+    """
+    seed = np.random.SeedSequence([experiment.seed, _PEOPLE])
+    sample = sample_population(experiment.plan, seed, workers=workers, progress=progress)
+    started = time.process_time()
+    decoding = decode_categories(
+        sample.counts,
+        experiment.metric,
+        alpha=experiment.alpha,
+        correction=experiment.correction,
+        repeats=experiment.repeats,
+    )
+    seconds = time.process_time() - started
+    found = decoding.estimates
+    estimates = DecodedShares(
+        found.unbiased,
+        found.std_error,
+        decoding.interval.low,
+        decoding.interval.high,
+        np.exp(found.log_p_value),
+        decoding.detected,
+        {},
+    )
+    truth = experiment.population.shares
+    scored = score(
+        truth,
+        estimates.share,
+        estimates.low,
+        estimates.high,
+        estimates.detected,
+        refit=found.share,
+    )
+    return CategoryOutcome(decoding, estimates, scored, seconds)
