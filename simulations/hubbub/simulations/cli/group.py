@@ -306,7 +306,7 @@ def run(
         if options["joint"] is not None:
             experiment = joint_experiment(given, options)
         elif options["metric_type"] == "enum":
-            experiment = category_experiment(given, options, _people(options))
+            experiment = category_experiment(given, options, _people(options, "category "))
         else:
             experiment = _experiment(options)
     except (PopulationError, ParameterError, AttackError) as error:
@@ -480,7 +480,7 @@ def _check_targets(attack: Attack | None, candidates: tuple[str, ...], *, is_ope
         )
 
 
-def _people(options: dict[str, Any]) -> Population:
+def _people(options: dict[str, Any], prefix: str = "string ") -> Population:
     """Return the population, and fill in what wasn't given."""
     from hubbub.simulations.populations import LISTS
 
@@ -488,10 +488,12 @@ def _people(options: dict[str, Any]) -> Population:
         options["population"] = options["population"] or _POPULATION
         if options["population"] not in LISTS:
             options["unique"] = options["unique"] or _UNIQUE
-    return _population(options["population"], options["values"], options["unique"])
+    return _population(options["population"], options["values"], options["unique"], prefix)
 
 
-def _population(population: str, values: str | None, unique: int) -> Population:
+def _population(
+    population: str, values: str | None, unique: int, prefix: str = "string "
+) -> Population:
     """Return the population that the options name."""
     from hubbub.simulations.populations import (
         LISTS,
@@ -509,7 +511,7 @@ def _population(population: str, values: str | None, unique: int) -> Population:
         if unique is not None:
             raise PopulationError(f"--unique: can't go with --population {population}")
         return LISTS[population]()
-    return made_up(family_shares(population, unique), "string ")
+    return made_up(family_shares(population, unique), prefix)
 
 
 @main.command()
