@@ -11,6 +11,7 @@ from hubbub.simulations.suite.joint_matrix import JointCase
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
+    ONCE,
     PRIVACY,
     ListedCase,
     all_cases,
@@ -30,7 +31,7 @@ def listed_cases() -> list[ListedCase]:
 def test_every_value_of_every_axis_occurs():
     cases = listed_cases()
     assert {case.distribution for case in cases} == set(DISTRIBUTIONS)
-    assert {(case.k, case.h, case.m) for case in cases} == set(FILTERS)
+    assert {(case.k, case.h, case.m) for case in cases} == {*FILTERS, ONCE}
     assert {case.privacy for case in cases} == set(PRIVACY)
     assert {case.unique for case in cases} == {100, 1_000, 10_000}
     assert {case.reports for case in cases} == {100_000, 1_000_000, 10_000_000}
