@@ -112,10 +112,12 @@ def right_links(
 
     Parameters
     ----------
-    params, width, known
-        As for `link_information`; with `known` reports are linked to permanent responses.
+    params, width
+        As for `link_information`.
     clients : int
         N, at least 1.
+    known : bool
+        Whether reports are linked to permanent responses.
 
     Notes
     -----
