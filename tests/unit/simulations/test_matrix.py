@@ -1,12 +1,17 @@
 """The suite's cases: every value of every axis occurs, and names tell cases apart."""
 
 import json
+from dataclasses import fields
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from hubbub.inference.repeated_reports import ONCE as ONE_REPORT
 from hubbub.simulations.cli import main
-from hubbub.simulations.suite.bounds import TableBounds
+from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
+from hubbub.simulations.suite.bounds import EnumTrial, TableBounds
+from hubbub.simulations.suite.enum_matrix import EnumCase
 from hubbub.simulations.suite.joint_matrix import JointCase
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
@@ -145,3 +150,31 @@ def test_format_that_can_not_be_written_is_refused():
 def test_help_names_the_commands():
     shown = CliRunner().invoke(main, ["--help"]).output
     assert all(command in shown for command in ("demo", "run", "suite", "paper"))
+
+
+def test_enums_are_asked_with_sets_and_bits_once_and_in_several_periods():
+    cases = [case for case in all_cases() if isinstance(case, EnumCase)]
+    assert {case.response for case in cases} == {"subset", "bits"}
+    assert {case.periods for case in cases} == {1, 6}
+    for case in cases:
+        experiment = case.experiment(0)
+        assert experiment.metric.epsilon_report == pytest.approx(case.epsilon, rel=1e-3)
+        assert np.count_nonzero(experiment.population.shares == 0) == 2
+        assert experiment.repeats.clients == case.periods
+
+
+def test_enum_whose_intervals_did_not_know_of_periods_would_break_its_bound():
+    """Twenty categories, six periods, forty runs; seeded."""
+    case = EnumCase(20, 10_000, 8, periods=6)
+    assert case.judge([case.run(number) for number in range(40)]).broken == ()
+
+    class Forgetful(CategoryExperiment):
+        repeats = ONE_REPORT
+
+    trials = []
+    for number in range(40):
+        experiment = Forgetful(**{f.name: getattr(case.experiment(number), f.name)
+                                  for f in fields(CategoryExperiment)})  # fmt: skip
+        outcome = run_categories(experiment)
+        trials.append(EnumTrial(20, outcome.score, 0.0))
+    assert case.judge(trials).broken == ("coverage",)
