@@ -20,9 +20,9 @@ from hubbub.reporting.command_line import cli_errors
 
 if TYPE_CHECKING:
     from hubbub.protocol.metric_types.open_strings import OpenStringType
-    from hubbub.simulations.experiments.categories import CategoryExperiment
     from hubbub.simulations.experiments.experiment import Experiment
-    from hubbub.simulations.experiments.joint import JointExperiment
+    from hubbub.simulations.experiments.result import SimulationResult
+    from hubbub.simulations.laboratory.trials import Progress
     from hubbub.simulations.populations import Population
     from hubbub.simulations.simulated_clients.attacks import Attack
 
@@ -286,53 +286,64 @@ def run(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
     from hubbub.inference.parallel import cores
-    from hubbub.protocol.errors import ParameterError
     from hubbub.reporting.formats.terminal import show, stdout_console
     from hubbub.reporting.progress import progress_bar
-    from hubbub.simulations.cli.categories import category_experiment
-    from hubbub.simulations.cli.joint import joint_experiment
-    from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
-    from hubbub.simulations.experiments.category_result import category_result
-    from hubbub.simulations.experiments.collecting import run_through_collector
-    from hubbub.simulations.experiments.experiment import run_in_memory
-    from hubbub.simulations.experiments.joint import JointExperiment, run_joint
-    from hubbub.simulations.experiments.joint_result import joint_result
-    from hubbub.simulations.experiments.result import experiment_result
-    from hubbub.simulations.populations import PopulationError
-    from hubbub.simulations.simulated_clients.attacks import AttackError
 
-    try:
-        experiment: JointExperiment | CategoryExperiment | Experiment
-        if options["joint"] is not None:
-            experiment = joint_experiment(given, options)
-        elif options["metric_type"] == "enum":
-            experiment = category_experiment(given, options, _people(options, "category "))
-        else:
-            experiment = _experiment(options)
-    except (PopulationError, ParameterError, AttackError) as error:
-        raise click.UsageError(str(error)) from error
+    simulate = _simulation(given, options, through)
     # The order of the command line must not show in the files.
     used = sorted({**options, "through": through}.items())
     shown = {name: value for name, value in used if value is not None}
     with _system_errors():
         _make_folder(output)
         with progress_bar("clients report") as bar:
-            if isinstance(experiment, JointExperiment):
-                table = run_joint(experiment, workers or cores(), bar)
-                result = joint_result(experiment, table, shown)
-            elif isinstance(experiment, CategoryExperiment):
-                shares = run_categories(experiment, workers or cores(), bar)
-                result = category_result(experiment, shares, shown)
-            elif through == "memory":
-                outcome = run_in_memory(experiment, workers or cores(), bar)
-                result = experiment_result(experiment, outcome, shown)
-            else:
-                outcome = run_through_collector(experiment, output, bar)
-                result = experiment_result(experiment, outcome, shown)
+            result = simulate(output, workers or cores(), bar, shown)
         result.write(output)
     console = stdout_console()
     show(result.estimates.blocks(), console)
     console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
+
+
+def _simulation(
+    given: Callable[[str], bool], options: dict[str, Any], through: str
+) -> Callable[[Path, int, Progress, dict[str, Any]], SimulationResult]:
+    """Return what simulates the population that is asked for: tables, categories or strings.
+
+    It takes the folder, the number of workers, a progress bar, and the options to show.
+    """
+    from hubbub.protocol.errors import ParameterError
+    from hubbub.simulations.cli.categories import category_experiment
+    from hubbub.simulations.cli.joint import joint_experiment
+    from hubbub.simulations.experiments.categories import run_categories
+    from hubbub.simulations.experiments.category_result import category_result
+    from hubbub.simulations.experiments.collecting import run_through_collector
+    from hubbub.simulations.experiments.experiment import run_in_memory
+    from hubbub.simulations.experiments.joint import run_joint
+    from hubbub.simulations.experiments.joint_result import joint_result
+    from hubbub.simulations.experiments.result import experiment_result
+    from hubbub.simulations.populations import PopulationError
+    from hubbub.simulations.simulated_clients.attacks import AttackError
+
+    try:
+        if options["joint"] is not None:
+            table = joint_experiment(given, options)
+            return lambda _folder, workers, bar, shown: joint_result(
+                table, run_joint(table, workers, bar), shown
+            )
+        if options["metric_type"] == "enum":
+            enum = category_experiment(given, options, _people(options, "category "))
+            return lambda _folder, workers, bar, shown: category_result(
+                enum, run_categories(enum, workers, bar), shown
+            )
+        strings = _experiment(options)
+    except (PopulationError, ParameterError, AttackError) as error:
+        raise click.UsageError(str(error)) from error
+    if through == "memory":
+        return lambda _folder, workers, bar, shown: experiment_result(
+            strings, run_in_memory(strings, workers, bar), shown
+        )
+    return lambda folder, _workers, bar, shown: experiment_result(
+        strings, run_through_collector(strings, folder, bar), shown
+    )
 
 
 def _fill_in(given: Callable[[str], bool], options: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from hubbub.planning.responses import subset_params, subset_within
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import UNARY
 from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
 from hubbub.simulations.populations import Population, family_shares, made_up
 from hubbub.simulations.suite.bounds import CaseResult, EnumTrial, judge_enum
@@ -72,13 +73,12 @@ class EnumCase:
         subset = subset_within(self.categories, self.epsilon)
         size = EnumType(population.values).filter_size({})
         rare = 1 / (math.exp(self.epsilon) + 1)
+        is_subset = self.response == "subset"
         return CategoryExperiment(
             population,
-            *(
-                (subset_params(subset), self.clients, subset)
-                if self.response == "subset"
-                else (RapporParams(**size, f=0.0, p=rare, q=0.5), self.clients)
-            ),
+            subset_params(subset) if is_subset else RapporParams(**size, f=0.0, p=rare, q=0.5),
+            self.clients,
+            subset if is_subset else UNARY,
             days=self.periods,
             period_days=1,
             seed=zlib.crc32(self.name.encode()) + (run << 32),
