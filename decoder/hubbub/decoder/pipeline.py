@@ -41,6 +41,7 @@ from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
+from hubbub.protocol.responses import UNARY
 from hubbub.rappor.csv_files import read_params
 from hubbub.reporting.estimates import Estimates, Level
 from hubbub.reporting.provenance import (
@@ -341,7 +342,7 @@ def _provenance(
     days = "not known"
     if source.metric is not None and source.reports is None:
         days = f"{source.since or 'the first'} to {source.until or 'the last'}"
-    parameters = metric.params._asdict()
+    parameters = _parameters(metric)
     return Provenance(
         metric=Path(metric.name).name,
         metric_version=metric.version if source.metric else None,
@@ -361,3 +362,16 @@ def _provenance(
         days=days,
         sources=(*sources, counts_source("counts", reports.counts)),
     )
+
+
+def _parameters(metric: Metric) -> dict[str, float]:
+    """Return the numbers that reports depend on; those of the noise say nothing of sets' sizes."""
+    drawn: dict[str, object] = {}
+    if metric.response != UNARY:
+        drawn = metric.type.definition() | metric.response.definition()
+    numbers = {
+        name: value
+        for name, value in drawn.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return metric.params._asdict() | numbers

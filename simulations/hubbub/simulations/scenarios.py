@@ -90,9 +90,16 @@ def make_scenario(population: Population, missing: float, absent: tuple[str, ...
 
 
 def collect(
-    scenario: Scenario, params: RapporParams, reports: int, seed: np.random.SeedSequence
+    scenario: Scenario,
+    params: RapporParams,
+    clients: int,
+    seed: np.random.SeedSequence,
+    periods: int = 1,
 ) -> Collected:
-    """Let so many clients of a scenario report once, and count the reports."""
-    sample = sample_population(ReportingPlan(scenario.population, params, reports), seed)
+    """Let so many clients of a scenario report once, or in each period, and count the reports."""
+    # Counts don't tell the days of a period apart.
+    days = 1 if periods > 1 else 0
+    plan = ReportingPlan(scenario.population, params, clients, periods, period_days=days)
+    sample = sample_population(plan, seed)
     truth = scenario.candidates_share(sample.holders)
     return Collected(sample.counts, scenario.candidates, truth)

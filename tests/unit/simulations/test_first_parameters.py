@@ -22,7 +22,7 @@ def example(name: str, metric: str) -> RapporParams:
 
 def defaults_of_run() -> RapporParams:
     options = run.make_context("run", []).params
-    return RapporParams(*(options[name] for name in RapporParams._fields))
+    return RapporParams(**{name: options[name] for name in ("k", "h", "m", "f", "p", "q")})
 
 
 @pytest.mark.parametrize(

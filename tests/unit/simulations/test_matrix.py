@@ -1,16 +1,22 @@
 """The suite's cases: every value of every axis occurs, and names tell cases apart."""
 
 import json
+from dataclasses import fields
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from hubbub.inference.repeated_reports import ONCE as ONE_REPORT
 from hubbub.simulations.cli import main
-from hubbub.simulations.suite.bounds import TableBounds
+from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
+from hubbub.simulations.suite.bounds import EnumTrial, TableBounds
+from hubbub.simulations.suite.enum_matrix import EnumCase
 from hubbub.simulations.suite.joint_matrix import JointCase
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
+    ONCE,
     PRIVACY,
     ListedCase,
     all_cases,
@@ -30,7 +36,7 @@ def listed_cases() -> list[ListedCase]:
 def test_every_value_of_every_axis_occurs():
     cases = listed_cases()
     assert {case.distribution for case in cases} == set(DISTRIBUTIONS)
-    assert {(case.k, case.h, case.m) for case in cases} == set(FILTERS)
+    assert {(case.k, case.h, case.m) for case in cases} == {*FILTERS, ONCE}
     assert {case.privacy for case in cases} == set(PRIVACY)
     assert {case.unique for case in cases} == {100, 1_000, 10_000}
     assert {case.reports for case in cases} == {100_000, 1_000_000, 10_000_000}
@@ -64,7 +70,7 @@ def test_cases_are_chosen_by_pattern():
     cases = all_cases()
     assert matching(cases, ()) == cases
     nulls = matching(cases, ["*null*"])
-    assert all(not isinstance(case, JointCase) and case.is_null for case in nulls)
+    assert all(not isinstance(case, (JointCase, EnumCase)) and case.is_null for case in nulls)
     with pytest.raises(ValueError, match="matches none of"):
         matching(cases, ["*null*", "nothing"])
 
@@ -144,3 +150,31 @@ def test_format_that_can_not_be_written_is_refused():
 def test_help_names_the_commands():
     shown = CliRunner().invoke(main, ["--help"]).output
     assert all(command in shown for command in ("demo", "run", "suite", "paper"))
+
+
+def test_enums_are_asked_with_sets_and_bits_once_and_in_several_periods():
+    cases = [case for case in all_cases() if isinstance(case, EnumCase)]
+    assert {case.response for case in cases} == {"subset", "bits"}
+    assert {case.periods for case in cases} == {1, 6}
+    for case in cases:
+        experiment = case.experiment(0)
+        assert experiment.metric.epsilon_report == pytest.approx(case.epsilon, rel=1e-3)
+        assert np.count_nonzero(experiment.population.shares == 0) == 2
+        assert experiment.repeats.clients == case.periods
+
+
+def test_enum_whose_intervals_did_not_know_of_periods_would_break_its_bound():
+    """Twenty categories, six periods, forty runs; seeded."""
+    case = EnumCase(20, 10_000, 8, periods=6)
+    assert case.judge([case.run(number) for number in range(40)]).broken == ()
+
+    class Forgetful(CategoryExperiment):
+        repeats = ONE_REPORT
+
+    trials = []
+    for number in range(40):
+        experiment = Forgetful(**{f.name: getattr(case.experiment(number), f.name)
+                                  for f in fields(CategoryExperiment)})  # fmt: skip
+        outcome = run_categories(experiment)
+        trials.append(EnumTrial(20, outcome.score, 0.0))
+    assert case.judge(trials).broken == ("coverage",)

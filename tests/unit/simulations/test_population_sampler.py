@@ -5,7 +5,9 @@ import pytest
 
 from factories import make_params
 from hubbub.inference.counts import count_records, empty_counts
+from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.responses import Subset
 from hubbub.simulations.joint_populations import joint_population, parse_sizes
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.clients import as_records
@@ -127,3 +129,45 @@ def test_unequal_cohorts_have_their_shares():
     )
     assert sample.counts.reports[2:].sum() == 0
     assert abs(sample.counts.reports[0] / 20_000 - 0.7) < 0.02
+
+
+def test_once_a_period_every_client_reports_on_a_day_of_its_own():
+    """30,000 clients in two periods of three days; P(false alarm) < 1e-6 (normal); seeded."""
+    plan = ReportingPlan(POPULATION, PARAMS, 30_000, days=6, period_days=3)
+    (chunk,) = chunks(plan, SEED)
+    days = [len(day.held) for day in Reporter(plan, SEED).days(chunk)]
+    assert len(days) == 6
+    assert sum(days[:3]) == sum(days[3:]) == plan.clients
+    sixths = 10_000, 5 * np.sqrt(30_000 * 2 / 9)
+    assert all(day == pytest.approx(sixths[0], abs=sixths[1]) for day in days)
+    assert plan.reports == sum(days)
+
+
+def test_once_a_period_clients_have_new_coins_and_new_cohorts():
+    """One value and one cohort's clients: two periods agree by chance alone; P(false) < 1e-6."""
+    one = made_up(np.ones(1), "v")
+    plan = ReportingPlan(one, PARAMS, 40_000, days=2, period_days=1)
+    (chunk,) = chunks(plan, SEED)
+    first, second = Reporter(plan, SEED).days(chunk)
+    alike = np.mean(first.cohorts == second.cohorts)
+    assert alike == pytest.approx(0.25, abs=5 * np.sqrt(0.1875 / 40_000))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sets_are_counted_by_their_size_once_a_period(workers):
+    subset = Subset(20, 3, 0.5)
+    params = make_params(k=24, h=1, m=1, f=0.0, p=subset.other_chance, q=subset.chance)
+    plan = ReportingPlan(
+        POPULATION,
+        params,
+        SEVERAL_CHUNKS,
+        days=4,
+        enum=EnumType(POPULATION.values),
+        response=subset,
+        period_days=2,
+    )
+    sample = sample_population(plan, SEED, workers=workers)
+    assert sample.counts.total == sample.holders.sum() == 2 * SEVERAL_CHUNKS
+    assert sample.counts.bits.sum() == 3 * sample.counts.total
+    assert not sample.counts.bits[0, 20:].any()
+    assert same(sample, sample_population(plan, SEED))

@@ -312,3 +312,48 @@ def test_plot_has_the_intervals_of_the_table():
     assert detected.high is not None
     assert detected.low.tolist() == [0.0, 5.0]
     assert detected.high.tolist() == [30.0, 20.0]
+
+
+ENUM = ("--type", "enum", "--reports", "1000", "--seed", "1")
+ONCE = ("--mode", "once", "--epsilon", "2")
+
+
+@pytest.mark.parametrize("response", ["subset", "unary"])
+def test_categories_are_asked_once_a_period(tmp_path, response):
+    given = ("--response", response, "--period-days", "7", "--days", "21")
+    done = simulate(*ENUM, *ONCE, *given, "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    found = result_of(tmp_path)
+    assert (found["reports"], found["mode"]) == (3_000, "once")
+    assert found["epsilon_report"] == pytest.approx(2, rel=1e-3)
+    assert 0 <= found["score"]["interval_coverage"] <= 1
+    assert "size" in found if response == "subset" else "size" not in found
+    assert "3 of each client, one a period of 7 days" in " ".join(done.output.split())
+
+
+def test_strings_are_asked_once_in_each_period(tmp_path):
+    done = simulate(*SMALL, *ONCE, "--days", "60", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    found = result_of(tmp_path)
+    assert found["reports"] == 40_000
+    assert (found["options"]["period_days"], found["params"]["f"]) == (30, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--mode", "once"), "give --epsilon or --f 0"),
+        ((*ONCE, "--days", "31"), "must be whole periods of 30 days"),
+        ((*ONCE, "--cohorts", "uneven"), "--cohorts: can't go with --mode once"),
+        (("--period-days", "7"), "only --mode once has periods"),
+        (("--response", "subset"), "add --type enum"),
+        (("--type", "enum", "--response", "subset"), "needs --epsilon"),
+        (("--type", "enum", "--missing", "0.5"), "--missing: can't go with --type enum"),
+        (("--type", "enum", "--unique", "1"), "must be a list of 2 to 4096 texts"),
+        (("--joint", "3x3", *ONCE), "--mode: can't go with --joint"),
+    ],
+)
+def test_periods_and_categories_that_make_no_sense_are_refused(tmp_path, options, expected):
+    done = simulate(*options, "--output", str(tmp_path))
+    assert done.exit_code == 2
+    assert expected in " ".join(done.output.split())

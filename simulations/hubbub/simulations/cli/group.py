@@ -21,11 +21,16 @@ from hubbub.reporting.command_line import cli_errors
 if TYPE_CHECKING:
     from hubbub.protocol.metric_types.open_strings import OpenStringType
     from hubbub.simulations.experiments.experiment import Experiment
+    from hubbub.simulations.experiments.result import SimulationResult
+    from hubbub.simulations.laboratory.trials import Progress
     from hubbub.simulations.populations import Population
     from hubbub.simulations.simulated_clients.attacks import Attack
 
 _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000
+_CATEGORIES = 10
+_PERIOD_DAYS = 30
+"""What the README's example asks for."""
 _OPEN_POPULATION = "census"
 _OPEN_DEFAULTS = {"steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
 """What the planner chooses for first names, a million reports and epsilon 4."""
@@ -143,8 +148,14 @@ class Count(click.ParamType[int]):
 
 @main.command()
 @click.option(
-    "--type", "metric_type", type=click.Choice(["string", "open-string"]), default="string",
-    show_default=True, help="Whether strings are looked for in a list, or found prefix by prefix.",
+    "--type", "metric_type", type=click.Choice(["string", "open-string", "enum"]),
+    default="string", show_default=True,
+    help="Whether strings are looked for in a list, or found prefix by prefix; or each value is a "
+    "category.",
+)  # fmt: skip
+@click.option(
+    "--response", type=click.Choice(["unary", "subset"]), show_default="unary",
+    help="With --type enum and --epsilon: a noisy bit for each category, or a set of them.",
 )  # fmt: skip
 @click.option(
     "--joint", metavar="SIZES",
@@ -166,11 +177,12 @@ class Count(click.ParamType[int]):
     "--values", help="Instead: a file with a client's value on each line; - for standard input."
 )
 @click.option(
-    "--unique", type=Count(1), help="Values that the population holds; 1,000 if not given."
-)
+    "--unique", type=Count(1),
+    help="Values that the population holds; 1,000, or of categories 10, if not given.",
+)  # fmt: skip
 @click.option(
     "--reports", type=Count(1), default="1e6", show_default=True,
-    help="Honest clients, each of which reports once a day.",
+    help="Honest clients, each of which reports once a day, or once a period.",
 )  # fmt: skip
 @click.option(
     "--steps", metavar="LENGTHS", help="Lengths of open strings' prefixes in bytes, such as 4,7.",
@@ -189,8 +201,8 @@ class Count(click.ParamType[int]):
 )  # fmt: skip
 @click.option(
     "--epsilon", type=float,
-    help="Instead of f, p and q: one report per client for life, f = 0, p = 1/(e^epsilon + 1), "
-    "q = 1/2.",
+    help="Instead of f, p and q: one report per client for life, or with --mode once for each "
+    "period; f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
 )  # fmt: skip
 @click.option("--f", default=0.2, show_default=True, help="Permanent noise.")
 @click.option("--p", default=0.0677, show_default=True, help="Chance of a 1 for a permanent 0.")
@@ -205,8 +217,17 @@ class Count(click.ParamType[int]):
     help="Share of the values that aren't among the candidates.",
 )  # fmt: skip
 @click.option(
-    "--days", type=click.IntRange(1), default=1, show_default=True,
-    help="Reports of each client, one a day.",
+    "--mode", type=click.Choice(["longitudinal", "once"]), show_default="longitudinal",
+    help="Whether a client reports every day, of one permanent response, or once in each period, "
+    "on a random day and with new coins.",
+)  # fmt: skip
+@click.option(
+    "--period-days", type=click.IntRange(1), show_default="30",
+    help="With --mode once: days of a period.",
+)  # fmt: skip
+@click.option(
+    "--days", type=click.IntRange(1), default=1, show_default="1, or with --mode once a period",
+    help="Days on which clients report; with --mode once whole periods.",
 )  # fmt: skip
 @click.option(
     "--change", type=click.FloatRange(0, 1), default=0.0, show_default=True,
@@ -258,48 +279,71 @@ def run(
 
     if options["joint"] is None:
         _fill_in(given, options)
+        _fill_in_periods(given, options)
     _fill_in_noise(given, options)
     if options["method"] != "regression" and through == "memory":
         raise click.UsageError(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
     from hubbub.inference.parallel import cores
-    from hubbub.protocol.errors import ParameterError
     from hubbub.reporting.formats.terminal import show, stdout_console
     from hubbub.reporting.progress import progress_bar
-    from hubbub.simulations.cli.joint import joint_experiment
-    from hubbub.simulations.experiments.collecting import run_through_collector
-    from hubbub.simulations.experiments.experiment import run_in_memory
-    from hubbub.simulations.experiments.joint import JointExperiment, run_joint
-    from hubbub.simulations.experiments.joint_result import joint_result
-    from hubbub.simulations.experiments.result import experiment_result
-    from hubbub.simulations.populations import PopulationError
-    from hubbub.simulations.simulated_clients.attacks import AttackError
 
-    try:
-        joint = options["joint"] is not None
-        experiment = joint_experiment(given, options) if joint else _experiment(options)
-    except (PopulationError, ParameterError, AttackError) as error:
-        raise click.UsageError(str(error)) from error
+    simulate = _simulation(given, options, through)
     # The order of the command line must not show in the files.
     used = sorted({**options, "through": through}.items())
     shown = {name: value for name, value in used if value is not None}
     with _system_errors():
         _make_folder(output)
         with progress_bar("clients report") as bar:
-            if isinstance(experiment, JointExperiment):
-                table = run_joint(experiment, workers or cores(), bar)
-                result = joint_result(experiment, table, shown)
-            elif through == "memory":
-                outcome = run_in_memory(experiment, workers or cores(), bar)
-                result = experiment_result(experiment, outcome, shown)
-            else:
-                outcome = run_through_collector(experiment, output, bar)
-                result = experiment_result(experiment, outcome, shown)
+            result = simulate(output, workers or cores(), bar, shown)
         result.write(output)
     console = stdout_console()
     show(result.estimates.blocks(), console)
     console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
+
+
+def _simulation(
+    given: Callable[[str], bool], options: dict[str, Any], through: str
+) -> Callable[[Path, int, Progress, dict[str, Any]], SimulationResult]:
+    """Return what simulates the population that is asked for: tables, categories or strings.
+
+    It takes the folder, the number of workers, a progress bar, and the options to show.
+    """
+    from hubbub.protocol.errors import ParameterError
+    from hubbub.simulations.cli.categories import category_experiment
+    from hubbub.simulations.cli.joint import joint_experiment
+    from hubbub.simulations.experiments.categories import run_categories
+    from hubbub.simulations.experiments.category_result import category_result
+    from hubbub.simulations.experiments.collecting import run_through_collector
+    from hubbub.simulations.experiments.experiment import run_in_memory
+    from hubbub.simulations.experiments.joint import run_joint
+    from hubbub.simulations.experiments.joint_result import joint_result
+    from hubbub.simulations.experiments.result import experiment_result
+    from hubbub.simulations.populations import PopulationError
+    from hubbub.simulations.simulated_clients.attacks import AttackError
+
+    try:
+        if options["joint"] is not None:
+            table = joint_experiment(given, options)
+            return lambda _folder, workers, bar, shown: joint_result(
+                table, run_joint(table, workers, bar), shown
+            )
+        if options["metric_type"] == "enum":
+            enum = category_experiment(given, options, _people(options, "category "))
+            return lambda _folder, workers, bar, shown: category_result(
+                enum, run_categories(enum, workers, bar), shown
+            )
+        strings = _experiment(options)
+    except (PopulationError, ParameterError, AttackError) as error:
+        raise click.UsageError(str(error)) from error
+    if through == "memory":
+        return lambda _folder, workers, bar, shown: experiment_result(
+            strings, run_in_memory(strings, workers, bar), shown
+        )
+    return lambda folder, _workers, bar, shown: experiment_result(
+        strings, run_through_collector(strings, folder, bar), shown
+    )
 
 
 def _fill_in(given: Callable[[str], bool], options: dict[str, Any]) -> None:
@@ -313,11 +357,37 @@ def _fill_in(given: Callable[[str], bool], options: dict[str, Any]) -> None:
         options |= {name: new for name, new in _OPEN_DEFAULTS.items() if not given(name)}
     elif given("steps"):
         raise click.UsageError("--steps: only open strings have steps; add --type open-string")
+    is_enum = options["metric_type"] == "enum"
+    if given("response") and not is_enum:
+        raise click.UsageError("--response: only categories have it; add --type enum")
     if options["values"] is None:
         if not given("population"):
             options["population"] = _OPEN_POPULATION if is_open else _POPULATION
         if options["population"] not in LISTS and not given("unique"):
-            options["unique"] = _UNIQUE
+            options["unique"] = _CATEGORIES if is_enum else _UNIQUE
+
+
+def _fill_in_periods(given: Callable[[str], bool], options: dict[str, Any]) -> None:
+    """Set how long periods are, if there are any."""
+    if options["mode"] != "once":
+        if given("period_days"):
+            raise click.UsageError("--period-days: only --mode once has periods")
+        return
+    if not given("period_days"):
+        options["period_days"] = _PERIOD_DAYS
+    period_days = options["period_days"]
+    if not given("days"):
+        options["days"] = period_days
+    if options["days"] % period_days:
+        raise click.UsageError(
+            f"--days {options['days']}: must be whole periods of {period_days} days"
+        )
+    if options["cohorts"] != "even":
+        raise click.UsageError("--cohorts: can't go with --mode once, whose cohorts are new ones")
+    if not given("epsilon") and options["f"]:
+        raise click.UsageError(
+            "--mode once: each answer is reported once, with one response; give --epsilon or --f 0"
+        )
 
 
 def _fill_in_noise(given: Callable[[str], bool], options: dict[str, Any]) -> None:
@@ -329,7 +399,7 @@ def _fill_in_noise(given: Callable[[str], bool], options: dict[str, Any]) -> Non
         raise click.UsageError("--epsilon: can't go with --f, --p or --q, which it stands for")
     if not 0 < epsilon < math.inf:
         raise click.UsageError(f"--epsilon {epsilon}: must be a number above 0")
-    if options["days"] > 1:
+    if options["days"] > 1 and options["mode"] != "once":
         raise click.UsageError(
             "--epsilon: is of one report per client for life; with --days give --f, --p and --q"
         )
@@ -400,6 +470,7 @@ def _experiment(options: dict[str, Any]) -> Experiment:
         change=options["change"],
         cohort_shares=cohort_shares(options["cohorts"], params.m),
         open_type=open_type,
+        period_days=options["period_days"] or 0,
     )
     correction = Correction(options["correction"])
     return Experiment(
@@ -420,7 +491,7 @@ def _check_targets(attack: Attack | None, candidates: tuple[str, ...], *, is_ope
         )
 
 
-def _people(options: dict[str, Any]) -> Population:
+def _people(options: dict[str, Any], prefix: str = "string ") -> Population:
     """Return the population, and fill in what wasn't given."""
     from hubbub.simulations.populations import LISTS
 
@@ -428,10 +499,12 @@ def _people(options: dict[str, Any]) -> Population:
         options["population"] = options["population"] or _POPULATION
         if options["population"] not in LISTS:
             options["unique"] = options["unique"] or _UNIQUE
-    return _population(options["population"], options["values"], options["unique"])
+    return _population(options["population"], options["values"], options["unique"], prefix)
 
 
-def _population(population: str, values: str | None, unique: int) -> Population:
+def _population(
+    population: str, values: str | None, unique: int, prefix: str = "string "
+) -> Population:
     """Return the population that the options name."""
     from hubbub.simulations.populations import (
         LISTS,
@@ -449,7 +522,7 @@ def _population(population: str, values: str | None, unique: int) -> Population:
         if unique is not None:
             raise PopulationError(f"--unique: can't go with --population {population}")
         return LISTS[population]()
-    return made_up(family_shares(population, unique), "string ")
+    return made_up(family_shares(population, unique), prefix)
 
 
 @main.command()

@@ -17,8 +17,8 @@ from hubbub.simulations.joint_populations import HASHED, joint_population, parse
 from hubbub.simulations.populations import LISTS
 
 _REFUSED = (
-    "metric_type", "values", "unique", "steps", "candidates_extra", "missing", "days", "change",
-    "cohorts", "attack", "method", "through",
+    "metric_type", "response", "values", "unique", "steps", "candidates_extra", "missing", "mode",
+    "period_days", "days", "change", "cohorts", "attack", "method", "through",
 )  # fmt: skip
 """Options that mean nothing for tables."""
 

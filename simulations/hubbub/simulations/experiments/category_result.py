@@ -77,15 +77,16 @@ def _table(experiment: CategoryExperiment, outcome: CategoryOutcome) -> Table:
 
 def _sentences(experiment: CategoryExperiment, outcome: CategoryOutcome) -> list[str]:
     found, plan, each = outcome.score, experiment.plan, experiment.metric.epsilon_report
+    n_categories = len(experiment.population.values)
+    size = f"{n_categories:,} categories; seed {experiment.seed}"
+    over_all = f"{found.total_variation_all:.4f} over all"
     often = {
         "once": f"{plan.reports_each} of each client, one a period of {plan.period_days} days",
         "longitudinal": f"{plan.reports_each} of each client",
         "one-time": "one of each client",
     }[experiment.mode]
     return [
-        f"{plan.reports:,} reports, {often}, at epsilon {each:.4g} a report; "
-        f"{len(experiment.population.values):,} categories; seed {experiment.seed}.",
-        f"{found.detected:,} were detected; total variation {found.total_variation:.4f} over them, "
-        f"{found.total_variation_all:.4f} over all.",
+        f"{plan.reports:,} reports, {often}, at epsilon {each:.4g} a report; {size}.",
+        f"{found.detected:,} detected; total variation {found.total_variation:.4f}, {over_all}.",
         f"95% intervals hold the truth for {found.interval_coverage:.1%} of the categories.",
     ]

@@ -177,7 +177,7 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
         )
     (folder / "candidates.txt").write_text("\n".join(strings) + "\n", encoding="utf-8")
     params, open_type = experiment.params, experiment.plan.open_type
-    entries: dict[str, object] = dict(params._asdict())
+    entries: dict[str, object] = {"k": params.k, "h": params.h, "m": params.m, **params.noise}
     if open_type is not None:
         entries |= {"steps": list(open_type.steps), "m": open_type.cohorts}
     lines = [

@@ -63,6 +63,25 @@ class StringsTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class EnumTrial:
+    """How the categories of one trial were decoded.
+
+    Attributes
+    ----------
+    categories : int
+        How many there are.
+    score : Score
+        Of their shares among the population that clients are drawn from.
+    seconds : float
+        CPU time of the decoder.
+    """
+
+    categories: int
+    score: Score
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TableTrial:
     """How the table of one trial was decoded.
 
@@ -269,6 +288,35 @@ def judge_strings(case: str, trials: Sequence[StringsTrial], *, is_null: bool) -
         coverage_unlisted=unlisted,
         seconds=Figure.of([trial.seconds for trial in trials]),
         broken=_names(broken),
+    )
+
+
+def judge_enum(case: str, trials: Sequence[EnumTrial]) -> CaseResult:
+    """Sum up a case's trials of an enum and say which bounds they break.
+
+    Bounds: coverage in 0.93 to 0.97, and a false share of at most 0.05.
+    """
+    scores = [trial.score for trial in trials]
+    detected = np.array([each.detected for each in scores], dtype=np.float64)
+    covered = [each.interval_coverage for each in scores]
+    coverage = Figure.of_shares(covered, trials[0].categories * len(trials))
+    false_share = Figure.of_shares([each.false_share for each in scores], detected.sum())
+    broken = {
+        "coverage": coverage.outside(COVERAGE),
+        "false share": false_share.above(ALPHA),
+    }
+    return CaseResult(
+        case=case,
+        runs=len(trials),
+        candidates=trials[0].categories,
+        detected=Figure.of(detected),
+        true_positives=Figure.of([each.true_positives for each in scores]),
+        coverage=coverage,
+        seconds=Figure.of([trial.seconds for trial in trials]),
+        broken=_names(broken),
+        total_variation=Figure.of([each.total_variation for each in scores]),
+        total_variation_all=Figure.of([each.total_variation_all for each in scores]),
+        false_share=false_share,
     )
 
 

@@ -3,7 +3,8 @@
 After google/rappor's regression tests, whose distributions, sizes and filters these are. Their full
 cross product is thousands of cases; the selection varies one thing at a time about their own
 "typical" case and about a larger one, so that every value of every axis occurs, and ends with null
-cases, in which reports are plentiful and no candidate is true. Cases of open strings follow.
+cases, in which reports are plentiful and no candidate is true. Cases of strings that are asked once
+a period, of open strings, of tables and of enums follow.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.scenarios import Scenario, collect, make_scenario
 from hubbub.simulations.suite.baseline import least_squares_two_se, oracle_detections
 from hubbub.simulations.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
+from hubbub.simulations.suite.enum_matrix import EnumCase, enum_cases, quick_enum_cases
 from hubbub.simulations.suite.joint_matrix import JointCase, joint_cases, quick_joint_cases
 from hubbub.simulations.suite.open_matrix import OpenCase, open_cases, quick_open_cases
 
@@ -38,13 +40,16 @@ FILTERS = (
     (128, 2, 64),
 )
 """k, h, m."""
+ONCE = (128, 1, 64)
+"""k, h, m of strings that are asked once a period: the README's."""
 PRIVACY = {
     "tight": (0.45, 0.39, 0.61),
     "loose": (0.0, 0.225, 0.775),
     "chrome": (0.5, 0.25, 0.75),
     "paper": (0.5, 0.5, 0.75),
+    "once": (0.0, 0.0123, 0.5),
 }
-"""f, p, q."""
+"""f, p, q; the last is optimal unary encoding at epsilon 4.39, the README's of a period."""
 _NULL_CANDIDATES = 1_000
 """So many that without a correction fifty would be detected."""
 _MILLION = 1_000_000
@@ -68,6 +73,8 @@ class ListedCase:
         Candidates that nobody holds, as a multiple of `unique`.
     missing : float
         Share of the values that are not among the candidates; 1 makes a null case.
+    periods : int
+        In each of which every client reports once, with new coins and in a new cohort.
     """
 
     distribution: str
@@ -79,6 +86,7 @@ class ListedCase:
     privacy: str
     extra: float
     missing: float = 0.1
+    periods: int = 1
 
     @property
     def name(self) -> str:
@@ -87,7 +95,8 @@ class ListedCase:
         filters = f"{self.k}x{self.h}x{self.m}"
         listed = "null" if self.is_null else f"x{self.extra:g}" + ("" if self.missing else "-sharp")
         family = self.distribution.replace(":", "")
-        return f"{family}-{self.unique}-{reports}-{filters}-{self.privacy}-{listed}"
+        often = f"-{self.periods}periods" if self.periods > 1 else ""
+        return f"{family}-{self.unique}-{reports}-{filters}-{self.privacy}-{listed}{often}"
 
     @property
     def params(self) -> RapporParams:
@@ -120,7 +129,8 @@ class ListedCase:
 
     def run(self, number: int) -> StringsTrial:
         """Decode a numbered run, and score that beside the plain baseline and the oracle."""
-        collected = collect(self.scenario(number), self.params, self.reports, self.seed(number))
+        scenario, clients = self.scenario(number), self.reports // self.periods
+        collected = collect(scenario, self.params, clients, self.seed(number), self.periods)
         truth, candidates = collected.truth, collected.candidates
         started = time.process_time()
         ours = decode(collected.counts, self.params, candidates, alpha=ALPHA)
@@ -150,12 +160,13 @@ class ListedCase:
         return judge_strings(self.name, trials, is_null=self.is_null)
 
 
-AnyCase = ListedCase | OpenCase | JointCase
+AnyCase = ListedCase | OpenCase | JointCase | EnumCase
 
 
 def all_cases() -> tuple[AnyCase, ...]:
     """Return the selection, in the table's order."""
-    return (*dict.fromkeys(_selection()), *open_cases(), *joint_cases())
+    listed = dict.fromkeys((*_selection(), *_asked_once()))
+    return (*listed, *open_cases(), *joint_cases(), *enum_cases())
 
 
 def quick_cases() -> tuple[AnyCase, ...]:
@@ -171,6 +182,7 @@ def quick_cases() -> tuple[AnyCase, ...]:
         ListedCase("zipf:1", 100, _MILLION, 128, 2, 64, "chrome", 0.0, 1.0),
         *quick_open_cases(),
         *quick_joint_cases(),
+        *quick_enum_cases(),
     )
 
 
@@ -212,7 +224,7 @@ def _selection() -> Iterator[ListedCase]:
         distribution = ("exponential", "zipf:1")[i % 2]
         yield ListedCase(distribution, 100, _MILLION, k, h, m, "chrome", 0.2)
         yield ListedCase(distribution, 1_000, 10 * _MILLION, k, h, m, "loose", 10.0)
-    for i, privacy in enumerate(PRIVACY):
+    for i, privacy in enumerate(tuple(PRIVACY)[:-1]):
         yield ListedCase(DISTRIBUTIONS[i], 100, _MILLION, 32, 1, 64, privacy, 10.0)
         yield ListedCase(DISTRIBUTIONS[i + 1], 1_000, _MILLION, 128, 2, 64, privacy, 0.0)
     # Sizes.
@@ -234,3 +246,10 @@ def _selection() -> Iterator[ListedCase]:
         ("uniform", 10 * _MILLION, (128, 2, 64), "loose"),
     ):
         yield ListedCase(distribution, 100, reports, k, h, m, privacy, 0.0, 1.0)
+
+
+def _asked_once() -> Iterator[ListedCase]:
+    """Yield cases of clients who report once, or again in other periods."""
+    yield ListedCase("zipf:1", 100, _MILLION // 10, *ONCE, "once", 10.0)
+    yield ListedCase("zipf:1", 1_000, _MILLION, *ONCE, "once", 10.0, periods=6)
+    yield ListedCase("zipf:1", 100, _MILLION, *ONCE, "once", 0.0, 1.0, periods=6)
