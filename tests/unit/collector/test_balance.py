@@ -8,7 +8,7 @@ from scipy import stats
 
 from factories import make_metric, make_params, seeded_stream
 from hubbub.client.cells import draw_cells
-from hubbub.collector.operations.page import balance_outline
+from hubbub.collector.operations.page import balance_outline, parameters
 from hubbub.collector.operations.sampling import examine
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.poisoning import CohortSpread, cohort_balance
@@ -131,3 +131,14 @@ def test_reports_of_sets_repeat_no_more_than_chance_lets_sets():
     seen = examine(forged, metric.params, response).equal
     assert seen is not None
     assert seen.suspicious >= 500
+
+
+def test_the_page_names_what_reports_of_sets_were_drawn_with():
+    metric_type, response = EnumType(tuple("abcdefghi")), Subset(9, 3, 0.7)
+    metric = make_metric(metric_type=metric_type, response=response, mode="one-time")
+    assert parameters(metric.definition).endswith("q = 0.7, response = subset, size = 3")
+
+
+def test_the_page_names_both_chances_of_an_asymmetric_permanent_response():
+    params = make_params()._replace(f=0.41, f0=0.01, f1=0.4)
+    assert "f0 = 0.01, f1 = 0.4" in parameters(make_metric(params=params).definition)

@@ -31,7 +31,8 @@ CONTENT_SECURITY_POLICY = (
 """What the page may do; a header of its answer."""
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
-_PARAMETERS = ("k", "h", "m", "f", "p", "q")
+_PARAMETERS = ("k", "h", "m", "f", "f0", "f1", "p", "q")
+_DRAWN = ("response", "size", "cells", "window", "chance", "low", "high")
 _CHART_HEIGHT = 2.0
 _MOST_OUTLINED = 1024
 _TOLD_BEFORE = dt.timedelta(days=14)
@@ -154,7 +155,13 @@ def moment(value: dt.datetime | None) -> str:
 
 def parameters(definition: Mapping[str, Any]) -> str:
     """Write what reports were made with, without what the type brings: k = 128, h = 2."""
-    return ", ".join(f"{name} = {definition[name]}" for name in _PARAMETERS if name in definition)
+    names = (*_PARAMETERS, *(_DRAWN if "response" in definition else ()))
+    return ", ".join(f"{name} = {_short(definition[name])}" for name in names if name in definition)
+
+
+def _short(value: object) -> object:
+    """Write a number without the digits that computing it from others has brought."""
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def bars(values: Sequence[float], highest: float) -> str:

@@ -208,7 +208,8 @@ def decode(**options: Any) -> None:
     and the others' reports, and tests whether both groups are of one population.
 
     Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
-    "Detected" are those that somebody has. Metrics of type open-string need none: their strings are
+    "Detected" are those that somebody has. Those of type number take none either: their mean is
+    estimated, and perhaps their variance. Metrics of type open-string need none: their strings are
     found prefix by prefix; --candidates adds strings that are tested in any case.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if math.isnan(options["alpha"]):  # which every comparison of the range lets pass
