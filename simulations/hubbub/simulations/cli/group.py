@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hubbub.simulations.experiments.categories import CategoryExperiment
     from hubbub.simulations.experiments.experiment import Experiment
     from hubbub.simulations.experiments.joint import JointExperiment
+    from hubbub.simulations.experiments.result import SimulationResult
     from hubbub.simulations.populations import Population
     from hubbub.simulations.simulated_clients.attacks import Attack
 
@@ -286,11 +287,52 @@ def run(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
     from hubbub.inference.parallel import cores
-    from hubbub.protocol.errors import ParameterError
     from hubbub.reporting.formats.terminal import show, stdout_console
     from hubbub.reporting.progress import progress_bar
+
+    experiment = _any_experiment(given, options)
+    # The order of the command line must not show in the files.
+    used = sorted({**options, "through": through}.items())
+    shown = {name: value for name, value in used if value is not None}
+    with _system_errors():
+        _make_folder(output)
+        with progress_bar("clients report") as bar:
+            by_http = output if through == "collector" else None
+            result = _result(experiment, shown, workers or cores(), by_http, bar)
+        result.write(output)
+    console = stdout_console()
+    show(result.estimates.blocks(), console)
+    console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
+
+
+def _any_experiment(
+    given: Callable[[str], bool], options: dict[str, Any]
+) -> Experiment | CategoryExperiment | JointExperiment:
+    """Return what the options describe, or fail."""
+    from hubbub.protocol.errors import ParameterError
     from hubbub.simulations.cli.categories import category_experiment
     from hubbub.simulations.cli.joint import joint_experiment
+    from hubbub.simulations.populations import PopulationError
+    from hubbub.simulations.simulated_clients.attacks import AttackError
+
+    try:
+        if options["joint"] is not None:
+            return joint_experiment(given, options)
+        if options["metric_type"] == "enum":
+            return category_experiment(given, options, _people(options, "category "))
+        return _experiment(options)
+    except (PopulationError, ParameterError, AttackError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _result(
+    experiment: Experiment | CategoryExperiment | JointExperiment,
+    shown: dict[str, Any],
+    workers: int,
+    by_http: Path | None,
+    progress: Callable[[int, int], None],
+) -> SimulationResult:
+    """Run an experiment, in memory or through a collector with its files in a folder."""
     from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
     from hubbub.simulations.experiments.category_result import category_result
     from hubbub.simulations.experiments.collecting import run_through_collector
@@ -298,41 +340,16 @@ def run(
     from hubbub.simulations.experiments.joint import JointExperiment, run_joint
     from hubbub.simulations.experiments.joint_result import joint_result
     from hubbub.simulations.experiments.result import experiment_result
-    from hubbub.simulations.populations import PopulationError
-    from hubbub.simulations.simulated_clients.attacks import AttackError
 
-    try:
-        experiment: JointExperiment | CategoryExperiment | Experiment
-        if options["joint"] is not None:
-            experiment = joint_experiment(given, options)
-        elif options["metric_type"] == "enum":
-            experiment = category_experiment(given, options, _people(options, "category "))
-        else:
-            experiment = _experiment(options)
-    except (PopulationError, ParameterError, AttackError) as error:
-        raise click.UsageError(str(error)) from error
-    # The order of the command line must not show in the files.
-    used = sorted({**options, "through": through}.items())
-    shown = {name: value for name, value in used if value is not None}
-    with _system_errors():
-        _make_folder(output)
-        with progress_bar("clients report") as bar:
-            if isinstance(experiment, JointExperiment):
-                table = run_joint(experiment, workers or cores(), bar)
-                result = joint_result(experiment, table, shown)
-            elif isinstance(experiment, CategoryExperiment):
-                shares = run_categories(experiment, workers or cores(), bar)
-                result = category_result(experiment, shares, shown)
-            elif through == "memory":
-                outcome = run_in_memory(experiment, workers or cores(), bar)
-                result = experiment_result(experiment, outcome, shown)
-            else:
-                outcome = run_through_collector(experiment, output, bar)
-                result = experiment_result(experiment, outcome, shown)
-        result.write(output)
-    console = stdout_console()
-    show(result.estimates.blocks(), console)
-    console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
+    if isinstance(experiment, JointExperiment):
+        return joint_result(experiment, run_joint(experiment, workers, progress), shown)
+    if isinstance(experiment, CategoryExperiment):
+        return category_result(experiment, run_categories(experiment, workers, progress), shown)
+    if by_http is None:
+        outcome = run_in_memory(experiment, workers, progress)
+    else:
+        outcome = run_through_collector(experiment, by_http, progress)
+    return experiment_result(experiment, outcome, shown)
 
 
 def _fill_in(given: Callable[[str], bool], options: dict[str, Any]) -> None:

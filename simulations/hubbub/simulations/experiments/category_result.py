@@ -79,7 +79,7 @@ def _sentences(experiment: CategoryExperiment, outcome: CategoryOutcome) -> list
     found, plan, each = outcome.score, experiment.plan, experiment.metric.epsilon_report
     n_categories = len(experiment.population.values)
     size = f"{n_categories:,} categories; seed {experiment.seed}"
-    over_all = f"{found.total_variation_all:.4f} over all"
+    distance = f"total variation {found.total_variation:.4f} of them"
     often = {
         "once": f"{plan.reports_each} of each client, one a period of {plan.period_days} days",
         "longitudinal": f"{plan.reports_each} of each client",
@@ -87,6 +87,6 @@ def _sentences(experiment: CategoryExperiment, outcome: CategoryOutcome) -> list
     }[experiment.mode]
     return [
         f"{plan.reports:,} reports, {often}, at epsilon {each:.4g} a report; {size}.",
-        f"{found.detected:,} were detected; total variation {found.total_variation:.4f}, {over_all}.",
+        f"{found.detected:,} were detected; {distance}, {found.total_variation_all:.4f} of all.",
         f"95% intervals hold the truth for {found.interval_coverage:.1%} of the categories.",
     ]
