@@ -16,7 +16,7 @@ import numpy as np
 from hubbub.planning.responses import subset_params, subset_within
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import UNARY
+from hubbub.protocol.responses import UNARY, Response
 from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
 from hubbub.simulations.populations import Population, family_shares, made_up
 from hubbub.simulations.suite.bounds import CaseResult, EnumTrial, judge_enum
@@ -69,20 +69,24 @@ class EnumCase:
 
     def experiment(self, run: int) -> CategoryExperiment:
         """Return a numbered run, with a seed of its own."""
-        population = self.population
-        subset = subset_within(self.categories, self.epsilon)
-        size = EnumType(population.values).filter_size({})
-        rare = 1 / (math.exp(self.epsilon) + 1)
-        is_subset = self.response == "subset"
+        params, response = self._response()
         return CategoryExperiment(
-            population,
-            subset_params(subset) if is_subset else RapporParams(**size, f=0.0, p=rare, q=0.5),
+            self.population,
+            params,
             self.clients,
-            subset if is_subset else UNARY,
+            response,
             days=self.periods,
             period_days=1,
             seed=zlib.crc32(self.name.encode()) + (run << 32),
         )
+
+    def _response(self) -> tuple[RapporParams, Response]:
+        if self.response == "subset":
+            subset = subset_within(self.categories, self.epsilon)
+            return subset_params(subset), subset
+        size = EnumType(self.population.values).filter_size({})
+        rare = 1 / (math.exp(self.epsilon) + 1)
+        return RapporParams(**size, f=0.0, p=rare, q=0.5), UNARY
 
     def run(self, number: int) -> EnumTrial:
         """Decode a numbered run's categories, and score them."""
