@@ -60,11 +60,11 @@ RANGE = (
 
 
 def attack(*, quick: bool) -> Iterator[Outcome]:
-    """Link the days of the example registry's metrics, then those of a range of parameters."""
+    """Link the days of the example's longitudinal metrics, then those of a range of parameters."""
     rng = np.random.default_rng(20)
     registry = Registry.load(_EXAMPLE)
     for metric in registry.values():
-        if metric.one_time:
+        if metric.reports_once:
             continue
         for clients in (1_000,) if quick else (1_000, 10_000):
             if clients <= metric.params.m * _LARGEST:
@@ -78,8 +78,8 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
         name = "as homepage, as many in a cohort as of 96,000"
         yield _histories(name, case.params, simulated_days(case, rng, 7), rng)
     for case in RANGE[:: 4 if quick else 1]:
-        k, h, m, *noise = case.params
-        name = f"k={k} h={h} m={m} f, p, q={','.join(map(str, noise))}"
+        k, h, m = case.params[:3]
+        name = f"k={k} h={h} m={m} f, p, q={','.join(map(str, case.params.noise.values()))}"
         yield _outcome(name, case.params, case.width, simulated_days(case, rng), rng)
 
 
