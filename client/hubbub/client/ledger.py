@@ -299,7 +299,7 @@ def _counted_together(
     Those of a group whose choice is "period": else each metric could be answered in so many periods
     of its own, and a client would spend their sum.
     """
-    together = {}
+    together: dict[tuple[str, int], list[tuple[str, int]]] = {}
     for group in registry.groups.values():
         if group.choice == "period":
             members = [key for key in rules if key[0] in group.metrics]

@@ -279,9 +279,9 @@ def _response(
         response, width = Subset(cells, size, chance), "size"
     if chance * response.cells <= response.width:
         least = response.width / response.cells
-        cells = "cells" if isinstance(response, Window) else "categories"
+        whole = "cells" if isinstance(response, Window) else "categories"
         raise MetricError(
-            f"{where}.q = {chance}: must be more than {width} / {cells} = {least:.6g}, or "
+            f"{where}.q = {chance}: must be more than {width} / {whole} = {least:.6g}, or "
             "reports carry no information"
         )
     return UNARY if isinstance(metric_type, BooleanType) else response
