@@ -138,19 +138,27 @@ def test_once_a_period_every_client_reports_on_a_day_of_its_own():
     days = [len(day.held) for day in Reporter(plan, SEED).days(chunk)]
     assert len(days) == 6
     assert sum(days[:3]) == sum(days[3:]) == plan.clients
-    sixths = 10_000, 5 * np.sqrt(30_000 * 2 / 9)
-    assert all(day == pytest.approx(sixths[0], abs=sixths[1]) for day in days)
+    assert days == pytest.approx([10_000] * 6, abs=6 * np.sqrt(30_000 * 2 / 9))
     assert plan.reports == sum(days)
 
 
 def test_once_a_period_clients_have_new_coins_and_new_cohorts():
-    """One value and one cohort's clients: two periods agree by chance alone; P(false) < 1e-6."""
-    one = made_up(np.ones(1), "v")
-    plan = ReportingPlan(one, PARAMS, 40_000, days=2, period_days=1)
+    """One value in two periods: cohorts, and bits in one cohort, agree by chance.
+
+    P(false alarm) < 1e-6 (normal); seeded. A permanent response would give a covariance of .047.
+    """
+    plan = ReportingPlan(made_up(np.ones(1), "v"), PARAMS, 40_000, days=2, period_days=1)
     (chunk,) = chunks(plan, SEED)
     first, second = Reporter(plan, SEED).days(chunk)
-    alike = np.mean(first.cohorts == second.cohorts)
-    assert alike == pytest.approx(0.25, abs=5 * np.sqrt(0.1875 / 40_000))
+    alike = first.cohorts == second.cohorts
+    assert alike.mean() == pytest.approx(0.25, abs=6 * np.sqrt(0.1875 / 40_000))
+    products = []
+    for cohort in range(PARAMS.m):
+        here = alike & (first.cohorts == cohort)
+        bits = [np.unpackbits(day.bits[here], axis=1) for day in (first, second)]
+        products.append((bits[0] - bits[0].mean(axis=0)) * (bits[1] - bits[1].mean(axis=0)))
+    covariance = np.concatenate(products)
+    assert abs(covariance.mean()) < 6 * covariance.std() / np.sqrt(covariance.size)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
