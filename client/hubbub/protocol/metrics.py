@@ -127,3 +127,15 @@ class Metric(NamedTuple):
     def period(self, seconds: float) -> int:
         """Return the number of the calendar's period at a moment (seconds since the epoch)."""
         return int(seconds // (self.period_days * SECONDS_A_DAY))
+
+
+def most_answers(days: int, period_days: int, mode: Mode) -> int:
+    """Return in how many periods a client answers in some days on end, at most.
+
+    Calendar periods of D days: T days touch 1 + ceil((T - 1) / D). With mode "once" periods begin
+    on days of their own, two of them perhaps on days that follow each other, and the one before
+    may be answered late: of T > 1 days 2 + ceil((T - 2) / D).
+    """
+    if mode == "once" and days > 1:
+        return 2 + -(-(days - 2) // period_days)
+    return 1 + -(-(days - 1) // period_days)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol.metrics import Metric, most_answers
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 
@@ -216,8 +216,8 @@ def life_epsilon(metric: Metric, most_values: int) -> float:
 
 def most_periods(metric: Metric, days: int) -> int:
     """Return in how many periods a client answers in T days, at most (``memory = "period"``)."""
-    touched = 1 + -(-(days - 1) // metric.period_days)
-    return min(touched, metric.max_periods)
+    most = most_answers(days, metric.period_days, metric.mode)
+    return min(most, metric.max_periods)
 
 
 def _over_responses(metric: Metric, days: int, loss: Callable[[int], float]) -> float:

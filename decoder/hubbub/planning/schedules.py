@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hubbub.inference.errors import PlanError
-from hubbub.protocol.metrics import Memory, Mode
+from hubbub.protocol.metrics import Memory, Mode, most_answers
 
 A_YEAR = 365
 """Days of the longest window that plans compare."""
@@ -102,8 +102,8 @@ class Schedule:
             return epsilon_after(1)
         if self.mode == "longitudinal" and self.memory == "value":
             return epsilon_after(math.ceil(days * self.reports_each / self.period_days))
-        touched = 1 + -(-(days - 1) // self.period_days)
-        return min(touched, self.max_periods) * epsilon_after(self.reports_of_an_answer)
+        most = most_answers(days, self.period_days, self.mode)
+        return min(most, self.max_periods) * epsilon_after(self.reports_of_an_answer)
 
     @property
     def reports_of_an_answer(self) -> int:

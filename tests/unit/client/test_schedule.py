@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_secret
 from hubbub.client.schedule import chosen, first_day, period_at
-from hubbub.protocol.metrics import SECONDS_A_DAY
+from hubbub.protocol.metrics import SECONDS_A_DAY, most_answers
 from hubbub.protocol.registry import Group
 
 CLIENTS = 4000
@@ -93,3 +93,17 @@ def test_a_choice_for_periods_is_made_anew_in_each_and_one_for_life_is_not():
     secret = make_secret()
     assert len({chosen(lasting, APPLICATION, secret, period) for period in range(64)}) == 1
     assert len({chosen(changing, APPLICATION, secret, period) for period in range(64)}) == 2
+
+
+@given(client=st.integers(0, 60), start=st.integers(20_000, 20_040), days=st.integers(1, 40))
+def test_no_more_periods_are_answered_in_some_days_than_is_stated(client, start, days):
+    secret = make_secret(client)
+    periods = {
+        period_at(ONCE, secret, day * SECONDS_A_DAY)[0] for day in range(start, start + days)
+    }
+    assert len(periods) <= most_answers(days, ONCE.period_days, "once")
+
+
+def test_three_periods_may_be_answered_in_three_days():
+    assert [most_answers(days, 30, "once") for days in (1, 2, 3, 32, 33)] == [1, 2, 3, 3, 4]
+    assert [most_answers(days, 30, "longitudinal") for days in (1, 2, 31, 32)] == [1, 2, 2, 3]

@@ -171,11 +171,11 @@ def test_intervals_of_an_enum_need_to_know_of_a_clients_other_periods():
         repeats = ONE_REPORT
 
     case = EnumCase(20, 10_000, 8, periods=6)
-    coverage = {CategoryExperiment: [], Forgetful: []}
+    coverage: dict[type[CategoryExperiment], list[float]] = {CategoryExperiment: [], Forgetful: []}
     for number in range(40):
         experiment = case.experiment(number)
         settings = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
-        for made in coverage:
-            coverage[made].append(run_categories(made(**settings)).score.interval_coverage)
+        for made, covered in coverage.items():
+            covered.append(run_categories(made(**settings)).score.interval_coverage)
     assert np.mean(coverage[CategoryExperiment]) > 0.9
     assert np.mean(coverage[Forgetful]) < 0.75
