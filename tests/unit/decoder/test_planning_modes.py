@@ -61,7 +61,7 @@ def test_errors_and_epsilons_are_those_of_days_periods_and_years(question, tmp_p
     assert once["error_period"] == once["std_error"]
     assert once["error_day"] == pytest.approx(math.sqrt(10) * once["error_period"])
     assert once["error_year"] == pytest.approx(once["error_period"] / math.sqrt(36.5))
-    assert once["epsilon_year"] == pytest.approx(38 * once["epsilon_period"])
+    assert once["epsilon_year"] == pytest.approx(39 * once["epsilon_period"])
     assert once["value_ratio"] == pytest.approx(math.cosh(once["epsilon_period"] / 2) ** 2)
     one_time = rows[once["name"].replace("once", "one-time")]
     assert one_time["error_year"] == once["std_error"]
