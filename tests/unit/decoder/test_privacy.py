@@ -375,12 +375,12 @@ def test_a_metric_that_is_asked_once_a_period_has_one_price_each_for_any_values(
     found = by_key(once, Situation(days=365, values=9, reports=10_000))
     price = once.epsilon_report
     assert found["epsilon_answer"] == price
-    assert found["epsilon_year"] == found["epsilon_any_history"] == pytest.approx(14 * price)
-    assert found["epsilon_values"] == found["epsilon_days"] == pytest.approx(14 * price)
+    assert found["epsilon_year"] == found["epsilon_any_history"] == pytest.approx(15 * price)
+    assert found["epsilon_values"] == found["epsilon_days"] == pytest.approx(15 * price)
     assert found["epsilon_life"] == pytest.approx(24 * price)
     assert found["value_ratio"] == pytest.approx(math.cosh(price / 2) ** 2)
     assert math.isnan(found["linked_share"])
-    assert found["central_epsilon_days_any_history"] < 14 * found["central_epsilon"] * 1.2
+    assert found["central_epsilon_days_any_history"] < 15 * found["central_epsilon"] * 1.2
 
 
 def test_a_group_costs_what_its_dearest_metric_does():
