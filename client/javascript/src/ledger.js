@@ -143,8 +143,26 @@ function decideOnce(account, registry, recording, entry) {
     return refused(entry.period?.waits ? WAITING : REPORTED_IN_PERIOD);
   }
   if (mustWait(account, recording)) return refused(WAITING);
-  if (entry && entry.answers >= metric.maxAnswers) return refused(TOO_MANY_ANSWERS);
+  if (answersTogether(account, registry, metric) >= metric.maxAnswers) {
+    return refused(TOO_MANY_ANSWERS);
+  }
   return admitIf(roomForFirst(account, registry, metric), answer);
+}
+
+/**
+ * Return how many answers count against a metric's max_periods: its own, and those of all metrics of a group
+ * that chooses for each period, or a client would spend their sum.
+ *
+ * @param {Account} account @param {Registry} registry @param {Metric} metric
+ */
+function answersTogether(account, registry, metric) {
+  const { group, name } = metric;
+  const names = group?.choice === "period" ? group.metrics : [name];
+  const entries = names.map((each) => {
+    const registered = registry.metrics.get(each);
+    return registered && entryOf(account, registered);
+  });
+  return entries.reduce((sum, entry) => sum + (entry?.answers ?? 0), 0);
 }
 
 /**

@@ -289,11 +289,14 @@ function makeGroup(name, given, metrics) {
     return metric;
   });
   const choice = oneOf(entry.choice ?? "life", `${path}.choice`, CHOICES);
-  const [{ periodDays }] = members;
-  const fits = members.every((each) => each.mode === "once" && each.periodDays === periodDays);
+  const [{ periodDays, maxAnswers }] = members;
+  const fits = members.every((each) => {
+    return each.mode === "once" && each.periodDays === periodDays && each.maxAnswers === maxAnswers;
+  });
   if (choice === "period" && !fits) {
     throw new MetricError(
-      `${path}.choice = "period": needs metrics with mode = "once" and the same period_days`,
+      `${path}.choice = "period": needs metrics with mode = "once" and the same period_days and ` +
+        "max_periods, which they share",
     );
   }
   return Object.freeze({ name, metrics: Object.freeze(members.map((each) => each.name)), choice });

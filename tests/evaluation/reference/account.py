@@ -143,12 +143,19 @@ class Account:
         if not is_first_day and not self._has_begun(metric):
             version.period, version.is_reported = now, False
             return "refused", None
-        if len(version.answers) >= entry.get("max_periods", 100):
+        if self._answered_together(metric) >= entry.get("max_periods", 100):
             return "refused", None
         result, answer = self._admit_first(metric, version)
         if answer is not None:
             version.period, version.behind_since, version.is_reported = now, None, True
         return result, answer
+
+    def _answered_together(self, metric: str) -> int:
+        """Return how many answers count against `max_periods`: a group's, if it chooses anew."""
+        found = schedule.group_of(self.registry, metric)
+        by_period = found is not None and found[1].get("choice") == "period"
+        names = found[1]["metrics"] if found is not None and by_period else [metric]
+        return sum(len(self._version(name).answers) for name in names)
 
     @staticmethod
     def _is_in_use(time: float, now: int, length: int, version: Version) -> bool:

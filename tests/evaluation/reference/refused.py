@@ -113,6 +113,7 @@ _GROUPS: tuple[tuple[Any, str], ...] = (
     ({"g": {**GROUP, "size": 2}}, "a group with an unknown key"),
     ({"g": {**GROUP, "choice": "day"}}, "another choice"),
     ({"g": {"metrics": ["a", "c"], "choice": "period"}}, "periods of different lengths"),
+    ({"g": {"metrics": ["a", "g"], "choice": "period"}}, "another max_periods"),
     ({"g": {"metrics": ["a", "d"], "choice": "period"}}, "a choice for periods without periods"),
     ({"g": {"metrics": ["e", "f"], "choice": "period"}}, "a choice for periods of the calendar"),
 )
@@ -124,7 +125,7 @@ def refused_registries() -> list[Json]:
     calendar = {**BOTH, "memory": "period", "period_days": 7}
     metrics = {
         "a": ONCE, "b": SUBSET, "c": {**ONCE, "period_days": 8}, "d": BOTH, "e": calendar,
-        "f": calendar,
+        "f": calendar, "g": {**ONCE, "max_periods": 5},
     }  # fmt: skip
     rows += [_row({"metrics": metrics, "groups": groups}, why) for groups, why in _GROUPS]
     return rows + _accepted()

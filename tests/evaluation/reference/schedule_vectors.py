@@ -235,6 +235,9 @@ def _groups() -> list[tuple[bytes, History]]:
     page = client_with(MOOD, 0, 1, group="mood", metrics=PAIR, own="page")
     both = turns(daily("crash", "red", "blue", "red"), daily("page", 1, 2, 3))
     weekly = registry(crash=once_metric(SET, 2), page=once_metric(MEAN, 2))
+    short = registry(
+        crash=once_metric(SET, 2, max_periods=3), page=once_metric(MEAN, 2, max_periods=3)
+    )
     lasting = registry(theme=metric(ENUM), dark=metric(BOOLEAN), tabs=metric(ENUM))
     three = {"metrics": ["theme", "dark", "tabs"]}
     theme = client_with(MOOD, 0, 1, group="mood", metrics=three, own="theme")
@@ -245,6 +248,12 @@ def _groups() -> list[tuple[bytes, History]]:
             "a group has one first day, and may choose for each period",
             client_with(MOOD, 0, 2),
             grouped(weekly, mood=BY_PERIOD),
+            turns(daily("crash", *["red"] * 30), daily("page", *[5] * 30)),
+        ),
+        of_client(
+            "metrics of a group that chooses for each period share max_periods",
+            client_with(MOOD, 0, 2),
+            grouped(short, mood=BY_PERIOD),
             turns(daily("crash", *["red"] * 30), daily("page", *[5] * 30)),
         ),
         of_client(
