@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from hubbub.decoder.metric_types.days import estimate_days
+from hubbub.decoder.metric_types.refusals import refuse_lists_and_reports
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
 from hubbub.inference.categories.decoding import decode_categories
 from hubbub.inference.ratios import Ratios, filter_ratios
-from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -23,22 +24,20 @@ class CategoryDecoder(TypeDecoder[_Type]):
 
     def check(self, metric: Metric, options: DecodeOptions) -> None:
         """Refuse strings to look for, and their method."""
-        what = f"metrics.{metric.name}.type = {metric.type.name!r}"
-        for name in options.given("candidates", "map"):
-            raise OptionError(name, f": must be left out; {what} says which values there are.")
-        if options.estimate.method == "likelihood":
-            raise OptionError(
-                Option("method", "likelihood"),
-                f": {what}; its bit counts say all that whole reports do. Leave ",
-                Option("method"),
-                " out.",
-            )
+        refuse_lists_and_reports(
+            metric,
+            options,
+            " says which values there are",
+            "; its bit counts say all that whole reports do",
+        )
 
     def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:  # noqa: ARG002
         """Invert the bit counts, perhaps day by day."""
         options, reports = evidence.options, evidence.reports
         if options.by:
-            return _estimate_days(evidence)
+            from hubbub.inference.trends.categories import decode_category_days  # noqa: PLC0415 - seldom
+
+            return estimate_days(evidence, decode_category_days, category_findings, "inversion")
         decoding = decode_categories(
             reports.counts,
             evidence.metric,
@@ -53,25 +52,3 @@ class CategoryDecoder(TypeDecoder[_Type]):
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two values that set a bit each: both play the same part."""
         return (filter_ratios(params, reports),)
-
-
-def _estimate_days(evidence: Evidence) -> Estimates:
-    from hubbub.inference.trends.categories import decode_category_days  # noqa: PLC0415 - seldom
-    from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
-
-    options, reports = evidence.options, evidence.reports
-    trends = decode_category_days(
-        reports.by_day,
-        evidence.metric,
-        alpha=options.alpha,
-        correction=evidence.correction,
-        min_reports=options.min_reports,
-        repeats=evidence.repeats,
-    )
-    return trends_estimates(
-        trends,
-        reports.anomalies,
-        evidence.made_by("inversion, day by day"),
-        findings=category_findings(trends.pooled, reports.anomalies),
-        limit=options.rows,
-    )

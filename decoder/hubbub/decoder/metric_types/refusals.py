@@ -1,9 +1,10 @@
-"""Options that types refuse which are decoded from the bit counts of all days together."""
+"""Options that types refuse which are decoded from bit counts."""
 
 from __future__ import annotations
 
 from hubbub.decoder.options import DecodeOptions
 from hubbub.protocol.errors import Option, OptionError
+from hubbub.protocol.metrics import Metric
 
 
 def refuse_beyond_counts(options: DecodeOptions, what: str, hashing: str) -> None:
@@ -31,3 +32,27 @@ def refuse_beyond_counts(options: DecodeOptions, what: str, hashing: str) -> Non
         )  # fmt: skip
     if options.candidates.candidate_cache:
         raise OptionError(Option("candidate_cache"), f": {what} {hashing}. Leave it out.")
+
+
+def refuse_lists_and_reports(
+    metric: Metric, options: DecodeOptions, no_lists: str, no_reports: str
+) -> None:
+    """Raise OptionError if strings to look for, or whole reports, are asked for.
+
+    Parameters
+    ----------
+    metric : Metric
+        What is decoded.
+    options : DecodeOptions
+        What is asked for.
+    no_lists, no_reports : str
+        Why there is nothing to look for, and nothing more in whole reports: after the type's name.
+    """
+    what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+    for name in options.given("candidates", "map"):
+        raise OptionError(name, f": must be left out; {what}{no_lists}.")
+    if options.estimate.method == "likelihood":
+        raise OptionError(
+            Option("method", "likelihood"), f": {what}{no_reports}. Leave ",
+            Option("method"), " out.",
+        )  # fmt: skip
