@@ -61,7 +61,7 @@ RESERVE = (
 CHANGES = "what the reserve leaves of lifetime_epsilon for second and later values"
 GROUP = "group privacy (Dwork, Roth 2014, theorem 2.2)"
 TRACKING = "exact binomial probabilities of the likeliest permanent bits: docs/privacy.md, Tracking"
-CELLS = "q (d - w) / ((1 - q) w) at most for any report: docs/privacy.md, Subsets and windows"
+CELLS = "q (d - w) / ((1 - q) w) at most for any report: docs/privacy.md, Responses"
 CLOSED_FORM = "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <= {:.3g}"
 CLONES = (
     "Feldman, McMillan, Talwar 2021, section 3: the clones' pair of binomials, summed numerically"
