@@ -38,6 +38,7 @@ def make_metric(
     max_periods: int = MAX_PERIODS,
     mode: Mode | None = None,
     response: Response = UNARY,
+    reports_per_day: int = 0,
 ) -> Metric:
     """Return a metric, with memory "period" if that has days.
 
@@ -66,6 +67,7 @@ def make_metric(
         expires=expires,
         mode=mode or ("one-time" if one_time else "longitudinal"),
         response=response,
+        reports_per_day=reports_per_day,
         max_values=max_values,
         memory="period" if period_days else "value",
         period_days=period_days,
@@ -108,9 +110,11 @@ def report_bits(encoder: Encoder, permanent: int, stream: ByteStream) -> int:
 
 
 def _memory_entries(metric: Metric) -> dict[str, object]:
+    daily = {"reports_per_day": 1} if metric.reports_per_day else {}
     if metric.memory == "value":
-        return {"max_values": metric.max_values}
+        return {"max_values": metric.max_values, **daily}
     return {
+        **daily,
         "memory": metric.memory,
         "period_days": metric.period_days,
         "max_periods": metric.max_periods,

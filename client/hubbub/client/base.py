@@ -424,6 +424,7 @@ class BaseTelemetry:
         elif recordings:
             result = store.commit_reports(recordings)
             recorder.settle(result.account, result.charges)
+            self._count_dropped(store.outbox)
             self._lanes.on_disk = result.waiting
         return withdrawn or bool(recordings)
 

@@ -8,14 +8,29 @@ nor threads, so that tests play a day of trouble in a moment, and threads and as
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder
-from hubbub.client.ledger import Account, Charges, Recording
-from hubbub.client.outbox import LeasedBatch, Outbox, round_robin, spool
+from hubbub.client.ledger import (
+    REPLACED_BY_NEWER,
+    REPORTED_TODAY,
+    Account,
+    Charges,
+    Recording,
+)
+from hubbub.client.outbox import (
+    LeasedBatch,
+    Outbox,
+    delete_waiting,
+    is_sent,
+    round_robin,
+    spool,
+)
 from hubbub.client.recorder import RecorderSettings
 from hubbub.client.storage import (
     Storage,
@@ -75,6 +90,8 @@ class DeliveryScheduler:
         Seconds since the epoch.
     chance : callable
         Uniform in [0, 1), for jitter.
+    daily : collection of str
+        Metrics of which one report is sent a day.
     """
 
     def __init__(
@@ -84,8 +101,10 @@ class DeliveryScheduler:
         batch_seconds: float,
         clock: Callable[[], float],
         chance: Callable[[], float],
+        daily: Collection[str] = (),
     ) -> None:
         self._outbox = outbox
+        self._daily = set(daily)
         self._batch_size = batch_size
         self._batch_seconds = batch_seconds
         self._clock = clock
@@ -123,6 +142,9 @@ class DeliveryScheduler:
 
     def settle(self, batch: LeasedBatch, answer: Answer) -> DeliveryResult:
         """Let an answer take effect."""
+        sent = self._daily & {report.metric for report in batch.batch.reports}
+        if sent and (answer.may_be_stored or not answer.is_to_be_repeated):
+            self._outbox.note_sent(sent, self._clock())
         if answer.outcome is Outcome.RETRY:
             self._back_off(answer.retry_after)
             is_there = self._outbox.release(batch, may_be_stored=answer.may_be_stored)
@@ -229,8 +251,9 @@ class ClientStore:
             lease,
             sealed=settings.sealed,
         )
+        self._daily = {name for name, metric in registry.items() if metric.reports_per_day}
         self.scheduler = DeliveryScheduler(
-            self.outbox, settings.batch_size, settings.batch_seconds, clock, chance
+            self.outbox, settings.batch_size, settings.batch_seconds, clock, chance, self._daily
         )
 
     def close(self) -> None:
@@ -246,7 +269,10 @@ class ClientStore:
         with self._storage.transaction(self.secret) as connection:
             account = load_account(connection, self._registry)
             before = dict(account.memory)
-            charges = account.charge(round_robin(recordings))
+            now = self._clock()
+            due, refused = self._due_today(connection, recordings, now)
+            charges = account.charge(round_robin(due))
+            charges.refused.update(refused)
             reports = [
                 self._encoders[cached.answer.metric].report(cached.response)
                 for cached in round_robin(charges.admitted)
@@ -256,11 +282,38 @@ class ClientStore:
             save_definitions(connection, [self._registry[answer.metric] for answer in answers])
             changed = [m for name, m in account.memory.items() if before.get(name) != m]
             save_memory(connection, self._registry, changed)
-            now = self._clock()
+            replaced = sum(
+                delete_waiting(connection, name, self._origin)
+                for name in self._daily & {answer.metric for answer in answers}
+            )
             spool(connection, reports, self._registry, self._origin, now)
             forget_periods(connection, now)
             waiting = count_waiting(connection, self._origin)
+        self.outbox.dropped.update({REPLACED_BY_NEWER: replaced} if replaced else {})
         return CommitResult(account, charges, waiting)
+
+    def _due_today(
+        self, connection: sqlite3.Connection, recordings: Sequence[Recording], now: float
+    ) -> tuple[Sequence[Recording], Counter[str]]:
+        """Return the recordings without those that `reports_per_day` forbids, and these by reason.
+
+        It goes by this moment and not by those of the recordings, for it is reports that arrive on
+        one day which it bounds.
+        """
+        names = [recording.own.answer.metric for recording in recordings]
+        newest = {name: index for index, name in enumerate(names) if name in self._daily}
+        if not newest:
+            return recordings, Counter()
+        sent = {name for name in newest if is_sent(connection, name, now)}
+        due, refused = [], Counter[str]()
+        for index, name in enumerate(names):
+            if name in sent:
+                refused[REPORTED_TODAY] += 1
+            elif newest.get(name, index) != index:
+                refused[REPLACED_BY_NEWER] += 1
+            else:
+                due.append(recordings[index])
+        return due, refused
 
     def forget_periods(self) -> None:
         """Delete the answers of past periods."""

@@ -25,6 +25,8 @@ from hubbub.protocol.registry import Registry
 
 ALREADY_REPORTED = "already reported (one-time metric)"
 REPORTED_IN_PERIOD = "already reported in this period"
+REPORTED_TODAY = "already reported today"
+REPLACED_BY_NEWER = "replaced by a newer report"
 WAITING = "waiting for its first period"
 NOT_CHOSEN = "another metric of its group is answered"
 PERIODS_USED_UP = "more periods than max_periods"

@@ -3,8 +3,9 @@
 A report is stored as the record that travels. When some are due, the process that sends them puts
 them into a batch and leases it. Invariants: a batch keeps its id for as long as the collector may
 have stored it, so no report is ever counted under two ids; no batch contains two cohorts that are
-a client's for life, because together they would identify the client; and reports are sent to the
-origin alone for which they were recorded.
+a client's for life, because together they would identify the client; reports are sent to the origin
+alone for which they were recorded; and of a metric with ``reports_per_day = 1`` at most one can be
+stored on a day, as far as the client's clock is right.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from hubbub.client.storage import Storage, count_waiting, delete_unsent
+from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import EMPTY_BODY_BYTES, Batch, Report, json_size, new_batch_id
 
@@ -31,6 +33,12 @@ MAY_HAVE_ARRIVED = "may have arrived before"
 MOST_BYTES = 1_000_000
 """Largest body of a batch; by default collectors accept 1 MiB."""
 
+_SENT_DAYS = """
+CREATE TABLE IF NOT EXISTS sent_days (  -- of metrics with reports_per_day = 1
+    metric TEXT PRIMARY KEY,
+    day INTEGER NOT NULL -- on which one may have arrived last, counted from 1970
+) WITHOUT ROWID
+"""
 _COHORT_BYTES = 2
 _ROW_BYTES = 64
 """What a report takes on disk beside its metric's name and its record: 60 to 68 bytes, measured as
@@ -188,6 +196,11 @@ class Outbox:
                 count -= connection.execute(query, (key,)).fetchone()[0]
             delete_unsent(connection)
         return count
+
+    def note_sent(self, metrics: Collection[str], now: float) -> None:
+        """Note that reports of these metrics may have arrived today."""
+        with self._storage.transaction(self._secret) as connection:
+            note_sent(connection, metrics, now)
 
     def remove(self, batch: LeasedBatch, indices: Collection[int] | None = None) -> bool:
         """Forget reports that are settled: all, or some; return whether the batch was still there.
@@ -354,6 +367,37 @@ def spool(
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
+
+
+def note_sent(connection: sqlite3.Connection, metrics: Collection[str], now: float) -> None:
+    """Note that reports of these metrics may have arrived today."""
+    connection.execute(_SENT_DAYS)
+    rows = [(metric, now // SECONDS_A_DAY) for metric in metrics]
+    connection.executemany("INSERT OR REPLACE INTO sent_days VALUES (?, ?)", rows)
+
+
+def is_sent(connection: sqlite3.Connection, metric: str, now: float) -> bool:
+    """Return whether a report of a metric may have arrived today, or one that still waits, ever."""
+    connection.execute(_SENT_DAYS)
+    query = (
+        "SELECT 1 FROM sent_days WHERE metric = ? AND day = ? UNION ALL "
+        "SELECT 1 FROM reports JOIN batches ON reports.batch = batches.id "
+        "WHERE metric = ? AND batch_id IS NOT NULL LIMIT 1"
+    )
+    day = now // SECONDS_A_DAY
+    return connection.execute(query, (metric, day, metric)).fetchone() is not None
+
+
+def delete_waiting(connection: sqlite3.Connection, metric: str, origin: str) -> int:
+    """Delete a metric's reports that no collector can have; return how many there were."""
+    deleted = connection.execute(
+        "DELETE FROM reports WHERE metric = ? AND origin = ? AND "
+        "(batch IS NULL OR batch IN (SELECT id FROM batches WHERE batch_id IS NULL))",
+        (metric, origin),
+    ).rowcount
+    if deleted:
+        _delete_empty(connection)
+    return deleted
 
 
 def _give_up(connection: sqlite3.Connection, batch: LeasedBatch) -> bool:

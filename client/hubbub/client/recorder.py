@@ -19,7 +19,9 @@ from hubbub.client.ledger import (
     ALREADY_REPORTED,
     CHANGED_DEFINITION,
     NOT_CHOSEN,
+    REPLACED_BY_NEWER,
     REPORTED_IN_PERIOD,
+    REPORTED_TODAY,
     WAITING,
     Account,
     AnswerKey,
@@ -51,7 +53,17 @@ FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
 _MOST_RESPONSES = 1024
 _EXPECTED = frozenset(
-    {ALREADY_REPORTED, REPORTED_IN_PERIOD, WAITING, NOT_CHOSEN, EXPIRED, FORGOTTEN, WITHDRAWN}
+    {
+        ALREADY_REPORTED,
+        REPORTED_IN_PERIOD,
+        WAITING,
+        NOT_CHOSEN,
+        EXPIRED,
+        FORGOTTEN,
+        WITHDRAWN,
+        REPORTED_TODAY,
+        REPLACED_BY_NEWER,
+    }
 )
 # Refusals that no stored account takes back.
 _FINAL = frozenset({EXPIRED, NOT_CHOSEN})

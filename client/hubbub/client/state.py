@@ -21,6 +21,7 @@ from typing import NamedTuple
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ForgottenError, OtherApplicationError, StateError
 from hubbub.client.ledger import Account
+from hubbub.client.outbox import note_sent
 from hubbub.client.schedule import period_at
 from hubbub.client.storage import (
     DATABASE,
@@ -251,9 +252,9 @@ def _notice_copy(
 ) -> int:
     """Count a restore if this state is a copy, whose original may have reported since.
 
-    The original may have reported any one-time metric, and in the current period any metric with
-    mode "once", so these count as reported here; and it may send what has no batch's id yet, under
-    its own, so that is deleted. Returns how many reports.
+    The original may have reported any one-time metric, in the current period any metric with mode
+    "once", and today any with ``reports_per_day = 1``, so these count as reported here; and it may
+    send what has no batch's id yet, under its own, so that is deleted. Returns how many reports.
     """
     (place,) = connection.execute("SELECT place FROM account").fetchone()
     if place == _place(folder):
@@ -280,6 +281,7 @@ def _notice_copy(
             if m.mode == "once"
         ],
     )
+    note_sent(connection, [m.name for m in registry.values() if m.reports_per_day], now)
     unknown = "batch IS NULL OR batch IN (SELECT id FROM batches WHERE batch_id IS NULL)"
     deleted = connection.execute(f"DELETE FROM reports WHERE {unknown}").rowcount  # noqa: S608
     connection.execute("DELETE FROM batches WHERE batch_id IS NULL")

@@ -48,6 +48,8 @@ class Metric(NamedTuple):
     period_days, max_periods : int
         Length of a period, and how many a client answers in; 0 with ``memory = "value"``.
     response : Response
+    reports_per_day : int
+        1: a client sends one report a day (UTC), the newest of those that wait; 0: no limit.
     group : str
         Name of the group of metrics of which a client answers one; empty: of none.
     """
@@ -66,6 +68,7 @@ class Metric(NamedTuple):
     period_days: int = 0
     max_periods: int = 0
     response: Response = UNARY
+    reports_per_day: int = 0
     group: str = ""
 
     @property

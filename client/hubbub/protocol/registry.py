@@ -29,6 +29,7 @@ _RESPONSES = ("unary", "subset")
 _REQUIRED = ("version", "type", "description", "owner", "expires")
 _OPTIONAL = ("mode", "memory", "response")
 _MEMORIES: tuple[Memory, ...] = ("value", "period")
+_OF_MODE = {"longitudinal": ("reports_per_day",), "one-time": (), "once": ()}
 _OF_MEMORY = {"value": ("max_values",), "period": ("period_days", "max_periods")}
 _MOST_DAYS = 3650
 _NOISE = ("f", "f0", "f1", "p", "q")
@@ -207,7 +208,8 @@ def _metric(application: str, name: str, table: Any) -> Metric:
     memory = _memory(where, mode, table)
     of_type = a_type.keys + a_type.optional_keys
     of_response = ("size",) if table.get("response") == "subset" else ()
-    known = _REQUIRED + _OPTIONAL + _OF_MEMORY[memory] + of_type + of_response + _NOISE
+    known = _REQUIRED + _OPTIONAL + _OF_MODE[mode] + _OF_MEMORY[memory] + of_type + of_response
+    known += _NOISE
     check.refuse_unknown(where, table, known)
     check.require(where, table, a_type.keys)
     metric_type = a_type.from_table(where, table)
@@ -225,6 +227,7 @@ def _metric(application: str, name: str, table: Any) -> Metric:
         memory=memory,
         **_caps(where, memory, table),
         response=response,
+        reports_per_day=_reports_per_day(where, table),
     )
 
 
@@ -298,6 +301,12 @@ def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, Any
         "period_days": check.integer(f"{where}.period_days", table["period_days"], 1, _MOST_DAYS),
         "max_periods": check.integer(f"{where}.max_periods", periods, 1, MOST_VERSION),
     }
+
+
+def _reports_per_day(where: str, table: Mapping[str, Any]) -> int:
+    if "reports_per_day" not in table:
+        return 0
+    return check.integer(f"{where}.reports_per_day", table["reports_per_day"], 1, 1)
 
 
 def _params(

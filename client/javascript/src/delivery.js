@@ -17,6 +17,7 @@ import {
   dropOtherForm,
   leaseOldest,
   MAY_HAVE_ARRIVED,
+  noteSent,
   release,
   trim,
 } from "./outbox.js";
@@ -34,6 +35,7 @@ const PAUSE = 500;
  * @property {import("./state.js").StateStore} store
  * @property {import("./sender.js").Sender} sender
  * @property {import("./outbox.js").Route} route
+ * @property {ReadonlySet<string>} daily metrics of which one report is sent a day
  * @property {number} batchSize
  * @property {number} batchMillis
  * @property {{reports: number, bytes: number}} most the outbox's bounds; beyond them the oldest are dropped
@@ -222,7 +224,7 @@ export class Delivery {
 
   /** @param {LeasedBatch} batch */
   async #deliver({ id, reports, isNew }) {
-    const { store, route, sender, delays, onError } = this.#options;
+    const { store, route, sender, daily, delays, onError } = this.#options;
     const outcome = await sender.post({ id, reports }, {
       signal: this.#requests.signal,
       outliveThePage: this.leaving,
@@ -231,7 +233,10 @@ export class Delivery {
     if (outcome.kind !== "delivered") onError(outcome.error);
     const settled = settledBy(outcome, reports.length);
     const { there, counts } = await store.change(({ outbox }) => {
-      const isUnknown = isNew && outcome.kind === "retry" && !outcome.mayBeStored;
+      const mayBeStored = outcome.kind !== "retry" || outcome.mayBeStored;
+      const sent = reports.map(({ metric }) => metric).filter((metric) => daily.has(metric));
+      if (mayBeStored) for (const metric of sent) noteSent(outbox, metric, Date.now());
+      const isUnknown = isNew && !mayBeStored;
       const was = release(outbox, id, settled, isUnknown ? this.#holder : null);
       return { there: was, counts: countsOf(outbox, route.origin) };
     });

@@ -14,6 +14,8 @@ import { calendarPeriod, periodSeconds } from "./schedule.js";
 
 export const ALREADY_REPORTED = "already reported (one-time metric)";
 export const REPORTED_IN_PERIOD = "already reported in this period";
+export const REPORTED_TODAY = "already reported today";
+export const REPLACED_BY_NEWER = "replaced by a newer report";
 export const WAITING = "waiting for its first period";
 export const NOT_CHOSEN = "another metric of its group is answered";
 export const TOO_MANY_ANSWERS = "more periods than max_periods";

@@ -2,8 +2,9 @@
  * Unsent reports, spooled one by one and then put into batches, as plain data in the client's state.
  *
  * Invariants: a batch keeps its id for as long as the collector may have stored it, so no report is ever
- * counted under two ids; and reports are sent to the origin alone for which they were recorded. The tab
- * or process that sends a batch leases it.
+ * counted under two ids; reports are sent to the origin alone for which they were recorded; and of a
+ * metric with reports_per_day = 1 at most one can be stored on a day, as far as the client's clock is
+ * right. The tab or process that sends a batch leases it.
  */
 
 import { EMPTY_BODY_SIZE, newBatchId, reportSize } from "./batch.js";
@@ -59,6 +60,8 @@ const CLOCK_SLACK = 60_000;
  * @typedef {object} Outbox
  * @property {SpooledReport[]} spool the oldest first
  * @property {StoredBatch[]} batches the oldest first
+ * @property {Record<string, number>} [sentDays] the day, counted from 1970, on which a report of a metric with
+ *   reports_per_day = 1 may have arrived last
  */
 
 /** @returns {Outbox} */
@@ -89,6 +92,50 @@ export function countsOf({ spool, batches }, origin) {
  */
 export function spool(outbox, report, { origin, lasting, now }) {
   outbox.spool.push({ report, origin, day: dayOf(now), lasting });
+}
+
+/**
+ * Note that a report of a metric may have arrived today.
+ *
+ * @param {Outbox} outbox is changed
+ * @param {string} metric
+ * @param {number} now milliseconds since 1970
+ */
+export function noteSent(outbox, metric, now) {
+  outbox.sentDays = { ...outbox.sentDays, [metric]: dayOf(now) };
+}
+
+/**
+ * Return whether a report of a metric may have arrived today, or one that still waits, ever.
+ *
+ * @param {Outbox} outbox
+ * @param {string} metric
+ * @param {number} now milliseconds since 1970
+ */
+export function isSent({ batches, sentDays }, metric, now) {
+  const mayHaveArrived = batches.some(
+    ({ id, reports }) => id !== null && reports.some((report) => report.metric === metric),
+  );
+  return mayHaveArrived || sentDays?.[metric] === dayOf(now);
+}
+
+/**
+ * Drop a metric's reports that no collector can have.
+ *
+ * @param {Outbox} outbox is changed
+ * @param {string} metric
+ * @param {string} origin of the collector
+ * @returns {number} how many
+ */
+export function dropWaiting(outbox, metric, origin) {
+  const before = countsOf(outbox).waiting;
+  const stays = (/** @type {StoredReport} */ report) => report.metric !== metric;
+  outbox.spool = outbox.spool.filter((one) => one.origin !== origin || stays(one.report));
+  for (const batch of outbox.batches) {
+    if (batch.id === null && batch.origin === origin) batch.reports = batch.reports.filter(stays);
+  }
+  outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
+  return before - countsOf(outbox).waiting;
 }
 
 /** @param {Outbox} outbox @returns {number} how many reports were dropped: all */

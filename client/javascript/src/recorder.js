@@ -11,9 +11,9 @@ import { waitAfter } from "./backoff.js";
 import { storedReport } from "./batch.js";
 import { fromHex, toHex } from "./bytes.js";
 import { HubbubError } from "./errors.js";
-import { enter } from "./ledger.js";
+import { enter, REPLACED_BY_NEWER, REPORTED_TODAY } from "./ledger.js";
 import { Nap } from "./nap.js";
-import { countsOf, QUEUE_FULL, spool, trim } from "./outbox.js";
+import { countsOf, dropWaiting, isSent, QUEUE_FULL, spool, trim } from "./outbox.js";
 
 /** A page or process that vanishes loses at most the recordings of this time. */
 const SPOOL_MILLIS = 1_000;
@@ -89,25 +89,40 @@ export function recordingOf({ encoder, seconds, answer }) {
  * @returns {Stored}
  */
 export function commit({ account, outbox }, registry, origin, entries, most) {
-  let [recorded, stale] = [0, 0];
+  let [recorded, stale, replaced] = [0, 0, 0];
   const now = Date.now();
   /** @type {Map<string, number>} */
   const refused = new Map();
-  for (const { encoder, seconds, answer } of entries) {
+  const refuse = (/** @type {string} */ reason) => {
+    refused.set(reason, (refused.get(reason) ?? 0) + 1);
+  };
+  const newest = new Map(entries.map(({ encoder }, i) => [encoder.metric.name, i]));
+  for (const [i, { encoder, seconds, answer }] of entries.entries()) {
     const { metric } = encoder;
+    // It is reports that arrive on one day which this bounds, whenever they were recorded.
+    const isDaily = metric.reportsPerDay === 1;
+    if (isDaily && isSent(outbox, metric.name, now)) {
+      refuse(REPORTED_TODAY);
+      continue;
+    }
+    if (isDaily && newest.get(metric.name) !== i) {
+      refuse(REPLACED_BY_NEWER);
+      continue;
+    }
     const decision = enter(account, registry, recordingOf({ encoder, seconds, answer }));
     if (decision.kind === "refused") {
-      refused.set(decision.reason, (refused.get(decision.reason) ?? 0) + 1);
+      refuse(decision.reason);
       continue;
     }
     const { cohort, permanent } = decision.answer;
     const report = storedReport(encoder.report({ cohort, permanent: fromHex(permanent) }));
     const lasting = metric.memory === "value" && metric.params.m > 1;
+    if (isDaily) replaced += dropWaiting(outbox, metric.name, origin);
     spool(outbox, report, { origin, lasting, now });
     recorded++;
     if (decision.kind === "stale") stale++;
   }
-  const dropped = trim(outbox, most, now);
+  const dropped = { ...trim(outbox, most, now), [REPLACED_BY_NEWER]: replaced };
   return { recorded, stale, refused, dropped, counts: countsOf(outbox, origin) };
 }
 

@@ -34,8 +34,9 @@ const MODES = /** @type {const} */ (["longitudinal", "one-time", "once"]);
 const RESPONSES = /** @type {const} */ (["unary", "subset"]);
 const CHOICES = /** @type {const} */ (["life", "period"]);
 const MEMORIES = /** @type {const} */ (["value", "period"]);
-/** Keys of an entry that only some responses and memories have. */
+/** Keys of an entry that only some responses, modes and memories have. */
 const OF_RESPONSE = { unary: [], subset: ["size"] };
+const OF_MODE = { longitudinal: ["reports_per_day"], "one-time": [], once: [] };
 const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"] };
 
 /**
@@ -51,6 +52,7 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {number} periodDays length of a period; 0 with memory "value"
  * @property {number} maxAnswers how many answers a client gives in its life: distinct values,
  *   periods, or one report
+ * @property {number} reportsPerDay 1: no second report is sent on a day (UTC); 0: no limit
  * @property {string} description
  * @property {string} owner
  * @property {string} expires the last day on which it is reported, YYYY-MM-DD (UTC)
@@ -123,8 +125,12 @@ export function makeMetric(application, name, given) {
   const keys = Object.fromEntries([...METRIC_TYPES].map(([key, type]) => [key, type.keys]));
   refuseForeign(entry, keys, typeName, `a metric of type ${typeName}`, path);
   refuseForeign(entry, OF_MEMORY, memory, `a metric with memory "${memory}"`, path);
+  refuseForeign(entry, OF_MODE, mode, `a metric with mode "${mode}"`, path);
   refuseForeign(entry, OF_RESPONSE, named, `a metric with response "${named}"`, path);
-  const known = [...COMMON, ...keys[typeName], ...OF_MEMORY[memory], ...OF_RESPONSE[named]];
+  const known = [
+    ...[...COMMON, ...keys[typeName]],
+    ...[...OF_MODE[mode], ...OF_MEMORY[memory], ...OF_RESPONSE[named]],
+  ];
   refuseUnknown(entry, known, `${path}.`);
   const typeClass = /** @type {import("./metric-types.js").TypeClass} */ (METRIC_TYPES.get(typeName));
   const type = typeClass.fromEntry(entry, path);
@@ -141,6 +147,10 @@ export function makeMetric(application, name, given) {
     mode,
     memory,
     ...checkCaps(entry, memory, mode, path),
+    reportsPerDay:
+      entry.reports_per_day === undefined
+        ? 0
+        : integer(entry.reports_per_day, `${path}.reports_per_day`, 1, 1),
     description: sentence(entry.description, `${path}.description`),
     owner: sentence(entry.owner, `${path}.owner`),
     expires: day(entry.expires, `${path}.expires`),

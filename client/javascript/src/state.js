@@ -13,7 +13,7 @@ import { SECRET_BYTES } from "./encoder.js";
 import { StorageError } from "./errors.js";
 import { closePastPeriods, countReset, countRestore, emptyAccount } from "./ledger.js";
 import { murmur3x86 } from "./murmur3.js";
-import { clear, countsOf, dropUnsent, emptyOutbox } from "./outbox.js";
+import { clear, countsOf, dropUnsent, emptyOutbox, noteSent } from "./outbox.js";
 import { periodAt } from "./schedule.js";
 import { updaterOf } from "./storage.js";
 
@@ -67,6 +67,9 @@ export class StateStore {
       if (copied) {
         const secret = fromHex(opened.secret);
         countRestore(opened.account, registry, (metric) => periodAt(metric, secret, seconds).number);
+        for (const { name, reportsPerDay } of registry.metrics.values()) {
+          if (reportsPerDay) noteSent(opened.outbox, name, seconds * 1_000);
+        }
         // The original may have sent these, under an id that isn't known here.
         lost = dropUnsent(opened.outbox);
       }

@@ -22,7 +22,9 @@ import {
   decide,
   emptyAccount,
   NOT_CHOSEN,
+  REPLACED_BY_NEWER,
   REPORTED_IN_PERIOD,
+  REPORTED_TODAY,
   spent,
   WAITING,
 } from "./ledger.js";
@@ -37,7 +39,10 @@ import { describeForgetting, describePreview, explain } from "./explanations.js"
 
 const WITHDRAWN = "consent withdrawn";
 /** Why recordings are dropped in normal use: that isn't logged. */
-const EXPECTED = [ALREADY_REPORTED, REPORTED_IN_PERIOD, WAITING, NOT_CHOSEN];
+const EXPECTED = [
+  ...[ALREADY_REPORTED, REPORTED_IN_PERIOD, REPORTED_TODAY],
+  ...[REPLACED_BY_NEWER, WAITING, NOT_CHOSEN],
+];
 const CLOSING_MILLIS = 1_000;
 /** Between looks for periods that ended while nothing was recorded. */
 const SWEEPING_MILLIS = 3_600_000;
@@ -506,8 +511,10 @@ export class Telemetry {
         this.#disable(error);
       },
     };
+    const daily = [...registry.metrics.values()].filter(({ reportsPerDay }) => reportsPerDay);
     const delivery = new Delivery({
       ...shared,
+      daily: new Set(daily.map(({ name }) => name)),
       sender: new Sender(endpoint, {
         timeout: timeoutMillis,
         fetch,

@@ -113,11 +113,15 @@ class RepeatedReports:
         D over clients, who may have several permanent responses, and keep their value.
     source : RepeatSource
         How that is known.
+    assumes_daily : bool
+        Whether that holds only if no client has reported twice on a day: the metric's clients
+        aren't asked to keep to that (`Metric.reports_per_day`).
     """
 
     responses: float = 1.0
     clients: float = 1.0
     source: RepeatSource = RepeatSource.ONCE
+    assumes_daily: bool = False
 
     def noise_variance(self, share: FloatArray, params: RapporParams) -> FloatArray:
         """Return N times the variance of a rate by both responses, given the clients' values.
@@ -266,7 +270,9 @@ def repeats_of(
     if metric.memory == "period":
         within = metric.period_days
         responses = min(clients, most_repeats(by_day, within) if by_day else float(within))
-    return RepeatedReports(responses, clients, source)
+    by_days = source is not RepeatSource.GIVEN or responses < clients
+    assumes_daily = by_days and not metric.reports_per_day
+    return RepeatedReports(responses, clients, source, assumes_daily)
 
 
 def _most_periods(by_day: Mapping[dt.date, int], period_days: int) -> int:

@@ -101,6 +101,8 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
         text += "; each with noise of its own"
     elif repeats.responses < repeats.clients:
         text += f"; {repeats.responses:.4g} of one permanent response"
+    if repeats.assumes_daily:
+        text += "; supposes that none reports twice a day, as reports_per_day = 1 ensures"
     return (Finding("reports_per_client", "reports of a client", text, repeats.clients),)
 
 

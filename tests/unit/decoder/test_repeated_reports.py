@@ -196,23 +196,27 @@ def test_who_sees_nobody_say_no_judges_zeros_by_the_same_tails():
 
 
 WEEK = dict.fromkeys(map(day, range(7)), 100)
+DAILY = {"reports_per_day": 1}
 
 
 @pytest.mark.parametrize(
     ("own", "by_day", "given", "expected"),
     [
-        ({}, WEEK, None, (7.0, 7.0, "days")),
-        ({}, WEEK, 2.5, (2.5, 2.5, "given")),
-        ({}, {FIRST: 100}, None, (1.0, 1.0, "one day")),
-        ({}, {}, None, (1.0, 1.0, "unknown")),
-        ({"one_time": True}, WEEK, None, (1.0, 1.0, "once")),
-        ({"period_days": 2}, WEEK, None, (pytest.approx(1 + 12 / 7), 7.0, "days")),
-        ({"period_days": 2}, {}, 5.0, (2.0, 5.0, "given")),
+        ({}, WEEK, None, (7.0, 7.0, "days", True)),
+        (DAILY, WEEK, None, (7.0, 7.0, "days", False)),
+        ({}, WEEK, 2.5, (2.5, 2.5, "given", False)),
+        ({}, {FIRST: 100}, None, (1.0, 1.0, "one day", True)),
+        (DAILY, {FIRST: 100}, None, (1.0, 1.0, "one day", False)),
+        ({}, {}, None, (1.0, 1.0, "unknown", False)),
+        ({"one_time": True}, WEEK, None, (1.0, 1.0, "once", False)),
+        ({"period_days": 2}, WEEK, None, (pytest.approx(1 + 12 / 7), 7.0, "days", True)),
+        ({"period_days": 2}, {}, 5.0, (2.0, 5.0, "given", True)),
+        ({"period_days": 2, **DAILY}, {}, 5.0, (2.0, 5.0, "given", False)),
     ],
 )
 def test_mode_memory_and_days_say_how_often_clients_have_reported(own, by_day, given, expected):
     found = repeats_of(make_metric(params=PARAMS[0], **own), by_day, given)
-    assert (found.responses, found.clients, found.source) == expected
+    assert (found.responses, found.clients, found.source, found.assumes_daily) == expected
 
 
 @pytest.mark.parametrize(("n_days", "most"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (7, 3)])
@@ -225,7 +229,7 @@ def test_periods_of_one_report_each_share_only_the_value(n_days, most):
 
 def stored_days(folder, sizes):
     """Return the address of a store, and its metric's registry, with so many reports a day."""
-    metric = make_metric("theme", metric_type=BooleanType(), params=PARAMS[0])
+    metric = make_metric("theme", metric_type=BooleanType(), params=PARAMS[0], reports_per_day=1)
     registry, url = folder / "metrics.toml", f"sqlite:///{folder}/hubbub.db"
     registry.write_text(registry_toml(metric))
     key = MetricVersion(metric.name, metric.version)

@@ -1,0 +1,151 @@
+"""`reports_per_day = 1`: of a client's reports of a metric no two are stored on one day."""
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from factories import make_metric, make_params, make_registry
+from hubbub.client.delivery import ClientStore
+from hubbub.client.ledger import REPLACED_BY_NEWER, REPORTED_TODAY
+from hubbub.client.outbox import LeasedBatch
+from hubbub.client.recorder import RecorderSettings
+from hubbub.client.state import replace_secret
+from hubbub.client.storage import DATABASE
+from hubbub.client.transport import Answer, Outcome
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metrics import SECONDS_A_DAY
+from unit.client.accounts import Process
+
+NOON = 20_000.5 * SECONDS_A_DAY
+COLOURS = EnumType(("red", "green", "blue"))
+HARDLY_NOISY = make_params(f=1e-9, p=1e-9, q=1 - 1e-9)
+"""A report is its value's bits; P(one of a few dozen isn't) < 1e-6."""
+REGISTRY = make_registry(
+    make_metric("theme", metric_type=COLOURS, params=HARDLY_NOISY, reports_per_day=1),
+    make_metric("page", metric_type=COLOURS, params=HARDLY_NOISY),
+)
+DELIVERED = Answer(Outcome.DELIVERED)
+UNREACHABLE = Answer(Outcome.RETRY, may_be_stored=False)
+LOST = Answer(Outcome.RETRY, may_be_stored=True)
+
+
+class Client:
+    """A process, its clock, and a collector that notes the day of each batch that it stores."""
+
+    def __init__(self, folder, *, sealed=False):
+        self.process = Process(folder, REGISTRY)
+        self.now = NOON
+        self.stored = {}
+        settings = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0, sealed=sealed)
+        self.secret = self.process.recorder.secret or b""
+        self.store = ClientStore(
+            folder, REGISTRY, settings, self.secret, lambda: self.now, lambda: 0.5
+        )
+
+    def record(self, *values, metric="theme"):
+        """Record values and store their reports together; return what became of the others."""
+        recorder = self.process.recorder
+        for value in values:
+            self.process.record(self.now, metric, value)
+        result = self.store.commit_reports(recorder.drain(self.secret))
+        recorder.settle(result.account, result.charges)
+        dropped = result.charges.refused + self.store.outbox.dropped
+        self.store.outbox.dropped.clear()
+        return dropped
+
+    def send(self, answer, *, arrives=False):
+        """Send what is due, and return the colours that are stored by that."""
+        self.store.scheduler.reset_backoff()
+        leased = self.store.scheduler.next(hurry=True)
+        if not isinstance(leased, LeasedBatch):
+            return []
+        batch_id, reports = leased.batch.batch_id, leased.batch.reports
+        is_new = batch_id not in self.stored and (arrives or answer is DELIVERED)
+        if is_new:
+            self.stored[batch_id] = (self.now // SECONDS_A_DAY, [each.metric for each in reports])
+        self.store.scheduler.settle(leased, answer)
+        bits = [each.bits[0] for each in reports if is_new]
+        return [COLOURS.categories[each.bit_length() - 1] for each in bits]
+
+    def close(self):
+        self.store.close()
+
+
+@pytest.fixture
+def client(tmp_path):
+    with closing(Client(tmp_path)) as opened:
+        yield opened
+
+
+def test_newest_of_several_unsent_reports_is_sent(client):
+    assert client.record("red") == {}
+    client.now += SECONDS_A_DAY
+    assert client.record("green") == {REPLACED_BY_NEWER: 1}
+    assert client.send(UNREACHABLE) == []
+    client.now += SECONDS_A_DAY
+    assert client.record("red", "green", "blue") == {REPLACED_BY_NEWER: 3}
+    assert client.send(DELIVERED) == ["blue"]
+    assert client.store.outbox.waiting() == 0
+
+
+def test_day_has_one_report_and_the_next_another(client):
+    client.record("red")
+    assert client.send(DELIVERED) == ["red"]
+    assert client.record("green", "blue") == {REPORTED_TODAY: 2}
+    assert client.send(DELIVERED) == []
+    client.now += SECONDS_A_DAY / 2
+    assert client.record("green") == {}
+    assert client.send(DELIVERED) == ["green"]
+    (spent,) = client.process.recorder.spending().metrics
+    assert spent.reports == 2
+
+
+def test_what_may_have_arrived_is_neither_replaced_nor_followed_on_that_day(client):
+    client.record("red")
+    client.send(LOST, arrives=True)
+    client.now += SECONDS_A_DAY
+    assert client.record("green") == {REPORTED_TODAY: 1}
+    client.send(DELIVERED)
+    assert client.record("blue") == {REPORTED_TODAY: 1}
+    client.now += SECONDS_A_DAY
+    assert client.record("green") == {}
+
+
+def test_metric_without_it_reports_each_recording(client):
+    assert client.record("red", "green", "green", metric="page") == {}
+    assert sorted(client.send(DELIVERED)) == ["green", "green", "red"]
+
+
+def test_reset_doesn_t_bring_a_second_report(tmp_path):
+    with closing(Client(tmp_path)) as client:
+        client.record("red")
+        client.send(DELIVERED)
+    replace_secret(tmp_path, REGISTRY.application)
+    with closing(Client(tmp_path)) as client:
+        assert client.record("red") == {REPORTED_TODAY: 1}
+
+
+def test_database_of_an_earlier_version_gets_what_it_needs(tmp_path):
+    with closing(Client(tmp_path)) as client:
+        client.record("red")
+        with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
+            connection.execute("DROP TABLE sent_days")
+        assert client.send(DELIVERED) == ["red"]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_whatever_happens_no_day_has_two_reports(tmp_path, sealed, rng):
+    with closing(Client(tmp_path, sealed=sealed)) as client:
+        client.store._storage._connection.execute("PRAGMA synchronous = OFF")
+        for _ in range(400):
+            client.now += rng.uniform(0, SECONDS_A_DAY / 3)
+            if rng.random() < 0.5:
+                client.record(*rng.choice(COLOURS.categories, size=rng.integers(1, 3)))
+            else:
+                answer = (DELIVERED, UNREACHABLE, LOST)[rng.integers(3)]
+                client.send(answer, arrives=answer is LOST and rng.random() < 0.5)
+        days = Counter(day for day, reports in client.stored.values() for _ in reports)
+    assert len(days) > 20
+    assert set(days.values()) == {1}
