@@ -146,6 +146,16 @@ class Encoder:
         bits = self._bits_in(value, cohort, stream)
         return PermanentResponse(cohort, bits ^ self._permanent.draw(bits, stream))
 
+    def check(self, value: Value) -> None:
+        """Raise, without drawing anything, if a value isn't one that the metric's type takes.
+
+        Raises
+        ------
+        EncodingError
+            As `encode`.
+        """
+        self.metric.type.bits(value, 0, self.metric.params)
+
     def report(self, response: PermanentResponse, stream: ByteStream = os_stream) -> Report:
         """Return a fresh report of an answer: the second response (IRR), with new coins.
 

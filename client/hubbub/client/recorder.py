@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hubbub.client.encoder import Encoder
+from hubbub.client.encoder import Encoder, PermanentResponse
 from hubbub.client.errors import ReplacedSecretError
 from hubbub.client.ledger import (
     ALREADY_REPORTED,
@@ -52,6 +52,8 @@ REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
 _MOST_RESPONSES = 1024
+_UNDRAWN = PermanentResponse(0, 0)
+"""In place of a period's response that isn't drawn yet; known as an object."""
 _EXPECTED = frozenset(
     {
         ALREADY_REPORTED,
@@ -216,6 +218,9 @@ class Recorder:
                     recording, decision.refusal
                 ):
                     raise _NotRecordedError(decision.refusal)
+                if recording.own.response is _UNDRAWN:
+                    response = self._prepared(metric).encoder.fresh_response(value)
+                    recording = recording._replace(own=recording.own._replace(response=response))
                 self.recorded += 1
                 if len(self.pending) >= self._max_pending:
                     self._drop_oldest()
@@ -252,7 +257,10 @@ class Recorder:
         with self.changed:
             _, decision = self._decide(metric, value, account)
             encoder = self._prepared(metric).encoder
-            return encoder.report(decision.cached.response), decision
+            response = decision.cached.response
+            if response is _UNDRAWN:
+                response = encoder.fresh_response(value)
+            return encoder.report(response), decision
 
     def drain(self, secret: bytes) -> list[Recording]:
         """Take all waiting recordings, to be stored: then `settle`, `requeue` or `give_up` follows.
@@ -331,12 +339,16 @@ class Recorder:
         return prepared
 
     def _decide(self, metric: str, value: Value, account: Account) -> tuple[Recording, Decision]:
-        """Make a recording of a value, and ask an account about it, which isn't charged yet."""
+        """Make a recording of a value, and ask an account about it, which isn't charged yet.
+
+        A period's response takes coins, which are left for those that aren't refused.
+        """
         prepared, now = self._prepared(metric), time.time()
         encoder = prepared.encoder
         if encoder.metric.memory == "period":
             period, begins = encoder.period(now)
-            own = new_period_response(encoder.metric, encoder.fresh_response(value), period)
+            encoder.check(value)
+            own = new_period_response(encoder.metric, _UNDRAWN, period)
             at_once = self.answers_all or not self.waits
             recording = Recording(own, now, begins or at_once)
         else:

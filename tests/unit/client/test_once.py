@@ -18,6 +18,7 @@ from hubbub.client.schedule import chosen, first_day, period_at
 from hubbub.client.state import open_state
 from hubbub.client.storage import DATABASE
 from hubbub.client.testing import RecordingTelemetry
+from hubbub.protocol.errors import UnknownCategoryError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.registry import Group
@@ -241,3 +242,16 @@ def test_doubles_for_apps_tests_record_every_metric_at_once():
     with RecordingTelemetry(grouped(once(), once("page"))) as telemetry:
         telemetry.record("crash", "red")
         assert telemetry.status().delivered == 1
+
+
+def test_what_is_refused_takes_no_coins_but_must_be_a_value(monkeypatch):
+    client = Client(make_registry(once()))
+    begins = first_day(once(), client.secret, 3000)
+    assert client.record(begins)
+    drawn = []
+    monkeypatch.setattr(Encoder, "fresh_response", drawn.append)
+    assert not client.record(begins)
+    with pytest.raises(UnknownCategoryError):
+        client.record(begins, value="mauve")
+    assert drawn == []
+    assert client.recorder.dropped == {REPORTED_IN_PERIOD: 1}
