@@ -164,7 +164,7 @@ def check_compatible(old: Registry, new: Registry) -> None:
     ------
     MetricError
         If the application differs, a version goes down, a definition changed without a new one,
-        or `lifetime_epsilon` leaves less for changed answers than before (what clients spent on
+        a metric goes from one group with a choice for life to another (or that is renamed), or `lifetime_epsilon` leaves less for changed answers than before (what clients spent on
         these already would then decide whether they answer new questions).
     """
     if old.application != new.application:
@@ -188,6 +188,13 @@ def check_compatible(old: Registry, new: Registry) -> None:
             raise MetricError(
                 f"metrics.{name}.version = {after.version}: must be at least {before.version}; "
                 f"what version {after.version} was can come back as version {before.version + 1}"
+            )
+        was, now = old.groups.get(before.group), new.groups.get(after.group)
+        if was and now and was.name != now.name and was.choice == now.choice == "life":
+            raise MetricError(
+                f"groups.{now.name}: must be named {was.name!r} while it holds {name!r}: clients' "
+                "choices for life are drawn with the name, and of those that answered many would "
+                "fall silent"
             )
         if after.version == before.version and after.definition != before.definition:
             raise MetricError(
@@ -363,15 +370,14 @@ def _noise(where: str, response: Response, table: Mapping[str, Any]) -> dict[str
     if table.get("response") == "subset":  # of a boolean: its one bit is turned over
         return {"p": 1 - table["q"], "q": table["q"]}
     given = {key: table[key] for key in _NOISE if key in table}
+    is_longitudinal = table.get("mode", _MODES[0]) == "longitudinal"
     if given.keys() & {"f0", "f1"}:
         check.require(where, table, ("f0", "f1"))
         if "f" in given:
             raise MetricError(f"{where}.f: must be left out with f0 and f1")
-    elif table.get("mode") == "once":
-        check.require(where, table, ("p", "q") if not given.get("f") else ("f",))
-    else:
+    elif is_longitudinal:
         check.require(where, table, ("f",))
-    if table.get("mode", "longitudinal") == "longitudinal":
+    if is_longitudinal or not (given.get("f") or given.get("f0") or given.get("f1")):
         check.require(where, table, ("p", "q"))
     if (given.get("p", 0), given.get("q", 1)) == (1, 0):
         raise MetricError(f"{where}.p = 1, q = 0: must be left out, which means p = 0 and q = 1")

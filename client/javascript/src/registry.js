@@ -249,8 +249,9 @@ function unaryNoise({ f, f0, f1, p, q }, mode, path) {
     throw new MetricError(`${path}.f = ${shown(f)}: must be left out with f0 and f1`);
   }
   const hasPermanent = isAsymmetric || (f !== undefined && f !== 0);
-  const permanent = isAsymmetric ? { f0, f1 } : { f: mode === "once" ? (f ?? 0) : f };
-  const isComplete = mode === "longitudinal" || (mode === "once" && !hasPermanent);
+  const isLongitudinal = mode === "longitudinal";
+  const permanent = isAsymmetric ? { f0, f1 } : { f: isLongitudinal ? f : (f ?? 0) };
+  const isComplete = isLongitudinal || !hasPermanent;
   return isComplete ? { ...permanent, p, q } : { ...permanent, p: p ?? 0, q: q ?? 1 };
 }
 

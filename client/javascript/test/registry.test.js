@@ -309,6 +309,13 @@ test("a one-time metric without p and q leaves out the second response", () => {
   assert.deepEqual([params.p, params.q], [0, 1]);
 });
 
+test("a one-time metric without f leaves out the permanent response", () => {
+  const fields = { mode: "one-time", f: undefined };
+  assert.deepEqual(buildMetric(fields), buildMetric({ ...fields, f: 0 }));
+  const noNoise = { ...fields, p: undefined, q: undefined };
+  assert.throws(() => buildMetric(noNoise), /^MetricError: metrics\.homepage\.p/);
+});
+
 test("caps have defaults, and a one-time metric has one answer", () => {
   assert.equal(buildMetric().maxAnswers, 100);
   assert.equal(buildMetric({ max_values: 7 }).maxAnswers, 7);

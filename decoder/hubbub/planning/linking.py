@@ -21,6 +21,7 @@ import numpy as np
 from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
+from hubbub.planning.histories import ROUNDED_UP
 from hubbub.protocol.params import RapporParams
 
 _CELLS = 768  # twice as many change no prediction by more than .0003
@@ -31,7 +32,6 @@ _DEVIATIONS = 12  # of L to either side of its mean, that the fine lattice holds
 _LOST = 1e-13  # chances below are rounding of the transforms
 _TURNS, _SETTLED = 200, 1e-6
 _KEPT = 0.5  # of the last turn's messages: without it they would swing
-_ROUNDED_UP = 1 + 1e-12  # of a few roundings of doubles
 _MANY = 100  # others in a cohort: sizes then differ too little to matter
 
 
@@ -99,7 +99,7 @@ def value_ratio(epsilon: float) -> float:
     differ by a factor of e^eps at most, so that is at most cosh^2(eps/2): where the ratios are
     e^eps and 1 over their mean, and both kinds of values weigh as much. Rounded up.
     """
-    return math.cosh(epsilon / 2) ** 2 * _ROUNDED_UP
+    return math.cosh(epsilon / 2) ** 2 * ROUNDED_UP
 
 
 def right_links(

@@ -174,12 +174,15 @@ def metric_figures(
     of_days, composed = OF_DAYS, f"{OF_VALUES}; {SEQUENTIAL}"
     if metric.memory == "period":
         of_days = composed = _of_periods(metric, situation.days)
+    permanent = metric.epsilon_permanent
+    if metric.reports_once and math.isinf(permanent):  # there is no permanent response
+        permanent = math.nan
     same_times, any_history = _spent(metric, situation, budget), _any(metric, situation, budget)
     why_any = _why_any(metric, situation, budget)
     household = situation.household
     figures = [
         PrivacyFigure("epsilon_report", metric.epsilon_report, _of_report(metric, 2)),
-        PrivacyFigure("epsilon_permanent", metric.epsilon_permanent, _of_report(metric, 1)),
+        PrivacyFigure("epsilon_permanent", permanent, _of_report(metric, 1)),
         *_by_window(metric, budget),
         PrivacyFigure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
         PrivacyFigure("epsilon_values", same_times, composed),

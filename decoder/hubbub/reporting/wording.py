@@ -60,18 +60,15 @@ def certainty(low: float, n_reports: int) -> str:
 
 
 def epsilon_findings(epsilon_report: float, epsilon_permanent: float) -> tuple[Finding, ...]:
-    """Return both epsilons; infinite of all reports where there is no permanent response."""
-    of_all = f"{epsilon_permanent:.4g}"
-    if math.isinf(epsilon_permanent):
-        of_all = "no other: each answer is reported once"
-    return (
-        Finding("epsilon_report", "epsilon of one report", f"{epsilon_report:.4g}", epsilon_report),
-        Finding(
-            "epsilon_permanent",
-            "epsilon for life (one value)",
-            of_all,
-            epsilon_permanent,
-        ),
+    """Return both epsilons, or one where an answer's only report has no permanent response."""
+    epsilons = {
+        ("epsilon_report", "epsilon of one report"): epsilon_report,
+        ("epsilon_permanent", "epsilon of one answer"): epsilon_permanent,
+    }
+    return tuple(
+        Finding(*names, f"{epsilon:.4g}", epsilon)
+        for names, epsilon in epsilons.items()
+        if epsilon < math.inf
     )
 
 
@@ -213,9 +210,10 @@ def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
         "value as from a person with another one."
     )
     of_all = (
-        "All reports that a person ever makes of one value, even linked to each other, are "
-        f"together at most {_ratio(epsilon_permanent)} as likely under one value as under another. "
-        "Values that change, and other metrics, cost this anew."
+        "All reports that a person ever makes of one answer (a value; or a period, if the metric "
+        "has periods), even linked to each other, are together at most "
+        f"{_ratio(epsilon_permanent)} as likely under one value as under another. Other answers, "
+        "and other metrics, cost this anew."
     )
     if math.isinf(epsilon_permanent):
         of_all = (

@@ -46,6 +46,8 @@ _ENTRIES: tuple[tuple[Json, Json, str], ...] = (
     (ONCE, {"p": 0.0}, "a reported 1 reveals a true 1"),
     (ONCE, {"f": 0.25, "p": 1, "q": 0}, "p = 1 and q = 0, beside f"),
     (BOTH, {"f": 0.0}, "a longitudinal metric without a permanent response"),
+    (BOTH, {"mode": "one-time", "f": _REMOVED, "p": _REMOVED, "q": _REMOVED}, "one-time, no noise"),
+    (BOTH, {"mode": "one-time", "f": _REMOVED, "p": _REMOVED}, "one-time with q, without p"),
     (BOTH, {"reports_per_day": 2}, "two reports a day"),
     (BOTH, {"reports_per_day": 0}, "no report a day"),
     (BOTH, {"reports_per_day": True}, "reports_per_day as a truth value"),
@@ -136,7 +138,9 @@ def refused_registries() -> list[Json]:
 
 
 def _accepted() -> list[Json]:
-    alone: tuple[Json, ...] = (ONCE, BOTH, ASYMMETRIC, SUBSET, NUMBER)
+    one_time = _changed(BOTH, {"mode": "one-time", "f": _REMOVED})
+    daily = {**BOTH, "reports_per_day": 1}
+    alone: tuple[Json, ...] = (ONCE, BOTH, ASYMMETRIC, SUBSET, NUMBER, one_time, daily)
     metrics = {"a": ONCE, "b": SUBSET, "c": {**ONCE, "period_days": 8}, "d": BOTH}
     by_period = {"g": {**GROUP, "choice": "period"}, "h": {"metrics": ["c", "d"]}}
     return [

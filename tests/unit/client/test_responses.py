@@ -52,6 +52,14 @@ def test_once_needs_no_f_and_no_memory():
     assert short.definition["mode"] == "once"
 
 
+def test_a_one_time_metric_needs_no_f_either():
+    short, long = (
+        parsed(STRING, 'mode = "one-time"\n', f, "p = 0.1\nq = 0.5\n") for f in ("", "f = 0.0\n")
+    )
+    assert short == long
+    assert short.price == pytest.approx(math.log(9))
+
+
 def test_a_permanent_response_alone_can_be_asked_once_too():
     metric = parsed(STRING, ONCE, "f = 0.25\n")
     assert metric.price == pytest.approx(2 * math.log(7))
@@ -173,6 +181,24 @@ def test_a_group_lowers_what_a_lifetime_budget_needs():
     check_compatible(alone, grouped)
     with pytest.raises(MetricError, match="lifetime_epsilon"):
         check_compatible(grouped, alone)
+
+
+@pytest.mark.parametrize("choice", ["life", "period"])
+def test_a_choice_for_life_keeps_its_groups_name(choice):
+    before, after = (
+        Registry.parse(
+            HEAD
+            + "".join(GROUPED)
+            + f'[groups.{name}]\nmetrics = ["a", "b"]\nchoice = "{choice}"\n'
+        )
+        for name in ("mood", "feeling")
+    )
+    check_compatible(before, before)
+    if choice == "period":
+        check_compatible(before, after)
+    else:
+        with pytest.raises(MetricError, match=r"groups\.feeling: must be named 'mood' while"):
+            check_compatible(before, after)
 
 
 @given(

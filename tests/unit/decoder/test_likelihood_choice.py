@@ -18,8 +18,12 @@ def test_gain_of_two_hashes_is_half_the_contrast():
 def test_one_hash_gains_nothing():
     assert variance_gain(make_params(h=1)) == pytest.approx(0, abs=1e-12)
     worthwhile, why = is_worthwhile(make_params(h=1), 10**6, 100)
-    assert not worthwhile
-    assert "0.0% only" in why
+    assert (worthwhile, why) == (False, "whole reports would tell no more")
+
+
+def test_little_gain_is_not_worthwhile():
+    worthwhile, why = is_worthwhile(make_params(f=0.75, p=0.35, q=0.65), 10**6, 100)
+    assert (worthwhile, why) == (False, "whole reports would lower variances by only 1.1%")
 
 
 def test_gain_is_what_the_information_of_a_rare_string_says():

@@ -164,9 +164,9 @@ def test_one_linked_report_loses_epsilon_report(metric):
     assert constant_epsilon(metric, 1) == pytest.approx(metric.epsilon_report, rel=1e-9)
 
 
-def test_one_time_metrics_are_paid_once_though_nothing_bounds_a_second_report():
+def test_one_time_metrics_are_paid_once_and_have_no_figure_for_a_second_report():
     figures = by_key(ONE_TIME, Situation(days=1000, values=50))
-    assert figures["epsilon_permanent"] == math.inf
+    assert math.isnan(figures["epsilon_permanent"])
     assert figures["epsilon_days"] == ONE_TIME.epsilon_report
     assert figures["epsilon_values"] == ONE_TIME.epsilon_report
     assert math.isnan(figures["reports_known_0.5"])

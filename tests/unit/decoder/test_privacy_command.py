@@ -70,13 +70,13 @@ def test_how_well_reports_are_linked_is_said_with_and_without_a_crowd(registry):
     assert "predicted share of right links" not in alone
 
 
-def test_without_a_permanent_response_the_bound_is_missing(tmp_path):
+def test_without_a_permanent_response_there_is_no_figure_for_it(tmp_path):
     once = make_metric(params=make_params(f=0.0), one_time=True)
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(once), encoding="utf-8")
     output = tmp_path / "privacy.json"
     result = privacy(path, "--output", output)
-    assert "not bounded" in result.stdout
+    assert "not bounded" not in result.stdout
     figures = json.loads(output.read_text(encoding="utf-8"))["metrics"]["homepage"]
     assert figures["epsilon_permanent"]["value"] is None
     assert figures["epsilon_days"]["value"] == once.epsilon_report

@@ -29,6 +29,7 @@ LONGEST = 5.0
 
 Users who chose no method don't wait longer (docs/likelihood.md); only `auto` depends on it.
 """
+_NO_GAIN = 5e-4  # rounds to 0.0%
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 # As `python -m evaluation.benchmarks.likelihood_cost` measures them (medians of three times).
 _SECONDS_PER_DENSITY = 2.6e-8
@@ -77,8 +78,10 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     except UndecodableError:
         return False, "whole reports have too many sets of bits for the likelihood's tables"
     gain, seconds = variance_gain(params), expected_seconds(params, n_reports, n_candidates)
+    if gain < _NO_GAIN:
+        return False, "whole reports would tell no more"
     if gain < LEAST_GAIN:
-        return False, f"whole reports would lower variances by {gain:.1%} only"
+        return False, f"whole reports would lower variances by only {gain:.1%}"
     if seconds > max(LONGEST, _MOST_RATIO * _SECONDS_PER_CANDIDATE * n_candidates):
         return False, (
             f"whole reports would lower variances by {1 - 1 / (1 + gain):.0%} or more, but take "
