@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from factories import make_metric, make_params, make_registry
+from factories import APPLICATION, make_metric, make_params, make_registry
 from http_servers import Answer, scripted_server
-from hubbub.client import Encoder, EncodingError, Telemetry, UnknownMetricError
+from hubbub.client import Encoder, EncodingError, Registry, Telemetry, UnknownMetricError
 from hubbub.client.state import open_state
 from hubbub.protocol.compact import MEDIA_TYPE
+from hubbub.protocol.registry import Group
 from service.apps import NOWHERE, Gate, held_database, records_on_disk
 from service.posting import wait_until
 
 EPSILON = make_metric().epsilon_permanent
+ONCE = make_params(f=0.0, p=0.1, q=0.5)
 
 
 def own_threads() -> set[threading.Thread]:
@@ -230,6 +232,31 @@ def test_reset_makes_another_client_and_is_counted(tmp_path):
     assert spending.resets == 1
     assert spending.metrics[0].answers == 2  # the same answer, under another secret
     assert "replaced once" in telemetry.explain()
+
+
+@pytest.mark.parametrize("choice", ["life", "period"])
+def test_group_that_is_chosen_for_life_keeps_to_its_metric_through_resets(tmp_path, choice):
+    """P(all 25 secrets choose the same metric) is 2^-24."""
+    metrics = [make_metric(name, mode="once", period_days=3650, params=ONCE) for name in ("a", "b")]
+    group = Group("mood", ("a", "b"), choice)
+    registry = Registry(APPLICATION, make_registry(*metrics), None, [group])
+    with scripted_server() as server:
+        telemetry = Telemetry(registry, server.url, tmp_path, development=True)
+        for _ in range(25):
+            for name in ("a", "b"):
+                telemetry.record(name, "x")
+            assert telemetry.flush(20)
+            telemetry.reset()
+        spending = telemetry.ledger()
+        telemetry.close(20)
+    assert spending.resets == 25
+    answered = [each.metric for each in spending.metrics]
+    answers = sum(each.answers for each in spending.metrics)
+    assert len(server.reports) == answers
+    if choice == "life":  # of the others' secrets it is silent
+        assert (len(answered), answers < 25) == (1, True)
+    else:
+        assert (answered, answers) == (["a", "b"], 25)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,14 @@ import pytest
 
 from factories import APPLICATION, make_metric, make_params, make_registry, registry_toml
 from http_servers import Answer, ScriptedServer, scripted_server
-from hubbub.client import Batch, Report
+from hubbub.client import Batch, Registry, Report
+from hubbub.client.ledger import NOT_CHOSEN, REPORTED_IN_PERIOD
 from hubbub.client.sealing import Sealer
 from hubbub.protocol.hpke import Opener as RecordOpener
 from hubbub.protocol.hpke import PrivateKey
+from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records
+from hubbub.protocol.responses import Subset
 from hubbub.protocol.sealed import MEDIA_TYPE, OVERHEAD, SealedReport, read_sealed
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
@@ -181,6 +184,33 @@ def test_clients_reports_pass_a_real_collector(parties, database, opened):
     assert "homepage version 1: 3 reports" in parties.open(f"sqlite:///{database}")
     assert stored_records(database, METRIC) == []
     assert len(stored_records(parties.folder / "opened.db", METRIC)) == 3
+
+
+def test_one_sealed_report_a_period_of_one_metric_of_a_group(parties, database, opened):
+    metrics = [
+        make_metric(
+            name, metric_type=EnumType(("red", "green", "blue")), mode="once", period_days=3650,
+            response=Subset(3, 2, 0.9),
+        )
+        for name in ("crash", "mood")
+    ]  # fmt: skip
+    group = '[groups.health]\nmetrics = ["crash", "mood"]\n'
+    parties.metrics.write_text(registry_toml(*metrics) + group, encoding="utf-8")
+    registry, key = Registry.load(parties.metrics), str(parties.key.public)
+    state = parties.folder / "state"
+    with running_collector(parties.metrics, database, ["--config", str(parties.config)]) as running:
+        dropped = Counter[str]()
+        for _ in range(2):  # starts of the app
+            with opened(registry, running.url, state, sealed_to=key, development=True) as telemetry:
+                for metric in metrics * 2:
+                    telemetry.record(metric.name, "red")
+                assert telemetry.flush(30)
+                dropped.update(telemetry.status().dropped)
+    assert dropped == {NOT_CHOSEN: 4, REPORTED_IN_PERIOD: 3}
+    parties.open(f"sqlite:///{database}")
+    records = [stored_records(parties.folder / "opened.db", metric) for metric in metrics]
+    (record,) = records[0] + records[1]
+    assert int.from_bytes(record[2:], "little").bit_count() == 2
 
 
 def opened_bodies(server: ScriptedServer, key: PrivateKey) -> list[list[SealedReport]]:

@@ -163,9 +163,10 @@ def check_compatible(old: Registry, new: Registry) -> None:
     Raises
     ------
     MetricError
-        If the application differs, a version goes down, a definition changed without a new one,
-        a metric goes from one group with a choice for life to another (or that is renamed), or `lifetime_epsilon` leaves less for changed answers than before (what clients spent on
-        these already would then decide whether they answer new questions).
+        If the application differs, a version goes down, a definition changed without a new one, a
+        group with a choice for life is renamed, or `lifetime_epsilon` leaves less for changed
+        answers than before (what clients spent on these already would then decide whether they
+        answer new questions).
     """
     if old.application != new.application:
         raise MetricError(

@@ -163,6 +163,28 @@ test("in a copied state the current period is taken as reported", () => {
   assert.equal(spent(account.entries[0], registry), metric.price);
 });
 
+test("a group that is chosen for life keeps to its metric through resets", async (t) => {
+  // P(all 25 secrets choose the same metric) is 2^-24.
+  for (const [choice, names] of /** @type {const} */ ([["life", 1], ["period", 2]])) {
+    const groups = { mood: { metrics: ["crash", "wait"], choice } };
+    const registry = onceRegistry({ crash: DAILY, wait: MEAN }, groups);
+    const { telemetry, reports } = await startOn(t, registry);
+    for (let i = 0; i < 25; i++) {
+      telemetry.record("crash", "red");
+      telemetry.record("wait", 2.5);
+      await telemetry.flush();
+      await telemetry.reset();
+    }
+    const { resets, metrics } = await telemetry.ledger();
+    assert.equal(resets, 25);
+    assert.equal(new Set(metrics.map(({ metric }) => metric)).size, names);
+    const answers = metrics.reduce((sum, each) => sum + each.answers, 0);
+    assert.equal(reports().length, answers);
+    assert.equal(answers < 25, choice === "life", "of other secrets it is silent");
+    t.mock.timers.reset();
+  }
+});
+
 test("answers of a state from before are charged as they were", () => {
   const registry = makeRegistry(buildRegistry({ homepage: {} }));
   const { price, epsilonReport, ...metric } = registry.metrics.get("homepage");
