@@ -63,6 +63,17 @@ class NumberGoal(Goal):
         worst = worst_variance(self.response(params))
         return math.sqrt(worst / self.clients(n_reports))
 
+    def variance_error(self, error: float) -> float:
+        """Return the most that the variance's standard error can be, as a part of the range's square.
+
+        Parameters
+        ----------
+        error : float
+            That of the mean, e, and of the mean of squares: the estimate b - a^2 + e^2 of numbers
+            of the mean mu has the variance e^2 + 4 mu^2 e^2 + 2 e^4, with mu <= 1.
+        """
+        return error * math.sqrt(5 + 2 * error**2)
+
     def limit(self, params: RapporParams, n_reports: float) -> float:
         """Return the least difference of two means that is shown, as a part of the range."""
         needed = (self._threshold + float(special.ndtri(self.test.power))) * math.sqrt(2)
@@ -134,8 +145,13 @@ class NumberGoal(Goal):
         )
         yield Finding("hybrid_ratio", "", text, ratio)
         if self.variance:
-            text = "Half of the clients report the square, for the variance."
-            yield Finding("squares", "", text, True)
+            error = self.variance_error(plan.std_error)
+            size = (self.high - self.low) ** 2
+            text = (
+                "Half of the clients report the square: the variance has a standard error of "
+                f"{error * size:.3g} at most, {percents(error)} of the range's square."
+            )
+            yield Finding("variance_error", "", text, error)
         size = plan.params.k // 8
         text = f"A report has {size:,} bytes." if size > 1 else "A report has 1 byte."
         yield Finding("report_bytes", "", text, size)
