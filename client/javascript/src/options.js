@@ -12,6 +12,9 @@ import { isStorage } from "./storage.js";
  * @property {import("./storage.js").KeptTexts} storage where secret, account and unsent reports live;
  *   must survive updates
  * @property {boolean} [consent] false: nothing is stored, recorded or sent (default: true)
+ * @property {boolean} [development] while an app is being made: `record` throws at what its author should
+ *   mend (unknown metrics, values of the wrong type), and a metric with mode "once" doesn't wait for its first
+ *   period (default: false)
  * @property {number} [batchSize] send as soon as this many reports wait (default: 100)
  * @property {number} [batchMillis] send at the latest this long after the first (default: a minute)
  * @property {number} [maxWaiting] most unsent reports; beyond it the oldest are dropped (10,000)
@@ -45,14 +48,15 @@ export const LARGEST_TIMER = 2 ** 31 - 1;
  * @param {Options} options throws MetricError, OptionError
  */
 export function checkOptions(options) {
-  const { storage, consent = true } = options;
+  const { storage, consent = true, development = false } = options;
   if (!isStorage(storage)) {
     throw new OptionError(
       "storage: must be an object with the function update, or with get and set",
     );
   }
-  if (typeof consent !== "boolean") {
-    throw new OptionError(`consent = ${shown(consent)}: must be true or false`);
+  for (const [name, value] of Object.entries({ consent, development })) {
+    if (typeof value === "boolean") continue;
+    throw new OptionError(`${name} = ${shown(value)}: must be true or false`);
   }
   const registry = makeRegistry(options.registry);
   const numbers = checkNumbers(options);
@@ -60,6 +64,7 @@ export function checkOptions(options) {
     registry,
     storage,
     consent,
+    development,
     numbers,
     endpoint: address(options.endpoint),
     ingestKey: checkKey(options.ingestKey),

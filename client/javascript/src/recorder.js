@@ -29,6 +29,7 @@ const MOST_AT_ONCE = 1_000;
  * @property {import("./encoder.js").Encoder} encoder
  * @property {number} seconds since 1970
  * @property {import("./ledger.js").Recording["answer"]} answer
+ * @property {boolean} atOnce whether the client doesn't wait for its first period
  */
 
 /**
@@ -64,17 +65,19 @@ const MOST_AT_ONCE = 1_000;
  * @param {import("./encoder.js").Encoder} encoder
  * @param {unknown} value
  * @param {number} seconds since 1970
+ * @param {boolean} [atOnce] whether the client doesn't wait for its first period
  * @returns {Entry} throws ValueError, RandomnessError
  */
-export function makeEntry(encoder, value, seconds) {
+export function makeEntry(encoder, value, seconds, atOnce = false) {
   const { digest, cohort, permanent } = encoder.answer(value);
-  return { encoder, seconds, answer: { digest, cohort, permanent: toHex(permanent) } };
+  return { encoder, seconds, answer: { digest, cohort, permanent: toHex(permanent) }, atOnce };
 }
 
 /** @param {Entry} entry @returns {import("./ledger.js").Recording} */
-export function recordingOf({ encoder, seconds, answer }) {
+export function recordingOf({ encoder, seconds, answer, atOnce }) {
   const { metric } = encoder;
   const period = encoder.period(seconds);
+  if (period && atOnce) period.begins = true;
   return { metric, seconds, answer, period, isChosen: encoder.isChosen(period?.number) };
 }
 
@@ -97,7 +100,8 @@ export function commit({ account, outbox }, registry, origin, entries, most) {
     refused.set(reason, (refused.get(reason) ?? 0) + 1);
   };
   const newest = new Map(entries.map(({ encoder }, i) => [encoder.metric.name, i]));
-  for (const [i, { encoder, seconds, answer }] of entries.entries()) {
+  for (const [i, entry] of entries.entries()) {
+    const { encoder } = entry;
     const { metric } = encoder;
     // It is reports that arrive on one day which this bounds, whenever they were recorded.
     const isDaily = metric.reportsPerDay === 1;
@@ -109,7 +113,7 @@ export function commit({ account, outbox }, registry, origin, entries, most) {
       refuse(REPLACED_BY_NEWER);
       continue;
     }
-    const decision = enter(account, registry, recordingOf({ encoder, seconds, answer }));
+    const decision = enter(account, registry, recordingOf(entry));
     if (decision.kind === "refused") {
       refuse(decision.reason);
       continue;

@@ -2,7 +2,7 @@
  * What an app calls: `new Telemetry({...}).record("homepage", url)`.
  *
  * Construction throws if the registry or an option can't work. After that neither
- * `record` nor delivery throws into the app: trouble is counted, logged once, and visible in `status()`.
+ * `record` (but with the option `development`) nor delivery throws into the app: trouble is counted, logged once, and visible in `status()`.
  * Only `preview`, `ledger`, `explain`, `forget` and `reset`, which people ask for, reject if they fail.
  */
 
@@ -160,7 +160,8 @@ export class Telemetry {
   }
 
   /**
-   * Report a value, in noise. Returns at once and never throws.
+   * Report a value, in noise. Returns at once, and throws only with the option `development`: MetricError
+   * if the metric isn't registered, ValueError if the value isn't one of its type.
    *
    * @param {string} metric its name in the registry
    * @param {string | boolean | number | Record<string, string | boolean | number>} value as its type
@@ -170,10 +171,19 @@ export class Telemetry {
   record(metric, value) {
     if (this.#refusal !== null) return;
     const seconds = secondsNow();
+    if (this.#options.development) this.#check(metric, value);
     if (this.#closed) this.#drop("closed");
     else if (this.#run) this.#take(this.#run, { name: metric, value, seconds });
     else if (this.#disabled !== null) this.#drop("disabled");
     else this.#keepEarly(metric, value, seconds);
+  }
+
+  /** @param {string} name @param {unknown} value */
+  #check(name, value) {
+    const { metrics } = this.#options.registry;
+    const metric = metrics.get(name);
+    if (!metric) throw new MetricError(`unknown metric; known: ${[...metrics.keys()]}`);
+    metric.type.bits(value, 0, metric.params);
   }
 
   /**
@@ -302,7 +312,7 @@ export class Telemetry {
     await this.#ready;
     const state = this.#run ? await this.#store.read() : null;
     const encoder = new Encoder(known, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES));
-    const entry = makeEntry(encoder, given, secondsNow());
+    const entry = makeEntry(encoder, given, secondsNow(), this.#options.development);
     const { seconds, answer } = entry;
     // Without a state of its own it is a client that is asked everything, at once.
     const recording = state ? recordingOf(entry) : { metric: known, seconds, answer };
@@ -578,7 +588,7 @@ export class Telemetry {
     // The name given isn't shown: it is a value if the arguments were swapped.
     if (!encoder) return this.#drop("unknown metric", 1, `known: ${[...encoders.keys()]}`);
     try {
-      recorder.add(makeEntry(encoder, value, seconds));
+      recorder.add(makeEntry(encoder, value, seconds, this.#options.development));
     } catch (error) {
       const reason = error instanceof ValueError ? "bad value" : "internal error";
       this.#drop(reason, 1, `${encoder.metric.name}: ${harmless(error)}`);

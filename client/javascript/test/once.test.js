@@ -163,6 +163,22 @@ test("in a copied state the current period is taken as reported", () => {
   assert.equal(spent(account.entries[0], registry), metric.price);
 });
 
+test("in development nobody waits, and mistakes are thrown", async (t) => {
+  const registry = onceRegistry({ crash: { ...SET, period_days: 3650 } });
+  const { url, received } = await scriptedCollector(t);
+  const { telemetry } = startTelemetry(t, { endpoint: url, registry, development: true });
+  telemetry.record("crash", "red");
+  assert.throws(() => telemetry.record("Crash", "red"), /^MetricError: unknown metric; known: crash/);
+  assert.throws(() => telemetry.record("crash", "mauve"), /^ValueError/);
+  await telemetry.flush();
+  telemetry.record("crash", "red");
+  await telemetry.flush();
+  assert.equal(received.length, 1);
+  assert.deepEqual(telemetry.status().dropped, { [REPORTED]: 1 });
+  assert.equal((await telemetry.preview("crash", "red")).refusal, REPORTED);
+  assert.throws(() => startTelemetry(t, { registry, development: 1 }), /development = 1: must be/);
+});
+
 test("a group that is chosen for life keeps to its metric through resets", async (t) => {
   // P(all 25 secrets choose the same metric) is 2^-24.
   for (const [choice, names] of /** @type {const} */ ([["life", 1], ["period", 2]])) {
