@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from hubbub.planning.linking import ROUNDED_UP
 from hubbub.protocol.metrics import Metric, most_answers
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 
 _MOST = 2**40  # reports: 3 billion years of days
 _TIE = 1e-9  # as a share of n: what rounding can do to an equal number of ones and zeros
-ROUNDED_UP = 1 + 1e-12  # of a bound: some thousand roundings of doubles
 _TOLERANCE = 1 + 1e-9  # of the client's account: docs/protocol, section 6
 
 

@@ -21,7 +21,6 @@ import numpy as np
 from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.planning.histories import ROUNDED_UP
 from hubbub.protocol.params import RapporParams
 
 _CELLS = 768  # twice as many change no prediction by more than .0003
@@ -32,6 +31,7 @@ _DEVIATIONS = 12  # of L to either side of its mean, that the fine lattice holds
 _LOST = 1e-13  # chances below are rounding of the transforms
 _TURNS, _SETTLED = 200, 1e-6
 _KEPT = 0.5  # of the last turn's messages: without it they would swing
+ROUNDED_UP = 1 + 1e-12  # of a bound: some thousand roundings of doubles
 _MANY = 100  # others in a cohort: sizes then differ too little to matter
 
 

@@ -64,7 +64,7 @@ class NumberGoal(Goal):
         return math.sqrt(worst / self.clients(n_reports))
 
     def variance_error(self, error: float) -> float:
-        """Return the most that the variance's standard error can be, as a part of the range's square.
+        """Return the largest standard error of the variance, as a part of the range's square.
 
         Parameters
         ----------

@@ -16,7 +16,6 @@ from hubbub.decoder.type_decoder import decoder_of
 from hubbub.inference.errors import PlanError
 from hubbub.planning.amplification import amplify, central_epsilon
 from hubbub.planning.histories import (
-    ROUNDED_UP,
     LifetimeBudget,
     any_history_epsilon,
     constant_epsilon,
@@ -25,7 +24,13 @@ from hubbub.planning.histories import (
     reports_to_know,
     same_times_epsilon,
 )
-from hubbub.planning.linking import link_information, linked_clients, right_links, value_ratio
+from hubbub.planning.linking import (
+    ROUNDED_UP,
+    link_information,
+    linked_clients,
+    right_links,
+    value_ratio,
+)
 from hubbub.planning.schedules import A_YEAR
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry

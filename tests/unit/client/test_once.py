@@ -248,7 +248,7 @@ def test_what_is_refused_takes_no_coins_but_must_be_a_value(monkeypatch):
     client = Client(make_registry(once()))
     begins = first_day(once(), client.secret, 3000)
     assert client.record(begins)
-    drawn = []
+    drawn: list[object] = []
     monkeypatch.setattr(Encoder, "fresh_response", drawn.append)
     assert not client.record(begins)
     with pytest.raises(UnknownCategoryError):

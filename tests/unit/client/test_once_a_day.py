@@ -1,6 +1,8 @@
 """`reports_per_day = 1`: of a client's reports of a metric no two are stored on one day."""
 
+import shutil
 import sqlite3
+import time
 from collections import Counter
 from contextlib import closing
 
@@ -124,6 +126,15 @@ def test_reset_doesn_t_bring_a_second_report(tmp_path):
         client.send(DELIVERED)
     replace_secret(tmp_path, REGISTRY.application)
     with closing(Client(tmp_path)) as client:
+        assert client.record("red") == {REPORTED_TODAY: 1}
+
+
+def test_copy_counts_today_as_reported(tmp_path):
+    with closing(Client(tmp_path / "original")) as client:
+        client.record("red")
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    with closing(Client(tmp_path / "copy")) as client:
+        client.now = time.time()
         assert client.record("red") == {REPORTED_TODAY: 1}
 
 
