@@ -19,6 +19,7 @@ from evaluation.studies import (
     planned_responses,
     planned_strings,
     planted,
+    regimes,
     releases,
     repeated_reports,
     trends,
@@ -52,7 +53,7 @@ def main() -> None:
 
 for name, study in STUDIES.items():
     main.add_command(study.command(name))
-for command in (change.main, joint_fields.main, releases.main):
+for command in (change.main, joint_fields.main, regimes.main, releases.main):
     main.add_command(command)
 
 

@@ -1,0 +1,100 @@
+"""What bit counts give those who know more than a decoder can: bounds for its power.
+
+The genie knows every other string's share, the oracle only which strings are held; both know the
+exact covariance of a report's bits, and test a string by the most powerful linear statistic of the
+counts. Absent strings' p-values are uniform, as exact tests' are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy import linalg, special
+
+from hubbub.decoder import CohortCounts, Correction
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.candidates import bit_positions
+from hubbub.inference.testing.multiple_testing import counted_tests, log_q_values
+from hubbub.protocol.params import RapporParams
+
+_UNDETERMINED = 1e-9  # of the largest eigenvalue
+
+
+@dataclass(frozen=True, slots=True)
+class Information:
+    """What counts say of the shares of all strings that are held, about the true ones.
+
+    Attributes
+    ----------
+    shares : float64 array, shape (v,)
+        Chance that a report is of each.
+    score : float64 array, shape (v,)
+        U, the derivative of the log-likelihood by each share, at the others' expense.
+    matrix : float64 array, shape (v, v)
+        J, the covariance of U.
+    """
+
+    shares: FloatArray
+    score: FloatArray
+    matrix: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        counts: CohortCounts,
+        strings: tuple[str, ...],
+        shares: FloatArray,
+        params: RapporParams,
+    ) -> Information:
+        """Return the information about `shares`, which are above 0 and add up to 1.
+
+        Notes
+        -----
+        With x a string's filter, t the rates of true bits, d = (q* - p*)(x - t), S the covariance
+        of a report's bits, and y - r the distance of N reports' rates from the expected ones,
+        U = sum N d' S^-1 (y - r) and J = sum N d' S^-1 d over cohorts.
+        """
+        slope = params.q_star - params.p_star
+        filters = np.zeros((len(strings), params.m, params.k))
+        np.put_along_axis(filters, bit_positions(strings, params).astype(np.int64), 1.0, axis=2)
+        score, matrix = np.zeros(len(strings)), np.zeros((len(strings), len(strings)))
+        for cohort, reports in enumerate(counts.reports.tolist()):
+            own = filters[:, cohort]
+            rate = shares @ own
+            reported = params.p_star + slope * rate
+            covariance = slope**2 * ((own.T * shares) @ own - np.outer(rate, rate))
+            np.fill_diagonal(covariance, reported * (1 - reported))
+            direction = slope * (own - rate)
+            weighted = linalg.cho_solve(linalg.cho_factor(covariance), direction.T).T
+            score += weighted @ (counts.bits[cohort] - reports * reported)
+            matrix += reports * (weighted @ direction.T)
+        return cls(shares, score, matrix)
+
+    def genie(self) -> FloatArray:
+        """Return each string's z-score, the ratios of all other shares being known; shape (v,)."""
+        known = np.diag(self.matrix)
+        return np.asarray((self.score + self.shares * known / (1 - self.shares)) / np.sqrt(known))
+
+    def oracle(self) -> FloatArray:
+        """Return each string's z-score, no other share being known; 0 if undetermined."""
+        values, vectors = linalg.eigh(self.matrix)
+        sure = values > _UNDETERMINED * values[-1]
+        # J can't tell a multiple of all shares: that direction is fixed by their sum.
+        inverse = (vectors[:, sure] / values[sure]) @ vectors[:, sure].T
+        balance = np.eye(len(self.shares)) - self.shares[:, None]
+        estimate = self.shares + balance @ inverse @ self.score
+        error = np.sqrt(np.diag(balance @ inverse @ balance.T))
+        if sure.sum() < len(sure) - 1:
+            return np.zeros(len(error))
+        return np.asarray(estimate / error)
+
+
+def detected(
+    z: FloatArray, absent: int, alpha: float, correction: Correction, rng: Generator
+) -> BoolArray:
+    """Mark the strings that the decoder's rule of discoveries finds, beside so many absent ones."""
+    log_p = np.concatenate([special.log_ndtr(-z), np.log(rng.random(absent))])
+    log_q = log_q_values(log_p, correction, counted_tests(log_p, correction))
+    return np.asarray(log_q[: len(z)] <= np.log(alpha))

@@ -1,0 +1,571 @@
+"""The string decoder over random regimes: found beside a genie, false names, errors, coverage.
+
+A regime is drawn from its number: filters, cohorts, noise, reports, candidates, who holds what and
+which strings nobody listed. Whole reports are decoded where they are few enough; of more there are
+counts alone. Fixed cases, each of which once broke a rule of the decoder, are measured likewise.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import click
+import numpy as np
+from numpy.random import Generator
+
+from evaluation.drawn_counts import draw_repeated_counts
+from evaluation.genie import Information, detected
+from evaluation.studies.cases import draw_records
+from evaluation.studies.study import OUTPUT, show, shown
+from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
+from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.candidates import Candidates, hashed
+from hubbub.inference.errors import UndecodableError
+from hubbub.inference.likelihood.choice import Choice, Method, expected_seconds
+from hubbub.inference.packed import PackedReports, pack
+from hubbub.inference.parallel import cores
+from hubbub.protocol.params import RapporParams
+from hubbub.reporting.progress import progress_bar
+from hubbub.simulations.laboratory.figures import Figure
+from hubbub.simulations.laboratory.tables import MeasuredTable
+from hubbub.simulations.laboratory.trials import run_trials, seed_of
+from hubbub.simulations.populations import family_shares
+
+ALPHA = 0.05
+MOST_WHOLE = 200_000
+"""Reports up to which single ones are drawn, and decoded whole."""
+_LONGEST = 6.0  # seconds that the likelihood may be expected to take where it isn't chosen
+_NEAR = 1.5  # limits of detection
+LEVELS = (1e-1, 1e-2, 1e-3, 1e-4)
+"""At which p-values of absent candidates are counted."""
+_Made = TypeVar("_Made")
+METHODS = {"counts": Method.REGRESSION, "likelihood": Method.LIKELIHOOD, "auto": Method.AUTO}
+
+
+class Coverage(NamedTuple):
+    """Intervals that hold the truth, and all."""
+
+    held: int
+    intervals: int
+
+    @classmethod
+    def of(cls, held: BoolArray, chosen: BoolArray) -> Coverage:
+        return cls(int(held[chosen].sum()), int(chosen.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class MethodScore:
+    """What one method made of one trial.
+
+    Attributes
+    ----------
+    found, false : int
+        Detected candidates that some report is of, and others.
+    error_absent, error_present : float
+        Mean squares of the errors of candidates with an estimate; nan if there are none.
+    stated_absent, stated_present : float
+        Means of their squared standard errors.
+    everyone, present, detected, near : Coverage
+        Of all candidates' intervals, and of those that are held, are detected, or are detected with
+        a true share below 1.5 limits of detection.
+    p_values : tuple of int
+        Absent candidates whose p-values are at most each of `LEVELS`, and at last all of them.
+    seconds : float
+        Of all threads, from counts, or sorted reports, to the decoding.
+    limit : float
+        The stated limit of detection.
+    """
+
+    found: int
+    false: int
+    error_absent: float
+    error_present: float
+    stated_absent: float
+    stated_present: float
+    everyone: Coverage
+    present: Coverage
+    detected: Coverage
+    near: Coverage
+    p_values: tuple[int, ...]
+    seconds: float
+    limit: float
+
+    @property
+    def false_share(self) -> float:
+        """False names among the detected; 0 if nothing was detected."""
+        return self.false / max(self.found + self.false, 1)
+
+    @property
+    def error(self) -> float:
+        """Mean square of the errors, absent and present candidates counting alike."""
+        return float(np.nanmean([self.error_absent, self.error_present]))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One collection: what methods made of it, and what the genie and the oracle found."""
+
+    methods: Mapping[str, MethodScore]
+    genie: int
+    oracle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A population, its reports, and a list of candidates.
+
+    Attributes
+    ----------
+    name : str
+        A number, or why it is a case.
+    params : RapporParams
+    reports : int
+        One of each client.
+    shape : str
+        Of the shares, in a word.
+    shares : float64 array, shape (v,)
+        Chance that a client holds each string.
+    listed : bool array, shape (v,)
+        Which strings are candidates.
+    absent : int
+        Candidates that nobody holds.
+    whole : bool
+        Whether single reports are drawn.
+    """
+
+    name: str
+    params: RapporParams
+    reports: int
+    shape: str
+    shares: FloatArray
+    listed: BoolArray
+    absent: int
+    whole: bool = True
+
+    @property
+    def candidates(self) -> int:
+        """How many strings are looked for."""
+        return int(self.listed.sum()) + self.absent
+
+    @property
+    def work(self) -> float:
+        """About how long a trial takes."""
+        return self.candidates + self.reports * self.whole
+
+    def collect(self, number: int) -> Collection:
+        """Draw the strings, people and coins of a trial."""
+        rng = np.random.Generator(np.random.SFC64(seed_of(self.name, number)))
+        values = tuple(f"{self.name} {number} string {i}" for i in range(len(self.shares)))
+        records = None
+        if self.whole:
+            held = rng.choice(len(self.shares), size=self.reports, p=self.shares)
+            records = draw_records(values, held, self.params, rng)
+            counts = count_records(records, self.params)
+            share = np.bincount(held, minlength=len(values)) / self.reports
+        else:
+            repeated = draw_repeated_counts(
+                values, self.shares, self.params, {1: self.reports}, rng
+            )
+            counts, share = repeated.counts, repeated.share
+        listed = np.flatnonzero(self.listed)
+        candidates = [values[i] for i in listed.tolist()]
+        candidates += [f"{self.name} {number} absent {i}" for i in range(self.absent)]
+        truth = np.append(share[listed], np.zeros(self.absent))
+        return Collection(values, counts, records, candidates, truth, rng)
+
+    def run(self, number: int) -> Trial:
+        """Decode a trial in all ways, and compare with the truth."""
+        collection = self.collect(number)
+        candidates = hashed(collection.candidates, self.params)
+        decodings = decode_all(self, collection, candidates)
+        known = Information.of(collection.counts, collection.values, self.shares, self.params)
+        return Trial(
+            {
+                name: score(collection.truth, decoding, seconds)
+                for name, (decoding, seconds) in decodings.items()
+            },
+            genie=self._found_by(known.genie(), collection),
+            oracle=self._found_by(known.oracle(), collection),
+        )
+
+    def _found_by(self, z: FloatArray, collection: Collection) -> int:
+        """Return how many strings some reports are of are found by their z-scores."""
+        found = detected(z[self.listed], self.absent, ALPHA, Correction.BH, collection.rng)
+        return int((found & (collection.truth[: len(found)] > 0)).sum())
+
+
+class Collection(NamedTuple):
+    """What was drawn.
+
+    Attributes
+    ----------
+    values : tuple of str
+        What clients hold.
+    counts : CohortCounts
+    records : bytes or None
+        The reports, if they were drawn one by one.
+    candidates : list of str
+        The listed strings that are held, then absent ones.
+    truth : float64 array, shape (n,)
+        Each candidate's share of the reports.
+    rng : numpy.random.Generator
+        Whose coins nobody has seen yet.
+    """
+
+    values: tuple[str, ...]
+    counts: CohortCounts
+    records: bytes | None
+    candidates: list[str]
+    truth: FloatArray
+    rng: Generator
+
+
+def decode_all(
+    regime: Regime,
+    collection: Collection,
+    candidates: Candidates,
+    methods: Sequence[str] = ("likelihood", "auto"),
+) -> dict[str, tuple[Decoding, float]]:
+    """Return each method's decoding and its seconds; those that can't be had are left out."""
+    counts, params = collection.counts, regime.params
+    counted, seconds = timed(lambda: decode(counts, params, candidates, alpha=ALPHA))
+    found = {"counts": (counted, seconds)}
+    if collection.records is None:
+        return found
+    reports = pack([collection.records], params)
+    for name in methods:
+        made, more = timed(partial(completed, name, counted, reports, candidates))
+        if made is not None:
+            found[name] = (made, seconds + more)
+    return found
+
+
+def completed(
+    name: str, counted: Decoding, reports: PackedReports, candidates: Candidates
+) -> Decoding | None:
+    """Return what a method makes of whole reports, from a decoding of their counts on."""
+    params, n = reports.params, len(candidates)
+    choice = Choice(METHODS[name], params, n)
+    if name != "auto" and expected_seconds(params, reports.total, n) > _LONGEST:
+        return None
+    try:
+        kept = reports if choice.spool_for(reports.total) is not None else None
+        return choice.complete(counted, kept, candidates, lambda _passes, _gap: None)
+    except UndecodableError:
+        return None
+
+
+def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
+    """Return what work makes, and its seconds of processor time."""
+    start = time.process_time()
+    made = work()
+    return made, time.process_time() - start
+
+
+def score(truth: FloatArray, decoding: Decoding, seconds: float) -> MethodScore:
+    """Compare a decoding with the truth, shape (n,)."""
+    known, present, detected = ~np.isnan(decoding.share), truth > 0, decoding.detected
+    held = (decoding.low <= truth) & (truth <= decoding.high)
+    squares, stated = (decoding.share - truth) ** 2, decoding.std_error**2
+    p_value, limit = decoding.p_value[known & ~present], decoding.summary.detection_limit
+    near = detected & (truth < _NEAR * limit)
+    return MethodScore(
+        found=int((detected & present).sum()),
+        false=int((detected & ~present).sum()),
+        error_absent=_mean(squares[known & ~present]),
+        error_present=_mean(squares[known & present]),
+        stated_absent=_mean(stated[known & ~present]),
+        stated_present=_mean(stated[known & present]),
+        everyone=Coverage.of(held, known),
+        present=Coverage.of(held, known & present),
+        detected=Coverage.of(held, detected),
+        near=Coverage.of(held, near),
+        p_values=(*(int((p_value <= level).sum()) for level in LEVELS), len(p_value)),
+        seconds=seconds,
+        limit=limit,
+    )
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def draw_regime(seed: int, number: int) -> Regime:
+    """Return a random regime, the same for the same numbers."""
+    rng = np.random.default_rng([seed, number])
+    params = draw_params(rng)
+    reports = int(_log_uniform(rng, 1e3, 1e7))
+    shape, shares = draw_shares(rng, int(_log_uniform(rng, 3, 301)))
+    unknown = rng.uniform(0, 0.5) * rng.integers(2)
+    order = rng.permutation(len(shares))
+    masses = np.zeros(len(shares))
+    masses[order] = np.cumsum(shares[order])
+    listed = masses > unknown
+    absent = max(int(_log_uniform(rng, 10, 1e5)) - int(listed.sum()), 0)
+    return Regime(
+        f"{seed}-{number}", params, reports, shape, shares, listed, absent, reports <= MOST_WHOLE
+    )
+
+
+def draw_params(rng: Generator) -> RapporParams:
+    """Return random parameters: of one report a client, or with a permanent response, too."""
+    k = 8 * int(_log_uniform(rng, 1, 65))
+    h = int(_log_uniform(rng, 1, min(8, k // 4) + 1))
+    m = int(_log_uniform(rng, 1, 129))
+    if rng.integers(2):
+        q = 1 / (1 + math.exp(-rng.uniform(1, 6) / (2 * h)))
+        return RapporParams(k, h, m, 0.0, 1 - q, q)
+    f, q = rng.uniform(0.1, 0.6), rng.uniform(0.6, 0.95)
+    return RapporParams(k, h, m, f, rng.uniform(0.05, q - 0.2), q)
+
+
+def draw_shares(rng: Generator, n: int) -> tuple[str, FloatArray]:
+    """Return shares of so many strings of a random shape, and its name."""
+    shapes = ("zipf", "uniform", "exponential", "dominant", "few large")
+    shape = shapes[int(rng.integers(len(shapes)))]
+    if shape == "zipf":
+        return shape, family_shares(f"zipf:{rng.uniform(0.5, 2)}", n)
+    if shape == "uniform":
+        return shape, family_shares("uniform", n)
+    if shape == "exponential":
+        return shape, family_shares(f"exponential:{rng.uniform(2, 10)}", n)
+    large = 1 if shape == "dominant" else int(rng.integers(2, min(n, 9)))
+    mass = rng.uniform(0.3, 0.9)
+    return shape, np.concatenate(
+        [np.full(large, mass / large), np.full(n - large, (1 - mass) / (n - large))]
+    )
+
+
+def _log_uniform(rng: Generator, low: float, high: float) -> float:
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def case(
+    name: str, params: RapporParams, reports: int, shape: str, shares: FloatArray, absent: int
+) -> Regime:
+    """Return a named regime all of whose strings are listed."""
+    everyone = np.ones(len(shares), dtype=np.bool_)
+    return Regime(name, params, reports, shape, shares, everyone, absent, reports <= MOST_WHOLE)
+
+
+def named_cases() -> tuple[Regime, ...]:
+    """Return the fixed cases."""
+    thirty = family_shares("zipf:1", 30)
+    few, zipf = np.array([0.4, 0.3, 0.2, 0.1]), family_shares("zipf:1", 100)
+    step = RapporParams(64, 2, 32, 0.5, 0.25, 0.75)
+    return (
+        case("four strings", RapporParams(32, 2, 32, 0.5, 0.25, 0.75), 3_000, "40/30/20/10%",
+             few, 100),
+        case("R/3, 681 candidates", step, 1_000_000, "zipf", zipf, 581),
+        case("R/3, 687 candidates", step, 1_000_000, "zipf", zipf, 587),
+        case("crowded", RapporParams(8, 2, 128, 0.5, 0.25, 0.75), 1_000_000, "zipf", zipf, 100),
+        case("few reports", RapporParams(32, 2, 32, 0.25, 0.2, 0.8), 3_000, "zipf", thirty, 200),
+        case("few cohorts", RapporParams(512, 2, 8, 0.5, 0.25, 0.75), 200_000, "zipf", zipf, 400),
+    )  # fmt: skip
+
+
+def method_table(regimes: Sequence[Regime], trials: Sequence[Sequence[Trial]]) -> MeasuredTable:
+    """Return a table with a line for each regime and method."""
+    headings = ("regime", "k, h, m", "epsilon", "reports", "shape", "held", "listed", "candidates",
+                "unknown", "method", "found", "genie", "oracle", "false share", "RMSE absent",
+                "stated", "present", "stated", "coverage", "present", "detected", "near",
+                "seconds")  # fmt: skip
+    rows = []
+    for regime, runs in zip(regimes, trials, strict=True):
+        first: tuple[object, ...] = (
+            regime.name, ", ".join(map(str, regime.params[:3])), regime.params.epsilon_report,
+            regime.reports, regime.shape, len(regime.shares), int(regime.listed.sum()),
+            regime.candidates, f"{1 - regime.shares[regime.listed].sum():.0%}",
+        )  # fmt: skip
+        for name in METHODS:
+            scores = scores_of(runs, name)
+            if not scores:
+                continue
+            rows.append((
+                *first, name, _mean_of(scores, "found"), np.mean([run.genie for run in runs]),
+                np.mean([run.oracle for run in runs]), _mean_of(scores, "false_share"),
+                *(_root(scores, part) for part in ("error_absent", "stated_absent",
+                                                    "error_present", "stated_present")),
+                *(coverage(scores, part) for part in COVERAGES), _mean_of(scores, "seconds"),
+            ))  # fmt: skip
+    cells = tuple(tuple(shown(_plain(cell)) for cell in row) for row in rows)
+    return MeasuredTable("The string decoder over regimes", headings, cells)
+
+
+COVERAGES = ("everyone", "present", "detected", "near")
+
+
+def scores_of(runs: Sequence[Trial], name: str) -> list[MethodScore]:
+    """Return a method's scores, if it decoded all runs."""
+    scores = [run.methods[name] for run in runs if name in run.methods]
+    return scores if len(scores) == len(runs) else []
+
+
+def coverage(scores: Sequence[MethodScore], part: str) -> float:
+    """Return the share of all trials' intervals that hold the truth; nan if there are none."""
+    held, intervals = np.sum([getattr(score, part) for score in scores], axis=0)
+    return float(held / intervals) if intervals else math.nan
+
+
+def ratios(trials: Sequence[Sequence[Trial]], name: str, bound: str) -> FloatArray:
+    """Return found over a bound's found, of each regime in which the bound finds more than few."""
+    pairs = [
+        (sum(score.found for score in scores_of(runs, name)), sum(getattr(r, bound) for r in runs))
+        for runs in trials
+        if scores_of(runs, name)
+    ]
+    return np.array([found / bound for found, bound in pairs if bound >= _FEW])
+
+
+def summary_table(trials: Sequence[Sequence[Trial]]) -> MeasuredTable:
+    """Return a table with a line for each method, over all regimes that it decoded."""
+    headings = ("method", "regimes", "found / genie", "lowest tenth", "found / oracle",
+                "lowest tenth", "false share", "coverage", "present", "detected", "near",
+                *(f"p <= {level:g}" for level in LEVELS))  # fmt: skip
+    rows = []
+    for name in METHODS:
+        decoded = [scores for runs in trials if (scores := scores_of(runs, name))]
+        if not decoded:
+            continue
+        everything = [score for scores in decoded for score in scores]
+        false = Figure.of([_mean_of(scores, "false_share") for scores in decoded])
+        counted = np.sum([score.p_values for score in everything], axis=0)
+        powers = [ratios(trials, name, bound) for bound in ("genie", "oracle")]
+        rows.append((
+            name, str(len(decoded)),
+            *(cell for each in powers for cell in (shown(_mean(each)), lowest_tenth(each))),
+            str(false), *(_range(decoded, part) for part in COVERAGES),
+            *(f"{count / counted[-1]:.2g}" for count in counted[:-1]),
+        ))  # fmt: skip
+    return MeasuredTable("Over all regimes", headings, tuple(rows), tuple(choice_notes(trials)))
+
+
+def lowest_tenth(values: FloatArray) -> str:
+    """Return the mean of the lowest tenth of some values."""
+    return f"{np.sort(values)[: max(1, len(values) // 10)].mean():.3f}" if len(values) else ""
+
+
+def _range(decoded: Sequence[Sequence[MethodScore]], part: str) -> str:
+    """Return coverage over regimes: of all intervals' regimes alike, and the least and the most.
+
+    Regimes of fewer than 20 intervals count in the mean alone, which weighs them by that.
+    """
+    held = np.array([np.sum([getattr(s, part) for s in scores], axis=0) for scores in decoded])
+    weights = np.minimum(held[:, 1], 20)
+    each = held[:, 0] / np.maximum(held[:, 1], 1)
+    if not weights.any():
+        return ""
+    many = each[held[:, 1] >= 20]
+    ends = f" ({many.min():.2f} to {many.max():.2f})" if len(many) else ""
+    return f"{np.average(each, weights=weights):.3f}{ends}"
+
+
+def choice_notes(trials: Sequence[Sequence[Trial]]) -> Iterator[str]:
+    """Say how much worse `auto` is than the better of its methods, at worst and on average."""
+    errors, found, seconds = [], [], []
+    for runs in trials:
+        auto, both = scores_of(runs, "auto"), [scores_of(runs, n) for n in ("counts", "likelihood")]
+        if not auto or not all(both):
+            continue
+        errors.append(_root(auto, "error") / min(_root(scores, "error") for scores in both))
+        most = max(_mean_of(scores, "found") for scores in both)
+        if most * len(runs) >= _FEW:
+            found.append(_mean_of(auto, "found") / most)
+        if _mean_of(auto, "seconds") > 1:
+            seconds.append(_mean_of(auto, "seconds") / _mean_of(both[0], "seconds"))
+    for what, values, worst in (
+        ("RMSE over the better method's", errors, max), ("found over the better's", found, min),
+        ("seconds over counts', where over one", seconds, max),
+    ):  # fmt: skip
+        if values:
+            yield f"auto, {what}: {np.mean(values):.3f} on average, {worst(values):.3f} at worst."
+
+
+_FEW = 6
+"""Found strings, in all runs of a regime, below which their ratio is noise."""
+
+
+def _mean_of(scores: Sequence[MethodScore], name: str) -> float:
+    return float(np.mean([getattr(score, name) for score in scores]))
+
+
+def _root(scores: Sequence[MethodScore], name: str) -> float:
+    values = np.array([getattr(score, name) for score in scores])
+    known = values[~np.isnan(values)]
+    return math.sqrt(known.mean()) if len(known) else math.nan
+
+
+def _plain(cell: object) -> object:
+    return float(cell) if isinstance(cell, np.floating) else cell
+
+
+class Timing(NamedTuple):
+    """Seconds of decoding so many candidates and reports."""
+
+    candidates: int
+    reports: int
+    counts: float
+    auto: float
+
+
+def timings(most_whole: int = 1_000_000) -> Iterator[Timing]:
+    """Yield how long decoding takes, from counts or sorted reports on, as both grow."""
+    params, shares = RapporParams(128, 2, 64, 0.5, 0.25, 0.75), family_shares("zipf:1", 100)
+    for reports in (10**4, 10**5, 10**6, 10**7, 10**8):
+        for n in (10**2, 10**3, 10**4, 10**5, 10**6):
+            regime = case(f"{n} of {reports}", params, reports, "zipf", shares, n - len(shares))
+            whole = reports <= most_whole
+            collection = replace(regime, whole=whole).collect(0)
+            candidates = hashed(collection.candidates, params)
+            found = decode_all(regime, collection, candidates, ("auto",))
+            yield Timing(n, reports, found["counts"][1], found.get("auto", (None, math.nan))[1])
+
+
+def timing_table(rows: Sequence[Timing]) -> MeasuredTable:
+    """Return a table with a line for each size."""
+    headings = ("candidates", "reports", "counts", "auto", "ratio")
+    cells = tuple(tuple(map(shown, (*row, row.auto / row.counts))) for row in rows)
+    return MeasuredTable("Seconds of decoding", headings, cells)
+
+
+@click.command("regimes")
+@click.option("--settings", default=20, show_default=True, type=click.IntRange(1))
+@click.option("--runs", default=2, show_default=True, type=click.IntRange(1), help="Of each.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0))
+@click.option("--workers", type=click.IntRange(1), help="Processes; else one a core.")
+@click.option("--named", is_flag=True, help="Fixed cases in place of random regimes.")
+@click.option("--seconds", is_flag=True, help="Time lists and reports of growing sizes instead.")
+@OUTPUT
+def main(
+    settings: int,
+    runs: int,
+    seed: int,
+    workers: int | None,
+    named: bool,
+    seconds: bool,
+    output: tuple[Path, ...],
+) -> None:
+    """Decode strings in random regimes, beside those who know all other strings.
+
+    \b
+    genie     what is found by who knows every other share, by the same rule of discoveries
+    oracle    what is found by who knows which strings are held, listed or not, but no share
+    stated    root mean square of the standard errors that belong to the errors before it
+    coverage  of all intervals; of the present, of the detected, and of those of them whose true
+              share is below 1.5 limits of detection
+    p <= x    share of the absent candidates' p-values
+    """
+    if seconds:
+        show(timing_table(list(timings())), output)
+        return
+    regimes = named_cases() if named else [draw_regime(seed, i) for i in range(settings)]
+    with progress_bar("regimes") as bar:
+        trials = run_trials(regimes, runs, workers or cores(), bar)
+    show(method_table(regimes, trials), output)
+    show(summary_table(trials))
