@@ -7,6 +7,7 @@ Deterministic: the same input gives the same result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,6 +60,9 @@ class Summary:
         all of their shares.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far an estimated share could move by it.
+    information_spread : float
+        Of the likelihood alone: how much the information about absent strings scatters, as a part
+        of its mean.
     """
 
     reports: int
@@ -82,6 +86,7 @@ class Summary:
     unlisted_std_error: float
     forged_share: float
     forgery_shift: float
+    information_spread: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.limits import MOST_MEMBERS, require_tabulable
+from hubbub.inference.likelihood.limits import LARGEST_SPREAD, MOST_MEMBERS, require_tabulable
 from hubbub.inference.packed import GROUPED_BITS, RawReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 
@@ -39,6 +41,7 @@ _SECONDS_PER_CANDIDATE = 1e-5  # of least squares
 ASKED_FOR = "as asked for"
 SCREENED = "a list in several files is tested by bit counts, so that it needn't fit in memory"
 ONLY_COUNTS = "there are bit counts only"
+NOT_SURER = "whole reports were decoded, too, and their errors aren't surely smaller"
 TOO_LITTLE = "so few whole reports tell too little at these parameters"
 
 
@@ -88,6 +91,12 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
             f"about {seconds:,.0f} seconds (--method likelihood)"
         )
     return True, f"bit counts alone would have variances at least {gain:.0%} larger"
+
+
+def is_surer(found: Decoding, counted: Decoding) -> bool:
+    """Say whether the likelihood's errors hold, and are smaller than those of bit counts."""
+    typical, of_counts = (float(np.nanmedian(each.std_error)) for each in (found, counted))
+    return found.summary.information_spread <= LARGEST_SPREAD and typical < of_counts
 
 
 class Method(enum.StrEnum):
@@ -177,13 +186,16 @@ class Choice:
                 decode_reports,
             )
 
-            reason = self.reason
             try:
-                return decode_reports(
-                    reports, counted, candidates, reason=reason, progress=progress
+                found = decode_reports(
+                    reports, counted, candidates, reason=self.reason, progress=progress
                 )
             except UndecodableError:
                 if self.method is not Method.AUTO:
                     raise
                 self.reason = TOO_LITTLE
+            else:
+                if self.method is not Method.AUTO or is_surer(found, counted):
+                    return found
+                self.reason = NOT_SURER
         return replace(counted, summary=replace(counted.summary, method_reason=self.reason))

@@ -20,8 +20,14 @@ from hubbub.inference.candidates import Candidates
 from hubbub.inference.decoding import LIKELIHOOD, POWER, Decoding
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.inference import PARTS, Inference, infer
-from hubbub.inference.likelihood.limits import MOST_MEMBERS, require_tabulable
-from hubbub.inference.likelihood.maximum import TOLERANCE, Solution, best_among, maximise
+from hubbub.inference.likelihood.limits import LARGEST_SPREAD, MOST_MEMBERS, require_tabulable
+from hubbub.inference.likelihood.maximum import (
+    TOLERANCE,
+    Solution,
+    best_among,
+    maximise,
+    with_evidence,
+)
 from hubbub.inference.likelihood.sums import Mixture, distinct_positions
 from hubbub.inference.packed import RawReports
 from hubbub.inference.parallel import cores
@@ -39,6 +45,9 @@ from hubbub.protocol.params import RapporParams
 
 # Weaker candidates add work and hardly information (docs/likelihood.md, Members).
 _LEAST_Z = 1.0
+# A member's share over its error: with those below it absent strings' chance shares go, and with
+# those above hardly any string that is there (docs/likelihood.md, Members).
+_EVIDENCE_Z = 2.0
 # Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
 # The unknown starts above 0, so that its gradient counts; the maximum doesn't depend on the start.
@@ -73,6 +82,8 @@ class Likelihood:
         maximum.
     passes : int
         Over all reports, to find the maxima.
+    spread : float
+        Standard deviation of the information about absent strings, over its mean.
     """
 
     inference: Inference
@@ -86,6 +97,7 @@ class Likelihood:
     unlisted_std_error: float
     gap: float
     passes: int
+    spread: float
 
 
 def fit_reports(
@@ -150,17 +162,25 @@ def fit_reports(
 
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
     with threadpool_limits(1):
-        members, shares = propose(proposals), proposals.share
+        wanted, shares, least_z = propose(proposals), proposals.share, _EVIDENCE_Z
         for _ in range(_MAX_ROUNDS):
-            mixture, solution = solve(members, shares[members])
+            mixture, solution = solve(wanted, shares[wanted])
+            members = wanted
+            if least_z:
+                kept = with_evidence(solution, reports.total, least_z)
+                members = wanted[kept]
+                mixture, solution = solve(members, solution.shares[1 + kept])
             found = infer(mixture, solution, members, candidates)
+            if least_z and found.spread > LARGEST_SPREAD:
+                least_z = 0.0
+                continue
             n_tests = counted_tests(found.log_p, correction, above_half=found.null.above_half())
             log_q = log_q_values(found.log_p, correction, n_tests)
             detected = log_q <= np.log(alpha)
-            wanted = np.union1d(members, np.flatnonzero(detected))
-            if len(wanted) == len(members):
+            joining = np.setdiff1d(np.flatnonzero(detected), members)
+            if not len(joining):
                 break
-            members, shares = wanted, found.share
+            wanted, shares = np.union1d(members, joining), found.share
         rows = np.flatnonzero(detected)
         start, known = found.share.copy(), members[np.isin(members, rows)]
         fitted = np.concatenate([[0], 1 + np.searchsorted(members, known)])
@@ -188,6 +208,7 @@ def fit_reports(
         unlisted_std_error=float(np.sqrt(np.maximum(unlisted_variance, 0.0))),
         gap=max(solution.gap, constrained.gap),
         passes=passes,
+        spread=found.spread,
     )
 
 
@@ -285,6 +306,7 @@ def decode_reports(
             duality_gap=found.gap,
             detection_limit=limit,
             settled=True,
+            information_spread=found.spread,
             unknown_share=found.unknown_share + bias,
             unknown_std_error=float(np.hypot(found.unknown_std_error, np.sqrt(added))),
             unlisted_share=found.unlisted_share,

@@ -237,6 +237,8 @@ class Inference:
         The unknown's share and theirs.
     covariance : float64 array, shape (1 + a, 1 + a)
         Of those, as estimates of the collected reports' true shares.
+    spread : float
+        Standard deviation of the information about absent strings, over its mean.
     """
 
     share: FloatArray
@@ -248,6 +250,7 @@ class Inference:
     members: IntArray
     model_share: FloatArray
     covariance: FloatArray
+    spread: float
 
 
 def infer(
@@ -319,7 +322,14 @@ def infer(
         members=model.rows,
         model_share=shares,
         covariance=covariance,
+        spread=_spread(tables.information[:, tables.cells.of_tuple], n_reports),
     )
+
+
+def _spread(information: FloatArray, n_reports: int) -> float:
+    """Return how much absent strings' information scatters over the hash, as a part of its mean."""
+    deviation = float(np.sqrt(information.var(axis=1).sum()))
+    return deviation / (float(information.mean(axis=1).sum()) - n_reports)
 
 
 def _require_information(information: float, n_reports: int) -> None:

@@ -6,9 +6,9 @@ stops at a certificate, not when steps get small: no shares whatever gain more t
     max_s dl/dpi_s - N
 over what was reached, N = sum_i w_i (Kim, Carbonetto, Stephens, Anitescu 2020).
 
-Estimates are made in the model of the unknown and the members that the maximum left above 0.
-Members at the boundary have no normal distribution and are left out; each of them, like every
-candidate outside, is estimated as if it alone were added. The unknown always stays, and may go
+Estimates are made in the model of the unknown and the members of which there is evidence. Members
+at the boundary have no normal distribution and are left out; each of them, like every candidate
+outside, is estimated as if it alone were added. The unknown always stays, and may go
 below 0, so that estimates are unbiased when everything is listed, too.
 """
 
@@ -197,18 +197,60 @@ def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) ->
     members : int64 array, shape (a,)
         Which candidates its members are.
     """
-    kept = np.concatenate([[0], 1 + np.flatnonzero(solution.shares[1:] > 0)])
-    information = solution.at.information[np.ix_(kept, kept)]
-    scale = np.sqrt(np.diag(information))
-    scale[0] /= 2  # the largest pivot comes first: the unknown always stays
-    _, pivots, rank, _ = linalg.lapack.dpstrf(information / np.outer(scale, scale), tol=_DEPENDENT)
-    kept = kept[np.sort(pivots[:rank]) - 1]
+    kept = _independent(solution)
     inverse = linalg.inv(solution.at.information[np.ix_(kept, kept)])
     step = inverse @ (solution.at.gradient[kept] - mixture.reports.total)
     smaller = Mixture(mixture.reports, mixture.members[kept[1:] - 1], mixture.threads)
     return EstimationModel(
         smaller, kept, members[kept[1:] - 1], solution.shares[kept], step, inverse
     )
+
+
+def with_evidence(solution: Solution, total: float, least_z: float) -> IntArray:
+    """Return the members that are left when the weakest leaves until all have evidence.
+
+    Of many absent strings about half lie above 0 at the maximum, by chance. Kept in the model, they
+    take from the unknown what they have too much, and make every error larger.
+
+    Parameters
+    ----------
+    solution : Solution
+        The most likely shares of the unknown, component 0, and of all members.
+    total : float
+        N, the sum of the reports' weights.
+    least_z : float
+        Least share of those that are left, in its standard errors in their model, the
+        log-likelihood being taken for a parabola.
+
+    Returns
+    -------
+    int64 array
+        Numbers of members, in ascending order.
+    """
+    kept = _independent(solution)
+    inverse = linalg.inv(solution.at.information[np.ix_(kept, kept)])
+    shares = solution.shares[kept] + inverse @ (solution.at.gradient[kept] - total)
+    while len(kept) > 1:
+        z = shares[1:] / np.sqrt(np.diag(inverse)[1:])
+        weakest = 1 + int(z.argmin())
+        if z[weakest - 1] >= least_z:
+            break
+        others = np.delete(np.arange(len(kept)), weakest)
+        pull = inverse[others, weakest] / inverse[weakest, weakest]
+        shares = shares[others] - pull * shares[weakest]
+        inverse = inverse[np.ix_(others, others)] - np.outer(pull, inverse[weakest, others])
+        kept = kept[others]
+    return kept[1:] - 1
+
+
+def _independent(solution: Solution) -> IntArray:
+    """Return the unknown and the members above 0, but for those whose bits the others explain."""
+    kept = np.concatenate([[0], 1 + np.flatnonzero(solution.shares[1:] > 0)])
+    information = solution.at.information[np.ix_(kept, kept)]
+    scale = np.sqrt(np.diag(information))
+    scale[0] /= 2  # the largest pivot comes first: the unknown always stays
+    _, pivots, rank, _ = linalg.lapack.dpstrf(information / np.outer(scale, scale), tol=_DEPENDENT)
+    return np.asarray(kept[np.sort(pivots[:rank]) - 1])
 
 
 def random_strings(params: RapporParams, n: int) -> PositionArray:
