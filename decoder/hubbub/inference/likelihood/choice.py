@@ -1,7 +1,8 @@
 """By which method strings are decoded: least squares on counts, or whole reports' likelihood.
 
-Whole reports are decoded where they gain something, at little cost: within seconds, or within about
-twice the time of least squares. Who wants more from them asks for it.
+Whole reports are decoded where that takes about a second, and where it is expected to gain something
+within seconds, or within about twice the time of least squares. Of the two decodings the one with
+the smaller errors is kept. Whoever wants more from whole reports asks for it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import mul
 
 import numpy as np
 
@@ -26,6 +28,8 @@ LEAST_GAIN = 0.05
 
 5% of variance are 2.5% of a standard error: less isn't worth keeping whole reports in memory.
 """
+NO_WAIT = 1.0
+"""Seconds of one core that the likelihood may take where nothing is known to be gained by it."""
 LONGEST = 5.0
 """Seconds of one core that the likelihood may take at least, on such as it was timed on.
 
@@ -37,11 +41,14 @@ _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 _SECONDS_PER_DENSITY = 2.6e-8
 _SECONDS_PER_REPORT = 1.3e-6
 _SECONDS_PER_TUPLE = 7e-7
-_SECONDS_PER_CANDIDATE = 1e-5  # of least squares
+_SECONDS_PER_LOOKUP = 8e-8
+_SECONDS_PER_CANDIDATE = 3.5e-6  # of least squares
+# A list of which only proposals are in the mixture is gone over twice: what is detected joins it.
+_ROUNDS_OF_LONG_LISTS = 2
 ASKED_FOR = "as asked for"
 SCREENED = "a list in several files is tested by bit counts, so that it needn't fit in memory"
 ONLY_COUNTS = "there are bit counts only"
-NOT_SURER = "whole reports were decoded, too, and their errors aren't surely smaller"
+FEW_DECIDE = "a few of the whole reports would decide about a string"
 TOO_LITTLE = "so few whole reports tell too little at these parameters"
 
 
@@ -59,19 +66,20 @@ def variance_gain(params: RapporParams) -> float:
 
 
 def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
-    """Return roughly how long the likelihood takes on one core; a long list may take thrice."""
-    densities, rows, tuples = cost_terms(params, n_reports, n_candidates)
-    seconds = densities * _SECONDS_PER_DENSITY + rows * _SECONDS_PER_REPORT
-    return seconds + tuples * _SECONDS_PER_TUPLE
+    """Return roughly how long the likelihood takes on one core."""
+    each = (_SECONDS_PER_DENSITY, _SECONDS_PER_REPORT, _SECONDS_PER_TUPLE, _SECONDS_PER_LOOKUP)
+    return sum(map(mul, cost_terms(params, n_reports, n_candidates), each))
 
 
-def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[int, int, float]:
-    """Return how many densities, reports and position tuples the likelihood goes over."""
+def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[float, ...]:
+    """Return how many densities, reports, position tuples and candidates' cohorts it goes over."""
     rows = n_reports
     if params.k <= GROUPED_BITS:
         rows = min(n_reports, params.m << params.k)
     components = 1 + min(n_candidates, MOST_MEMBERS)
-    return rows * components, rows, params.m * math.pow(params.k, params.h)
+    terms = (rows * components, rows, params.m * params.k**params.h, params.m * n_candidates)
+    rounds = _ROUNDS_OF_LONG_LISTS if n_candidates > MOST_MEMBERS else 1
+    return tuple(float(rounds * term) for term in terms)
 
 
 def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[bool, str]:
@@ -81,8 +89,10 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     except UndecodableError:
         return False, "whole reports have too many sets of bits for the likelihood's tables"
     gain, seconds = variance_gain(params), expected_seconds(params, n_reports, n_candidates)
+    if seconds <= NO_WAIT:
+        return True, "whole reports take no longer"
     if gain < _NO_GAIN:
-        return False, "whole reports would tell no more"
+        return False, "whole reports would tell no more of rare strings"
     if gain < LEAST_GAIN:
         return False, f"whole reports would lower variances by only {gain:.1%}"
     if seconds > max(LONGEST, _MOST_RATIO * _SECONDS_PER_CANDIDATE * n_candidates):
@@ -93,10 +103,26 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     return True, f"bit counts alone would have variances at least {gain:.0%} larger"
 
 
-def is_surer(found: Decoding, counted: Decoding) -> bool:
-    """Say whether the likelihood's errors hold, and are smaller than those of bit counts."""
-    typical, of_counts = (float(np.nanmedian(each.std_error)) for each in (found, counted))
-    return found.summary.information_spread <= LARGEST_SPREAD and typical < of_counts
+def surer(found: Decoding, counted: Decoding) -> Decoding:
+    """Return the likelihood's decoding if its errors hold and are the smaller ones, or the counts'.
+
+    Both state their errors, and neither looks at the other's shares: so whichever is returned, its
+    intervals and p-values are those of one method alone.
+    """
+    if found.summary.information_spread > LARGEST_SPREAD:
+        return _because(counted, FEW_DECIDE)
+    gain = (_typical_error(counted) / _typical_error(found)) ** 2 - 1
+    if gain > 0:
+        return _because(found, f"bit counts alone have variances {gain:.0%} larger")
+    return _because(counted, f"whole reports' variances are {1 / (1 + gain) - 1:.0%} larger")
+
+
+def _typical_error(decoding: Decoding) -> float:
+    return float(np.nanmedian(decoding.std_error))
+
+
+def _because(decoding: Decoding, reason: str) -> Decoding:
+    return replace(decoding, summary=replace(decoding.summary, method_reason=reason))
 
 
 class Method(enum.StrEnum):
@@ -193,9 +219,6 @@ class Choice:
             except UndecodableError:
                 if self.method is not Method.AUTO:
                     raise
-                self.reason = TOO_LITTLE
-            else:
-                if self.method is not Method.AUTO or is_surer(found, counted):
-                    return found
-                self.reason = NOT_SURER
-        return replace(counted, summary=replace(counted.summary, method_reason=self.reason))
+                return _because(counted, TOO_LITTLE)
+            return surer(found, counted) if self.method is Method.AUTO else found
+        return _because(counted, self.reason)
