@@ -1,10 +1,11 @@
 """Which candidates belong in the model: fit, test, let in what is detected, until it is stable.
 
-Where rows are plenty a list goes into the model whole, all as fixed effects (plain weighted least
-squares): nothing is searched. Otherwise the marginal tests tell whether much of the list is there.
-If so, it goes in whole; if it is too long for that, the detected as fixed and the others as random
-effects, whose variance is estimated. If not, only those go in that a screen and a non-negative
-Lasso propose and a test then detects; the others add to the excess variance.
+A short list goes into the model whole where rows are plenty, all as fixed effects (plain weighted
+least squares): nothing is searched. Otherwise the marginal tests tell whether much of the list is
+there. If so, it goes in whole; if it is too long for that, the detected as fixed and the others as
+random effects, whose variance is estimated. If not, only those go in that a screen and a non-negative
+Lasso propose and a test then detects; the others add to the excess variance. Where that makes errors
+larger than a whole list would, both are tried, and the model with the smaller errors is kept.
 
 Proposals decide nothing: whether a candidate is detected is decided by its p-value, so a generous
 selection costs time, not false discoveries. Of a long list the candidates that stand out are
@@ -32,7 +33,14 @@ from hubbub.inference.regression.estimates import (
     estimate_all,
     estimated_in,
 )
-from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, unknown_column
+from hubbub.inference.regression.model import (
+    Fit,
+    ModelTerms,
+    fit_members,
+    reports_by_row,
+    row_weights,
+    unknown_column,
+)
 from hubbub.inference.regression.rivals import (
     FirstOf,
     Models,
@@ -55,7 +63,10 @@ MOST_LISTED = 1_200
 """Most candidates that go into the model whole."""
 
 ROWS_PER_CANDIDATE = 3
-"""With so many rows for each candidate, or more, all of a short list are estimated freely."""
+"""With so many rows for each candidate, or more, all of a short list can be estimated freely."""
+# So few candidates with so many rows for each lose at most 5% of their errors to each other's
+# freedom, which no search would make up for.
+_FEW, _PLENTY = 300, 10
 
 SEARCHED = 1.2
 """By what q-values are raised where the model was searched for in the same reports.
@@ -180,7 +191,7 @@ class Search:
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
-        if n <= MOST_LISTED and n * ROWS_PER_CANDIDATE <= rows:
+        if n <= _FEW and n * _PLENTY <= rows:
             return self._run_whole_list(np.ones(n, dtype=np.bool_))
         alone = self._fit_fixed(np.empty(0, dtype=np.int64))
         scores = bounded_scores(alone.scores, alone.weights, self.params)
@@ -193,9 +204,26 @@ class Search:
         if n > MOST_LISTED or n_absent > _MOSTLY_ABSENT * n:
             found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
             n_detected = np.count_nonzero(found.detected)
-            if n > MOST_LISTED or n_detected <= (1 - _MOSTLY_ABSENT) * n:
+            if n > MOST_LISTED:
                 return found
+            if n_detected <= (1 - _MOSTLY_ABSENT) * n:
+                if not fixed or self._error_of_whole_list(found) >= found.estimates.typical_error:
+                    return found
+                whole = self._run_whole_list(np.full(n, fixed))
+                return min(found, whole, key=lambda each: each.estimates.typical_error)
         return self._run_whole_list(np.full(n, fixed))
+
+    def _error_of_whole_list(self, found: SearchResult) -> float:
+        """Return about what a typical standard error would be with the whole list in the model.
+
+        It would have no excess variance, but one row less to go by for each candidate.
+        """
+        fit, rows = found.fit, self.bits.informative
+        fitted = self.bits.rate.ravel() - fit.residuals
+        exact = row_weights(fitted, reports_by_row(self.bits), 0.0, self.params)
+        left = 1.0 - len(self.candidates) / rows
+        ratio = fit.weights.sum() / (exact.sum() * left * max(found.estimates.dispersion, 1.0))
+        return found.estimates.typical_error * float(np.sqrt(ratio))
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
         """Return the model by which the constrained shares of the detected are fitted.
