@@ -35,11 +35,28 @@ def detected(found: SearchResult, level: float = 1e-4) -> list[int]:
 
 
 def test_few_candidates_are_all_free():
-    """300 of 1,024 rows."""
-    found = settled(300, STRONG)
-    np.testing.assert_array_equal(found.fit.selected, np.arange(300))
+    """100 of 1,024 rows."""
+    found = settled(100, STRONG)
+    np.testing.assert_array_equal(found.fit.selected, np.arange(100))
     assert not found.fit.penalties.any()
     assert detected(found) == [0, 1, 2, 3]
+
+
+def weak_among(n: int, weak: int) -> SearchResult:
+    """Search 300 of 1,024 rows; beside four strong strings a few or many hold 40% together."""
+    return settled(n, np.concatenate([STRONG * 0.8, np.full(weak, 0.4 / weak)]), n_reports=1e7)
+
+
+@pytest.mark.parametrize("weak", [4, 60])
+def test_the_model_with_the_smaller_errors_is_kept(weak, monkeypatch):
+    """Few weak strings are all detected; of many, those that aren't widen every error."""
+    kept = weak_among(300, weak).estimates.typical_error
+    monkeypatch.setattr(module, "_PLENTY", 1)
+    whole = weak_among(300, weak).estimates.typical_error
+    monkeypatch.setattr(module, "_PLENTY", np.inf)
+    monkeypatch.setattr(Search, "_error_of_whole_list", lambda *_: np.inf)
+    searched = weak_among(300, weak).estimates.typical_error
+    assert kept == min(whole, searched) < max(whole, searched)
 
 
 def test_of_many_candidates_that_seem_absent_only_the_detected_take_part():

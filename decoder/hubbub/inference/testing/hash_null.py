@@ -34,7 +34,9 @@ _DRAWN, _DRAWING_SEED = 8_192, 19640821
 # Newton's steps, halving where these leave the bracket; the saddlepoint is then known to 1e-7
 # deviations.
 _NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-7
-_GRID_BELOW, _GRID_ABOVE, _GRID_END = 100, 320, 40
+_GRID_BELOW, _GRID_ABOVE, _GRID_END = 40, 160, 40
+# ... at which the standardised distribution is returned: linear between these in ln p.
+_FINE_BELOW, _FINE_ABOVE = 100, 320
 
 
 class _Cumulants(NamedTuple):
@@ -79,8 +81,7 @@ class HashNull:
             return np.zeros(len(given))
         if self._is_enumerable():
             return self._enumerated(given)
-        grid, tails = self._curve
-        return np.maximum(np.interp(given, grid, tails), self.log_smallest())
+        return self._interpolated(given)
 
     def log_tail(self, total: float) -> float:
         """Return ln P(T >= t) for one t; cheaper than `log_tails` where distributions differ."""
@@ -130,8 +131,10 @@ class HashNull:
         """
         if not len(self._scores) or not self._deviation or self._is_enumerable():
             return None
-        grid, tails = self._curve
-        return (grid - self._mean) / self._deviation, np.maximum(tails, self.log_smallest())
+        below = -np.geomspace(_FARTHEST / 2, _NEAR_MEAN, _FINE_BELOW)
+        z = np.concatenate([below, np.geomspace(_NEAR_MEAN, _FARTHEST, _FINE_ABOVE)])
+        z = z[z * self._deviation + self._mean <= self._curve[0][-1]]
+        return z, self._interpolated(z * self._deviation + self._mean)
 
     def above_half(self) -> float:
         """Return the chance that an absent candidate's p-value, as `log_tails` has it, exceeds 1/2.
@@ -169,19 +172,25 @@ class HashNull:
         reached = len(outcomes) - np.searchsorted(outcomes, totals - slack)
         return np.asarray(np.log(np.maximum(reached, 1) / len(outcomes)))
 
+    def _interpolated(self, given: FloatArray) -> FloatArray:
+        """Return the log tails of totals, by the saddlepoint approximation between its points."""
+        tails = special.log_ndtr(-np.interp(given, *self._curve))
+        return np.asarray(np.maximum(tails, self.log_smallest()))
+
     @cached_property
     def _curve(self) -> tuple[FloatArray, FloatArray]:
-        """Ascending totals and the log tail at each, for interpolation.
+        """Ascending totals, and of which normal z-score each one has the tail.
 
-        Not bounded by that of the least likely outcome: between points that would be a corner.
+        Those are nearly a straight line, so that few points are enough to interpolate. They aren't
+        bounded by that of the least likely outcome: between points that would be a corner.
         """
         below = -np.geomspace(_FARTHEST / 2, _NEAR_MEAN, _GRID_BELOW)
         above = np.geomspace(_NEAR_MEAN, _FARTHEST, _GRID_ABOVE)
         saddles = np.concatenate([below, above]) / self._deviation
         cumulants = [self._cumulants(t) for t in saddles]
-        tails = [_log_tail_at(t, c) for t, c in zip(saddles, cumulants, strict=True)]
+        z = [_z_at(t, c) for t, c in zip(saddles, cumulants, strict=True)]
         grid = np.maximum.accumulate([c.mean for c in cumulants])
-        return grid, np.minimum.accumulate(tails)
+        return grid, np.maximum.accumulate(z)
 
     def _cumulants(self, t: float) -> _Cumulants:
         highest = t * (self._highest if t > 0 else self._lowest)
@@ -232,9 +241,12 @@ def _classes(scores: FloatArray) -> tuple[FloatArray, FloatArray | float]:
 
 def _log_tail_at(t: float, cumulants: _Cumulants) -> float:
     """Return ln P(T >= K'(t)) by the saddlepoint approximation."""
+    return float(special.log_ndtr(-_z_at(t, cumulants)))
+
+
+def _z_at(t: float, cumulants: _Cumulants) -> float:
+    """Return r*, the z-score whose normal tail is P(T >= K'(t))."""
     exponent = max(t * cumulants.mean - cumulants.value, 0.0)
     r = float(np.sign(t) * np.sqrt(2 * exponent))
     u = t * float(np.sqrt(max(cumulants.variance, 0.0)))
-    if r == 0 or u == 0:
-        return float(special.log_ndtr(-r))
-    return float(special.log_ndtr(-(r + np.log(u / r) / r)))
+    return r if r == 0 or u == 0 else float(r + np.log(u / r) / r)
