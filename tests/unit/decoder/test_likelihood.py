@@ -13,6 +13,8 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import TOO_LITTLE, Choice, Method
 from hubbub.inference.likelihood.decoding import decode_reports, fit_reports, propose
 from hubbub.inference.likelihood.limits import MOST_MEMBERS
+from hubbub.inference.likelihood.maximum import Solution, with_evidence
+from hubbub.inference.likelihood.sums import Evaluation
 from hubbub.inference.packed import pack
 from unit.decoder.packed import records_of
 
@@ -217,3 +219,17 @@ def test_candidates_with_the_same_bits_are_estimated_once():
     np.testing.assert_array_equal(again.detected, once.detected[[*range(n), 0]])
     assert again.summary.detected == once.summary.detected
     assert (again.summary.candidates, again.summary.indistinguishable) == (n + 1, 2)
+
+
+def test_members_leave_until_all_have_evidence():
+    """Two that explain the same lose half of their information to each other: one has to go.
+
+    Shares and information are of a parabola about the maximum; member 2 is at 0, member 3 is weak.
+    """
+    information = np.diag([400.0, 100.0, 100.0, 100.0, 100.0])
+    information[1, 2] = information[2, 1] = 99.0
+    shares = np.array([0.2, 0.3, 0.35, 0.0, 0.15])
+    at = Evaluation(0.0, np.full(5, 1000.0), information)
+    solution = Solution(shares, at, gap=0.0, passes=1)
+    assert with_evidence(solution, 1000.0, 2.0).tolist() == [1]
+    assert with_evidence(solution, 1000.0, 0.0).tolist() == [0, 1, 3]

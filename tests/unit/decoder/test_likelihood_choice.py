@@ -1,13 +1,27 @@
 """When whole reports are worth the time, and what is said of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cramer_rao import error_bound, expected_reports
 from factories import make_params
-from hubbub.inference.likelihood.choice import expected_seconds, is_worthwhile, variance_gain
+from hubbub.decoder import Decoding, count_records, decode
+from hubbub.inference.candidates import hashed
+from hubbub.inference.likelihood.choice import (
+    FEW_DECIDE,
+    Choice,
+    Method,
+    expected_seconds,
+    is_worthwhile,
+    surer,
+    variance_gain,
+)
 from hubbub.inference.likelihood.sums import Mixture
-from unit.decoder.packed import members_of
+from hubbub.inference.packed import pack
+from unit.decoder.decodings import make_decoding
+from unit.decoder.packed import members_of, records_of
 
 
 def test_gain_of_two_hashes_is_half_the_contrast():
@@ -82,3 +96,48 @@ def test_filters_that_can_not_be_tabulated_are_not_worthwhile():
 def test_equal_reports_of_few_bits_cost_their_kinds_only():
     params = make_params(k=8, m=32)
     assert expected_seconds(params, 10**9, 100) == expected_seconds(params, 10**6, 100)
+
+
+def decoding_with(error: float, spread: float = float("nan")) -> Decoding:
+    """Return a decoding whose standard errors are all the same."""
+    decoding = make_decoding(["alpha", "beta"])
+    return replace(
+        decoding,
+        std_error=np.full(len(decoding.candidates), error),
+        summary=replace(decoding.summary, information_spread=spread),
+    )
+
+
+def test_the_decoding_with_the_smaller_errors_is_kept():
+    counted = decoding_with(0.010)
+    better, worse = decoding_with(0.008, spread=0.1), decoding_with(0.011, spread=0.1)
+    assert surer(better, counted).std_error[0] == 0.008
+    reason = surer(better, counted).summary.method_reason
+    assert reason == "bit counts alone have variances 56% larger"
+    assert surer(worse, counted).std_error[0] == 0.010
+    assert surer(worse, counted).summary.method_reason.endswith("21% larger")
+
+
+def test_errors_that_do_not_hold_are_no_argument():
+    """Where information about absent strings scatters, a few reports decide about each."""
+    counted, found = decoding_with(0.010), decoding_with(0.001, spread=0.5)
+    assert surer(found, counted).std_error[0] == 0.010
+    assert surer(found, counted).summary.method_reason == FEW_DECIDE
+
+
+@pytest.mark.parametrize("p", [0.1, 0.2, 0.25])
+def test_auto_finds_what_bit_counts_find_among_absent_candidates(p):
+    """3,000 reports of four strings; at p = .1 the likelihood alone misses some (docs/likelihood.md).
+
+    By counts the weakest lies eight of its standard errors above 0 at least.
+    """
+    params = make_params(k=32, h=2, m=32, f=0.0, p=p, q=1 - p)
+    held = {"alpha": 1200, "beta": 900, "gamma": 600, "delta": 300}
+    records = records_of(held, params)
+    listed = hashed([*held, *(f"absent {i}" for i in range(100))], params)
+    counted = decode(count_records(records, params), params, listed)
+    choice = Choice(Method.AUTO, params, len(listed))
+    assert choice.spool_for(3_000) is not None
+    found = choice.complete(counted, pack([records], params), listed, lambda *_: None)
+    assert found.detected[:4].all()
+    assert np.nanmedian(found.std_error) <= np.nanmedian(counted.std_error)
