@@ -25,7 +25,7 @@ from scipy import optimize, special
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import PlanError
 from hubbub.inference.likelihood.inference import EXACT_FROM_Z
-from hubbub.inference.regression.search import MOST_LISTED, ROWS_PER_CANDIDATE, SEARCHED
+from hubbub.inference.regression.search import SEARCHED, is_short
 from hubbub.protocol.params import RapporParams
 
 _NEGLIGIBLE = 1e-13  # of the information: what is left out, however often, is below rounding
@@ -394,8 +394,7 @@ def _level_z(params: RapporParams, test: DetectionTest) -> float:
 
     Where it searches for the model it asks for a little more than alpha / n.
     """
-    n, rows = test.candidates, params.k * params.m
-    searches = n > MOST_LISTED or n * ROWS_PER_CANDIDATE > rows
+    searches = not is_short(test.candidates, params.k * params.m)
     searches = searches and test.method is DetectionMethod.REGRESSION
     # With `strings` given, n is how many candidates a search was measured to amount to.
     raised = SEARCHED if searches and test.strings is None else 1.0

@@ -127,7 +127,7 @@ def test_errors_that_do_not_hold_are_no_argument():
 
 @pytest.mark.parametrize("p", [0.1, 0.2, 0.25])
 def test_auto_finds_what_bit_counts_find_among_absent_candidates(p):
-    """3,000 reports of four strings; at p = .1 the likelihood alone misses some (docs/likelihood.md).
+    """3,000 reports of four strings; at p = .1 the likelihood alone misses some.
 
     By counts the weakest lies eight of its standard errors above 0 at least.
     """

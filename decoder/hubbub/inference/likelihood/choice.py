@@ -1,8 +1,8 @@
 """By which method strings are decoded: least squares on counts, or whole reports' likelihood.
 
-Whole reports are decoded where that takes about a second, and where it is expected to gain something
-within seconds, or within about twice the time of least squares. Of the two decodings the one with
-the smaller errors is kept. Whoever wants more from whole reports asks for it.
+Whole reports are decoded where that takes about a second, and where it is expected to gain
+something within seconds, or within about twice the time of least squares. Of the two decodings the
+one with the smaller errors is kept. Whoever wants more from whole reports asks for it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def variance_gain(params: RapporParams) -> float:
 def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
     """Return roughly how long the likelihood takes on one core."""
     each = (_SECONDS_PER_DENSITY, _SECONDS_PER_REPORT, _SECONDS_PER_TUPLE, _SECONDS_PER_LOOKUP)
-    return sum(map(mul, cost_terms(params, n_reports, n_candidates), each))
+    return math.fsum(map(mul, cost_terms(params, n_reports, n_candidates), each))
 
 
 def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[float, ...]:

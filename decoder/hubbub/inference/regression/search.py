@@ -3,9 +3,10 @@
 A short list goes into the model whole where rows are plenty, all as fixed effects (plain weighted
 least squares): nothing is searched. Otherwise the marginal tests tell whether much of the list is
 there. If so, it goes in whole; if it is too long for that, the detected as fixed and the others as
-random effects, whose variance is estimated. If not, only those go in that a screen and a non-negative
-Lasso propose and a test then detects; the others add to the excess variance. Where that makes errors
-larger than a whole list would, both are tried, and the model with the smaller errors is kept.
+random effects, whose variance is estimated. If not, only those go in that a screen and a
+non-negative Lasso propose and a test then detects; the others add to the excess variance. Where
+that makes errors larger than a whole list would, both are tried, and the model with the smaller
+errors is kept.
 
 Proposals decide nothing: whether a candidate is detected is decided by its p-value, so a generous
 selection costs time, not false discoveries. Of a long list the candidates that stand out are
@@ -62,8 +63,6 @@ from hubbub.protocol.params import RapporParams
 MOST_LISTED = 1_200
 """Most candidates that go into the model whole."""
 
-ROWS_PER_CANDIDATE = 3
-"""With so many rows for each candidate, or more, all of a short list can be estimated freely."""
 # So few candidates with so many rows for each lose at most 5% of their errors to each other's
 # freedom, which no search would make up for.
 _FEW, _PLENTY = 300, 10
@@ -95,6 +94,7 @@ _STABLE = 0.1
 _LARGEST_LOG_VARIANCE = 8.0
 _GRID = 20_001
 _NEGLIGIBLE = 1e-3
+_LEAST_KNOWN = 3  # estimates, fewer of which have no spread to go by
 # Lasso chooses among the 1,000 strongest candidates above 2 standard deviations: others can't be
 # detected, and only cost time.
 _SCREEN_Z = 2.0
@@ -191,7 +191,7 @@ class Search:
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
-        if n <= _FEW and n * _PLENTY <= rows:
+        if is_short(n, rows):
             return self._run_whole_list(np.ones(n, dtype=np.bool_))
         alone = self._fit_fixed(np.empty(0, dtype=np.int64))
         scores = bounded_scores(alone.scores, alone.weights, self.params)
@@ -400,7 +400,7 @@ class Search:
         """
         share, std_error = found.estimates.share[others], found.estimates.std_error[others]
         known = ~np.isnan(share)
-        if known.sum() < ROWS_PER_CANDIDATE:
+        if known.sum() < _LEAST_KNOWN:
             return 0.0
         z = share[known] / std_error[known]
         limit = max(float(z_scores(np.array(found.log_cutoff))), float(z.max()))
@@ -412,6 +412,11 @@ class Search:
         surprise += len(z) * (log_variance / 2 + cut_off)
         excess = float(np.expm1(log_variance[surprise.argmin()]))
         return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
+
+
+def is_short(n: float, rows: int) -> bool:
+    """Say whether a list goes into the model whole without a search."""
+    return n <= _FEW and n * _PLENTY <= rows
 
 
 def top_scoring(log_p: FloatArray) -> tuple[IntArray, IntArray]:
