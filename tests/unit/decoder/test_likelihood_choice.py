@@ -32,7 +32,7 @@ def test_gain_of_two_hashes_is_half_the_contrast():
 def test_one_hash_gains_nothing():
     assert variance_gain(make_params(h=1)) == pytest.approx(0, abs=1e-12)
     worthwhile, why = is_worthwhile(make_params(h=1), 10**6, 100)
-    assert (worthwhile, why) == (False, "whole reports would tell no more")
+    assert (worthwhile, why) == (False, "whole reports would tell no more of rare strings")
 
 
 def test_little_gain_is_not_worthwhile():
