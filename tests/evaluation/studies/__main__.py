@@ -8,6 +8,7 @@ from evaluation.studies import (
     categories,
     cells,
     change,
+    detected,
     joint,
     joint_fields,
     likelihood,
@@ -27,6 +28,7 @@ from evaluation.studies import (
 
 STUDIES = {
     "categories": categories.STUDY,
+    "detected": detected.STUDY,
     "joint": joint.STUDY,
     "likelihood": likelihood.STUDY,
     "means": cells.MEANS,

@@ -25,6 +25,7 @@ from hubbub.inference.association.mixture import AssociationMixture, mixture_of,
 from hubbub.inference.association.reports import STRING, AssociationReports, Variable
 from hubbub.inference.association.shrinkage import near_table
 from hubbub.inference.candidates import Candidates
+from hubbub.inference.categories.shares import detected_interval
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import decode
 from hubbub.inference.joint.analysis import analyse_table
@@ -32,7 +33,12 @@ from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
 from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
 from hubbub.inference.params import DecodingParams
 from hubbub.inference.scanning import indistinguishable
-from hubbub.inference.testing.multiple_testing import Correction, log_q_values
+from hubbub.inference.testing.multiple_testing import (
+    Correction,
+    log_cutoff,
+    log_q_values,
+    z_scores,
+)
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.strings import StringType
 
@@ -125,13 +131,16 @@ def decode_association(
     estimates = JointEstimates(fields, maximum.shares, spread, normal_draws(spread))
     refit = _near(mixture, maximum, spread)
     table = replace(analyse_table(estimates), refit=refit)
-    low, high = estimates.intervals()
-    log_p = special.log_ndtr(-estimates.unbiased / estimates.std_error)
+    log_alpha, errors = float(np.log(alpha)), estimates.std_error
+    log_p = special.log_ndtr(-estimates.unbiased / errors)
     log_q = log_q_values(log_p, correction)
-    detected = log_q <= np.log(alpha)
+    detected = log_q <= log_alpha
+    cutoff = log_cutoff(int(detected.sum()), len(log_p), log_alpha, correction)
+    threshold = z_scores(np.array(cutoff)) * errors
+    low, high = detected_interval(estimates.unbiased, errors, detected, threshold)
     cells = CellEstimates(
         share=estimates.unbiased,
-        std_error=estimates.std_error,
+        std_error=errors,
         low=low,
         high=high,
         refit=refit,

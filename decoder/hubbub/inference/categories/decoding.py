@@ -27,6 +27,7 @@ from hubbub.inference.categories.ordinal import (
 from hubbub.inference.categories.shares import (
     CategoryEstimates,
     ShareInterval,
+    detected_interval,
     estimate_categories,
     noise_variance,
 )
@@ -35,7 +36,7 @@ from hubbub.inference.decoding import POWER
 from hubbub.inference.errors import DecoderError
 from hubbub.inference.regression.sensitivity import FORGED_SHARE
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
-from hubbub.inference.testing.multiple_testing import Correction, log_q_values
+from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.protocol.metric_types.ordinals import bucket_bounds
 from hubbub.protocol.metrics import Metric
 
@@ -187,7 +188,7 @@ class CategoryDecoding:
     ranked : bool
         Whether results state how far each category is behind the largest.
     interval : ShareInterval
-        95% intervals of the shares.
+        95% intervals of the shares; of the detected they hold given that they were detected.
     q_value : float64 array, shape (n,)
         Of "nobody is in this category", corrected for the number of categories.
     detected : bool array, shape (n,)
@@ -274,8 +275,10 @@ def decode_categories(
             f"type {metric.type.name!r}: {len(labels)} names of values; its decoder must have "
             f"{len(estimates.share)}, as its bits have"
         )
+    log_alpha = float(np.log(alpha))
     log_q = log_q_values(estimates.log_p_value, correction)
-    detected = log_q <= np.log(alpha)
+    detected = log_q <= log_alpha
+    cutoff = log_cutoff(int(detected.sum()), len(labels), log_alpha, correction)
     # Of two values that share a bit, the first is absent if every bit is set; the noisier counts.
     absent = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
     noise = noise_variance(absent, counts.total, metric.params, repeats)
@@ -285,7 +288,9 @@ def decode_categories(
         bounds=tuple(bucket_bounds(edges)) if edges else (),
         ranked=ranked,
         estimates=estimates,
-        interval=estimates.intervals(),
+        interval=detected_interval(
+            estimates.unbiased, estimates.std_error, detected, estimates.thresholds(cutoff)
+        ),
         q_value=np.exp(log_q),
         detected=detected,
         ordinal=estimate_ordinal(estimates, edges) if edges else None,

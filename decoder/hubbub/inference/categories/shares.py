@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.categories.subset import SubsetNoise
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.repeated_reports import ONCE, AbsentBit, RepeatedReports, flips
 from hubbub.inference.repeated_reports import instantaneous_variance as coins_variance
-from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE, after_selection
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -45,23 +45,42 @@ class CategoryEstimates:
         Of `unbiased`: noise of both responses and the sampling of clients.
     share : float64 array, shape (n,)
         The distribution nearest to `unbiased` in the metric of the noise: none is below 0.
-    log_p_value : float64 array, shape (n,)
-        Natural logarithm of the chance that a category which nobody is in would look as present as
-        this one; exact where no client has reported twice.
+    tests : tuple of PresenceTest
+        Of all categories, in their order.
     """
 
     unbiased: FloatArray
     covariance: FloatArray
     share: FloatArray
-    log_p_value: FloatArray
+    tests: tuple[PresenceTest, ...]
 
     @property
     def std_error(self) -> FloatArray:
         """Standard errors of `unbiased`, shape (n,)."""
         return np.sqrt(np.diagonal(self.covariance))
 
+    @property
+    def log_p_value(self) -> FloatArray:
+        """ln of the chance that nobody's category looks as present as each one; shape (n,)."""
+        return np.concatenate([test.log_p_values() for test in self.tests])
+
+    def thresholds(self, log_cutoff: float) -> FloatArray:
+        """Return the shares above which categories are detected, given all other bits; shape (n,).
+
+        Parameters
+        ----------
+        log_cutoff : float
+            ln of the largest p-value that counts as a detection.
+
+        Notes
+        -----
+        What makes estimates add up to 1 is uncorrelated with each of them, so that given it an
+        estimate passes its threshold where the count of its own bit does.
+        """
+        return self.unbiased - np.concatenate([test.beyond(log_cutoff) for test in self.tests])
+
     def intervals(self) -> ShareInterval:
-        """Return 95% intervals of the shares."""
+        """Return 95% intervals of the shares, whether detected or not."""
         return share_interval(self.unbiased, self.std_error)
 
     def contrast(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -76,6 +95,60 @@ class CategoryEstimates:
         variance = np.einsum("...i,ij,...j->...", weights, self.covariance, weights, optimize=True)
         # Weights that are all equal have none, and rounding may leave a little less.
         return weights @ self.unbiased, np.sqrt(np.maximum(variance, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceTest:
+    """Counts of bits, each of which shows whether anybody is in a category.
+
+    Attributes
+    ----------
+    counts : int64 array, shape (n,)
+        Reports that speak for each category.
+    n_reports : int
+        Of how many.
+    bit : AbsentBit
+        How reports come to speak for a category that nobody is in.
+    of_one : float
+        By how much one report more raises the estimated share.
+    repeats : RepeatedReports
+        How often the reports' clients have reported.
+    """
+
+    counts: IntArray
+    n_reports: int
+    bit: AbsentBit
+    of_one: float
+    repeats: RepeatedReports
+
+    @classmethod
+    def of(
+        cls,
+        ones: IntArray,
+        n_reports: int,
+        bit: AbsentBit,
+        slope: float,
+        repeats: RepeatedReports,
+    ) -> PresenceTest:
+        """Return the test by counts of set bits, whose rate has a slope in the share."""
+        if slope < 0:
+            ones, bit = n_reports - ones, bit.turned
+        return cls(ones, n_reports, bit, 1 / (n_reports * abs(slope)), repeats)
+
+    def log_p_values(self) -> FloatArray:
+        """Return ln of the chances of such counts; exact where no client has reported twice."""
+        return self.repeats.log_tail(self.counts, self.n_reports, self.bit)
+
+    def beyond(self, log_cutoff: float) -> FloatArray:
+        """Return by how much estimated shares are above those that are just detected; shape (n,)."""
+        fewest, enough = 0, self.n_reports + 1
+        while fewest < enough:
+            middle = np.array([(fewest + enough) // 2])
+            if self.repeats.log_tail(middle, self.n_reports, self.bit)[0] <= log_cutoff:
+                enough = int(middle[0])
+            else:
+                fewest = int(middle[0]) + 1
+        return (self.counts - enough + 0.5) * self.of_one  # half: counts are whole numbers
 
 
 def estimate_categories(
@@ -133,7 +206,7 @@ def estimate_categories(
         unbiased=rate - correction * (rate.sum() - 1),
         covariance=covariance - np.outer(noise, correction),
         share=nearest_distribution(rate, noise),
-        log_p_value=_log_p_values(ones, counts.total, params, repeats),
+        tests=(_bit_test(ones, counts.total, params, repeats),),
     )
 
 
@@ -204,36 +277,30 @@ def _of_one_bit(
     noise = noise_variance(np.array([true_share]), n_reports, params, repeats)[0]
     variance = noise + repeats.clients * true_share * (1 - true_share) / n_reports
     count = np.array([ones])
-    nobody_false = _log_p_values(count, n_reports, params, repeats, of_one=True)
-    nobody_true = _log_p_values(count, n_reports, params, repeats)
     return CategoryEstimates(
         unbiased=np.array([1 - rate, rate]),
         covariance=variance * np.array([[1.0, -1.0], [-1.0, 1.0]]),
         share=np.array([1 - true_share, true_share]),
-        log_p_value=np.concatenate([nobody_false, nobody_true]),
+        tests=(
+            _bit_test(count, n_reports, params, repeats, of_zero=True),
+            _bit_test(count, n_reports, params, repeats),
+        ),
     )
 
 
-def _log_p_values(
+def _bit_test(
     ones: IntArray,
     n_reports: int,
     params: RapporParams,
     repeats: RepeatedReports,
     *,
-    of_one: bool = False,
-) -> FloatArray:
-    """Return the ln of the chances of so many set bits if the bit is true for nobody.
-
-    Parameters
-    ----------
-    of_one : bool
-        If it is true for everybody: then it is zeros that show somebody.
-    """
-    permanent = 1 - flips(params).of_one if of_one else flips(params).of_zero
+    of_zero: bool = False,
+) -> PresenceTest:
+    """Return the test that a bit is true for nobody, or false for nobody."""
+    permanent = 1 - flips(params).of_one if of_zero else flips(params).of_zero
+    slope = params.q_star - params.p_star
     bit = AbsentBit(permanent, params.p, params.q)
-    if (params.q > params.p) == of_one:
-        ones, bit = n_reports - ones, bit.turned
-    return repeats.log_tail(ones, n_reports, bit)
+    return PresenceTest.of(ones, n_reports, bit, -slope if of_zero else slope, repeats)
 
 
 def subset_noise(response: Subset) -> SubsetNoise:
@@ -253,13 +320,11 @@ def _of_subset(
     shares = nearest_distribution(rate, np.ones_like(rate))
     sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
     bit = AbsentBit(0.0, noise.other, noise.own)
-    if noise.own < noise.other:
-        ones, bit = n_reports - ones, bit.turned
     return CategoryEstimates(
         unbiased=rate,
         covariance=noise.covariance(shares, n_reports) + sampling,
         share=nearest_distribution(rate, noise.variance(shares, n_reports)),
-        log_p_value=repeats.log_tail(ones, n_reports, bit),
+        tests=(PresenceTest.of(ones, n_reports, bit, noise.own - noise.other, repeats),),
     )
 
 
@@ -305,6 +370,30 @@ def share_interval(estimate: FloatArray, std_error: FloatArray) -> ShareInterval
     high = np.where(x >= 0, x + Z_CONFIDENCE, np.interp(x, lowest, mu))
     low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
     return ShareInterval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
+
+
+def detected_interval(
+    estimate: FloatArray, std_error: FloatArray, detected: BoolArray, threshold: FloatArray
+) -> ShareInterval:
+    """Return 95% intervals of shares; those of the detected hold given that they were detected.
+
+    Parameters
+    ----------
+    estimate, std_error : float64 array, shape (n,)
+        As for `share_interval`.
+    detected : bool array, shape (n,)
+    threshold : float64 array, shape (n,)
+        Estimates above which each is detected, given the other ones' noise.
+    """
+    low, high = share_interval(estimate, std_error)
+    low[detected], high[detected] = after_selection(
+        estimate[detected],
+        std_error[detected],
+        np.minimum(threshold, estimate)[detected],
+        unselected=(low[detected], high[detected]),
+        most=1.0,
+    )
+    return ShareInterval(low, high)
 
 
 @cache

@@ -10,6 +10,8 @@ it, judged by its likelihood beside that of the best share. So no interval is em
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
@@ -32,6 +34,8 @@ _SHARES_BEYOND, _ESTIMATES_BEYOND = 14.0, 20.0
 # Further above its threshold an estimate isn't touched by the selection: the interval is the usual
 # one.
 _FAR = 8.0
+_NEAR_MOST = 6.0
+"""Standard errors below the largest share from which on that makes no difference."""
 _LEAST_STEP = 1e-9  # the distribution ends where its grid stands still
 
 
@@ -57,7 +61,7 @@ class ErrorDistribution:
             log_tails = np.where(edges > z[-1], beyond, np.interp(edges, z, tails, left=0.0))
         chances = np.maximum(-np.diff(np.exp(log_tails)), np.finfo(float).tiny)
         self._chances = chances / chances.sum()
-        self._tables: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self._tables: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = {}
 
     def quantiles(self) -> tuple[float, float]:
         """Return the errors that 2.5% fall below, and 2.5% exceed."""
@@ -67,7 +71,9 @@ class ErrorDistribution:
         )
         return float(low), float(high)
 
-    def bounds(self, estimate: float, threshold: float) -> tuple[float, float]:
+    def bounds(
+        self, estimate: float, threshold: float, most: float = np.inf
+    ) -> tuple[float, float]:
         """Return the interval of a detected share; all in standard errors.
 
         Parameters
@@ -76,18 +82,22 @@ class ErrorDistribution:
             The estimate.
         threshold : float
             Which it had to pass; at least 0.
+        most : float
+            The largest share that there can be.
         """
         step = round(threshold / _THRESHOLD_STEP)
-        if step not in self._tables:
-            self._tables[step] = self._table(step * _THRESHOLD_STEP)
-        low, high = self._tables[step]
+        beyond = step * _THRESHOLD_STEP + _SHARES_BEYOND
+        last = round(min(most if most < estimate + _NEAR_MOST else beyond, beyond) / _STEP)
+        if (step, last) not in self._tables:
+            self._tables[step, last] = self._table(step * _THRESHOLD_STEP, last)
+        low, high = self._tables[step, last]
         above = (estimate - step * _THRESHOLD_STEP) / _STEP
         column = int(np.clip(above, 0, len(low) - 1))
         return float(low[column]), float(high[column])
 
-    def _table(self, threshold: float) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds for estimates above a threshold, in steps."""
-        shares = np.arange(0.0, threshold + _SHARES_BEYOND, _STEP)
+    def _table(self, threshold: float, last: int) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds for estimates above a threshold, in steps, of shares up to the last."""
+        shares = _STEP * np.arange(last + 1)
         estimates = np.arange(round(_ESTIMATES_BEYOND / _STEP))
         # An estimate's cell is that of its error: a share higher by a step is a cell lower.
         first = round((threshold - _LOWEST) / _STEP)
@@ -107,6 +117,12 @@ class ErrorDistribution:
         low = shares[inside.argmax(axis=0)] - _STEP / 2  # a share stands for its cell
         high = shares[len(shares) - 1 - inside[::-1].argmax(axis=0)] + _STEP / 2
         return np.maximum(low, 0.0), high
+
+
+@cache
+def _normal() -> ErrorDistribution:
+    """Return the normal distribution, with the tables that it has made so far."""
+    return ErrorDistribution()
 
 
 def reported_intervals(
@@ -142,6 +158,8 @@ def after_selection(
     std_error: FloatArray,
     threshold: FloatArray,
     noise: ErrorDistribution | None = None,
+    unselected: tuple[FloatArray, FloatArray] | None = None,
+    most: float = np.inf,
 ) -> tuple[FloatArray, FloatArray]:
     """Return 95% intervals that hold given that each estimate passed its threshold.
 
@@ -151,16 +169,22 @@ def after_selection(
         Estimates, at least their thresholds, which are at least 0.
     noise : ErrorDistribution, optional
         By default the normal distribution.
+    unselected : two float64 arrays, shape (d,), optional
+        Intervals of estimates that are so far above that selection doesn't touch them; by default
+        those of the noise.
+    most : float
+        The largest share that there can be, if that matters.
 
     Returns
     -------
     low, high : float64 array, shape (d,)
     """
-    distribution = noise or ErrorDistribution()
+    distribution = noise or _normal()
     lowest, highest = distribution.quantiles()
-    low, high = share - highest * std_error, share - lowest * std_error
+    low, high = unselected or (share - highest * std_error, share - lowest * std_error)
+    low, high = low.copy(), high.copy()
     estimate, needed = share / std_error, np.maximum(threshold / std_error, 0.0)
     for i in np.flatnonzero(estimate - needed < _FAR):
-        bounds = distribution.bounds(float(estimate[i]), float(needed[i]))
-        low[i], high[i] = (bound * std_error[i] for bound in bounds)
+        bounds = distribution.bounds(float(estimate[i]), float(needed[i]), most / std_error[i])
+        low[i], high[i] = (min(bound * std_error[i], most) for bound in bounds)
     return low, high
