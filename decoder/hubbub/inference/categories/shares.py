@@ -61,7 +61,7 @@ class CategoryEstimates:
 
     @property
     def log_p_value(self) -> FloatArray:
-        """ln of the chance that nobody's category looks as present as each one; shape (n,)."""
+        """Natural logarithms of the tests' p-values, shape (n,)."""
         return np.concatenate([test.log_p_values() for test in self.tests])
 
     def thresholds(self, log_cutoff: float) -> FloatArray:
@@ -140,7 +140,7 @@ class PresenceTest:
         return self.repeats.log_tail(self.counts, self.n_reports, self.bit)
 
     def beyond(self, log_cutoff: float) -> FloatArray:
-        """Return by how much estimated shares are above those that are just detected; shape (n,)."""
+        """Return how far estimated shares are above what is just detected; shape (n,)."""
         fewest, enough = 0, self.n_reports + 1
         while fewest < enough:
             middle = np.array([(fewest + enough) // 2])
