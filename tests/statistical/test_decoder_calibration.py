@@ -25,6 +25,7 @@ from evaluation.studies.cases import (
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.inference.arrays import FloatArray
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import Collected
@@ -68,7 +69,16 @@ def runs(
     """Return n independent runs of a case."""
     collected = [case.collect(seed) for seed in range(n)]
     return [
-        (run, decode(run.counts, case.params, run.candidates, correction=correction))
+        (
+            run,
+            decode(
+                run.counts,
+                case.params,
+                run.candidates,
+                correction=correction,
+                repeats=ONCE_OF_REPORTS,
+            ),
+        )
         for run in collected
     ]
 
@@ -145,7 +155,9 @@ def crowd_decoded(
     nobody = [f"sample {seed} absent {i}" for i in range(absent)]
     truth = sample.holders / reports if listed else np.empty(0)
     candidates = [*held, *nobody] if listed else nobody
-    return np.append(truth, np.zeros(absent)), decode(sample.counts, params, candidates)
+    return np.append(truth, np.zeros(absent)), decode(
+        sample.counts, params, candidates, repeats=ONCE_OF_REPORTS
+    )
 
 
 def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:

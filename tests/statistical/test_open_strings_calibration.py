@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
 
@@ -43,7 +44,9 @@ def test_intervals_of_found_strings_hold():
         clients = rng.multinomial(60_000, shares / shares.sum())
         truth = dict(zip(names, clients.tolist(), strict=True))
         counts = draw_counts(truth, PARAMS, STEPS, rng)
-        decoding = decode_open_strings(counts, PARAMS, TYPE, room=ROOM).decoding
+        decoding = decode_open_strings(
+            counts, PARAMS, TYPE, room=ROOM, repeats=ONCE_OF_REPORTS
+        ).decoding
         for row in decoding.largest_detected().tolist():
             share = truth.get(decoding.candidates[row], 0) / 60_000
             held += int(decoding.low[row] <= share <= decoding.high[row] and share > 0)
@@ -64,6 +67,8 @@ def test_little_is_found_where_everybody_has_another_string():
     for run in range(RUNS):
         rng = np.random.default_rng([8, run])
         counts = draw_counts(dict.fromkeys(words(4_000, rng), 1), PARAMS, STEPS, rng)
-        decoding = decode_open_strings(counts, PARAMS, TYPE, room=ROOM).decoding
+        decoding = decode_open_strings(
+            counts, PARAMS, TYPE, room=ROOM, repeats=ONCE_OF_REPORTS
+        ).decoding
         found += int(decoding.detected.any())
     assert found <= stats.binom.isf(ALARM, RUNS, 0.05)

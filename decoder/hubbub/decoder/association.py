@@ -16,6 +16,7 @@ from hubbub.inference.association.decoding import AssociationSummary, decode_ass
 from hubbub.inference.association.reports import STRING
 from hubbub.inference.joint.decoding import JointDecoding
 from hubbub.inference.params import DecodingParams
+from hubbub.inference.repeated_reports import Estimand, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.errors import Option, OptionError
 from hubbub.rappor.association_files import AssociationSchema, read_reports, read_schema
@@ -24,7 +25,7 @@ from hubbub.rappor.map_files import read_map
 from hubbub.reporting.estimates import Estimates, Finding
 from hubbub.reporting.joint import joint_estimates
 from hubbub.reporting.provenance import Provenance, canonical, digest, file_source
-from hubbub.reporting.wording import detected_finding, epsilon_findings
+from hubbub.reporting.wording import detected_finding, epsilon_findings, estimand_finding
 
 
 class AssociationFiles(NamedTuple):
@@ -58,7 +59,12 @@ class Decoded(NamedTuple):
 
 
 def decode_files(
-    files: AssociationFiles, *, alpha: float, correction: Correction, min_reports: int
+    files: AssociationFiles,
+    *,
+    alpha: float,
+    correction: Correction,
+    min_reports: int,
+    estimand: Estimand = Estimand.POPULATION,
 ) -> Decoded:
     """Read the files and estimate the table.
 
@@ -88,7 +94,10 @@ def decode_files(
             notes.append(f"{found.repeats:,} repeated candidates of {name} left out")
     reports = read_reports(Path(files.reports), schema.variables, params)
     require_enough(files.reports, reports.total, min_reports)
-    decoding = decode_association(reports, candidates, alpha=alpha, correction=correction)
+    repeats = RepeatedReports(estimand=estimand)
+    decoding = decode_association(
+        reports, candidates, alpha=alpha, correction=correction, repeats=repeats
+    )
     return Decoded(decoding, schema, params, path, tuple(notes))
 
 
@@ -109,6 +118,7 @@ def association_findings(decoding: JointDecoding) -> tuple[Finding, ...]:
         method = f"likelihood of all variables' bits together, {summary.passes} passes"
         findings += [
             Finding("cells", "cells", f"{summary.cells:,}", summary.cells),
+            estimand_finding(summary.repeats),
             detected_finding(summary.detected, summary.correction, summary.alpha),
             Finding("method", "method", method),
         ]
@@ -145,6 +155,7 @@ def decode_variables(
         alpha=how.alpha,
         correction=Correction(how.correction),
         min_reports=how.min_reports,
+        estimand=Estimand(how.estimand),
     )
     for note in found.notes:
         observer.note(note)
@@ -163,6 +174,7 @@ def decode_variables(
                 "correction": how.correction,
                 "method": "likelihood of all variables together",
                 "min_reports": f"{how.min_reports}",
+                "estimand": how.estimand,
             },
             days="not known",
             sources=tuple(file_source(role, path) for role, path in sources),

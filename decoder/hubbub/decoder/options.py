@@ -106,6 +106,8 @@ class EstimateOptions:
         Fewer reports aren't decoded.
     reports_per_client : float, optional
         How many of the reports the client of an average one has sent; None: as many as days allow.
+    estimand : str
+        A value of `hubbub.inference.repeated_reports.Estimand`.
     """
 
     alpha: float = 0.05
@@ -117,6 +119,7 @@ class EstimateOptions:
     rows: int = 40
     min_reports: int = MIN_REPORTS
     reports_per_client: float | None = None
+    estimand: str = "population"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +251,12 @@ def check_estimate(options: DecodeOptions) -> None:
                 Option("schema"),
                 " takes each client to report once.",
             )
+    if how.estimand != "population" and options.candidates.blend is not None:
+        raise OptionError(
+            Option("estimand", how.estimand), " can't be combined with ", Option("blend"),
+            ": both groups are drawn from one population, and its shares are all they have in "
+            "common.",
+        )  # fmt: skip
     if how.by is not None:
         if options.candidates.blend is not None:
             raise OptionError(

@@ -34,6 +34,7 @@ from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, decoder
 from hubbub.inference.blending.release import CentralRelease
 from hubbub.inference.errors import InputError
 from hubbub.inference.likelihood.choice import Method
+from hubbub.inference.repeated_reports import Estimand
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.errors import Option, OptionError, ParameterError
 from hubbub.protocol.metric_types.base import MetricType
@@ -76,6 +77,7 @@ def decode_metric(
     rows: int = 40,
     min_reports: int | None = None,
     reports_per_client: float | None = None,
+    estimand: str = "population",
     candidate_cache: str | PathLike[str] | None = None,
     extend: str = "",
     blend: str | PathLike[str] | None = None,
@@ -120,6 +122,9 @@ def decode_metric(
     reports_per_client : float, optional
         How many of these reports the client of an average one has sent, at least 1: what errors are
         widened by. By default the most that the days' numbers of reports allow.
+    estimand : "population" or "reports"
+        Whether errors and intervals are about the shares of the population that the reports were
+        drawn from, or of these reports alone.
     candidate_cache : path
         Directory to keep hashed candidates of a file in.
     extend : str
@@ -155,6 +160,7 @@ def decode_metric(
         ("by", by, (None, "day")),
         ("method", method, tuple(each.value for each in Method)),
         ("correction", correction, tuple(each.value for each in Correction)),
+        ("estimand", estimand, tuple(each.value for each in Estimand)),
     ):
         if value not in allowed:
             choices = ", ".join(repr(each) for each in allowed)
@@ -198,6 +204,7 @@ def decode_metric(
             rows,
             min_reports,
             reports_per_client,
+            estimand,
         ),
         EngineOptions(engine, master),
     )
@@ -353,6 +360,7 @@ def _provenance(
             "correction": how.correction,
             "method": "",
             "min_reports": f"{how.min_reports}",
+            "estimand": how.estimand,
         }
         | (
             {}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from hubbub.decoder.candidates.lists import CandidateLists
 from hubbub.decoder.options import DecodeOptions, EstimateOptions
 from hubbub.inference.errors import DecoderError
-from hubbub.inference.repeated_reports import RepeatedReports, repeats_of
+from hubbub.inference.repeated_reports import Estimand, RepeatedReports, repeats_of
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metrics import Metric
@@ -87,11 +87,12 @@ class Evidence:
 
     @property
     def repeats(self) -> RepeatedReports:
-        """How often the reports' clients have reported."""
+        """How often the reports' clients have reported, and whose shares are asked for."""
         how = self.options
         least = how.min_reports if how.by else 0
         decoded = {day: n for day, n in self.reports.day_sizes.items() if n >= least}
-        return repeats_of(self.metric, decoded, how.reports_per_client)
+        estimand = Estimand(how.estimand)
+        return repeats_of(self.metric, decoded, how.reports_per_client, estimand)
 
     def made_by(self, method: str) -> Provenance | None:
         """Return the provenance of an estimate.

@@ -1,7 +1,9 @@
 """The whole decoding: counts and candidates in, one row per candidate and a summary out.
 
 bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> constrained
-shares.
+shares. Strings are found and tested by errors about the collected reports, in which an absent one
+has no share at all; where the population's shares are asked for, the drawing of clients is added
+to the errors of what was found.
 Deterministic: the same input gives the same result.
 """
 
@@ -22,6 +24,7 @@ from hubbub.inference.regression.estimates import constrained_shares, total_shar
 from hubbub.inference.regression.model import Fit
 from hubbub.inference.regression.search import Search, SearchResult
 from hubbub.inference.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguishable
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.intervals import reported_intervals
@@ -63,6 +66,8 @@ class Summary:
     information_spread : float
         Of the likelihood alone: how much the information about absent strings scatters, as a part
         of its mean.
+    repeats : RepeatedReports
+        How often the reports' clients have reported, and whose shares are estimated.
     """
 
     reports: int
@@ -87,6 +92,7 @@ class Summary:
     forged_share: float
     forgery_shift: float
     information_spread: float = math.nan
+    repeats: RepeatedReports = ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,8 @@ class Decoding:
     ----------
     candidates : sequence of str, length n
     share, std_error : float64 array, shape (n,)
-        Share of the collected reports and its standard error.
+        Share of the population (or the collected reports: `Summary.repeats`), and its standard
+        error.
     low, high : float64 array, shape (n,)
         95% confidence interval of the share. Of detected candidates it holds given that they were
         detected; of others it is unclipped, so below 0 for most absent strings.
@@ -155,6 +162,11 @@ class Decoding:
     diagnostics: Diagnostics
     allowance: float = 1.0
     p_value_counts: IntArray | None = None
+
+    @property
+    def sampling_variance(self) -> FloatArray:
+        """The part of the squared standard errors that is the drawing of clients; shape (n,)."""
+        return self.summary.repeats.sampling_variance(self.share, self.summary.reports)
 
     def distinct(self) -> Decoding:
         """Return the decoding of the first candidate of each group alone."""
@@ -220,6 +232,7 @@ def decode(
     correction: Correction = Correction.BH,
     weights: FloatArray | None = None,
     collected: int | None = None,
+    repeats: RepeatedReports = ONCE,
 ) -> Decoding:
     """Find which candidates are present, and how often.
 
@@ -240,6 +253,8 @@ def decode(
         How much was expected of each candidate before these reports were seen, above 0.
     collected : int, optional
         Of how many reports these are a random part, if they aren't all; shares are of those.
+    repeats : RepeatedReports
+        How often the reports' clients have reported, and whose shares are asked for.
 
     Raises
     ------
@@ -290,7 +305,7 @@ def decode(
     # The digits that sums of many threads end in depend on how many there are.
     with threadpool_limits(1):
         found = search.run()
-        decoding = decoding_of(found, counts, alpha, correction, search.of_detected)
+        decoding = decoding_of(found, counts, alpha, correction, repeats, search.of_detected)
     return decoding.with_groups(listed.strings, same_bits) if grouped else decoding
 
 
@@ -299,6 +314,7 @@ def decoding_of(
     counts: CohortCounts,
     alpha: float,
     correction: Correction,
+    repeats: RepeatedReports,
     of_detected: Callable[[SearchResult, BoolArray], Fit],
 ) -> Decoding:
     """Return what a search has found: of all candidates that it has figures of.
@@ -313,6 +329,8 @@ def decoding_of(
         The error rate that is allowed, of the kind that `correction` names.
     correction : Correction
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    repeats : RepeatedReports
+        How often the reports' clients have reported, and whose shares are asked for.
     of_detected : callable
         Returns the model by which the detected's constrained shares are fitted.
     """
@@ -322,9 +340,13 @@ def decoding_of(
     chosen = np.flatnonzero(detected)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(bits.rate.shape), params.h)
+    std_error = np.hypot(
+        estimates.std_error,
+        np.sqrt(repeats.sampling_variance(estimates.share, bits.collected)),
+    )
     low, high = reported_intervals(
         estimates.share,
-        estimates.std_error,
+        std_error,
         chosen,
         tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
         noise,
@@ -339,7 +361,7 @@ def decoding_of(
     return Decoding(
         candidates=candidates.strings,
         share=estimates.share,
-        std_error=estimates.std_error,
+        std_error=std_error,
         low=low,
         high=high,
         p_value=np.exp(found.log_p),
@@ -347,7 +369,7 @@ def decoding_of(
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
         same_bits=NO_GROUPS,
-        summary=_summary(found, noise, counts, alpha, correction),
+        summary=_summary(found, noise, counts, alpha, correction, repeats),
         diagnostics=Diagnostics(
             reports=counts.reports,
             observed=rate,
@@ -365,6 +387,7 @@ def _summary(
     counts: CohortCounts,
     alpha: float,
     correction: Correction,
+    repeats: RepeatedReports,
 ) -> Summary:
     params, bits, fit, estimates = found.tests.params, found.tests.bits, found.fit, found.estimates
     n, detected = found.listed, found.detected
@@ -381,6 +404,7 @@ def _summary(
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():
         listed, listed_error = total_share(fit, estimates, bits, params, np.arange(n))
+    drawn = repeats.sampling_variance(np.array([total, listed]), bits.collected)
     limit = limit_of_detection(estimates, noise, params, counts.total, alpha / n, POWER)
     return Summary(
         reports=int(bits.collected),
@@ -399,9 +423,10 @@ def _summary(
         epsilon_report=params.epsilon_report,
         detection_limit=limit,
         unknown_share=1.0 - (total - bias),
-        unknown_std_error=float(np.hypot(total_error, np.sqrt(added))),
+        unknown_std_error=float(np.sqrt(total_error**2 + added + drawn[0])),
         unlisted_share=1.0 - listed,
-        unlisted_std_error=listed_error,
+        unlisted_std_error=float(np.sqrt(listed_error**2 + drawn[1])),
         forged_share=FORGED_SHARE,
         forgery_shift=largest_shift(fit, bits, params, FORGED_SHARE),
+        repeats=repeats,
     )

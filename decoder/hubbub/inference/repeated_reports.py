@@ -5,7 +5,8 @@ reports of client i among N, a bit's rate has the variance
 
     (instantaneous + D permanent + D share (1 - share)) / N,        D = sum R_i^2 / N,
 
-of which the last part is that of drawing clients from a population. Reports don't say whose they
+of which the last part is that of drawing clients from a population; it is none of the error about
+the collected reports' shares, if these are asked for. Reports don't say whose they
 are, but where a client reports at most once a day their numbers bound D: two days have at most as
 many clients in common as the smaller one has reports. Invariant: D is never below 1, and never
 taken to be less than what is known allows.
@@ -101,9 +102,18 @@ class RepeatSource(StrEnum):
     """Without days; taken as one report a client."""
 
 
+class Estimand(StrEnum):
+    """Whose shares are estimated: what intervals and standard errors are about."""
+
+    POPULATION = "population"
+    """That the reports' clients were drawn from."""
+    REPORTS = "reports"
+    """Those that were collected, whoever else there is."""
+
+
 @dataclass(frozen=True, slots=True)
 class RepeatedReports:
-    """How often an average report's client has reported, or at most.
+    """How often an average report's client has reported, or at most; whose shares are asked for.
 
     Attributes
     ----------
@@ -116,12 +126,50 @@ class RepeatedReports:
     assumes_daily : bool
         Whether that holds only if no client has reported twice on a day: the metric's clients
         aren't asked to keep to that (`Metric.reports_per_day`).
+    estimand : Estimand
+        Whether the drawing of clients is an error.
     """
 
     responses: float = 1.0
     clients: float = 1.0
     source: RepeatSource = RepeatSource.ONCE
     assumes_daily: bool = False
+    estimand: Estimand = Estimand.POPULATION
+
+    @property
+    def drawings(self) -> float:
+        """How many times the drawing of clients counts: D; 0 if it is no error."""
+        return self.clients if self.estimand is Estimand.POPULATION else 0.0
+
+    def sampling_variance(self, share: FloatArray, n_reports: float) -> FloatArray:
+        """Return the variance that the drawing of clients adds to shares: D share (1 - share) / N.
+
+        Parameters
+        ----------
+        share : float64 array
+            Estimates, which are taken to be at least 0 and at most 1.
+        n_reports : float
+            N.
+        """
+        clipped = np.clip(share, 0.0, 1.0)
+        return np.asarray(self.drawings * clipped * (1 - clipped) / n_reports)
+
+    def sampling_covariance(self, shares: FloatArray, n_reports: float) -> FloatArray:
+        """Return the covariance that it adds to the shares of values that exclude each other.
+
+        Parameters
+        ----------
+        shares : float64 array, shape (n,)
+            At least 0, with a sum of at most 1.
+        n_reports : float
+            N.
+
+        Returns
+        -------
+        float64 array, shape (n, n)
+        """
+        drawn = np.diag(shares) - np.outer(shares, shares)
+        return np.asarray(self.drawings * drawn / n_reports)
 
     def noise_variance(self, share: FloatArray, params: RapporParams) -> FloatArray:
         """Return N times the variance of a rate by both responses, given the clients' values.
@@ -173,7 +221,9 @@ class RepeatedReports:
 
 
 ONCE = RepeatedReports()
-"""No client has reported twice."""
+"""No client has reported twice, and the population's shares are asked for."""
+ONCE_OF_REPORTS = RepeatedReports(estimand=Estimand.REPORTS)
+"""No client has reported twice, and the collected reports' shares are asked for."""
 
 
 class AbsentBit(NamedTuple):
@@ -241,6 +291,7 @@ def repeats_of(
     metric: Metric,
     by_day: Mapping[dt.date, int] | None = None,
     reports_per_client: float | None = None,
+    estimand: Estimand = Estimand.POPULATION,
 ) -> RepeatedReports:
     """Return how often clients have reported, or at most.
 
@@ -252,9 +303,11 @@ def repeats_of(
         Each day's number of reports, if that is known.
     reports_per_client : float, optional
         sum R_i^2 / sum R_i, if that is known: what the client of an average report has sent.
+    estimand : Estimand
+        Whose shares are asked for.
     """
     if metric.one_time:
-        return ONCE
+        return RepeatedReports(estimand=estimand)
     if reports_per_client is not None:
         clients, source = reports_per_client, RepeatSource.GIVEN
     elif by_day:
@@ -263,16 +316,16 @@ def repeats_of(
         if metric.reports_once:
             clients = min(clients, float(_most_periods(by_day, metric.period_days)))
     else:
-        return RepeatedReports(source=RepeatSource.UNKNOWN)
+        return RepeatedReports(source=RepeatSource.UNKNOWN, estimand=estimand)
     if metric.reports_once:
-        return RepeatedReports(1.0, clients, source)
+        return RepeatedReports(1.0, clients, source, estimand=estimand)
     responses = clients
     if metric.memory == "period":
         within = metric.period_days
         responses = min(clients, most_repeats(by_day, within) if by_day else float(within))
     by_days = source is not RepeatSource.GIVEN or responses < clients
     assumes_daily = by_days and not metric.reports_per_day
-    return RepeatedReports(responses, clients, source, assumes_daily)
+    return RepeatedReports(responses, clients, source, assumes_daily, estimand)
 
 
 def _most_periods(by_day: Mapping[dt.date, int], period_days: int) -> int:

@@ -19,7 +19,6 @@ from hubbub.reporting.estimates import Estimates, Finding, Level, as_facts
 from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import Additions, label, string_findings, strings_estimates
 from hubbub.reporting.text import visible
-from hubbub.reporting.wording import repeats_findings
 
 NUMBERS = (
     *("local", "local_std_error", "central", "central_std_error"),
@@ -90,7 +89,6 @@ def blend_findings(summary: BlendSummary) -> tuple[Finding, ...]:
     )
     local = f"{summary.local_detected:,} by the reports alone"
     return (
-        *repeats_findings(summary.repeats),
         Finding("detected_locally", "detected locally", local, summary.local_detected),
         Finding("blended_with", "blended with", release, summary.release),
         Finding("blended_strings", "blended strings", strings, summary.blended),

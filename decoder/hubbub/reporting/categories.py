@@ -329,6 +329,7 @@ def _shares(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Sectio
         f"{len(chosen)} of {len(decoding.categories):,} categories with "
         f"{CONFIDENCE:.0%} intervals, in the registry's order."
     )
-    labels = Labels("estimates", "Estimated shares", described, "share of the population")
+    axis = f"share of the {decoding.summary.repeats.estimand}"
+    labels = Labels("estimates", "Estimated shares", described, axis)
     chart = IntervalChart(labels, intervals)
     return Section("What was found", charts=(chart,), tables=(table,))

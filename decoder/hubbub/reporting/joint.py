@@ -433,5 +433,5 @@ def _margin_chart(margin: Margin) -> IntervalChart:
         f"{len(shown)} of {len(margin.labels):,} values of {margin.name}, the commonest, with "
         f"{CONFIDENCE:.0%} intervals."
     )
-    labels = Labels(f"margin-{margin.name}", margin.name, described, "share of the reports")
+    labels = Labels(f"margin-{margin.name}", margin.name, described, "share of all")
     return IntervalChart(labels, intervals)

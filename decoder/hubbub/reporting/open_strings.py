@@ -147,7 +147,8 @@ def tree_chart(found: OpenDecoding) -> Tree | None:
         f"What was detected at {len(found.steps)} lengths of prefixes and of whole strings, the "
         f"most common of each; of whole strings: {names or 'none'}."
     )
-    labels = Labels("tree", "From prefixes to strings", described, "step", "share of the reports")
+    axis = f"share of the {decoding.summary.repeats.estimand}"
+    labels = Labels("tree", "From prefixes to strings", described, "step", axis)
     return Tree(labels, heads, tuple(tuple(column) for column in columns))
 
 

@@ -53,6 +53,7 @@ from hubbub.reporting.wording import (
     metadata_of,
     privacy_section,
     provenance_section,
+    repeats_findings,
     title_of,
 )
 
@@ -318,18 +319,20 @@ def string_findings(
     method = summary.method + (f", {summary.method_reason}" if summary.method_reason else "")
     if not math.isnan(summary.duality_gap):
         method += f"; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
+    people = summary.repeats.estimand
     unknown = "not known: the detected strings can't be told from it"
     if not math.isnan(summary.unknown_share):
         between = mass_interval(summary.unknown_share, summary.unknown_std_error)
-        unknown = f"{between} of the reports hold none of the detected strings"
+        unknown = f"{between} of the {people} hold none of the detected strings"
         if not summary.detected:
             unknown = "all reports: nothing was detected"
     unlisted = "not known: the candidates are too many to estimate all their shares at once"
     if not math.isnan(summary.unlisted_share):
         between = mass_interval(summary.unlisted_share, summary.unlisted_std_error)
-        unlisted = f"{between} of the reports hold none of the candidates"
+        unlisted = f"{between} of the {people} hold none of the candidates"
     findings = [
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
+        *repeats_findings(summary.repeats),
         Finding("cohorts", "cohorts", cohorts, summary.cohorts),
         *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
         Finding("candidates", "candidates", f"{summary.candidates:,}", summary.candidates),
@@ -382,14 +385,14 @@ def headline(decoding: Decoding) -> str:
             f"a share far above {summary.detection_limit:.2%}."
         )
     largest = int(decoding.largest_detected()[0])
-    share = f"{decoding.share[largest]:.2%}"
+    share, people = f"{decoding.share[largest]:.2%}", summary.repeats.estimand
     found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
     between = mass_interval(summary.unknown_share, summary.unknown_std_error)
     which = "most often" if summary.detected > 1 else "it is"
     name = shortened(label(decoding, largest), _IN_HEADLINE)
     return (
         f"{asked}: {found}, {which} “{name}” with {share} of "
-        f"the reports; {between} of the reports hold none of the detected."
+        f"the {people}; {between} of the {people} hold none of the detected."
     )
 
 
@@ -429,23 +432,24 @@ def strongest_chart(decoding: Decoding) -> IntervalChart | None:
         return None
     names = [label(decoding, i) for i in shown.tolist()]
     intervals = in_percent(names, decoding.share[shown], decoding.low[shown], decoding.high[shown])
-    n_detected = decoding.summary.detected
+    n_detected, people = decoding.summary.detected, decoding.summary.repeats.estimand
     described = (
         f"The {len(shown)} largest of {n_detected:,} detected strings, from "
-        f"{intervals[0].estimate:.3g}% down to {intervals[-1].estimate:.3g}% of the reports; "
+        f"{intervals[0].estimate:.3g}% down to {intervals[-1].estimate:.3g}% of the {people}; "
         f"bars are {CONFIDENCE:.0%} intervals."
     )
-    labels = Labels("estimates", "Estimated shares", described, "share of the reports")
+    labels = Labels("estimates", "Estimated shares", described, f"share of the {people}")
     return IntervalChart(labels, intervals)
 
 
 def unknown_chart(decoding: Decoding) -> Stack:
     """Draw the detected strings' share beside the unknown mass."""
-    unknown = 100 * min(max(decoding.summary.unknown_share, 0.0), 1.0)
+    summary = decoding.summary
+    unknown, people = 100 * min(max(summary.unknown_share, 0.0), 1.0), summary.repeats.estimand
     described = (
-        f"{100 - unknown:.3g}% of the reports hold a detected string, {unknown:.3g}% none of them."
+        f"{100 - unknown:.3g}% of the {people} hold a detected string, {unknown:.3g}% none of them."
     )
-    axis = "share of the reports: detected strings (dark), then unknown (light)"
+    axis = f"share of the {people}: detected strings (dark), then unknown (light)"
     labels = Labels("unknown", "Unknown mass", described, axis)
     return Stack(labels, [("detected strings", 100 - unknown), ("unknown", unknown)])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
-from hubbub.inference.repeated_reports import RepeatedReports, RepeatSource
+from hubbub.inference.repeated_reports import Estimand, RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
@@ -72,8 +72,17 @@ def epsilon_findings(epsilon_report: float, epsilon_permanent: float) -> tuple[F
     )
 
 
+def estimand_finding(repeats: RepeatedReports) -> Finding:
+    """Return what errors and intervals are about."""
+    text = {
+        Estimand.POPULATION: "the population that these reports were drawn from",
+        Estimand.REPORTS: "these reports alone, whoever else there is",
+    }[repeats.estimand]
+    return Finding("estimand", "intervals are about", text, repeats.estimand.value)
+
+
 def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
-    """Return how often clients were taken to have reported, and why; nothing if they can't again.
+    """Return what intervals are about; also how often clients have reported, where they may again.
 
     Parameters
     ----------
@@ -91,8 +100,9 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
             f"taken as {number}: without days only --reports-per-client says how many"
         ),
     }
+    about = estimand_finding(repeats)
     if repeats.source not in texts:
-        return ()
+        return (about,)
     text = texts[repeats.source]
     if repeats.responses == 1 < repeats.clients:
         text += "; each with noise of its own"
@@ -100,7 +110,7 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
         text += f"; {repeats.responses:.4g} of one permanent response"
     if repeats.assumes_daily:
         text += "; supposes that none reports twice a day, as reports_per_day = 1 ensures"
-    return (Finding("reports_per_client", "reports of a client", text, repeats.clients),)
+    return about, Finding("reports_per_client", "reports of a client", text, repeats.clients)
 
 
 def detected_finding(detected: int, correction: Correction, alpha: float) -> Finding:

@@ -269,8 +269,8 @@ def run_demo(
         open_seconds = time.monotonic() - open_started
     where = ("--metrics", f"{folder}/metrics.toml", "--store", f"sqlite:///{folder}/hubbub.db")
     names = ("--candidates", f"{folder}/names.txt", "--correction", "bonferroni")
-    output = ("--output", f"{folder}/estimates.json", "--min-reports", "1")
-    run_decoder(["decode", _METRIC, *where, *names, *output])
+    how = ("--min-reports", "1", "--estimand", "reports")
+    run_decoder(["decode", _METRIC, *where, *names, *how, "--output", f"{folder}/estimates.json"])
     _, estimates = DecodedShares.read(folder / "estimates.json")
     counts = np.bincount(held, minlength=len(population.values)) / n_reports
     by_name = {

@@ -31,7 +31,7 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Subset
 from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.trials import seed_of
+from hubbub.simulations.laboratory.trials import Case, seed_of
 from hubbub.simulations.populations import family_shares
 
 _NEAR = 1.5
@@ -208,7 +208,7 @@ def subset(n: int, epsilon: float) -> Subset:
 
 ONE_TIME = make_params(8, 1, 1, f=0.0, p=1 / (math.exp(2) + 1), q=0.5)
 SHARP = make_params(8, 1, 1, f=0.0, p=0.02, q=0.9)
-CASES = (
+CASES: tuple[Case[DetectedCoverage], ...] = (
     *(enum(n, family, n_reports, noise)
       for n, n_reports, noise in (
           (4, 500, LOOSE), (4, 1_000, PAPER), (10, 3_000, ONE_TIME), (20, 500, SHARP),

@@ -17,6 +17,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import hashed
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import score, score_decoding
 from hubbub.simulations.populations import family_shares
@@ -66,7 +67,7 @@ class LikelihoodCase(StringsCase):
         """Decode a trial's reports and counts, and compare both with the truth."""
         records, collected = self.collect_reports(number)
         candidates, truth = hashed(collected.candidates, self.params), collected.truth
-        counted = decode(collected.counts, self.params, candidates)
+        counted = decode(collected.counts, self.params, candidates, repeats=ONCE_OF_REPORTS)
         reports = pack([records], self.params)
         found = decode_reports(reports, counted, candidates, reason="measured", threads=1)
         ours, known = score_decoding(truth, found), ~np.isnan(found.share)

@@ -155,7 +155,7 @@ class RepeatedCase:
         known = histories.repeats if self.kind == VISITING else None
         repeats = repeats_of(self.metric, histories.by_day, known)
         if self.whole:
-            return self.score_strings(*self.decode_whole(histories, rng), repeats)
+            return self.score_strings(self.decode_whole(histories, rng, repeats), repeats)
         drawn = draw_repeated_counts(
             self.values, self.shares, self.metric.params, histories.clients, rng, self.metric.type
         )
@@ -166,11 +166,12 @@ class RepeatedCase:
                 self.metric.type,
                 candidates=self.texts,
                 room=_ROOM,
+                repeats=repeats,
             )
-            return self.score_strings(found.decoding, drawn.share, repeats)
+            return self.score_strings(found.decoding, repeats)
         if isinstance(self.metric.type, StringType):
-            decoding = decode(drawn.counts, self.metric.params, self.texts)
-            return self.score_strings(decoding, drawn.share, repeats)
+            decoding = decode(drawn.counts, self.metric.params, self.texts, repeats=repeats)
+            return self.score_strings(decoding, repeats)
         score = self.score_table if isinstance(self.metric.type, JointType) else self.score_listed
         return score(drawn.counts, repeats)
 
@@ -180,9 +181,9 @@ class RepeatedCase:
         return [str(value) for value in self.values]
 
     def decode_whole(
-        self, histories: Histories, rng: np.random.Generator
-    ) -> tuple[Decoding, FloatArray]:
-        """Decode whole reports by the likelihood; also return the collected reports' shares."""
+        self, histories: Histories, rng: np.random.Generator, repeats: RepeatedReports
+    ) -> Decoding:
+        """Decode whole reports by the likelihood."""
         params = self.metric.params
         of_client = np.repeat(list(histories.clients), list(histories.clients.values()))
         cohorts = rng.integers(params.m, size=len(of_client))
@@ -199,17 +200,13 @@ class RepeatedCase:
         candidates = hashed(self.texts, params)
         counts = count_records(b"".join(records), params)
         reports = pack(records, params)
-        counted = decode(counts, params, candidates)
-        found = decode_reports(reports, counted, candidates, reason="measured", threads=1)
-        share = np.bincount(held, weights=of_client, minlength=len(self.values)) / of_client.sum()
-        return found, share
+        counted = decode(counts, params, candidates, repeats=repeats)
+        return decode_reports(reports, counted, candidates, reason="measured", threads=1)
 
-    def score_strings(
-        self, decoding: Decoding, share: FloatArray, repeats: RepeatedReports
-    ) -> RepeatCoverage:
-        """Compare a decoding with the collected reports' shares."""
+    def score_strings(self, decoding: Decoding, repeats: RepeatedReports) -> RepeatCoverage:
+        """Compare a decoding with the population's shares."""
         place = {text: row for row, text in enumerate(self.texts)}
-        truth = np.array([share[place[text]] if text in place else 0.0
+        truth = np.array([self.shares[place[text]] if text in place else 0.0
                           for text in decoding.candidates])  # fmt: skip
         inside = (decoding.low <= truth) & (truth <= decoding.high)
         known = ~np.isnan(decoding.share)

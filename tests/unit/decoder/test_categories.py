@@ -167,7 +167,7 @@ def test_p_value_of_false_asks_whether_all_could_be_true(noise):
 
 def test_contrasts_carry_the_whole_covariance():
     covariance = np.array([[4.0, -1, -3], [-1, 3, -2], [-3, -2, 5]])
-    estimates = CategoryEstimates(SHARES, covariance, SHARES, np.zeros(3))
+    estimates = CategoryEstimates(SHARES, covariance, SHARES, ())
     values, errors = estimates.contrast(np.array([[1.0, -1, 0], [1, 1, 0], [1, 1, 1]]))
     np.testing.assert_allclose(values, [0.3, 0.9, 1])
     np.testing.assert_allclose(errors, [3, np.sqrt(5), 0])

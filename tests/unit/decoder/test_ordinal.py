@@ -20,7 +20,7 @@ def estimates_of(shares: tuple[float, ...], std_error: float) -> CategoryEstimat
     """Return estimates whose errors add up to nothing, as real ones do."""
     rate, n = np.array(shares), len(shares)
     covariance = std_error**2 * (np.eye(n) - 1 / n)
-    return CategoryEstimates(rate, covariance, nearest_distribution(rate, np.ones(n)), np.zeros(n))
+    return CategoryEstimates(rate, covariance, nearest_distribution(rate, np.ones(n)), ())
 
 
 def quantiles(shares: tuple[float, ...], std_error: float) -> dict[float, Quantile]:

@@ -179,8 +179,15 @@ def _without_time(
     type=click.FloatRange(1),
     metavar="R",
     help="How many of these reports the client of an average one has sent: what they share widens "
-    "the errors of categories, joint metrics and blends. Otherwise R is the most that the days' "
-    "numbers of reports allow.",
+    "the errors. Otherwise R is the most that the days' numbers of reports allow.",
+)
+@click.option(
+    "--estimand",
+    default="population",
+    show_default=True,
+    type=click.Choice(["population", "reports"]),
+    help="What errors and intervals are about: shares of the population that the reports were "
+    "drawn from, or of these reports alone.",
 )
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.

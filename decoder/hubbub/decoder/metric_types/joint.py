@@ -14,7 +14,6 @@ from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.decoding import JointDecoding, decode_joint
 from hubbub.inference.joint.table import FieldLabels
 from hubbub.inference.ratios import Ratios, filter_ratios
-from hubbub.inference.repeated_reports import RepeatedReports
 from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
@@ -24,7 +23,6 @@ from hubbub.reporting.categories import category_findings
 from hubbub.reporting.estimates import Estimates, Finding
 from hubbub.reporting.joint import joint_estimates
 from hubbub.reporting.strings import string_findings
-from hubbub.reporting.wording import repeats_findings
 
 
 class JointDecoder(TypeDecoder[JointType]):
@@ -56,7 +54,7 @@ class JointDecoder(TypeDecoder[JointType]):
             repeats=evidence.repeats,
         )
         anomalies, detected_only, rows = evidence.shown
-        findings = _findings(found, anomalies, evidence.repeats)
+        findings = _findings(found, anomalies)
         provenance = evidence.made_by("one value a tuple")
         return joint_estimates(found, findings, anomalies, provenance, detected_only, rows)
 
@@ -80,9 +78,7 @@ def field_labels(
     )
 
 
-def _findings(
-    found: JointDecoding, anomalies: AnomalyReport | None, repeats: RepeatedReports
-) -> tuple[Finding, ...]:
+def _findings(found: JointDecoding, anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
     """Return what is said of the reports; what was looked for are the table's cells."""
     source = found.source
     if source is None:
@@ -90,8 +86,7 @@ def _findings(
     if isinstance(source, CategoryDecoding):
         findings = category_findings(source, anomalies)
     else:
-        first, *others = string_findings(source, anomalies)
-        findings = (first, *repeats_findings(repeats), *others)
+        findings = string_findings(source, anomalies)
     return tuple(
         each._replace(code="cells", label="cells")
         if each.code in {"categories", "candidates"}

@@ -48,6 +48,7 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
                 below=options.extend,
                 alpha=options.alpha,
                 correction=evidence.correction,
+                repeats=evidence.repeats,
                 progress=update,
             )
         anomalies, detected_only, rows = evidence.shown

@@ -54,7 +54,7 @@ class StringDecoder(TypeDecoder[StringType]):
             from hubbub.inference.blending.decoding import blend  # noqa: PLC0415 - seldom
             from hubbub.reporting.blending import blended_estimates  # noqa: PLC0415
 
-            blending = blend(decoding, evidence.release, evidence.repeats)
+            blending = blend(decoding, evidence.release)
             return blended_estimates(blending, anomalies, provenance, detected_only, rows)
         return strings_estimates(decoding, anomalies, provenance, detected_only, rows)
 
@@ -71,7 +71,12 @@ def _decode(
     if listed is None or evidence.choice is None:
         return _screen(evidence, counts, observer)
     counted = decode(
-        counts, params, listed, alpha=evidence.options.alpha, correction=evidence.correction
+        counts,
+        params,
+        listed,
+        alpha=evidence.options.alpha,
+        correction=evidence.correction,
+        repeats=evidence.repeats,
     )
     with observer.maximising() as passed:
         return evidence.choice.complete(counted, evidence.reports.whole, listed, passed), listed
@@ -91,6 +96,7 @@ def _screen(
         evidence.engine,
         alpha=options.alpha,
         correction=evidence.correction,
+        repeats=evidence.repeats,
     )
     for note in repeats_note(found.repeats):
         observer.note(note)

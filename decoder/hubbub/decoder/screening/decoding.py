@@ -26,6 +26,7 @@ from hubbub.inference.arrays import IntArray
 from hubbub.inference.candidates import Candidates, hash_words, of_words
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decoding_of
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import CollisionGroups
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
@@ -57,6 +58,7 @@ def screen(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    repeats: RepeatedReports = ONCE,
 ) -> ScreenedList:
     """Find which strings of a list are present, and how often.
 
@@ -68,6 +70,8 @@ def screen(
         Where the list is read, hashed and tested.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    repeats : RepeatedReports
+        How often the reports' clients have reported, and whose shares are asked for.
 
     Raises
     ------
@@ -89,7 +93,7 @@ def screen(
         with threadpool_limits(1):
             screened = ListSearch(distinct, engine, bits, params, log_alpha, correction).run()
             found, sets = screened.found, screened.sets
-            decoding = decoding_of(found, counts, alpha, correction, screened.of_detected)
+            decoding = decoding_of(found, counts, alpha, correction, repeats, screened.of_detected)
         rows, owners = distinct.strings_of(sets[found.detected])
         strings = _read(distinct, rows, engine)
         candidates = of_words(strings, distinct.row_words(rows), params)

@@ -30,8 +30,9 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import decode
 from hubbub.inference.joint.analysis import analyse_table
 from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
-from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
+from hubbub.inference.joint.table import FieldLabels, JointEstimates, about, normal_draws
 from hubbub.inference.params import DecodingParams
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import indistinguishable
 from hubbub.inference.testing.multiple_testing import (
     Correction,
@@ -72,6 +73,8 @@ class AssociationSummary:
         Evaluations of the likelihood.
     epsilon_permanent, epsilon_report : float
         Of all variables together: one client reports each of them.
+    repeats : RepeatedReports
+        Whose shares are estimated.
     """
 
     reports: int
@@ -83,6 +86,7 @@ class AssociationSummary:
     correction: Correction
     epsilon_permanent: float
     epsilon_report: float
+    repeats: RepeatedReports = ONCE
 
 
 def decode_association(
@@ -91,6 +95,7 @@ def decode_association(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    repeats: RepeatedReports = ONCE,
 ) -> JointDecoding:
     """Estimate how often each combination of values occurs, and what goes together.
 
@@ -104,6 +109,8 @@ def decode_association(
         Level of the correction's error rate, in (0, 1).
     correction : Correction
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    repeats : RepeatedReports
+        Whose shares are asked for; each client reports once.
 
     Returns
     -------
@@ -127,7 +134,7 @@ def decode_association(
         else FieldLabels(each.name, _BOOLEAN_LABELS)
         for each in reports.variables
     )
-    spread = covariance(mixture, maximum)
+    spread = about(covariance(mixture, maximum), maximum.shares, reports.total, repeats)
     estimates = JointEstimates(fields, maximum.shares, spread, normal_draws(spread))
     refit = _near(mixture, maximum, spread)
     table = replace(analyse_table(estimates), refit=refit)
@@ -163,6 +170,7 @@ def decode_association(
         correction=correction,
         epsilon_permanent=permanent,
         epsilon_report=of_report,
+        repeats=repeats,
     )
     return JointDecoding(fields, cells, summary, table, np.arange(len(refit)))
 

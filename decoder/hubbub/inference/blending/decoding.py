@@ -18,7 +18,6 @@ from hubbub.inference.blending.noise import cutoff_sign, log_p_values
 from hubbub.inference.blending.release import CentralRelease
 from hubbub.inference.blending.shares import Pooled, Variances, fitted_to_one, pool
 from hubbub.inference.decoding import Decoding
-from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.intervals import Z_CONFIDENCE, after_selection
 from hubbub.inference.testing.multiple_testing import (
     counted_tests,
@@ -60,8 +59,6 @@ class BlendSummary:
         Of "both groups are drawn from one population"; nan if nothing could be compared.
     different : tuple of str
         Strings by which they differ, at most a level of .05 for all together.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
     """
 
     release: str
@@ -78,7 +75,6 @@ class BlendSummary:
     compared: int
     p_value: float
     different: tuple[str, ...]
-    repeats: RepeatedReports = ONCE
 
     @property
     def differs(self) -> bool:
@@ -95,7 +91,7 @@ class Blending:
     decoding : Decoding
         With blended figures in place of the local ones.
     local, local_std_error : float64 array, shape (n,)
-        Share of the reports.
+        By the reports alone.
     central, central_std_error : float64 array, shape (n,)
         Share of the opted-in group, as an estimate of the population's.
     central_weight : float64 array, shape (n,)
@@ -114,7 +110,7 @@ class Blending:
     summary: BlendSummary
 
 
-def blend(local: Decoding, release: CentralRelease, repeats: RepeatedReports = ONCE) -> Blending:
+def blend(local: Decoding, release: CentralRelease) -> Blending:
     """Blend local estimates and a release's by inverse variance, and test all candidates anew.
 
     Parameters
@@ -123,23 +119,20 @@ def blend(local: Decoding, release: CentralRelease, repeats: RepeatedReports = O
         Of reports.
     release : CentralRelease
         Of an opted-in group's counts.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
 
     Notes
     -----
     Of a noisy number of users n and a count c with noise of variance v the central share is c / n
-    with variance s(1 - s) / n + v / n^2 + s^2 var_n / n^2; the local one has its standard error,
-    which is about the N collected reports, and D s(1 - s) / N (`repeated_reports`).
+    with variance s(1 - s) / n + v / n^2 + s^2 var_n / n^2; the local one has its standard error
+    about the N collected reports, and D s(1 - s) / N (`repeated_reports`) at the *blended* share.
     """
     same, strings = local.same_bits, local.candidates
     everything = list(range(len(release.keys)))
     if not len(same.rows):
-        blending = _blend(_Counted.of(local, release, everything, repeats))
-        return replace(blending, summary=replace(blending.summary, repeats=repeats))
+        return _blend(_Counted.of(local, release, everything))
     grouped = {strings[row] for row in np.union1d(same.rows, same.first).tolist()}
     wanted = [place for place in everything if release.keys[place] not in grouped]
-    counted = _Counted.of(local.distinct(), release, wanted, repeats)
+    counted = _Counted.of(local.distinct(), release, wanted)
     blending, alone = _blend(counted), same.others(len(strings))
     places = np.empty(len(strings), dtype=np.int64)
     places[alone] = np.arange(len(alone))
@@ -153,7 +146,6 @@ def blend(local: Decoding, release: CentralRelease, repeats: RepeatedReports = O
         decoding=blending.decoding.with_groups(strings, same),
         summary=replace(
             blending.summary,
-            repeats=repeats,
             not_released=len(strings) - len(counted.rows),
             not_listed=len(wanted) - len(counted.rows),
         ),
@@ -205,7 +197,6 @@ class _Counted:
         decoding: Decoding,
         release: CentralRelease,
         wanted: list[int],
-        repeats: RepeatedReports,
     ) -> _Counted:
         """Find the candidates of some keys, and blend their shares."""
         places = {release.keys[place]: place for place in wanted}
@@ -216,10 +207,11 @@ class _Counted:
         ]
         rows, keys = np.array(found, dtype=np.int64).reshape(-1, 2).T
         local, counts = decoding.share[rows], release.counts[keys]
-        error = np.where(np.isnan(local), np.inf, decoding.std_error[rows])
+        own = np.maximum(decoding.std_error**2 - decoding.sampling_variance, 0.0)[rows]
+        error = np.where(np.isnan(local), np.inf, np.sqrt(own))
         variances = Variances(
             error**2,
-            decoding.summary.reports / repeats.clients,
+            decoding.summary.reports / decoding.summary.repeats.clients,
             release.noise.variance,
             release.total,
             release.total_variance,

@@ -35,14 +35,15 @@ _STEPS = 20_001
 
 @dataclass(frozen=True, slots=True)
 class CategoryEstimates:
-    """Estimated shares of n categories in the population that the reports are drawn from.
+    """Estimated shares of n categories.
 
     Attributes
     ----------
     unbiased : float64 array, shape (n,)
         Adds up to 1; may fall outside [0, 1].
     covariance : float64 array, shape (n, n)
-        Of `unbiased`: noise of both responses and the sampling of clients.
+        Of `unbiased`: noise of both responses, and the sampling of clients if the population's
+        shares are asked for.
     share : float64 array, shape (n,)
         The distribution nearest to `unbiased` in the metric of the noise: none is below 0.
     tests : tuple of PresenceTest
@@ -77,7 +78,8 @@ class CategoryEstimates:
         What makes estimates add up to 1 is uncorrelated with each of them, so that given it an
         estimate passes its threshold where the count of its own bit does.
         """
-        return self.unbiased - np.concatenate([test.beyond(log_cutoff) for test in self.tests])
+        beyond = np.concatenate([test.beyond(log_cutoff) for test in self.tests])
+        return np.asarray(self.unbiased - beyond)
 
     def intervals(self) -> ShareInterval:
         """Return 95% intervals of the shares, whether detected or not."""
@@ -148,7 +150,8 @@ class PresenceTest:
                 enough = int(middle[0])
             else:
                 fewest = int(middle[0]) + 1
-        return (self.counts - enough + 0.5) * self.of_one  # half: counts are whole numbers
+        # Counts are whole numbers: the threshold is half-way to the next smaller one.
+        return np.asarray((self.counts - enough + 0.5) * self.of_one)
 
 
 def estimate_categories(
@@ -166,7 +169,7 @@ def estimate_categories(
     metric : Metric
         Whose type lists the values.
     repeats : RepeatedReports
-        How often the reports' clients have reported.
+        How often the reports' clients have reported, and whose shares are asked for.
 
     Raises
     ------
@@ -221,8 +224,8 @@ def rate_covariance(
     shares: FloatArray, n_reports: int, params: RapporParams, repeats: RepeatedReports = ONCE
 ) -> FloatArray:
     """Return Cov(y) of the inverted rates, shape (n, n); the shares add up to 1."""
-    sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
-    return np.asarray(np.diag(noise_variance(shares, n_reports, params, repeats)) + sampling)
+    noise = np.diag(noise_variance(shares, n_reports, params, repeats))
+    return noise + repeats.sampling_covariance(shares, n_reports)
 
 
 def instantaneous_variance(
@@ -275,7 +278,7 @@ def _of_one_bit(
     """Return the estimates of False and True, which share a bit."""
     true_share = min(max(rate, 0.0), 1.0)
     noise = noise_variance(np.array([true_share]), n_reports, params, repeats)[0]
-    variance = noise + repeats.clients * true_share * (1 - true_share) / n_reports
+    variance = noise + repeats.sampling_variance(np.array(true_share), n_reports)
     count = np.array([ones])
     return CategoryEstimates(
         unbiased=np.array([1 - rate, rate]),
@@ -318,11 +321,11 @@ def _of_subset(
     """
     noise = subset_noise(response)
     shares = nearest_distribution(rate, np.ones_like(rate))
-    sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
     bit = AbsentBit(0.0, noise.other, noise.own)
     return CategoryEstimates(
         unbiased=rate,
-        covariance=noise.covariance(shares, n_reports) + sampling,
+        covariance=noise.covariance(shares, n_reports)
+        + repeats.sampling_covariance(shares, n_reports),
         share=nearest_distribution(rate, noise.variance(shares, n_reports)),
         tests=(PresenceTest.of(ones, n_reports, bit, noise.own - noise.other, repeats),),
     )

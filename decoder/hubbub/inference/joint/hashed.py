@@ -19,7 +19,7 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.candidates import Candidates, hash_words, make_design, of_words
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding, decode
-from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
+from hubbub.inference.joint.table import FieldLabels, JointEstimates, about, normal_draws
 from hubbub.inference.regression.estimates import estimate_all, pair_probability
 from hubbub.inference.regression.model import Fit, fit_selected, reports_by_row, unknown_column
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports, permanent_variance
@@ -101,7 +101,9 @@ def decode_tuples(
     CandidateError, UndecodableError, ValueError
         As `decode`.
     """
-    decoding = decode(counts, params, candidates, alpha=alpha, correction=correction)
+    decoding = decode(
+        counts, params, candidates, alpha=alpha, correction=correction, repeats=repeats
+    )
     shape = tuple(len(field.labels) for field in fields)
     n_rows = int(np.count_nonzero(counts.reports)) * params.k
     room = min(n_rows // _ROWS_A_CELL, int(np.sqrt(_WORK / max(n_rows, 1))))
@@ -123,6 +125,7 @@ def decode_tuples(
     dispersion = estimate_all(fit, chosen, bits, params, roughly=True).dispersion
     covariance *= max(dispersion, _LEAST_DISPERSION)
     unbiased = fit.coefficients[places]
+    covariance = about(covariance, unbiased, counts.total, repeats)
     kept = _well_known(unbiased, covariance, values, listed)
     if kept is None:
         return decoding, None

@@ -2,17 +2,20 @@
 
 The cells are estimated as categories are. How such estimates scatter is exact where the bits of
 reports are independent given the clients' values; where they are sets of fixed size, it is the
-normal distribution of the exact covariance.
+normal distribution of the exact covariance. They scatter about a population's shares, whatever is
+asked for: fields that are independent there are nearly so in the reports.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import CategoryEstimates, noise_variance, subset_noise
 from hubbub.inference.joint.table import Draws, FieldLabels, JointEstimates, normal_draws
-from hubbub.inference.repeated_reports import ONCE, RepeatedReports, flips
+from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports, flips
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Subset
@@ -93,11 +96,12 @@ def subset_draws(n_reports: int, response: Subset, repeats: RepeatedReports = ON
         How often the reports' clients have reported.
     """
     noise = subset_noise(response)
+    of_people = replace(repeats, estimand=Estimand.POPULATION)
 
     def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
         shares = shares / shares.sum()
-        sampling = repeats.clients * (np.diag(shares) - np.outer(shares, shares)) / n_reports
-        covariance = noise.covariance(shares, n_reports) + sampling
+        covariance = noise.covariance(shares, n_reports)
+        covariance += of_people.sampling_covariance(shares, n_reports)
         return normal_draws(covariance)(shares, rng, n_draws)
 
     return draw

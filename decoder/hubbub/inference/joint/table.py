@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import ShareInterval, nearest_distribution, share_interval
+from hubbub.inference.repeated_reports import Estimand, RepeatedReports
 
 LEAST_Z = 5.0
 """Standard errors that a value's share must be above 0 for shares among its clients."""
@@ -25,6 +26,8 @@ LEAST_Z = 5.0
 _STEPS = 4
 # Keeps quotients finite; no total or variance that is shown is so small.
 _TINY = 1e-9
+# Of a variance that is left when the drawing of clients is taken off, as of strings.
+_LEAST_OWN = 0.1
 
 Draws = Callable[[FloatArray, np.random.Generator, int], FloatArray]
 """Estimates (d, n) as they would come out in d repetitions if these were the true shares (n,)."""
@@ -39,6 +42,32 @@ def normal_draws(covariance: FloatArray) -> Draws:
         return np.asarray(shares + rng.standard_normal((n_draws, len(shares))) @ root.T)
 
     return draw
+
+
+def about(
+    covariance: FloatArray, shares: FloatArray, n_reports: float, repeats: RepeatedReports
+) -> FloatArray:
+    """Return the covariance about whatever shares are asked for, from that about a population's.
+
+    Parameters
+    ----------
+    covariance : float64 array, shape (n, n)
+    shares : float64 array, shape (n,)
+        The estimates.
+    n_reports : float
+        How many there are.
+    repeats : RepeatedReports
+        How often the reports' clients have reported, and whose shares are asked for.
+    """
+    if repeats.estimand is Estimand.POPULATION:
+        return covariance
+    possible = np.maximum(shares, 0.0)
+    possible = possible / max(1.0, float(possible.sum()))
+    of_people = replace(repeats, estimand=Estimand.POPULATION)
+    drawn = of_people.sampling_covariance(possible, n_reports)
+    most = (1 - _LEAST_OWN) * np.diagonal(covariance)
+    part = (most / np.maximum(np.diagonal(drawn), _TINY * most)).min(initial=1.0)
+    return np.asarray(covariance - part * drawn)
 
 
 class FieldLabels(NamedTuple):

@@ -272,9 +272,14 @@ def decode_reports(
     cutoff = log_cutoff(
         len(chosen), found.n_tests, float(np.log(summary.alpha)), summary.correction
     )
+    reports_drawn, total = summary.repeats, summary.reports
+    drawn = reports_drawn.sampling_variance(estimates.share, total)
+    of_masses = np.array([found.unknown_share, found.unlisted_share])
+    drawn_masses = reports_drawn.sampling_variance(of_masses, total)
+    std_error = np.sqrt(estimates.std_error**2 + drawn)
     low, high = reported_intervals(
         estimates.share,
-        estimates.std_error,
+        std_error,
         chosen,
         _thresholds(estimates, chosen, cutoff),
         estimates.noise,
@@ -291,7 +296,7 @@ def decode_reports(
     return replace(
         counted,
         share=estimates.share,
-        std_error=estimates.std_error,
+        std_error=std_error,
         low=low,
         high=high,
         p_value=np.exp(estimates.log_p),
@@ -308,9 +313,9 @@ def decode_reports(
             settled=True,
             information_spread=found.spread,
             unknown_share=found.unknown_share + bias,
-            unknown_std_error=float(np.hypot(found.unknown_std_error, np.sqrt(added))),
+            unknown_std_error=float(np.sqrt(found.unknown_std_error**2 + added + drawn_masses[0])),
             unlisted_share=found.unlisted_share,
-            unlisted_std_error=found.unlisted_std_error,
+            unlisted_std_error=float(np.sqrt(found.unlisted_std_error**2 + drawn_masses[1])),
         ),
         allowance=1.0,
         diagnostics=replace(

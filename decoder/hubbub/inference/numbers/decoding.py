@@ -33,6 +33,10 @@ _MOST_VARIANCE = 0.25
 """Of numbers in [0, 1]: half of them at each end."""
 
 
+_LEAST_OWN = 0.1
+"""Of a variance that is left when the drawing of clients, as it is estimated, is taken off."""
+
+
 class Moment(NamedTuple):
     """An unbiased estimate of a mean of numbers in [0, 1], and its variance."""
 
@@ -42,14 +46,15 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumberEstimates:
-    """Estimated statistics of the population that the reports are drawn from.
+    """Estimated statistics.
 
     Attributes
     ----------
     unbiased : float64 array, shape (s,)
         The mean, and perhaps the variance, in the metric's unit; may be what no numbers have.
     std_error : float64 array, shape (s,)
-        Of `unbiased`: noise of the response and the sampling of clients.
+        Of `unbiased`: noise of the response, and the sampling of clients if the population's
+        statistics are asked for.
     estimate : float64 array, shape (s,)
         The nearest that numbers between the metric's ends may have.
     low, high : float64 array, shape (s,)
@@ -217,6 +222,7 @@ def estimate_numbers(
     Clients that answer in several periods draw their cohort anew each time. So of the D - 1 further
     reports that a report's client has made, a cohort's share is in the same cohort, and a and b
     err together: in b - a^2, what repeats is (u - a)^2, and (D - 1) Var((u - a)^2) / N is added.
+    About the collected reports' statistics D is 0: then as much is taken away.
     """
     a_type, response = number_type(metric)
     params = metric.params
@@ -228,7 +234,7 @@ def estimate_numbers(
     if not counts.reports.all():
         asked = "" if params.m == 1 else " in one of the two cohorts"
         raise UndecodableError(f"no reports{asked}: nothing to decode")
-    again = (repeats.clients - 1) / counts.total
+    again = (repeats.drawings - 1) / counts.total
     cells = counts.bits[:, : response.cells]
     reports = counts.reports.tolist()
     first = estimate_moment(cells[0], reports[0], response, 1 + again * reports[0])
@@ -240,7 +246,8 @@ def estimate_numbers(
         spread = squares.mean - first.mean**2 + first.variance
         error = squares.variance + 4 * within**2 * alone.variance + 2 * first.variance**2
         if again:
-            error += again * _variance_of_squares(counts, response, within, spread)
+            added = again * _variance_of_squares(counts, response, within, spread)
+            error = max(error + added, _LEAST_OWN * error)
         found.append(_scaled(spread, error, _MOST_VARIANCE, 0.0, scale**2))
     return NumberEstimates(*np.array(found).T)
 
@@ -280,7 +287,8 @@ def estimate_moment(
     response : Window
         The response by which they were made.
     clients : float
-        D = sum R_i^2 / N, client i having sent R_i of the reports.
+        D = sum R_i^2 / N, client i having sent R_i of the reports; less where the drawing of
+        clients isn't an error.
 
     Notes
     -----
@@ -301,9 +309,12 @@ def estimate_moment(
     squares, within = least_second_moments(*size), min(max(mean, 0.0), 1.0)
     least = float(np.interp(within, np.linspace(0.0, 1.0, len(squares)), squares)) - within**2
     variance = max(sample, least / n_reports)
-    if clients > 1:
+    if clients != 1:
         of_numbers = float(cells @ cell_weights(*size, power=2)) / n_reports - mean**2
-        variance += (clients - 1) * min(max(of_numbers, 0.0), _MOST_VARIANCE) / n_reports
+        if clients < 1:  # the grid's rounding is noise
+            of_numbers -= _MOST_VARIANCE / (response.cells - response.width) ** 2
+        added = (clients - 1) * min(max(of_numbers, 0.0), _MOST_VARIANCE) / n_reports
+        variance = max(variance + added, _LEAST_OWN * variance)
     return Moment(mean, variance)
 
 

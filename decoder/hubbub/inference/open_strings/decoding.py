@@ -21,6 +21,7 @@ from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.open_strings.search import FoundPrefixes, Progress, Proposals, propose
 from hubbub.inference.open_strings.steps import SATURATION, step_counts
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -68,6 +69,7 @@ def decode_open_strings(
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
     room: int | None = None,
+    repeats: RepeatedReports = ONCE,
     progress: Progress = lambda _done, _total: None,
 ) -> OpenDecoding:
     """Find strings that nobody listed, and how common they are.
@@ -90,6 +92,8 @@ def decode_open_strings(
     room : int, optional
         About how many extensions to look at in a step; 100,000 times the number of steps if not
         given.
+    repeats : RepeatedReports
+        How often the reports' clients have reported, and whose shares are asked for.
     progress : callable
         Told how many of how many steps are done.
 
@@ -119,6 +123,7 @@ def decode_open_strings(
         correction=correction,
         weights=weights,
         collected=counts.total,
+        repeats=repeats,
     )
     progress(step + 1, step + 1)
     shown = decoding.detected.copy()

@@ -86,18 +86,20 @@ class ErrorDistribution:
             The largest share that there can be.
         """
         step = round(threshold / _THRESHOLD_STEP)
-        beyond = step * _THRESHOLD_STEP + _SHARES_BEYOND
-        last = round(min(most if most < estimate + _NEAR_MOST else beyond, beyond) / _STEP)
-        if (step, last) not in self._tables:
-            self._tables[step, last] = self._table(step * _THRESHOLD_STEP, last)
-        low, high = self._tables[step, last]
+        highest = step * _THRESHOLD_STEP + _SHARES_BEYOND
+        if most < estimate + _NEAR_MOST:
+            highest = min(most, highest)
+        end = round(highest / _STEP)
+        if (step, end) not in self._tables:
+            self._tables[step, end] = self._table(step * _THRESHOLD_STEP, end)
+        low, high = self._tables[step, end]
         above = (estimate - step * _THRESHOLD_STEP) / _STEP
         column = int(np.clip(above, 0, len(low) - 1))
         return float(low[column]), float(high[column])
 
-    def _table(self, threshold: float, last: int) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds for estimates above a threshold, in steps, of shares up to the last."""
-        shares = _STEP * np.arange(last + 1)
+    def _table(self, threshold: float, end: int) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds for estimates above a threshold, of so many steps of shares."""
+        shares = _STEP * np.arange(end + 1)
         estimates = np.arange(round(_ESTIMATES_BEYOND / _STEP))
         # An estimate's cell is that of its error: a share higher by a step is a cell lower.
         first = round((threshold - _LOWEST) / _STEP)

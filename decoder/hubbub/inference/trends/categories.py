@@ -67,9 +67,9 @@ def decode_category_days(
     if not metric.reports_once:
         own = instantaneous_variance(of_once, total.total, metric)
         own_part = np.minimum(own / variance, 1.0)
-    estimates = {}
+    estimates, of_day = {}, RepeatedReports(estimand=repeats.estimand)
     for day, counts in enough.items():
-        found = estimate_categories(counts, metric)
+        found = estimate_categories(counts, metric, of_day)
         low, high = found.intervals()
         # The noise of a steady share depends on how many report; a day's own estimate would only
         # bring noise into the weights.

@@ -31,7 +31,9 @@ from hubbub.inference.candidates import Candidates, Design, hashed, make_design
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
+from hubbub.inference.regression.estimates import drawing, without_drawing
 from hubbub.inference.regression.model import fit_selected
+from hubbub.inference.repeated_reports import Estimand
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.protocol.params import RapporParams
@@ -276,7 +278,8 @@ class Trends(Generic[Pooled]):
     has_unknown : bool
         Whether series 0 is the unknown mass, before those of what is followed.
     share, std_error : float64 array, shape (d, s)
-        Of the population that a day's reports are drawn from.
+        Of the population that a day's reports are drawn from, or of the day's reports; whether a
+        share changed is asked of the population in any case.
     low, high : float64 array, shape (d, s)
         95% intervals, each by itself.
     p_value, q_value : float64 array, shape (s,)
@@ -462,7 +465,8 @@ def follow(
     design = make_design(candidates.positions(found), params)
     estimates = {}
     for day, counts in enough.items():
-        share, std_error, own, _ = _estimated(counts, design, params)
+        share, variance, own, _ = _estimated(counts, design, params)
+        std_error = day_errors(variance, share, counts.total, pooled)
         estimates[day] = DayEstimates.normal(share, std_error, own)
     return compare_days(
         by_day,
@@ -483,8 +487,9 @@ def _estimated(counts: CohortCounts, design: Design, params: RapporParams) -> Fl
     Returns
     -------
     float64 array, shape (4, 1 + n)
-        Shares, the unknown mass first, and their standard errors; then the variance in two parts:
-        of the day's noise, and of unlisted strings' bits. nan where reports don't determine them.
+        Shares, the unknown mass first, and their variances about the population's; then these in
+        two parts: of the day's noise, and of unlisted strings' bits. nan where reports don't
+        determine them.
     """
     n_strings = design.matrix.shape[0]
     share, variance, shared = np.full((3, 1 + n_strings), np.nan)
@@ -503,7 +508,27 @@ def _estimated(counts: CohortCounts, design: Design, params: RapporParams) -> Fl
     variance[0] = fit.covariance[1:, 1:].sum()
     shared[0] = excess[1:, 1:].sum()
     own = np.maximum(variance - shared, _LEAST_OWN * variance)
-    return np.stack([share, np.sqrt(variance), own, shared])
+    return np.stack([share, variance, own, shared])
+
+
+def day_errors(
+    variance: FloatArray, share: FloatArray, n_reports: int, pooled: Decoding
+) -> FloatArray:
+    """Return the standard errors of a day's shares about what all days' are about; shape (s,).
+
+    Parameters
+    ----------
+    variance : float64 array, shape (s,)
+        About the population's shares.
+    share : float64 array, shape (s,)
+    n_reports : int
+        Of the day, each of another client.
+    pooled : Decoding
+        Of all days.
+    """
+    if pooled.summary.repeats.estimand is Estimand.REPORTS:
+        variance = without_drawing(variance, drawing(share, n_reports))
+    return np.sqrt(variance)
 
 
 def _tested(

@@ -58,9 +58,9 @@ def decode_number_days(
     total = reduce(add, enough.values())
     pooled = decode_numbers(total, metric, alpha=alpha, correction=correction, repeats=repeats)
     variance = estimate_numbers(total, metric).std_error ** 2
-    estimates = {}
+    estimates, of_day = {}, RepeatedReports(estimand=repeats.estimand)
     for day, counts in enough.items():
-        found = estimate_numbers(counts, metric)
+        found = estimate_numbers(counts, metric, of_day)
         # What a steady mean's noise would be, from all reports: a day's own estimate would only
         # bring noise into the weights.
         own = variance * total.total / counts.total

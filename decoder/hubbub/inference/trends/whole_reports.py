@@ -26,7 +26,8 @@ from hubbub.inference.decoding import Decoding
 from hubbub.inference.likelihood.sums import Mixture, distinct_positions
 from hubbub.inference.packed import RawReports
 from hubbub.inference.parallel import cores
-from hubbub.inference.trends.decoding import DayEstimates, Trends, compare_days
+from hubbub.inference.repeated_reports import ONCE
+from hubbub.inference.trends.decoding import DayEstimates, Trends, compare_days, day_errors
 
 _DEPENDENT = 1e-6
 """Least eigenvalue of the scaled information, of strings that reports tell apart.
@@ -97,7 +98,7 @@ def decode_whole_days(
         mean = each.gradient / n_reports
         share = centre + inverse @ (mean - 1.0)
         own = variance(mean, each.information / n_reports) / n_reports
-        std_error = np.sqrt(own + shared)
+        std_error = day_errors(own + shared, share, n_reports, pooled)
         estimates[day] = DayEstimates.normal(share, std_error, of_one / n_reports)
     return compare_days(
         by_day,
@@ -115,11 +116,11 @@ def decode_whole_days(
 def _population_variance(pooled: Decoding, total: int) -> FloatArray:
     """Return the variances of all days' unknown mass and detected shares, with unlisted strings'.
 
-    Those of a decoding are about the collected reports; by drawing clients a share varies by
-    share (1 - share) / N more.
+    By drawing clients, each of whom reports once on a day, a share varies by share (1 - share) / N
+    beyond its error about the collected reports.
     """
     found = pooled.largest_detected()
     share = np.concatenate([[pooled.summary.unknown_share], pooled.share[found]])
     std_error = np.concatenate([[pooled.summary.unknown_std_error], pooled.std_error[found]])
-    drawn = np.clip(share, 0.0, 1.0)
-    return np.asarray(std_error**2 + drawn * (1.0 - drawn) / total)
+    own = std_error**2 - pooled.summary.repeats.sampling_variance(share, total)
+    return np.asarray(own + ONCE.sampling_variance(share, total))

@@ -155,7 +155,7 @@ def run_through_collector(
         for cohorts, bits in experiment.forgeries():
             upload(cohorts, bits)
     where = ("--metrics", str(metrics), "--store", f"sqlite:///{folder}/hubbub.db")
-    names = ["--min-reports", "1"]
+    names = ["--min-reports", "1", "--estimand", "reports"]
     if experiment.scenario.candidates:
         names += ["--candidates", str(folder / "candidates.txt")]
     how = ("--correction", experiment.correction, "--alpha", str(experiment.alpha))

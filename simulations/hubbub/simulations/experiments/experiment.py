@@ -11,6 +11,7 @@ from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, count_records
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import (
@@ -178,7 +179,14 @@ def _decode(experiment: Experiment, counts: CohortCounts) -> Decoding:
     open_type, candidates = experiment.plan.open_type, experiment.scenario.candidates
     alpha, correction = experiment.alpha, experiment.correction
     if open_type is None:
-        return decode(counts, experiment.params, candidates, alpha=alpha, correction=correction)
+        return decode(
+            counts,
+            experiment.params,
+            candidates,
+            alpha=alpha,
+            correction=correction,
+            repeats=ONCE_OF_REPORTS,
+        )
     return decode_open_strings(
         counts,
         experiment.params,
@@ -186,6 +194,7 @@ def _decode(experiment: Experiment, counts: CohortCounts) -> Decoding:
         candidates=candidates,
         alpha=alpha,
         correction=correction,
+        repeats=ONCE_OF_REPORTS,
     ).decoding
 
 

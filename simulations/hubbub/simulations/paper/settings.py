@@ -12,6 +12,7 @@ import numpy as np
 
 from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.inference.decoding import Decoding, decode
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import made_up
@@ -73,7 +74,13 @@ def run_scenario(
     """Draw the reports of a numbered run, and decode them at alpha = 0.05."""
     sequence = np.random.SeedSequence([seed, reports, params.k, params.h, params.m])
     collected = collect(scenario, params, reports, sequence)
-    decoding = decode(collected.counts, params, collected.candidates, correction=correction)
+    decoding = decode(
+        collected.counts,
+        params,
+        collected.candidates,
+        correction=correction,
+        repeats=ONCE_OF_REPORTS,
+    )
     return Run(collected.truth, decoding)
 
 

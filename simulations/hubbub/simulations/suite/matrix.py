@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hubbub.inference.decoding import decode
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import mass_covered, score, score_decoding
 from hubbub.simulations.laboratory.trials import Progress, no_progress, run_trials, seed_of
@@ -133,7 +134,9 @@ class ListedCase:
         collected = collect(scenario, self.params, clients, self.seed(number), self.periods)
         truth, candidates = collected.truth, collected.candidates
         started = time.process_time()
-        ours = decode(collected.counts, self.params, candidates, alpha=ALPHA)
+        ours = decode(
+            collected.counts, self.params, candidates, alpha=ALPHA, repeats=ONCE_OF_REPORTS
+        )
         seconds = time.process_time() - started
         plain = least_squares_two_se(collected.counts, self.params, candidates)
         oracle = oracle_detections(collected.counts, self.params, candidates, truth > 0, ALPHA)

@@ -16,6 +16,7 @@ import numpy as np
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.decoding import decode
 from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import (
@@ -111,7 +112,7 @@ class OpenCase:
         sample = sample_population(plan, people)
         started = time.process_time()
         found = decode_open_strings(
-            sample.counts, self.params, self.metric_type, alpha=ALPHA
+            sample.counts, self.params, self.metric_type, alpha=ALPHA, repeats=ONCE_OF_REPORTS
         ).decoding
         seconds = time.process_time() - started
         held = held_shares(population.values, sample.holders)
