@@ -156,12 +156,12 @@ class RepeatedCase:
         repeats = repeats_of(self.metric, histories.by_day, known)
         if self.whole:
             return self.score_strings(self.decode_whole(histories, rng, repeats), repeats)
-        drawn = draw_repeated_counts(
+        counts = draw_repeated_counts(
             self.values, self.shares, self.metric.params, histories.clients, rng, self.metric.type
         )
         if isinstance(self.metric.type, OpenStringType):
             found = decode_open_strings(
-                drawn.counts,
+                counts,
                 self.metric.params,
                 self.metric.type,
                 candidates=self.texts,
@@ -170,10 +170,10 @@ class RepeatedCase:
             )
             return self.score_strings(found.decoding, repeats)
         if isinstance(self.metric.type, StringType):
-            decoding = decode(drawn.counts, self.metric.params, self.texts, repeats=repeats)
+            decoding = decode(counts, self.metric.params, self.texts, repeats=repeats)
             return self.score_strings(decoding, repeats)
         score = self.score_table if isinstance(self.metric.type, JointType) else self.score_listed
-        return score(drawn.counts, repeats)
+        return score(counts, repeats)
 
     @property
     def texts(self) -> list[str]:
@@ -247,7 +247,6 @@ class RepeatedCase:
         found, before = (
             decode_joint(counts, self.metric, fields, repeats=each) for each in (repeats, ONCE)
         )
-        # Cells that are hashed are estimated as strings are, of the collected reports.
         coverage, as_once = (
             _held(each.cells.low, self.shares, each.cells.high) for each in (found, before)
         )
