@@ -337,7 +337,7 @@ def test_summary_names_what_a_reader_must_know():
         "epsilon of one report  4.4",
         "1 at a false discovery rate of at most 0.05",
         "a share of 3.000% is found with probability 0.9",
-        "21.1% to 28.9% of the reports hold none of the detected strings",
+        "21.1% to 28.9% of the population hold none of the detected strings",
         "1 candidates set the same bits as another one",
     ):
         assert part in text
