@@ -8,6 +8,7 @@ keep their permanent bits, so theirs are drawn first, and then what they report 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
@@ -56,6 +57,21 @@ def draw_counts(
     return CohortCounts(of_cohorts, ones + rng.binomial(of_cohorts[:, None] - true, params.p_star))
 
 
+@dataclass(frozen=True, slots=True)
+class RepeatedCounts:
+    """Counts of clients who report several times, and what they report.
+
+    Attributes
+    ----------
+    counts : CohortCounts
+    share : float64 array, shape (v,)
+        Of the collected reports, each value's.
+    """
+
+    counts: CohortCounts
+    share: FloatArray
+
+
 def draw_repeated_counts(
     values: Sequence[Value],
     shares: FloatArray,
@@ -63,7 +79,7 @@ def draw_repeated_counts(
     clients: Mapping[int, int],
     rng: Generator,
     metric_type: MetricType | None = None,
-) -> CohortCounts:
+) -> RepeatedCounts:
     """As `draw_counts`, of longitudinal reports.
 
     Parameters
@@ -75,6 +91,7 @@ def draw_repeated_counts(
     f0, f1 = flips(params)
     reports: IntArray = np.zeros(params.m, dtype=np.int64)
     bits: IntArray = np.zeros((params.m, params.k), dtype=np.int64)
+    held_reports: IntArray = np.zeros(len(values), dtype=np.int64)
     for each, n_clients in clients.items():
         of_cohorts = rng.multinomial(n_clients, np.full(params.m, 1 / params.m))
         true = np.zeros((params.m, params.k), dtype=np.int64)
@@ -83,12 +100,13 @@ def draw_repeated_counts(
             there = np.flatnonzero(held)
             packed = true_bits_of.take(there, np.full(len(there), cohort))
             true[cohort] = held[there] @ np.unpackbits(packed, axis=1, bitorder="little")
+            held_reports += each * held
         others = of_cohorts[:, None] - true
         permanent = rng.binomial(true, 1 - f1) + rng.binomial(others, f0)
         bits += rng.binomial(each * permanent, params.q)
         bits += rng.binomial(each * (of_cohorts[:, None] - permanent), params.p)
         reports += each * of_cohorts
-    return CohortCounts(reports, bits)
+    return RepeatedCounts(CohortCounts(reports, bits), held_reports / held_reports.sum())
 
 
 def draw_cells(

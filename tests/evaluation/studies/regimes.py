@@ -30,6 +30,7 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import Choice, Method, expected_seconds
 from hubbub.inference.packed import PackedReports, pack
 from hubbub.inference.parallel import cores
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.progress import progress_bar
 from hubbub.simulations.laboratory.figures import Figure
@@ -234,7 +235,9 @@ def decode_all(
 ) -> dict[str, tuple[Decoding, float]]:
     """Return each method's decoding and its seconds; those that can't be had are left out."""
     counts, params = collection.counts, regime.params
-    counted, seconds = timed(lambda: decode(counts, params, candidates, alpha=ALPHA))
+    counted, seconds = timed(
+        lambda: decode(counts, params, candidates, alpha=ALPHA, repeats=ONCE_OF_REPORTS)
+    )
     found = {"counts": (counted, seconds)}
     if collection.records is None:
         return found

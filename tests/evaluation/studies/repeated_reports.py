@@ -156,12 +156,12 @@ class RepeatedCase:
         repeats = repeats_of(self.metric, histories.by_day, known)
         if self.whole:
             return self.score_strings(self.decode_whole(histories, rng, repeats), repeats)
-        counts = draw_repeated_counts(
+        drawn = draw_repeated_counts(
             self.values, self.shares, self.metric.params, histories.clients, rng, self.metric.type
         )
         if isinstance(self.metric.type, OpenStringType):
             found = decode_open_strings(
-                counts,
+                drawn.counts,
                 self.metric.params,
                 self.metric.type,
                 candidates=self.texts,
@@ -170,10 +170,10 @@ class RepeatedCase:
             )
             return self.score_strings(found.decoding, repeats)
         if isinstance(self.metric.type, StringType):
-            decoding = decode(counts, self.metric.params, self.texts, repeats=repeats)
+            decoding = decode(drawn.counts, self.metric.params, self.texts, repeats=repeats)
             return self.score_strings(decoding, repeats)
         score = self.score_table if isinstance(self.metric.type, JointType) else self.score_listed
-        return score(counts, repeats)
+        return score(drawn.counts, repeats)
 
     @property
     def texts(self) -> list[str]:
