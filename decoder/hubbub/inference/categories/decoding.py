@@ -188,7 +188,7 @@ class CategoryDecoding:
     ranked : bool
         Whether results state how far each category is behind the largest.
     interval : ShareInterval
-        95% intervals of the shares, which hold given whether each was detected.
+        95% intervals of the shares; of the detected they hold given that they were detected.
     q_value : float64 array, shape (n,)
         Of "nobody is in this category", corrected for the number of categories.
     detected : bool array, shape (n,)

@@ -378,7 +378,7 @@ def share_interval(estimate: FloatArray, std_error: FloatArray) -> ShareInterval
 def detected_interval(
     estimate: FloatArray, std_error: FloatArray, detected: BoolArray, threshold: FloatArray
 ) -> ShareInterval:
-    """Return 95% intervals of shares, which hold given whether each was detected.
+    """Return 95% intervals of shares; those of the detected hold given that they were detected.
 
     Parameters
     ----------
@@ -389,19 +389,13 @@ def detected_interval(
         Estimates above which each is detected, given the other ones' noise.
     """
     low, high = share_interval(estimate, std_error)
-    sides = (
-        (detected, np.minimum(threshold, estimate)),
-        (~detected, np.maximum(threshold, estimate)),
+    low[detected], high[detected] = after_selection(
+        estimate[detected],
+        std_error[detected],
+        np.minimum(threshold, estimate)[detected],
+        unselected=(low[detected], high[detected]),
+        most=1.0,
     )
-    for passed, (rows, limit) in zip((True, False), sides, strict=True):
-        low[rows], high[rows] = after_selection(
-            estimate[rows],
-            std_error[rows],
-            limit[rows],
-            unselected=(low[rows], high[rows]),
-            most=1.0,
-            detected=passed,
-        )
     return ShareInterval(low, high)
 
 

@@ -31,8 +31,6 @@ _THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one g
 # Above a threshold: shares of which such an estimate would be a 14-sigma accident, and estimates
 # that no such share gives.
 _SHARES_BEYOND, _ESTIMATES_BEYOND = 14.0, 20.0
-# ... and shares that as good as never miss it (3 in 100,000 times).
-_MISSED_BEYOND = 4.0
 # Further above its threshold an estimate isn't touched by the selection: the interval is the usual
 # one.
 _FAR = 8.0
@@ -63,7 +61,7 @@ class ErrorDistribution:
             log_tails = np.where(edges > z[-1], beyond, np.interp(edges, z, tails, left=0.0))
         chances = np.maximum(-np.diff(np.exp(log_tails)), np.finfo(float).tiny)
         self._chances = chances / chances.sum()
-        self._tables: dict[tuple[int, int, bool], tuple[FloatArray, FloatArray]] = {}
+        self._tables: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = {}
 
     def quantiles(self) -> tuple[float, float]:
         """Return the errors that 2.5% fall below, and 2.5% exceed."""
@@ -74,9 +72,9 @@ class ErrorDistribution:
         return float(low), float(high)
 
     def bounds(
-        self, estimate: float, threshold: float, most: float = np.inf, *, detected: bool = True
+        self, estimate: float, threshold: float, most: float = np.inf
     ) -> tuple[float, float]:
-        """Return the interval of a share that was detected, or wasn't; all in standard errors.
+        """Return the interval of a detected share; all in standard errors.
 
         Parameters
         ----------
@@ -86,47 +84,31 @@ class ErrorDistribution:
             Which it had to pass; at least 0.
         most : float
             The largest share that there can be.
-        detected : bool
-            Whether it did.
         """
         step = round(threshold / _THRESHOLD_STEP)
-        highest = step * _THRESHOLD_STEP + (_SHARES_BEYOND if detected else _MISSED_BEYOND)
+        highest = step * _THRESHOLD_STEP + _SHARES_BEYOND
         if most < estimate + _NEAR_MOST:
             highest = min(most, highest)
         end = round(highest / _STEP)
-        key = (step, end, detected)
-        if key not in self._tables:
-            self._tables[key] = self._table(step * _THRESHOLD_STEP, end, detected=detected)
-        low, high = self._tables[key]
+        if (step, end) not in self._tables:
+            self._tables[step, end] = self._table(step * _THRESHOLD_STEP, end)
+        low, high = self._tables[step, end]
         above = (estimate - step * _THRESHOLD_STEP) / _STEP
-        column = int(np.clip(above if detected else above + len(low), 0, len(low) - 1))
+        column = int(np.clip(above, 0, len(low) - 1))
         return float(low[column]), float(high[column])
 
-    def _table(
-        self, threshold: float, end: int, *, detected: bool
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds for estimates above a threshold, or below it, in steps.
-
-        Parameters
-        ----------
-        threshold : float
-        end : int
-            Steps of shares.
-        detected : bool
-            Estimates that didn't pass are judged by what they would be without a threshold: given
-            that it was missed, hardly any share is too large.
-        """
+    def _table(self, threshold: float, end: int) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds for estimates above a threshold, of so many steps of shares."""
         shares = _STEP * np.arange(end + 1)
         estimates = np.arange(round(_ESTIMATES_BEYOND / _STEP))
         # An estimate's cell is that of its error: a share higher by a step is a cell lower.
         first = round((threshold - _LOWEST) / _STEP)
-        padding = (0, first) if detected else (len(estimates), 0)
-        cells = np.pad(self._chances, padding, mode="edge")
+        cells = np.pad(self._chances, (0, first), mode="edge")
         rows = sliding_window_view(cells, len(estimates))[first - np.arange(len(shares))]
         totals = rows.sum(axis=1, keepdims=True)
         distribution = rows / totals
         logs = sliding_window_view(np.log(cells), len(estimates))[first - np.arange(len(shares))]
-        ratios = logs - np.log(totals) if detected else logs.copy()
+        ratios = logs - np.log(totals)
         ratios -= ratios.max(axis=0)
         order = np.argsort(-ratios, axis=1, kind="stable")
         reached = np.cumsum(np.take_along_axis(distribution, order, axis=1), axis=1)
@@ -180,24 +162,20 @@ def after_selection(
     noise: ErrorDistribution | None = None,
     unselected: tuple[FloatArray, FloatArray] | None = None,
     most: float = np.inf,
-    *,
-    detected: bool = True,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return 95% intervals that hold given that each estimate passed its threshold, or didn't.
+    """Return 95% intervals that hold given that each estimate passed its threshold.
 
     Parameters
     ----------
     share, std_error, threshold : float64 array, shape (d,)
-        Estimates, on their side of the thresholds.
+        Estimates, at least their thresholds, which are at least 0.
     noise : ErrorDistribution, optional
         By default the normal distribution.
     unselected : two float64 arrays, shape (d,), optional
-        Intervals of estimates that are so far away that selection doesn't touch them; by default
+        Intervals of estimates that are so far above that selection doesn't touch them; by default
         those of the noise.
     most : float
         The largest share that there can be, if that matters.
-    detected : bool
-        Whether estimates passed.
 
     Returns
     -------
@@ -208,9 +186,7 @@ def after_selection(
     low, high = unselected or (share - highest * std_error, share - lowest * std_error)
     low, high = low.copy(), high.copy()
     estimate, needed = share / std_error, np.maximum(threshold / std_error, 0.0)
-    for i in np.flatnonzero(np.abs(estimate - needed) < _FAR):
-        bounds = distribution.bounds(
-            float(estimate[i]), float(needed[i]), most / std_error[i], detected=detected
-        )
+    for i in np.flatnonzero(estimate - needed < _FAR):
+        bounds = distribution.bounds(float(estimate[i]), float(needed[i]), most / std_error[i])
         low[i], high[i] = (min(bound * std_error[i], most) for bound in bounds)
     return low, high
