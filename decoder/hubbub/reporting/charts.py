@@ -172,6 +172,8 @@ class TimeSeries:
     days : tuple of str, length d
     share, low, high : float64 array, shape (d,)
         Shares in percent, or what the unit says; nan on days without an estimate.
+    expected : float64 array, shape (d,)
+        By the changes and the weekly pattern that were found; nan if there are none.
     changes : tuple of int
         Indices of days.
     rows : tuple of tuple of str
@@ -185,6 +187,7 @@ class TimeSeries:
     share: FloatArray
     low: FloatArray
     high: FloatArray
+    expected: FloatArray
     changes: tuple[int, ...]
     header: tuple[str, ...]
     rows: Rows

@@ -2,11 +2,13 @@
 
 Days that weren't decoded have nan. A series is a detected string or the unknown mass, and column
 `kind` says which, since any string may be a candidate; or a category; or a number's statistic,
-which is no share and is shown in its own unit.
+which is no share and is shown in its own unit. Column `changed` is true on the first day of each
+change; `change` says on every day of a spike or stretch, and on a shift's first, what it is.
 """
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ import numpy as np
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.intervals import CONFIDENCE
+from hubbub.inference.trends.changes import LEAST_DAYS, Change
 from hubbub.inference.trends.decoding import Trends
 from hubbub.reporting.blocks import Heading, Line, Page, Section, Table, Values, headings
 from hubbub.reporting.charts import Labels, TimeSeries
@@ -32,7 +35,15 @@ from hubbub.reporting.wording import (
     title_of,
 )
 
-_OF_CHANGES: dict[str, type] = {"changed": bool, "p_value": float, "q_value": float}
+_OF_CHANGES: dict[str, type] = {
+    "changed": bool,
+    "p_value": float,
+    "q_value": float,
+    "change": str,
+    "weekday_effect": float,
+    "weekly_p_value": float,
+    "weekly_q_value": float,
+}
 _OF_EACH: dict[str, type] = {
     "reports": int,
     **dict.fromkeys(SHARE_COLUMNS, float),
@@ -55,7 +66,8 @@ _GAP = "·"
 _NO_CHANGE = "No change that chance might not have made."
 _COURSES = (
     f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
-    "Dashed lines mark the first day of another {}."
+    "Upright lines mark where another {} begins; the dashed line is what was found, changes and "
+    "weekly patterns."
 )
 _DAYS_IN_COLUMNS = 7
 _IN_HEADLINE = 60
@@ -126,7 +138,7 @@ def trends_estimates(
     order = series_order(trends)
     summary = trends.pooled.summary
     of_all = (*_day_findings(trends, order), *findings)
-    changes = _change_findings(trends, order)
+    changes = (*_change_findings(trends, order), *_weekly_findings(trends, order))
     page = Page(
         f"{title_of(provenance)} day by day",
         _headline(trends, order),
@@ -160,6 +172,7 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
     ]
     changed = [{change.day for change in trends.changes[column]} for column in order]
     is_share = _quantity(trends) is _SHARE
+    weekdays = [day.weekday() for day in trends.days]
     values: list[Values] = [
         [f"{day}" for day in trends.days] * len(series),
         *(
@@ -174,11 +187,24 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
         [day in days for days in changed for day in range(n_days)],
         np.repeat(trends.p_value[series], n_days),
         np.repeat(trends.q_value[series], n_days),
+        [_forms_on(day, trends.changes[column]) for column in order for day in range(n_days)],
+        trends.weekday_effect[weekdays][:, series].T.ravel(),
+        np.repeat(trends.weekly_p_value[series], n_days),
+        np.repeat(trends.weekly_q_value[series], n_days),
     ]
     types = TYPES if trends.has_unknown else CATEGORY_TYPES if is_share else STATISTIC_TYPES
     return {
         name: Column(of, column) for (name, of), column in zip(types.items(), values, strict=True)
     }
+
+
+def _forms_on(day: int, changes: Sequence[Change]) -> str:
+    """Return the forms of the changes that begin on a day, or are there only for a while."""
+    return ", ".join(
+        change.form
+        for change in changes
+        if day == change.day or (change.last is not None and change.day < day <= change.last)
+    )
 
 
 def _each(texts: list[str], times: int) -> list[str]:
@@ -201,13 +227,37 @@ def _by_day(trends: Trends[Any], order: list[int]) -> dict[str, object]:
                 "p_value": float(trends.p_value[column]),
                 "q_value": float(trends.q_value[column]),
                 "changes": [
-                    {**asdict(change), "day": f"{trends.days[change.day]}"}
+                    {"form": change.form, **asdict(change), **_dates(trends, change)}
                     for change in trends.changes[column]
                 ],
+                "weekly": {
+                    "p_value": float(trends.weekly_p_value[column]),
+                    "q_value": float(trends.weekly_q_value[column]),
+                    "effect": _by_weekday(trends.weekday_effect[:, column]),
+                    "std_error": _by_weekday(trends.weekday_error[:, column]),
+                },
             }
             for column in order
         ],
     }
+
+
+def _dates(trends: Trends[Any], change: Change) -> dict[str, str | None]:
+    """Return the first and the last day of a change; none if it lasts."""
+    last = None if change.last is None else f"{trends.days[change.last]}"
+    return {"day": f"{trends.days[change.day]}", "last": last}
+
+
+def _by_weekday(numbers: FloatArray) -> dict[str, float | None] | None:
+    """Return numbers under the weekdays' names; none if no weekly pattern was found."""
+    if np.isnan(numbers).all():
+        return None
+    known = [None if np.isnan(number) else float(number) for number in numbers]
+    return dict(zip(calendar.day_name, known, strict=True))
+
+
+def _has_pattern(trends: Trends[Any], column: int) -> bool:
+    return not np.isnan(trends.weekday_effect[:, column]).all()
 
 
 def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
@@ -216,10 +266,16 @@ def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
     changed = sum(bool(each) for each in trends.changes)
     rate = ERROR_RATES[summary.correction].replace("detection", "change")
     text = f"{changed:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"
-    return (
+    found = [
         Finding("days", "days", day_counts(trends), int(trends.decoded.sum())),
         Finding("changed", "changed", text, changed),
-    )
+    ]
+    if trends.decoded.sum() >= LEAST_DAYS:
+        weekly = sum(_has_pattern(trends, column) for column in order)
+        rate = rate.replace("change", "pattern")
+        text = f"{weekly:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"
+        found.append(Finding("weekly", "weekly pattern", text, weekly))
+    return tuple(found)
 
 
 def _change_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
@@ -234,6 +290,21 @@ def _change_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
         for column in order
         if trends.changes[column]
     )
+
+
+def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
+    """Return one sentence for each series with a weekly pattern; its value is the weekdays'."""
+    difference = _quantity(trends).difference
+    found = []
+    for column in order:
+        if _has_pattern(trends, column):
+            effect = _by_weekday(trends.weekday_effect[:, column]) or {}
+            words = ", ".join(
+                f"{day} {difference.format(size)}" for day, size in effect.items() if size
+            )
+            text = f"{_name(trends, column)}, beside the mean over weekdays: {words}"
+            found.append(Finding("weekly_pattern", "", text, effect))
+    return tuple(found)
 
 
 def _courses(trends: Trends[Any], order: list[int]) -> Section:
@@ -272,6 +343,7 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
     columns = _largest(trends, order, limit)
     left_out = len(order) - len(columns)
     by_day, shown = len(trends.days) <= _DAYS_IN_COLUMNS, _quantity(trends).shown
+    weekly = any(_has_pattern(trends, column) for column in columns)
     rows = []
     for column in columns:
         shares = trends.share[:, column]
@@ -283,7 +355,12 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
             cells = [sparkline(shares), *ends]
         name = trends.name(column)
         rows.append(
-            ("unknown" if name is None else visible(name), *cells, describe_changes(trends, column))
+            (
+                "unknown" if name is None else visible(name),
+                *cells,
+                *([_week(trends, column)] if weekly else []),
+                describe_changes(trends, column),
+            )
         )
     course = () if by_day else (Heading("course", "left"),)
     days = [f"{day:%m-%d}" for day in trends.days] if by_day else ["first", "last"]
@@ -291,6 +368,7 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
         Heading(trends.kind, "left"),
         *course,
         *map(Heading, days),
+        *([Heading("Monday to Sunday", "left")] if weekly else []),
         Heading("changed on", "left"),
     )
     return Table(
@@ -303,13 +381,25 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
 
 
 def describe_changes(trends: Trends[Any], column: int) -> str:
-    """Return the days from which on a series is another, and by how much."""
+    """Return the days on which, or from which on, a series is another, and by how much."""
     shown = _quantity(trends).shown
-    return ", ".join(
-        f"{trends.days[change.day]} {'▲' if change.after > change.before else '▼'} "
-        f"{shown(change.before)} to {shown(change.after)}"
-        for change in trends.changes[column]
-    )
+    words = []
+    for change in trends.changes[column]:
+        day, last = _dates(trends, change).values()
+        until = {"shift": "", "spike": " alone", "stretch": f" until {last}"}[change.form]
+        sign = "▲" if change.after > change.before else "▼"
+        words.append(f"{day}{until} {sign} {shown(change.before)} to {shown(change.after)}")
+    return ", ".join(words)
+
+
+def _week(trends: Trends[Any], column: int) -> str:
+    """Return a weekly pattern as seven characters, and the weekday that differs most."""
+    effect = trends.weekday_effect[:, column]
+    if np.isnan(effect).all():
+        return ""
+    most = int(np.nanargmax(np.abs(effect)))
+    size = _quantity(trends).difference.format(float(effect[most]))
+    return f"{sparkline(effect - np.nanmin(effect))} {calendar.day_name[most]} {size}"
 
 
 def sparkline(shares: FloatArray) -> str:
@@ -347,6 +437,9 @@ def _headline(trends: Trends[Any], columns: list[int]) -> str:
         return f"{days} no string was detected, so there is nothing to follow."
     detected = "detected " if trends.has_unknown else ""
     followed = f"{days} {len(trends.followed):,} {detected}{_PLURALS[trends.kind]} were followed"
+    weekly = sum(_has_pattern(trends, column) for column in columns)
+    if weekly:
+        followed += f", {weekly:,} of {len(columns):,} series with a weekly pattern"
     if not changed:
         return f"{followed}; no {_quantity(trends).word} changed by more than chance might."
     first = changed[0]
@@ -364,7 +457,8 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
     rows = tuple(
         (
             _name(trends, column),
-            f"{trends.days[change.day]}",
+            change.form,
+            *(day or "" for day in _dates(trends, change).values()),
             quantity.shown(change.before),
             quantity.shown(change.after),
             quantity.difference.format(change.after - change.before)
@@ -375,24 +469,41 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
         for column in order
         for change in trends.changes[column]
     )
-    if not rows:
-        return Section("What changed", (_NO_CHANGE,))
     heads = headings(
-        trends.kind, "from", "before", "after", "difference and its error", "p", "series' q"
+        trends.kind,
+        *("change", "from", "until", "before", "after", "difference and its error"),
+        *("p", "series' q"),
     )
-    return Section("What changed", tables=(Table("Changes", heads, rows),))
+    weekly = tuple(
+        (
+            _name(trends, column),
+            *(quantity.difference.format(size) for size in trends.weekday_effect[:, column]),
+            f"{trends.weekly_q_value[column]:.1e}",
+        )
+        for column in order
+        if _has_pattern(trends, column)
+    )
+    weekdays = headings(trends.kind, *calendar.day_name, "q")
+    tables = [Table("Changes", heads, rows)] if rows else []
+    if weekly:
+        title = "Weekly patterns: differences from the mean over weekdays"
+        tables.append(Table(title, weekdays, weekly))
+    return Section("What changed", () if rows else (_NO_CHANGE,), tables=tuple(tables))
 
 
 def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
     quantity = _quantity(trends)
     ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
-    share, low, high = (quantity.factor * values for values in ends)
+    expected = trends.expected[:, column]
+    share, low, high, expected = (quantity.factor * values for values in (*ends, expected))
     days = tuple(f"{day}" for day in trends.days)
     rows = tuple(
         (day, f"{reports:,}", *(quantity.shown(float(each)) for each in numbers))
         for day, reports, *numbers in zip(days, trends.reports, *ends, strict=True)
     )
-    changes = tuple(change.day for change in trends.changes[column])
+    starts = {change.day for change in trends.changes[column]}
+    returns = {change.last + 1 for change in trends.changes[column] if change.last is not None}
+    changes = tuple(sorted(starts | returns))
     known = trends.share[~np.isnan(trends.share[:, column]), column]
     described = "Not estimated on any day."
     if len(known):
@@ -402,9 +513,11 @@ def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
         )
         changed = describe_changes(trends, column)
         described += f"Changed on {changed}." if changed else _NO_CHANGE
+        week = _week(trends, column)
+        described += f" Monday to Sunday: {week}." if week else ""
     labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
     header = ("day", "reports", quantity.word, "from", "to")
-    return TimeSeries(labels, days, share, low, high, changes, header, rows, quantity.unit)
+    return TimeSeries(labels, days, share, low, high, expected, changes, header, rows, quantity.unit)
 
 
 def _name(trends: Trends[Any], column: int) -> str:

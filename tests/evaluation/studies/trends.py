@@ -1,18 +1,19 @@
 """How often trends mark a change that isn't there, find one that is, and hold the truth.
 
-Two weeks (four in one case) of strings and of categories, whose clients are others every day, the
-same, or others from some day on, and whose shares change or don't (docs/trends.md).
+Two to eight weeks of strings and of categories, whose clients are others every day, the same, or
+others from some day on, and whose shares change, for a while or for good, go with the weekdays, or
+do nothing of it (docs/trends.md).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +42,9 @@ SHARES = np.array([0.16, 0.12, 0.1, 0.08, *[0.06] * 4, *[0.04] * 4, *[0.024] * 6
 SHARES = SHARES / SHARES.sum()
 FIRST = dt.date(2026, 11, 1)
 N_DAYS = 14
-CHANGED = 9
-"""The day from which on shares are others, counted from 0."""
+EIGHT_WEEKS = 56
+DAILY_ERROR = 0.017
+"""Of one day's share, about, at 10,000 reports a day."""
 FILTERS: BoolArray = np.zeros((len(VALUES), PARAMS.m, PARAMS.k), dtype=np.bool_)
 np.put_along_axis(FILTERS, bit_positions(VALUES, PARAMS).astype(np.int64), values=True, axis=2)
 
@@ -53,15 +55,19 @@ class MarkedChanges(NamedTuple):
     Attributes
     ----------
     any_false : float
-        Whether a steady series was marked.
+        Whether a series was marked that is steady, or steady but for its weekly pattern, or was
+        said to have a pattern that it hasn't.
     false_share : float
         Of the marked series.
     coverage : float
         Of the days' 95% intervals of what stays the same.
-    found, about_the_day : float
-        Share of the changed ones that were marked, and of these, first within a day.
+    found, about_the_day, right_form : float
+        Share of the changed ones that were marked, and of these, the most conspicuous mark within a
+        day, and as a shift or not as it is.
     more : float
         Further marks on them.
+    pattern : float
+        Share of those with a weekly pattern that were said to have one.
     """
 
     any_false: float
@@ -69,36 +75,90 @@ class MarkedChanges(NamedTuple):
     coverage: float
     found: float
     about_the_day: float
+    right_form: float
     more: float
+    pattern: float
 
 
-Series = TypeVar("Series", str, int)
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """What shares do: one value gives to another.
+
+    Attributes
+    ----------
+    by : float
+        How much changes hands from day `since` on, counted from 0, until day `last`.
+    weekend : float
+        How much more of its share the taker has at weekends.
+    """
+
+    by: float = 0.0
+    since: int = 9
+    last: int | None = None
+    weekend: float = 0.0
+    giver: int = 0
+    taker: int = 4
+    n_days: int = 14
+
+    @property
+    def series(self) -> AbstractSet[int]:
+        """The values that something happens to."""
+        return {self.giver, self.taker}
+
+    def of_each_day(self, shares: FloatArray) -> FloatArray:
+        """Return shares day by day, of shape (d, n)."""
+        days = np.arange(self.n_days)
+        given = np.where(days >= self.since, self.by, 0.0)
+        if self.last is not None:
+            given[days > self.last] = 0.0
+        given += np.where(days % 7 >= 5, self.weekend * shares[self.taker], 0.0)
+        moved = np.tile(shares, (self.n_days, 1))
+        moved[:, self.giver] -= given
+        moved[:, self.taker] += given
+        return moved
+
+
+STEADY = Happening()
 
 
 def judge_changes(
-    changes: Mapping[Series, Sequence[int]], moved: AbstractSet[Series], inside: BoolArray
+    trends: Trends[Any], names: Sequence[int | None], shares: FloatArray, what: Happening
 ) -> MarkedChanges:
     """Compare marks with the truth.
 
     Parameters
     ----------
-    changes : mapping
-        The days of each series' marks, if it has any.
-    moved : set
-        Series that did change, on day `CHANGED`.
-    inside : bool array
-        Which intervals of the others hold the truth.
+    names : sequence of int or None
+        The value that each series is of; None: another one, whose marks are false and whose
+        intervals aren't asked.
+    shares : float64 array, shape (n,)
+        Of values as long as nothing happens.
     """
-    false = changes.keys() - moved
-    found = [series in changes for series in moved]
-    near = [abs(changes[series][0] - CHANGED) <= 1 for series in moved & changes.keys()]
+    changed = what.series if what.by else set()
+    patterned = what.series if what.weekend else set()
+    marks = {name: each for name, each in zip(names, trends.changes, strict=True) if each}
+    weekly = ~np.isnan(trends.weekday_effect).all(axis=0)
+    patterns = {name for name, found in zip(names, weekly, strict=True) if found}
+    steady = [
+        i for i, name in enumerate(names) if name is not None and name not in changed | patterned
+    ]
+    truth = shares[[names[i] for i in steady]]
+    inside = (trends.low[:, steady] <= truth) & (truth <= trends.high[:, steady])
+    first = [min(marks[each], key=lambda mark: mark.p_value) for each in changed & marks.keys()]
+    false = marks.keys() - changed
+
+    def share_of(truths: Sequence[bool] | BoolArray) -> float:
+        return float(np.mean(truths)) if len(truths) else np.nan
+
     return MarkedChanges(
-        any_false=float(bool(false)),
-        false_share=len(false) / max(len(changes), 1),
-        coverage=float(inside.mean()) if inside.size else np.nan,
-        found=float(np.mean(found)) if found else np.nan,
-        about_the_day=float(np.mean(near)) if near else np.nan,
-        more=sum(len(changes[series]) - 1 for series in moved & changes.keys()),
+        any_false=float(bool(false | (patterns - patterned))),
+        false_share=len(false) / max(len(marks), 1),
+        coverage=share_of(inside.ravel()),
+        found=share_of([each in marks for each in changed]),
+        about_the_day=share_of([abs(each.day - what.since) <= 1 for each in first]),
+        right_form=share_of([(each.last is None) == (what.last is None) for each in first]),
+        more=sum(len(marks[each]) - 1 for each in changed & marks.keys()),
+        pattern=share_of([each in patterns for each in patterned]),
     )
 
 
@@ -108,10 +168,10 @@ def permanent_bits(true: BoolArray, params: RapporParams, rng: np.random.Generat
     return np.where(true, coins < 1 - half, coins < half)
 
 
-def sizes(n: int, rng: np.random.Generator) -> IntArray:
+def sizes(n: int, rng: np.random.Generator, n_days: int = N_DAYS) -> IntArray:
     """Return unequal days: weekends have half as many reports, and all vary."""
-    week = np.where(np.arange(N_DAYS) % 7 < 5, 1.0, 0.5)
-    return np.asarray((n * week * rng.uniform(0.8, 1.2, N_DAYS)).astype(np.int64))
+    week = np.where(np.arange(n_days) % 7 < 5, 1.0, 0.5)
+    return np.asarray((n * week * rng.uniform(0.8, 1.2, n_days)).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +204,11 @@ Day = Callable[[np.random.Generator], list[bytes]]
 """Draws the records of each day."""
 
 
-def new_clients_each_day(rng: np.random.Generator, n: int = 10_000) -> list[bytes]:
-    return [People.drawn(int(size), SHARES, rng).report(rng) for size in sizes(n, rng)]
+def new_clients_each_day(
+    rng: np.random.Generator, n: int = 10_000, what: Happening = STEADY
+) -> list[bytes]:
+    drawn = zip(sizes(n, rng, what.n_days), what.of_each_day(SHARES), strict=True)
+    return [People.drawn(int(size), shares, rng).report(rng) for size, shares in drawn]
 
 
 def same_clients_every_day(rng: np.random.Generator, n: int = 10_000) -> list[bytes]:
@@ -162,17 +225,6 @@ def other_clients_half_way(rng: np.random.Generator, n_days: int, n: int = 10_00
     """Draw days of which the first and the second half have clients of their own."""
     halves = [People.drawn(n, SHARES, rng), People.drawn(n, SHARES, rng)]
     return [halves[2 * day // n_days].report(rng) for day in range(n_days)]
-
-
-def one_step(
-    rng: np.random.Generator, by: float, giver: int = 0, taker: int = 4, n: int = 10_000
-) -> list[bytes]:
-    """Draw days on the last five of which one string has given so much to another."""
-    moved = SHARES.copy()
-    moved[[giver, taker]] += np.array([-by, by])
-    shares = [SHARES] * CHANGED + [moved] * (N_DAYS - CHANGED)
-    drawn = zip(sizes(n, rng), shares, strict=True)
-    return [People.drawn(int(size), each, rng).report(rng) for size, each in drawn]
 
 
 def trends_of(
@@ -194,46 +246,60 @@ def trends_of(
 
 @dataclass(frozen=True, slots=True)
 class StringTrends:
-    """What happens, which strings are listed, and whose shares change."""
+    """Who reports, which strings are listed, and what happens to shares if others report daily."""
 
     name: str
-    draw: Day
+    draw: Day | None = None
     candidates: tuple[str, ...] = ALL_LISTED
-    changed: frozenset[str] = frozenset()
+    what: Happening = STEADY
     whole: bool = False
 
     @property
     def work(self) -> float:
         """About how long a trial takes, in seconds."""
-        return 6.0 if self.whole else 0.3
+        return 6.0 if self.whole else 0.02 * self.what.n_days
 
     def run(self, number: int) -> MarkedChanges:
         """Draw the days of a trial, and judge what is marked."""
-        days = self.draw(np.random.default_rng([7, number]))
+        draw = self.draw or partial(new_clients_each_day, what=self.what)
+        days = draw(np.random.default_rng([7, number]))
         trends = trends_of(days, self.candidates, whole=self.whole)
-        names = ("", *trends.followed)
-        marked = zip(names, trends.changes, strict=True)
-        steady = [i for i, name in enumerate(names) if name in VALUES and name not in self.changed]
-        truth = [SHARES[VALUES.index(names[column])] for column in steady]
-        inside = (trends.low[:, steady] <= truth) & (truth <= trends.high[:, steady])
-        changes = {name: [each.day for each in cuts] for name, cuts in marked if cuts}
-        return judge_changes(changes, self.changed, inside)
+        places = {value: i for i, value in enumerate(VALUES) if value in self.candidates}
+        return judge_changes(trends, [places.get(name) for name in ("", *trends.followed)],
+                             SHARES, self.what)  # fmt: skip
 
 
+_SPIKE = Happening(8.6 * DAILY_ERROR, since=29, last=29, n_days=EIGHT_WEEKS)
+_STRETCH = replace(_SPIKE, by=0.05, last=32)
+_SHIFT = Happening(0.02, since=36, n_days=EIGHT_WEEKS)
+_WEEKLY = Happening(weekend=0.6, taker=1, n_days=EIGHT_WEEKS)
+OF_EIGHT_WEEKS = {
+    "nothing": Happening(n_days=EIGHT_WEEKS),
+    "8.6 daily errors more on day 30 alone": _SPIKE,
+    "5 points more on days 30 to 33": _STRETCH,
+    "2 points more from day 37 on": _SHIFT,
+    "60% more at weekends": _WEEKLY,
+    "60% more at weekends, 4 points more from day 37 on":
+        replace(_WEEKLY, by=0.04, since=_SHIFT.since),
+}  # fmt: skip
+"""What happens between two values in eight weeks."""
 SCENARIOS = (
-    StringTrends("other clients every day", new_clients_each_day),
+    StringTrends("other clients every day"),
     StringTrends("other clients every day, a third of the strings not listed",
-                 new_clients_each_day, TWO_THIRDS_LISTED),
+                 candidates=TWO_THIRDS_LISTED),
     StringTrends("the same clients every day", same_clients_every_day),
     StringTrends("half of the clients, drawn each day", half_the_clients_each_day),
     StringTrends("other clients from day 8 on", partial(other_clients_half_way, n_days=14)),
     StringTrends("28 days, other clients from day 15 on",
                  partial(other_clients_half_way, n_days=28)),
-    StringTrends("2 points between unlisted strings on day 10",
-                 partial(one_step, by=0.02, giver=12, taker=17), TWO_THIRDS_LISTED),
-    *(StringTrends(f"{100 * by:g} points between two strings on day 10", partial(one_step, by=by),
-                   changed=frozenset({VALUES[0], VALUES[4]})) for by in (0.02, 0.04, 0.06)),
+    StringTrends("2 points between unlisted strings on day 10", None, TWO_THIRDS_LISTED,
+                 Happening(0.02, giver=12, taker=17)),
+    *(StringTrends(f"{100 * by:g} points between two strings on day 10", what=Happening(by))
+      for by in (0.02, 0.04, 0.06)),
 )  # fmt: skip
+LONG_SCENARIOS = tuple(
+    StringTrends(f"eight weeks: {words}", what=what) for words, what in OF_EIGHT_WEEKS.items()
+)
 WHOLE_SCENARIOS = tuple(
     replace(each, name=f"whole reports, {each.name}", whole=True)
     for each in (*SCENARIOS[:2], SCENARIOS[4], SCENARIOS[-1])
@@ -242,7 +308,7 @@ WHOLE_SCENARIOS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class CategoryTrends:
-    """Two weeks of counts; `step` goes from the first to the second value on day 10.
+    """Counts of days; what happens is between the first and the second value.
 
     Attributes
     ----------
@@ -254,22 +320,20 @@ class CategoryTrends:
     metric: Metric
     shares: FloatArray
     clients: str = "new"
-    step: float = 0.0
+    what: Happening = Happening(taker=1)
     n: int = 10_000
     work = 0.1
 
     def draw(self, rng: np.random.Generator) -> dict[dt.date, CohortCounts]:
         """Draw the counts of each day."""
         params, n_values = self.metric.params, len(self.shares)
-        by_day = {}
+        by_day, shares = {}, self.what.of_each_day(self.shares)
         permanent: BoolArray = np.zeros(0, dtype=np.bool_)
-        for day, size in enumerate(sizes(self.n, rng)):
+        for day, size in enumerate(sizes(self.n, rng, self.what.n_days)):
             is_other = self.clients == "others" and day == N_DAYS // 2
             if self.clients == "new" or day == 0 or is_other:
                 count = int(size) if self.clients == "new" else self.n
-                step = self.step * (day >= CHANGED)
-                today = self.shares + step * (np.eye(n_values)[1] - np.eye(n_values)[0])
-                held = rng.choice(n_values, size=count, p=today)
+                held = rng.choice(n_values, size=count, p=shares[day])
                 true = np.zeros((count, params.k), dtype=np.bool_)
                 if self.metric.type.width == 1:
                     true[:, 0] = held == 1
@@ -286,13 +350,7 @@ class CategoryTrends:
         """Draw the days of a trial, and judge what is marked."""
         by_day = self.draw(np.random.default_rng([8, number]))
         trends = decode_category_days(by_day, self.metric)
-        moved = frozenset({0, 1} if self.step else ())
-        steady = [column for column in range(len(self.shares)) if column not in moved]
-        truth = self.shares[steady]
-        inside = (trends.low[:, steady] <= truth) & (truth <= trends.high[:, steady])
-        marked = enumerate(trends.changes)
-        changes = {column: [each.day for each in cuts] for column, cuts in marked if cuts}
-        return judge_changes(changes, moved, inside)
+        return judge_changes(trends, range(len(self.shares)), self.shares, self.what)
 
 
 ENUM = make_metric(
@@ -303,20 +361,15 @@ _OF_BOTH = (
     (ENUM, np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0.0])),
     (BOOLEAN, np.array([0.7, 0.3])),
 )
-_NEW, _STEP_4, _STEP_6 = (
-    ("other clients every day", "new", 0.0),
-    ("4 points between two values on day 10", "new", 0.04),
-    ("6 points between two values on day 10", "new", 0.06),
-)
 CATEGORY_SCENARIOS = tuple(
-    CategoryTrends(f"{metric.type.name}, {what}", metric, shares, clients, step)
+    CategoryTrends(f"{metric.type.name}, {words}", metric, shares, clients, Happening(by, taker=1))
     for metric, shares in _OF_BOTH
-    for what, clients, step in (
-        _NEW,
+    for words, clients, by in (
+        ("other clients every day", "new", 0.0),
         ("the same clients every day", "same", 0.0),
         ("other clients from day 8 on", "others", 0.0),
-        _STEP_4,
-        _STEP_6,
+        ("4 points between two values on day 10", "new", 0.04),
+        ("6 points between two values on day 10", "new", 0.06),
     )
 )
 ONE_TIME_SCENARIOS = tuple(
@@ -324,11 +377,22 @@ ONE_TIME_SCENARIOS = tuple(
     for each in CATEGORY_SCENARIOS
     if each.clients == "new"
 )
+LONG_ONE_TIME_SCENARIOS = tuple(
+    CategoryTrends(f"one-time enum, eight weeks: {words}", ENUM._replace(mode="one-time"),
+                   _OF_BOTH[0][1], what=replace(what, taker=1))
+    for words, what in OF_EIGHT_WEEKS.items()
+)  # fmt: skip
 _COLUMNS = {"what happens": lambda case, _: case.name, **means(*MarkedChanges._fields)}
 STUDY = Study(
     "Trends: false marks, coverage, and changes that are found",
     "How often trends mark a change that isn't there, find one that is, and hold the truth.",
-    lambda: (*SCENARIOS, *CATEGORY_SCENARIOS, *ONE_TIME_SCENARIOS),
+    lambda: (
+        *SCENARIOS,
+        *LONG_SCENARIOS,
+        *CATEGORY_SCENARIOS,
+        *ONE_TIME_SCENARIOS,
+        *LONG_ONE_TIME_SCENARIOS,
+    ),
     _COLUMNS,
     runs=100,
 )

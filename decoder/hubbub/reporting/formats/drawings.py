@@ -383,6 +383,9 @@ def _course(chart: TimeSeries) -> Markup:
             tag("rect", class_="gap", x=left, y=top, width=right - left, height=_COURSE_HEIGHT)
         )
     parts += _bands(chart, across, up)
+    steps = [(i + half, y) for i, y in enumerate(chart.expected) for half in (-0.5, 0.5)]
+    line = [(across(x), up(float(y))) for x, y in steps if not np.isnan(y)]
+    parts += [polyline(line, "expected")] if line else []
     for day in chart.changes:
         x = across(day - 0.5)
         parts.append(tag("line", class_="change", x1=x, x2=x, y1=top, y2=bottom))

@@ -1,0 +1,283 @@
+"""A series of days -> its level shifts, stretches of other days, and weekly pattern.
+
+Days are independent normals with known, unequal variances: a constant, or from three weeks on a
+level for each weekday, and intervals of days that differ from the rest. An interval that reaches to
+the end is a shift, one inside a stretch, of one day a spike. How often chance alone makes one as
+conspicuous as the most conspicuous one is computed, not simulated.
+
+Invariant: weekdays have levels wherever there are three weeks, whether a pattern is found or not,
+so that no interval's chance depends on an earlier test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.trends.maxima import log_chain_exceedance, log_exceedance_bound
+
+WEEK = 7
+LEAST_DAYS = 3 * WEEK
+"""Days with estimates from which on weekdays have levels of their own."""
+# A series is asked three things at one level, of which each has its part; they add up to 1.
+_OF_SHIFTS, _OF_STRETCHES, _OF_PATTERN = math.log(0.8), math.log(0.15), math.log(0.05)
+_LEAST_INFORMATION = 1e-11
+"""Of all days' weights, what an interval must have beside what is in the model."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Days on which a share is another than on those around them.
+
+    Attributes
+    ----------
+    day : int
+        Index of the first day that differs.
+    last : int or None
+        Index of the last one; None: all days from `day` on.
+    p_value : float
+        Of "nothing else changed" when it was found.
+    before, after : float
+        What the level on the first day would be without this change, and is with it, on an average
+        weekday.
+    std_error : float
+        Of their difference.
+    """
+
+    day: int
+    last: int | None
+    p_value: float
+    before: float
+    after: float
+    std_error: float
+
+    @property
+    def form(self) -> str:
+        """Return "shift" (from a day on), "spike" (one day) or "stretch" (several, and back)."""
+        if self.last is None:
+            return "shift"
+        return "spike" if self.last == self.day else "stretch"
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesFit:
+    """What was found in a series, all of it estimated together.
+
+    Attributes
+    ----------
+    changes : tuple of Change
+        By day.
+    level : float64 array, shape (d,)
+        On an average weekday, with the changes; nan if there are no estimates.
+    weekday_effect, weekday_error : float64 array, shape (7,)
+        Days 0, 7, 14, ... less the mean over weekdays, then days 1, 8, ..., and so on, and their
+        standard errors; nan without three weeks, or where a weekday has no estimates.
+    weekly_log_p : float
+        ln of the p-value of "all weekdays are alike" beside these changes; 0 without three weeks.
+    """
+
+    changes: tuple[Change, ...]
+    level: FloatArray
+    weekday_effect: FloatArray
+    weekday_error: FloatArray
+    weekly_log_p: float
+
+
+def change_log_p(shares: FloatArray, variances: FloatArray, common: float = 0.0) -> float:
+    """Return ln of the p-value of "all days are alike", or all weeks if there are three.
+
+    Parameters
+    ----------
+    shares : float64 array, shape (d,)
+        One a day; nan where there is none.
+    variances : float64 array, shape (d,)
+        Of the noise, independent from day to day.
+    common : float
+        Variance of an error that days of an interval share, and so do all others, and those of a
+        weekday; 0 if every day has the same one.
+    """
+    best = _most_conspicuous(_Series.of(shares, variances, common), [])
+    return best.log_p if best else 0.0
+
+
+def fit_changes(
+    shares: FloatArray, variances: FloatArray, level: float, common: float = 0.0
+) -> SeriesFit:
+    """Find intervals that differ, one after the other, and the weekly pattern beside them.
+
+    What was found is in the model in which the next interval is looked for.
+
+    Parameters
+    ----------
+    shares, variances, common
+        As for `change_log_p`.
+    level : float
+        Greatest p-value of a change; 0 to look for none.
+
+    Examples
+    --------
+    Shares with a standard error of one percentage point, and a day without any:
+
+    >>> shares = np.array([0.20, 0.21, 0.20, np.nan, 0.30, 0.31, 0.30, 0.50, 0.31])
+    >>> for change in fit_changes(shares, np.full(9, 0.01**2), level=0.05).changes:
+    ...     print(change.form, change.day, round(change.before, 3), round(change.after, 3))
+    shift 4 0.203 0.305
+    spike 7 0.305 0.5
+    """
+    series = _Series.of(shares, variances, common)
+    found: list[_Interval] = []
+    while level > 0 and (best := _most_conspicuous(series, found)):
+        if best.log_p > math.log(level):
+            break
+        found.append(best)
+    return _fit(series, found, len(shares))
+
+
+class _Interval(NamedTuple):
+    """An interval of the days with estimates, by their places, and ln of its p-value."""
+
+    log_p: float
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """The days with estimates.
+
+    Attributes
+    ----------
+    days : int64 array, shape (n,)
+        Indices.
+    values, root : float64 array, shape (n,)
+        Estimates, and the roots of their weights, which are one over the noise's variances.
+    common : float
+        Variance of what days share.
+    """
+
+    days: IntArray
+    values: FloatArray
+    root: FloatArray
+    common: float
+
+    @classmethod
+    def of(cls, shares: FloatArray, variances: FloatArray, common: float) -> _Series:
+        days = np.flatnonzero(np.isfinite(shares) & (variances > 0))
+        return cls(days, shares[days], 1.0 / np.sqrt(variances[days]), common)
+
+    @property
+    def of_weekday(self) -> BoolArray:
+        """Which days are of which level: of a weekday with estimates, or of the only one."""
+        if len(self.days) < LEAST_DAYS:
+            return np.ones((len(self.days), 1), dtype=np.bool_)
+        return self.days[:, None] % WEEK == np.unique(self.days % WEEK)
+
+    def scaled_design(self, found: Sequence[_Interval]) -> FloatArray:
+        """Return the columns of levels and intervals, times the roots of the weights."""
+        places = np.arange(len(self.days))
+        inside = [(places >= each.start) & (places < each.stop) for each in found]
+        return np.asarray(self.root[:, None] * np.column_stack([self.of_weekday, *inside]))
+
+
+def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval | None:
+    """Return the interval that is least likely by chance, beside those in the model.
+
+    Notes
+    -----
+    W are the weights, X the model's columns, M = W - W X (X'WX)^-1 X'W. An interval with indicator
+    u is estimated by u'My/u'Mu with variance 1/u'Mu, and u'Mv is the covariance of u'My and v'My.
+    Shifts are a Markov chain: with a constant alone exactly (a Brownian bridge over its standard
+    deviation), with weekdays and changes nearly.
+    """
+    n_days = len(series.days)
+    basis = np.linalg.qr(series.scaled_design(found))[0]
+    # Column i is of the days before i, so that an interval is a difference of two columns.
+    days, ends = np.arange(n_days), np.arange(n_days + 1)
+    steps = np.where(days[:, None] < ends, series.root[:, None], 0.0)
+    steps -= basis @ (basis.T @ steps)
+    scores, products = steps.T @ (series.root * series.values), steps.T @ steps
+    least = _LEAST_INFORMATION * float(np.sum(series.root**2))
+
+    def covariance(a: IntArray, b: IntArray, c: IntArray, d: IntArray) -> FloatArray:
+        """Return that of the scores of intervals [a, b) and [c, d)."""
+        return np.asarray(products[b, d] - products[b, c] - products[a, d] + products[a, c])
+
+    best = None
+    for log_part, starts, stops in _families(n_days):
+        kept = covariance(starts, stops, starts, stops) > least
+        if not kept.any():
+            continue
+        a, b = starts[kept], stops[kept]
+        information = covariance(a, b, a, b)
+        deviation = np.sqrt(information)
+        sizes = np.abs(scores[b] - scores[a]) / deviation
+        sizes /= np.sqrt(1.0 + 2.0 * series.common * information)
+        most = int(np.argmax(sizes))
+        if log_part == _OF_SHIFTS:
+            correlation = covariance(a[:, None], b[:, None], a, b) / np.outer(deviation, deviation)
+            log_chance = log_chain_exceedance(float(sizes[most]), correlation)
+        else:
+            neighbours = covariance(a[:-1], b[:-1], a[1:], b[1:]) / (deviation[:-1] * deviation[1:])
+            log_chance = log_exceedance_bound(float(sizes[most]), neighbours)
+        interval = _Interval(min(log_chance - log_part, 0.0), int(a[most]), int(b[most]))
+        best = min(best or interval, interval)
+    return best
+
+
+def _families(n_days: int) -> Iterator[tuple[float, IntArray, IntArray]]:
+    """Return shifts, and stretches of each length to half of the days: parts, starts, stops.
+
+    Of the stretches' part those of l days have 1/(l (l + 1)), which adds up to less than 1.
+    """
+    cuts = np.arange(1, n_days)
+    yield _OF_SHIFTS, cuts, np.full(len(cuts), n_days)
+    for length in range(1, n_days // 2 + 1):
+        starts = np.arange(1, n_days - length)
+        yield _OF_STRETCHES - math.log(length * (length + 1)), starts, starts + length
+
+
+def _fit(series: _Series, found: Sequence[_Interval], n_days: int) -> SeriesFit:
+    """Estimate levels, weekdays and changes together."""
+    unknown = np.full(WEEK, np.nan)
+    if not len(series.days):
+        return SeriesFit((), np.full(n_days, np.nan), unknown, unknown, 0.0)
+    orthogonal, upper = np.linalg.qr(series.scaled_design(found))
+    coefficients = np.linalg.solve(upper, orthogonal.T @ (series.root * series.values))
+    inverse = np.linalg.inv(upper)
+    covariance = inverse @ inverse.T
+    n_levels = len(coefficients) - len(found)
+    levels, sizes = coefficients[:n_levels], coefficients[n_levels:]
+    std_errors = np.sqrt(np.diag(covariance)[n_levels:] + 2.0 * series.common)
+
+    level, changes = np.full(n_days, levels.mean()), []
+    spans = [
+        (int(series.days[a]), int(series.days[b - 1]) if b < len(series.days) else None)
+        for _, a, b in found
+    ]
+    for (first, last), size in zip(spans, sizes, strict=True):
+        level[first : None if last is None else last + 1] += size
+    for (first, last), each, size, error in zip(spans, found, sizes, std_errors, strict=True):
+        after = float(level[first])
+        before = after - float(size)
+        changes.append(Change(first, last, math.exp(each.log_p), before, after, float(error)))
+    changes.sort(key=lambda change: change.day)
+
+    if n_levels == 1:
+        return SeriesFit(tuple(changes), level, unknown, unknown, 0.0)
+    centre = np.eye(n_levels) - 1.0 / n_levels
+    effects = centre @ levels
+    of_levels = covariance[:n_levels, :n_levels] + series.common * np.eye(n_levels)
+    of_effects = centre @ of_levels @ centre
+    effect, error = unknown.copy(), unknown.copy()
+    weekdays = np.unique(series.days % WEEK)
+    effect[weekdays], error[weekdays] = effects, np.sqrt(np.diag(of_effects))
+    size = effects @ np.linalg.pinv(of_effects, hermitian=True) @ effects
+    log_p = math.log(max(float(special.chdtrc(n_levels - 1, size)), _TINY)) - _OF_PATTERN
+    return SeriesFit(tuple(changes), level, effect, error, min(log_p, 0.0))
