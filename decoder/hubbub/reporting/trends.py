@@ -235,7 +235,9 @@ def _by_day(trends: Trends[Any], order: list[int]) -> dict[str, object]:
                     "q_value": float(trends.weekly_q_value[column]),
                     "effect": _by_weekday(trends.weekday_effect[:, column]),
                     "std_error": _by_weekday(trends.weekday_error[:, column]),
-                },
+                }
+                if _weeks_are_compared(trends)
+                else None,
             }
             for column in order
         ],
@@ -256,6 +258,10 @@ def _by_weekday(numbers: FloatArray) -> dict[str, float | None] | None:
     return dict(zip(calendar.day_name, known, strict=True))
 
 
+def _weeks_are_compared(trends: Trends[Any]) -> bool:
+    return int(trends.decoded.sum()) >= LEAST_DAYS
+
+
 def _has_pattern(trends: Trends[Any], column: int) -> bool:
     return not np.isnan(trends.weekday_effect[:, column]).all()
 
@@ -270,7 +276,7 @@ def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
         Finding("days", "days", day_counts(trends), int(trends.decoded.sum())),
         Finding("changed", "changed", text, changed),
     ]
-    if trends.decoded.sum() >= LEAST_DAYS:
+    if _weeks_are_compared(trends):
         weekly = sum(_has_pattern(trends, column) for column in order)
         rate = rate.replace("change", "pattern")
         text = f"{weekly:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"

@@ -44,6 +44,7 @@ STUDIES = {
     "repeated-reports": repeated_reports.STUDY,
     "subsets": cells.SUBSETS,
     "trends": trends.STUDY,
+    "trends-eight-weeks": trends.EIGHT,
     "trends-whole": trends.WHOLE,
 }
 

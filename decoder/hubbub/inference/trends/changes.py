@@ -112,7 +112,8 @@ def fit_changes(
 ) -> SeriesFit:
     """Find intervals that differ, one after the other, and the weekly pattern beside them.
 
-    What was found is in the model in which the next interval is looked for.
+    What was found is in the model in which the next interval is looked for. A stretch that begins
+    or ends where a shift is means two shifts.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ def fit_changes(
         if best.log_p > math.log(level):
             break
         found.append(best)
-    return _fit(series, found, len(shares))
+    return _fit(series, _as_shifts(found, len(series.days)), len(shares))
 
 
 class _Interval(NamedTuple):
@@ -243,6 +244,19 @@ def _families(n_days: int) -> Iterator[tuple[float, IntArray, IntArray]]:
         yield _OF_STRETCHES - math.log(length * (length + 1)), starts, starts + length
 
 
+def _as_shifts(found: Sequence[_Interval], n_days: int) -> list[_Interval]:
+    """Return intervals of the same model, with two shifts for a stretch that touches one."""
+    shifts = {each.start: each for each in found if each.stop == n_days}
+    kept = []
+    for each in found:
+        if each.stop < n_days and shifts.keys() & {each.start, each.stop}:
+            for place in (each.start, each.stop):
+                shifts.setdefault(place, _Interval(each.log_p, place, n_days))
+        elif each.stop < n_days:
+            kept.append(each)
+    return [*kept, *shifts.values()]
+
+
 def _fit(series: _Series, found: Sequence[_Interval], n_days: int) -> SeriesFit:
     """Estimate levels, weekdays and changes together."""
     unknown = np.full(WEEK, np.nan)
@@ -267,7 +281,7 @@ def _fit(series: _Series, found: Sequence[_Interval], n_days: int) -> SeriesFit:
         after = float(level[first])
         before = after - float(size)
         changes.append(Change(first, last, math.exp(each.log_p), before, after, float(error)))
-    changes.sort(key=lambda change: change.day)
+    changes.sort(key=lambda change: (change.day, change.form))
 
     if n_levels == 1:
         return SeriesFit(tuple(changes), level, unknown, unknown, 0.0)
