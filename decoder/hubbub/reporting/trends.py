@@ -523,7 +523,9 @@ def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
         described += f" Monday to Sunday: {week}." if week else ""
     labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
     header = ("day", "reports", quantity.word, "from", "to")
-    return TimeSeries(labels, days, share, low, high, expected, changes, header, rows, quantity.unit)
+    return TimeSeries(
+        labels, days, share, low, high, expected, changes, header, rows, quantity.unit
+    )
 
 
 def _name(trends: Trends[Any], column: int) -> str:

@@ -137,12 +137,14 @@ def judge_changes(
     changed = what.series if what.by else set()
     patterned = what.series if what.weekend else set()
     marks = {name: each for name, each in zip(names, trends.changes, strict=True) if each}
-    weekly = ~np.isnan(trends.weekday_effect).all(axis=0)
-    patterns = {name for name, found in zip(names, weekly, strict=True) if found}
-    steady = [
-        i for i, name in enumerate(names) if name is not None and name not in changed | patterned
-    ]
-    truth = shares[[names[i] for i in steady]]
+    weekly = trends.weekly_q_value <= trends.pooled.summary.alpha
+    patterns = {name for name, found in zip(names, weekly.tolist(), strict=True) if found}
+    truths = {
+        i: shares[name]
+        for i, name in enumerate(names)
+        if name is not None and name not in changed | patterned
+    }
+    steady, truth = list(truths), np.array(list(truths.values()))
     inside = (trends.low[:, steady] <= truth) & (truth <= trends.high[:, steady])
     first = [min(marks[each], key=lambda mark: mark.p_value) for each in changed & marks.keys()]
     false = marks.keys() - changed

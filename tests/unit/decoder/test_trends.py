@@ -8,14 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
-from scipy import stats
 
 from hubbub.decoder import CohortCounts, Correction, Decoding
 from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.trends.decoding import (
     DayEstimates,

@@ -178,7 +178,7 @@ class _Series:
         """Which days are of which level: of a weekday with estimates, or of the only one."""
         if len(self.days) < LEAST_DAYS:
             return np.ones((len(self.days), 1), dtype=np.bool_)
-        return self.days[:, None] % WEEK == np.unique(self.days % WEEK)
+        return np.asarray(self.days[:, None] % WEEK == np.unique(self.days % WEEK))
 
     def scaled_design(self, found: Sequence[_Interval]) -> FloatArray:
         """Return the columns of levels and intervals, times the roots of the weights."""
