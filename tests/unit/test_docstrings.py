@@ -32,7 +32,7 @@ def test_what_users_call_most_has_examples():
         "hubbub.inference.counts",
         "hubbub.inference.decoding",
         "hubbub.inference.testing.multiple_testing",
-        "hubbub.inference.trends.decoding",
+        "hubbub.inference.trends.changes",
         "hubbub.protocol.counts",
         "hubbub.protocol.params",
         "hubbub.reporting.trends",

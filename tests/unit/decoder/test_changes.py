@@ -140,7 +140,7 @@ def test_chance_of_a_shift_beside_weekdays_is_close_to_what_a_chain_has(rng):
     cuts -= basis @ (basis.T @ cuts)
     cuts /= np.linalg.norm(cuts, axis=0)
     correlation = cuts.T @ cuts
-    for size in (2.5, 3.5, 5.2):
+    for size in (2.5, 4.0, 5.6):
         one = rng.integers(n_days - 1, size=20_000)
         once = 2 * stats.norm.sf(size)
         large = -stats.norm.ppf(once / 2 * rng.random(20_000))

@@ -209,6 +209,51 @@ def test_headline_shortens_long_strings(trends):
     assert "x" * 100 not in headline
 
 
+@pytest.fixture(scope="module")
+def weekly(trends) -> Trends[Decoding]:
+    """Return four weeks from a Sunday: of the first of two series, weekends and one day differ."""
+    std_error, rng = np.full(2, 0.01), np.random.default_rng(1)
+    days = {FIRST + dt.timedelta(days=i): counts_of({STEADY: 9}, seed=i) for i in range(28)}
+    estimates = {}
+    for index, day in enumerate(days):
+        share = np.full(2, 0.2) + rng.normal(size=2) * std_error
+        share[0] += 0.1 * (day.weekday() >= 5) + 0.2 * (index == 17)
+        estimates[day] = DayEstimates.normal(share, std_error, std_error**2)
+    return compare_days(
+        days,
+        estimates,
+        np.zeros(2),
+        trends.pooled,
+        kind="category",
+        followed=("one", "other"),
+        alpha=0.05,
+        correction=Correction.BH,
+        min_reports=1,
+    )
+
+
+def test_weekly_pattern_is_shown_by_weekday_beside_a_spike(weekly):
+    """Within 4.9 standard errors, seven weekdays: P(false alarm) < 1e-5; seeded."""
+    text = table_of(weekly)
+    assert "Monday to Sunday" in text
+    assert "2026-11-18 alone ▲" in text
+    document = json.loads(json_of(result_of(weekly)))
+    assert [each["value"] for each in document["findings"] if each["code"] == "weekly"] == [1]
+    one, other = (each["weekly"] for each in document["series"])
+    assert other["effect"] is None
+    for day, effect in one["effect"].items():
+        truth = 0.1 * (day in {"Saturday", "Sunday"}) - 0.2 / 7
+        assert abs(effect - truth) < 4.9 * one["std_error"][day]
+    rows = [row for row in document["rows"] if row["category"] == "one"]
+    assert rows[0]["weekday_effect"] == one["effect"]["Sunday"]
+    assert [row["day"] for row in rows if row["change"] == "spike"] == ["2026-11-18"]
+    assert {row["weekday_effect"] for row in document["rows"][28:]} == {None}
+    page = page_of(weekly)
+    assert_accessible(page)
+    assert "Weekly patterns" in page.html
+    assert len([each for each in page.all("polyline") if each.get("class") == "expected"]) == 1
+
+
 def page_of(trends: Trends[Decoding]) -> Page:
     return Page(html_of(result_of(trends, make_anomalies(), make_provenance())))
 
