@@ -8,7 +8,6 @@ change; `change` says on every day of a spike or stretch, and on a shift's first
 
 from __future__ import annotations
 
-import calendar
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -61,6 +60,7 @@ STATISTIC_TYPES: dict[str, type] = {
 }
 """The columns of a number's statistics, which have no count."""
 _PLURALS = {"string": "strings", "category": "categories", "statistic": "statistics"}
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SPARKS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
 _NO_CHANGE = "No change that chance might not have made."
@@ -100,6 +100,10 @@ class _Quantity(NamedTuple):
     def shown(self, value: float) -> str:
         """Return a value as text; a dot where nothing is known."""
         return _GAP if np.isnan(value) else self.form.format(value)
+
+    def differing(self, value: float) -> str:
+        """Return a signed difference as text; a dot where nothing is known."""
+        return _GAP if np.isnan(value) else self.difference.format(value)
 
 
 _SHARE = _Quantity("share", 100.0, "%", "{:.2%}", "{:+.3%}", "{:.3%}")
@@ -255,7 +259,7 @@ def _by_weekday(numbers: FloatArray) -> dict[str, float | None] | None:
     if np.isnan(numbers).all():
         return None
     known = [None if np.isnan(number) else float(number) for number in numbers]
-    return dict(zip(calendar.day_name, known, strict=True))
+    return dict(zip(_WEEKDAYS, known, strict=True))
 
 
 def _weeks_are_compared(trends: Trends[Any]) -> bool:
@@ -300,16 +304,14 @@ def _change_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
 
 def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
     """Return one sentence for each series with a weekly pattern; its value is the weekdays'."""
-    difference = _quantity(trends).difference
     found = []
     for column in order:
         if _has_pattern(trends, column):
-            effect = _by_weekday(trends.weekday_effect[:, column]) or {}
-            words = ", ".join(
-                f"{day} {difference.format(size)}" for day, size in effect.items() if size
-            )
+            effect = trends.weekday_effect[:, column]
+            sizes = map(_quantity(trends).differing, effect)
+            words = ", ".join(map(" ".join, zip(_WEEKDAYS, sizes, strict=True)))
             text = f"{_name(trends, column)}, beside the mean over weekdays: {words}"
-            found.append(Finding("weekly_pattern", "", text, effect))
+            found.append(Finding("weekly_pattern", "", text, _by_weekday(effect)))
     return tuple(found)
 
 
@@ -404,8 +406,8 @@ def _week(trends: Trends[Any], column: int) -> str:
     if np.isnan(effect).all():
         return ""
     most = int(np.nanargmax(np.abs(effect)))
-    size = _quantity(trends).difference.format(float(effect[most]))
-    return f"{sparkline(effect - np.nanmin(effect))} {calendar.day_name[most]} {size}"
+    size = _quantity(trends).differing(float(effect[most]))
+    return f"{sparkline(effect - np.nanmin(effect))} {_WEEKDAYS[most]} {size}"
 
 
 def sparkline(shares: FloatArray) -> str:
@@ -467,7 +469,7 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
             *(day or "" for day in _dates(trends, change).values()),
             quantity.shown(change.before),
             quantity.shown(change.after),
-            quantity.difference.format(change.after - change.before)
+            quantity.differing(change.after - change.before)
             + f" ± {quantity.error.format(change.std_error)}",
             f"{change.p_value:.1e}",
             f"{trends.q_value[column]:.1e}",
@@ -483,13 +485,13 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
     weekly = tuple(
         (
             _name(trends, column),
-            *(quantity.difference.format(size) for size in trends.weekday_effect[:, column]),
+            *map(quantity.differing, trends.weekday_effect[:, column]),
             f"{trends.weekly_q_value[column]:.1e}",
         )
         for column in order
         if _has_pattern(trends, column)
     )
-    weekdays = headings(trends.kind, *calendar.day_name, "q")
+    weekdays = headings(trends.kind, *_WEEKDAYS, "q")
     tables = [Table("Changes", heads, rows)] if rows else []
     if weekly:
         title = "Weekly patterns: differences from the mean over weekdays"

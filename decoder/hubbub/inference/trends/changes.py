@@ -117,10 +117,12 @@ def fit_changes(
 
     Parameters
     ----------
-    shares, variances, common
+    shares, variances
         As for `change_log_p`.
     level : float
         Greatest p-value of a change; 0 to look for none.
+    common
+        As for `change_log_p`.
 
     Examples
     --------
@@ -258,40 +260,53 @@ def _as_shifts(found: Sequence[_Interval], n_days: int) -> list[_Interval]:
 
 
 def _fit(series: _Series, found: Sequence[_Interval], n_days: int) -> SeriesFit:
-    """Estimate levels, weekdays and changes together."""
-    unknown = np.full(WEEK, np.nan)
+    """Estimate the levels of weekdays and the changes together."""
     if not len(series.days):
-        return SeriesFit((), np.full(n_days, np.nan), unknown, unknown, 0.0)
-    orthogonal, upper = np.linalg.qr(series.scaled_design(found))
-    coefficients = np.linalg.solve(upper, orthogonal.T @ (series.root * series.values))
-    inverse = np.linalg.inv(upper)
+        return SeriesFit((), np.full(n_days, np.nan), *_no_weekdays(), 0.0)
+    basis, triangle = np.linalg.qr(series.scaled_design(found))
+    inverse = np.linalg.inv(triangle)
+    coefficients = inverse @ (basis.T @ (series.root * series.values))
     covariance = inverse @ inverse.T
     n_levels = len(coefficients) - len(found)
     levels, sizes = coefficients[:n_levels], coefficients[n_levels:]
     std_errors = np.sqrt(np.diag(covariance)[n_levels:] + 2.0 * series.common)
 
-    level, changes = np.full(n_days, levels.mean()), []
-    spans = [
-        (int(series.days[a]), int(series.days[b - 1]) if b < len(series.days) else None)
-        for _, a, b in found
+    level = np.full(n_days, levels.mean())
+    firsts = [int(series.days[each.start]) for each in found]
+    lasts = [
+        int(series.days[each.stop - 1]) if each.stop < len(series.days) else None for each in found
     ]
-    for (first, last), size in zip(spans, sizes, strict=True):
+    for first, last, size in zip(firsts, lasts, sizes, strict=True):
         level[first : None if last is None else last + 1] += size
-    for (first, last), each, size, error in zip(spans, found, sizes, std_errors, strict=True):
-        after = float(level[first])
-        before = after - float(size)
-        changes.append(Change(first, last, math.exp(each.log_p), before, after, float(error)))
+    changes = [
+        Change(
+            first,
+            last,
+            math.exp(each.log_p),
+            float(level[first]) - size,
+            float(level[first]),
+            error,
+        )
+        for first, last, each, size, error in zip(
+            firsts, lasts, found, sizes.tolist(), std_errors.tolist(), strict=True
+        )
+    ]
     changes.sort(key=lambda change: (change.day, change.form))
-
     if n_levels == 1:
-        return SeriesFit(tuple(changes), level, unknown, unknown, 0.0)
+        return SeriesFit(tuple(changes), level, *_no_weekdays(), 0.0)
+
     centre = np.eye(n_levels) - 1.0 / n_levels
     effects = centre @ levels
     of_levels = covariance[:n_levels, :n_levels] + series.common * np.eye(n_levels)
     of_effects = centre @ of_levels @ centre
-    effect, error = unknown.copy(), unknown.copy()
+    effect, error = _no_weekdays()
     weekdays = np.unique(series.days % WEEK)
     effect[weekdays], error[weekdays] = effects, np.sqrt(np.diag(of_effects))
-    size = effects @ np.linalg.pinv(of_effects, hermitian=True) @ effects
-    log_p = math.log(max(float(special.chdtrc(n_levels - 1, size)), _TINY)) - _OF_PATTERN
+    squared = effects @ np.linalg.pinv(of_effects, hermitian=True) @ effects
+    log_p = math.log(max(float(special.chdtrc(n_levels - 1, squared)), _TINY)) - _OF_PATTERN
     return SeriesFit(tuple(changes), level, effect, error, min(log_p, 0.0))
+
+
+def _no_weekdays() -> tuple[FloatArray, FloatArray]:
+    """Return the effects and errors of unknown weekdays."""
+    return np.full(WEEK, np.nan), np.full(WEEK, np.nan)
