@@ -134,8 +134,9 @@ def judge_changes(
     shares : float64 array, shape (n,)
         Of values as long as nothing happens.
     """
-    changed = what.series if what.by else set()
-    patterned = what.series if what.weekend else set()
+    happened = what.series & set(names)
+    changed = happened if what.by else set()
+    patterned = happened if what.weekend else set()
     marks = {name: each for name, each in zip(names, trends.changes, strict=True) if each}
     weekly = trends.weekly_q_value <= trends.pooled.summary.alpha
     patterns = {name for name, found in zip(names, weekly.tolist(), strict=True) if found}
