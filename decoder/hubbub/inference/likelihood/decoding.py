@@ -48,6 +48,7 @@ _LEAST_Z = 1.0
 # A member's share over its error: with those below it absent strings' chance shares go, and with
 # those above hardly any string that is there (docs/likelihood.md, Members).
 _EVIDENCE_Z = 2.0
+OPT = [1.0, 1.2]
 # Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
 # The unknown starts above 0, so that its gradient counts; the maximum doesn't depend on the start.
@@ -162,7 +163,7 @@ def fit_reports(
 
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
     with threadpool_limits(1):
-        wanted, shares, least_z = propose(proposals), proposals.share, _EVIDENCE_Z
+        wanted, shares, least_z = propose(proposals), proposals.share, max(_EVIDENCE_Z, -float(special.ndtri(OPT[0] / len(candidates))))
         for _ in range(_MAX_ROUNDS):
             mixture, solution = solve(wanted, shares[wanted])
             members = wanted
@@ -175,7 +176,7 @@ def fit_reports(
                 least_z = 0.0
                 continue
             n_tests = counted_tests(found.log_p, correction, above_half=found.null.above_half())
-            log_q = log_q_values(found.log_p, correction, n_tests)
+            log_q = log_q_values(found.log_p, correction, n_tests * (OPT[1] if least_z else 1.0))
             detected = log_q <= np.log(alpha)
             joining = np.setdiff1d(np.flatnonzero(detected), members)
             if not len(joining):
