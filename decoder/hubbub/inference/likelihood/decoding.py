@@ -23,7 +23,7 @@ from hubbub.inference.likelihood.inference import PARTS, Inference, infer
 from hubbub.inference.likelihood.limits import LARGEST_SPREAD, MOST_MEMBERS, require_tabulable
 from hubbub.inference.likelihood.maximum import (
     TOLERANCE,
-    Solution,
+    Fitted,
     best_among,
     maximise,
     with_evidence,
@@ -48,7 +48,6 @@ _LEAST_Z = 1.0
 # A member's share over its error: with those below it absent strings' chance shares go, and with
 # those above hardly any string that is there (docs/likelihood.md, Members).
 _EVIDENCE_Z = 2.0
-OPT = [1.0, 1.2]
 # Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
 # The unknown starts above 0, so that its gradient counts; the maximum doesn't depend on the start.
@@ -152,41 +151,41 @@ def fit_reports(
         passes += 1
         progress(passes, gap)
 
-    def solve(members: IntArray, shares: FloatArray) -> tuple[Mixture, Solution]:
+    def solve(members: IntArray, shares: FloatArray) -> Fitted:
         positions = distinct_positions(candidates.positions(members), reports.params)
         mixture = Mixture(reports, positions, threads or cores())
         start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
         start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
-        return mixture, maximise(
+        solution = maximise(
             mixture.evaluate, reports.total, start, tolerance=tolerance, progress=passed
         )
+        return Fitted(mixture, solution, members)
 
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
     with threadpool_limits(1):
-        wanted, shares, least_z = propose(proposals), proposals.share, max(_EVIDENCE_Z, -float(special.ndtri(OPT[0] / len(candidates))))
+        wanted, shares, joined = propose(proposals), proposals.share, np.empty(0, dtype=np.int64)
         for _ in range(_MAX_ROUNDS):
-            mixture, solution = solve(wanted, shares[wanted])
-            members = wanted
-            if least_z:
-                kept = with_evidence(solution, reports.total, least_z)
-                members = wanted[kept]
-                mixture, solution = solve(members, solution.shares[1 + kept])
-            found = infer(mixture, solution, members, candidates)
-            if least_z and found.spread > LARGEST_SPREAD:
-                least_z = 0.0
-                continue
+            whole = solve(wanted, shares[wanted])
+            kept = with_evidence(whole.solution, reports.total, _EVIDENCE_Z)
+            kept = np.union1d(kept, np.searchsorted(wanted, joined))
+            fitted = solve(wanted[kept], whole.solution.shares[1 + kept])
+            found = infer(whole, fitted, candidates)
+            if found.spread > LARGEST_SPREAD:
+                fitted = whole
+                found = infer(whole, whole, candidates)
             n_tests = counted_tests(found.log_p, correction, above_half=found.null.above_half())
-            log_q = log_q_values(found.log_p, correction, n_tests * (OPT[1] if least_z else 1.0))
+            log_q = log_q_values(found.log_p, correction, n_tests)
             detected = log_q <= np.log(alpha)
-            joining = np.setdiff1d(np.flatnonzero(detected), members)
+            joining = np.setdiff1d(np.flatnonzero(detected), fitted.members)
             if not len(joining):
                 break
-            wanted, shares = np.union1d(members, joining), found.share
+            joined = np.union1d(joined, joining)
+            wanted, shares = np.union1d(wanted, joining), found.share
         rows = np.flatnonzero(detected)
-        start, known = found.share.copy(), members[np.isin(members, rows)]
-        fitted = np.concatenate([[0], 1 + np.searchsorted(members, known)])
-        start[known] = best_among(solution, fitted)[1:]
-        _, constrained = solve(rows, start[rows])
+        start, known = found.share.copy(), fitted.members[np.isin(fitted.members, rows)]
+        places = np.concatenate([[0], 1 + np.searchsorted(fitted.members, known)])
+        start[known] = best_among(fitted.solution, places)[1:]
+        constrained = solve(rows, start[rows]).solution
     constrained_share = np.zeros(len(candidates))
     constrained_share[rows] = constrained.shares[1:]
     inside = np.isin(rows, found.members)
@@ -207,7 +206,7 @@ def fit_reports(
         unknown_std_error=float(np.sqrt(max(variance, 0.0) + apart)),
         unlisted_share=unlisted,
         unlisted_std_error=float(np.sqrt(np.maximum(unlisted_variance, 0.0))),
-        gap=max(solution.gap, constrained.gap),
+        gap=max(fitted.solution.gap, constrained.gap),
         passes=passes,
         spread=found.spread,
     )

@@ -25,6 +25,7 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.cells import CellTables, tabulate, totals
 from hubbub.inference.likelihood.maximum import (
     EstimationModel,
+    Fitted,
     Solution,
     best_of_quadratic,
     estimation_model,
@@ -121,8 +122,7 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
 
 def member_scores(
-    mixture: Mixture,
-    solution: Solution,
+    whole: Fitted,
     model: EstimationModel,
     weighed: Weighed,
     phi: float,
@@ -132,12 +132,10 @@ def member_scores(
 
     Parameters
     ----------
-    mixture : Mixture
-        Of all members, those at 0, too.
-    solution : Solution
-        Its most likely shares.
+    whole : Fitted
+        Of all that were proposed: those without evidence, and those at 0, too.
     model : EstimationModel
-        Which members stay in the model, and their information.
+        Which of them stay in the model, and their information.
     weighed : Weighed
         All candidates' scores, as `weigh_scores` returns them.
     phi : float
@@ -158,10 +156,12 @@ def member_scores(
     standard errors above 0: then that would be far too little, for a large share explains its own
     reports.
     """
-    chosen = model.kept[1:]
-    sure = solution.shares[chosen] > EXACT_FROM_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
+    mixture, solution = whole.mixture, whole.solution
+    chosen = 1 + np.searchsorted(whole.members, model.rows)
+    sure = model.shares[1:] > EXACT_FROM_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
     moves = np.zeros((len(solution.shares), 1 + len(chosen)))
-    moves[model.kept, 0] = model.step
+    moves[:, 0] = -solution.shares
+    moves[np.append(0, chosen), 0] += model.shares + model.step
     for column, component in enumerate(chosen, start=1):
         moves[:, column] = _move_without(int(component), solution)
     own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
@@ -253,22 +253,15 @@ class Inference:
     spread: float
 
 
-def infer(
-    mixture: Mixture,
-    solution: Solution,
-    members: IntArray,
-    candidates: Candidates,
-) -> Inference:
+def infer(whole: Fitted, fitted: Fitted, candidates: Candidates) -> Inference:
     """Estimate and test all candidates.
 
     Parameters
     ----------
-    mixture : Mixture
-        The reports, and the strings of which they may be.
-    solution : Solution
-        Its most likely shares.
-    members : int64 array, shape (a,)
-        Which candidates the mixture's members are, in ascending order.
+    whole : Fitted
+        The most likely mixture of all that were proposed.
+    fitted : Fitted
+        That of those among them with evidence.
     candidates : Candidates
         The strings that are looked for.
 
@@ -277,6 +270,7 @@ def infer(
     UndecodableError
         If a typical candidate's share would have a standard error of 100% or more.
     """
+    mixture, solution, members = fitted
     model = estimation_model(mixture, solution, members)
     # What random strings share with the model is a sample of what absent ones do.
     n_probes = min(max(_PROBE_CELLS // mixture.reports.params.m, 1), _MOST_PROBES)
@@ -305,7 +299,9 @@ def infer(
     share[model.rows] = shares[1:]
     variance[model.rows] = phi * np.diag(model.inverse)[1:]
 
-    by_part = member_scores(mixture, solution, model, weighed, phi, crossings)
+    if whole is not fitted:
+        crossings = whole.mixture.crossings(whole.solution.shares, probes)
+    by_part = member_scores(whole, model, weighed, phi, crossings)
     tested[model.rows] = by_part[:, -1]
     log_p = weighed.null.log_tails(tested)
     log_p[np.isnan(share)] = 0.0

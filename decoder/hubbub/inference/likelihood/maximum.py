@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
@@ -63,6 +64,20 @@ class Solution:
     at: Evaluation
     gap: float
     passes: int
+
+
+class Fitted(NamedTuple):
+    """The most likely mixture of some candidates.
+
+    Attributes
+    ----------
+    members : int64 array, shape (a,)
+        Which candidates the mixture's members are, in ascending order.
+    """
+
+    mixture: Mixture
+    solution: Solution
+    members: IntArray
 
 
 def maximise(
