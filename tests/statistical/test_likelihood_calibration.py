@@ -62,7 +62,7 @@ def test_95_percent_intervals_hold_the_truth(case):
     about 0.03, and the mean's is 0.01: the bounds are 3.5 of those away from 0.95.
     """
     coverage = [
-        (np.abs(found.inference.share - run.truth) <= 1.959964 * found.inference.std_error).mean()
+        (np.abs(found.shares.share - run.truth) <= 1.959964 * found.shares.std_error).mean()
         for run, found in runs(case, 10)
     ]
     assert 0.915 < np.mean(coverage) < 0.985
@@ -79,7 +79,7 @@ def test_absent_names_are_hardly_ever_detected(case):
     results = list(runs(case, 20))
     detecting = sum(bool(found.detected.any()) for _, found in results)
     assert detecting <= stats.binom.isf(ALARM, len(results), 0.05)
-    log_p = np.concatenate([found.inference.log_p for _, found in results])
+    log_p = np.concatenate([found.presence.log_p for _, found in results])
     assert abs((log_p <= np.log(0.5)).mean() - 0.5) < 6 * 0.5 / np.sqrt(len(log_p))
     assert (log_p <= np.log(0.01)).sum() <= stats.binom.isf(ALARM, len(log_p), 0.01)
 
@@ -101,7 +101,7 @@ def test_errors_are_the_smallest_possible(params):
         true = np.concatenate([[0.0], run.truth])
         expected = expected_reports(params, positions, true, case.reports)
         bound = error_bound(Mixture(expected, positions, 1), true)[1:]
-        squares.append(((found.inference.share - run.truth) / bound) ** 2)
+        squares.append(((found.shares.share - run.truth) / bound) ** 2)
         refit_squares.append(((found.constrained_share - run.truth) / bound) ** 2)
     assert 0.79 < np.sqrt(np.mean(squares)) < 1.05 + 4 * 0.053
     assert np.sqrt(np.mean(refit_squares)) < 1.05 + 4 * 0.053
@@ -114,6 +114,6 @@ def test_errors_are_smaller_than_those_of_bit_counts():
     for run, found in runs(case, 4):
         counted = decode(run.counts, case.params, run.candidates)
         known = ~np.isnan(counted.share)
-        errors = (found.inference.share - run.truth)[known]
+        errors = (found.shares.share - run.truth)[known]
         ratios.append((errors**2).mean() / ((counted.share - run.truth)[known] ** 2).mean())
     assert np.median(ratios) < 0.7

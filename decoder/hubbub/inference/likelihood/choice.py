@@ -29,7 +29,11 @@ LEAST_GAIN = 0.05
 5% of variance are 2.5% of a standard error: less isn't worth keeping whole reports in memory.
 """
 NO_WAIT = 1.0
-"""Seconds of one core that the likelihood may take where nothing is known to be gained by it."""
+"""Seconds of one core that the likelihood may take where nothing is known to be gained by it.
+
+Lists that the mixture holds whole, that is: of longer ones strings that weren't proposed are
+missing in it, and where bits can't tell them apart its errors don't hold.
+"""
 LONGEST = 5.0
 """Seconds of one core that the likelihood may take at least, on such as it was timed on.
 
@@ -89,7 +93,7 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     except UndecodableError:
         return False, "whole reports have too many sets of bits for the likelihood's tables"
     gain, seconds = variance_gain(params), expected_seconds(params, n_reports, n_candidates)
-    if seconds <= NO_WAIT:
+    if seconds <= NO_WAIT and n_candidates <= MOST_MEMBERS:
         return True, "whole reports take no longer"
     if gain < _NO_GAIN:
         return False, "whole reports would tell no more of rare strings"

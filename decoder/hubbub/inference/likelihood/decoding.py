@@ -1,7 +1,8 @@
 """Whole reports -> a `Decoding`, as bit counts give one, by joint maximum likelihood.
 
-counts' proposals -> most likely mixture -> estimates and tests of all candidates -> detected ones
-join the mixture -> again, until the detected stay the same -> constrained shares of the detected.
+counts' proposals -> most likely mixture -> tests of all candidates -> detected ones join the
+mixture -> again, until the detected stay the same -> estimates of all candidates in the model of
+members with evidence -> constrained shares of the detected.
 It starts from a decoding of the same reports' counts, which only proposes: nothing of its p-values
 is used. Deterministic: the same reports and candidates give the same result.
 """
@@ -19,7 +20,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.decoding import LIKELIHOOD, POWER, Decoding
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.inference import PARTS, Inference, infer
+from hubbub.inference.likelihood.inference import PARTS, Model, Presence, Shares
 from hubbub.inference.likelihood.limits import LARGEST_SPREAD, MOST_MEMBERS, require_tabulable
 from hubbub.inference.likelihood.maximum import (
     TOLERANCE,
@@ -45,9 +46,9 @@ from hubbub.protocol.params import RapporParams
 
 # Weaker candidates add work and hardly information (docs/likelihood.md, Members).
 _LEAST_Z = 1.0
-# A member's share over its error: with those below it absent strings' chance shares go, and with
-# those above hardly any string that is there (docs/likelihood.md, Members).
-_EVIDENCE_Z = 2.0
+# Least share of a member with evidence, in its standard errors; of a long list as much as lets
+# about one absent string in by chance (docs/likelihood.md, Members).
+_LEAST_EVIDENCE_Z = 2.0
 # Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
 # The unknown starts above 0, so that its gradient counts; the maximum doesn't depend on the start.
@@ -63,8 +64,10 @@ class Likelihood:
 
     Attributes
     ----------
-    inference : Inference
-        Share, error and p-value of each.
+    shares : Shares
+        Share and error of each, in the model of members with evidence.
+    presence : Presence
+        Test of each, in the model of all members.
     log_q : float64 array, shape (n,)
         ln of the p-value after correction.
     n_tests : float
@@ -82,11 +85,10 @@ class Likelihood:
         maximum.
     passes : int
         Over all reports, to find the maxima.
-    spread : float
-        Standard deviation of the information about absent strings, over its mean.
     """
 
-    inference: Inference
+    shares: Shares
+    presence: Presence
     log_q: FloatArray
     n_tests: float
     detected: BoolArray
@@ -97,7 +99,6 @@ class Likelihood:
     unlisted_std_error: float
     gap: float
     passes: int
-    spread: float
 
 
 def fit_reports(
@@ -163,24 +164,27 @@ def fit_reports(
 
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
     with threadpool_limits(1):
-        wanted, shares, joined = propose(proposals), proposals.share, np.empty(0, dtype=np.int64)
+        wanted, start = propose(proposals), np.nan_to_num(proposals.share)
         for _ in range(_MAX_ROUNDS):
-            whole = solve(wanted, shares[wanted])
-            kept = with_evidence(whole.solution, reports.total, _EVIDENCE_Z)
-            kept = np.union1d(kept, np.searchsorted(wanted, joined))
-            fitted = solve(wanted[kept], whole.solution.shares[1 + kept])
-            found = infer(whole, fitted, candidates)
-            if found.spread > LARGEST_SPREAD:
-                fitted = whole
-                found = infer(whole, whole, candidates)
-            n_tests = counted_tests(found.log_p, correction, above_half=found.null.above_half())
-            log_q = log_q_values(found.log_p, correction, n_tests)
+            whole = solve(wanted, start[wanted])
+            model = Model(whole)
+            presence = model.tested(candidates)
+            n_tests = counted_tests(
+                presence.log_p, correction, above_half=presence.null.above_half()
+            )
+            log_q = log_q_values(presence.log_p, correction, n_tests)
             detected = log_q <= np.log(alpha)
-            joining = np.setdiff1d(np.flatnonzero(detected), fitted.members)
-            if not len(joining):
+            wanted = np.union1d(wanted, np.flatnonzero(detected))
+            if len(wanted) == len(whole.members):
                 break
-            joined = np.union1d(joined, joining)
-            wanted, shares = np.union1d(wanted, joining), found.share
+            start[whole.members] = whole.solution.shares[1:]
+        needed = max(_LEAST_EVIDENCE_Z, -float(special.ndtri(1.0 / len(candidates))))
+        kept = with_evidence(whole.solution, reports.total, needed)
+        fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
+        found = Model(fitted).estimated(candidates)
+        if found.spread > LARGEST_SPREAD:
+            fitted, found = whole, model.estimated(candidates)
+        detected &= ~np.isnan(found.share)
         rows = np.flatnonzero(detected)
         start, known = found.share.copy(), fitted.members[np.isin(fitted.members, rows)]
         places = np.concatenate([[0], 1 + np.searchsorted(fitted.members, known)])
@@ -197,7 +201,8 @@ def fit_reports(
         unlisted = 1.0 - float(found.share.sum())
         unlisted_variance = float(found.covariance[1:, 1:].sum())
     return Likelihood(
-        inference=found,
+        shares=found,
+        presence=presence,
         log_q=log_q,
         n_tests=n_tests,
         detected=detected,
@@ -208,7 +213,6 @@ def fit_reports(
         unlisted_std_error=float(np.sqrt(np.maximum(unlisted_variance, 0.0))),
         gap=max(fitted.solution.gap, constrained.gap),
         passes=passes,
-        spread=found.spread,
     )
 
 
@@ -268,7 +272,8 @@ def decode_reports(
         threads=threads,
         progress=progress,
     )
-    estimates, chosen = found.inference, np.flatnonzero(found.detected)
+    estimates, presence = found.shares, found.presence
+    chosen = np.flatnonzero(found.detected)
     cutoff = log_cutoff(
         len(chosen), found.n_tests, float(np.log(summary.alpha)), summary.correction
     )
@@ -281,17 +286,17 @@ def decode_reports(
         estimates.share,
         std_error,
         chosen,
-        _thresholds(estimates, chosen, cutoff),
+        _thresholds(presence, estimates.share, chosen, cutoff),
         estimates.noise,
     )
     bias, added = selection_bias(
-        estimates.share, estimates.std_error, estimates.log_p, found.detected, cutoff, found.n_tests
+        estimates.share, estimates.std_error, presence.log_p, found.detected, cutoff, found.n_tests
     )
     # The share that a typical candidate needs to be detected with probability 0.9.
     limit = np.nan
     if not np.isnan(estimates.std_error).all():
         level = summary.alpha / summary.candidates
-        z = threshold_z(estimates.null, level) + float(special.ndtri(POWER))
+        z = threshold_z(presence.null, level) + float(special.ndtri(POWER))
         limit = z * float(np.nanmedian(estimates.std_error))
     return replace(
         counted,
@@ -299,7 +304,7 @@ def decode_reports(
         std_error=std_error,
         low=low,
         high=high,
-        p_value=np.exp(estimates.log_p),
+        p_value=np.exp(presence.log_p),
         q_value=np.exp(found.log_q),
         detected=found.detected,
         constrained_share=found.constrained_share,
@@ -311,7 +316,7 @@ def decode_reports(
             duality_gap=found.gap,
             detection_limit=limit,
             settled=True,
-            information_spread=found.spread,
+            information_spread=estimates.spread,
             unknown_share=found.unknown_share + bias,
             unknown_std_error=float(np.sqrt(found.unknown_std_error**2 + added + drawn_masses[0])),
             unlisted_share=found.unlisted_share,
@@ -324,7 +329,7 @@ def decode_reports(
     )
 
 
-def fitted_rates(found: Inference, candidates: Candidates, params: RapporParams) -> FloatArray:
+def fitted_rates(found: Shares, candidates: Candidates, params: RapporParams) -> FloatArray:
     """Return the share of clients whose true bit is set, as the model says; shape (m, k)."""
     rates = np.full((params.m, params.k), found.model_share[0] * unknown_column(params))
     cohorts = np.arange(params.m)
@@ -335,14 +340,16 @@ def fitted_rates(found: Inference, candidates: Candidates, params: RapporParams)
     return rates
 
 
-def _thresholds(found: Inference, chosen: IntArray, cutoff: float) -> FloatArray:
+def _thresholds(
+    presence: Presence, share: FloatArray, chosen: IntArray, cutoff: float
+) -> FloatArray:
     """Return the shares at which the p-values of detected candidates would be the cutoff.
 
     For members they are looked up; otherwise the root of -ln p is taken to grow with the share.
     """
-    parts = np.sqrt(cutoff / np.minimum(found.log_p[chosen], cutoff))
-    places = np.searchsorted(found.members, chosen)
-    for i in np.flatnonzero(np.isin(chosen, found.members)):
-        log_p = np.minimum.accumulate(found.null.log_tails(found.by_part[places[i]]))
+    parts = np.sqrt(cutoff / np.minimum(presence.log_p[chosen], cutoff))
+    places = np.searchsorted(presence.members, chosen)
+    for i in np.flatnonzero(np.isin(chosen, presence.members)):
+        log_p = np.minimum.accumulate(presence.null.log_tails(presence.by_part[places[i]]))
         parts[i] = np.interp(-cutoff, -log_p, PARTS)
-    return np.asarray(found.share[chosen] * parts)
+    return np.asarray(share[chosen] * parts)

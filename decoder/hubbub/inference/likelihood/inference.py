@@ -31,7 +31,7 @@ from hubbub.inference.likelihood.maximum import (
     estimation_model,
     random_strings,
 )
-from hubbub.inference.likelihood.sums import Crossings, Mixture, Moved, distinct_positions
+from hubbub.inference.likelihood.sums import Crossings, Moved, distinct_positions
 from hubbub.inference.testing.hash_null import HashNull
 
 # No cohort decides alone: 4 standard deviations, as for rows of bit counts (docs/likelihood.md,
@@ -122,7 +122,7 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
 
 
 def member_scores(
-    whole: Fitted,
+    fitted: Fitted,
     model: EstimationModel,
     weighed: Weighed,
     phi: float,
@@ -132,10 +132,10 @@ def member_scores(
 
     Parameters
     ----------
-    whole : Fitted
-        Of all that were proposed: those without evidence, and those at 0, too.
+    fitted : Fitted
+        Of all members, those at 0, too.
     model : EstimationModel
-        Which of them stay in the model, and their information.
+        Which of them are above 0, and their information.
     weighed : Weighed
         All candidates' scores, as `weigh_scores` returns them.
     phi : float
@@ -156,12 +156,11 @@ def member_scores(
     standard errors above 0: then that would be far too little, for a large share explains its own
     reports.
     """
-    mixture, solution = whole.mixture, whole.solution
-    chosen = 1 + np.searchsorted(whole.members, model.rows)
-    sure = model.shares[1:] > EXACT_FROM_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
+    mixture, solution, _ = fitted
+    chosen = model.kept[1:]
+    sure = solution.shares[chosen] > EXACT_FROM_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
     moves = np.zeros((len(solution.shares), 1 + len(chosen)))
-    moves[:, 0] = -solution.shares
-    moves[np.append(0, chosen), 0] += model.shares + model.step
+    moves[model.kept, 0] = model.step
     for column, component in enumerate(chosen, start=1):
         moves[:, column] = _move_without(int(component), solution)
     own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
@@ -216,21 +215,37 @@ def _weighed(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Inference:
-    """Estimates and tests of every candidate; nan where the reports don't determine them.
+class Presence:
+    """Tests of every candidate against "nobody has it".
+
+    Attributes
+    ----------
+    log_p : float64 array, shape (n,)
+        ln of the one-sided p-value.
+    null : HashNull
+        Distribution of an absent candidate's weighed score.
+    members : int64 array, shape (a,)
+        Candidates in the model, in ascending order.
+    by_part : float64 array, shape (a, parts)
+        The members' weighed scores if their estimates were the parts `PARTS` of what they are.
+    """
+
+    log_p: FloatArray
+    null: HashNull
+    members: IntArray
+    by_part: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """Estimates of every candidate; nan where the reports don't determine them.
 
     Attributes
     ----------
     share, std_error : float64 array, shape (n,)
         Unbiased share of the collected reports; negative where the reports are evidence against it.
-    log_p : float64 array, shape (n,)
-        ln of the one-sided p-value of "nobody has it".
-    null : HashNull
-        Distribution of an absent candidate's weighed score, by which candidates were tested.
-    by_part : float64 array, shape (a, parts)
-        The members' weighed scores if their estimates were the parts `PARTS` of what they are.
     noise : HashNull
-        Distribution of an absent candidate's score, unweighed, which is that of its estimate.
+        Distribution of an absent candidate's score, which is that of its estimate.
     members : int64 array, shape (a,)
         Candidates in the model, in ascending order.
     model_share : float64 array, shape (1 + a,)
@@ -243,9 +258,6 @@ class Inference:
 
     share: FloatArray
     std_error: FloatArray
-    log_p: FloatArray
-    null: HashNull
-    by_part: FloatArray
     noise: HashNull
     members: IntArray
     model_share: FloatArray
@@ -253,73 +265,78 @@ class Inference:
     spread: float
 
 
-def infer(whole: Fitted, fitted: Fitted, candidates: Candidates) -> Inference:
-    """Estimate and test all candidates.
+class Model:
+    """A mixture at its maximum, and what absent strings' scores in it are like.
 
     Parameters
     ----------
-    whole : Fitted
-        The most likely mixture of all that were proposed.
     fitted : Fitted
-        That of those among them with evidence.
-    candidates : Candidates
-        The strings that are looked for.
 
     Raises
     ------
     UndecodableError
         If a typical candidate's share would have a standard error of 100% or more.
     """
-    mixture, solution, members = fitted
-    model = estimation_model(mixture, solution, members)
-    # What random strings share with the model is a sample of what absent ones do.
-    n_probes = min(max(_PROBE_CELLS // mixture.reports.params.m, 1), _MOST_PROBES)
-    probes = random_strings(mixture.reports.params, n_probes)
-    crossings = mixture.crossings(solution.shares, probes)
-    probe_shared = crossings.shared.sum(axis=0)[:, model.kept]
-    probe_own = crossings.variance.sum(axis=0) + mixture.reports.total
-    left_over = float(model.left_over(probe_own, probe_shared).mean())
-    _require_information(left_over, mixture.reports.total)
-    tables = tabulate(model.mixture, model.shares, model.step)
-    weighed = weigh_scores(tables, mixture.reports.by_cohort)
-    distribution = tables.score[:, tables.cells.of_tuple]
-    # phi, by which unlisted strings make variances larger than the model's
-    phi = max(1.0, float(distribution.var(axis=1).sum()) / left_over)
-    _require_information(left_over / phi, mixture.reports.total)
 
-    in_tables = (tables.score, tables.information, tables.unknown, weighed.table)
-    score, own, unknown, tested = totals(tables.cells, in_tables, candidates)
-    information = _information(
-        model, solution, (probe_own, probe_shared), candidates, (score, own, unknown)
-    )
-    known = information > _TINY * own
-    share = np.divide(score, information, out=np.full(len(score), np.nan), where=known)
-    variance = np.divide(phi, information, out=np.full(len(score), np.nan), where=known)
-    shares = model.shares + model.step
-    share[model.rows] = shares[1:]
-    variance[model.rows] = phi * np.diag(model.inverse)[1:]
+    def __init__(self, fitted: Fitted) -> None:
+        mixture, solution, members = fitted
+        self._fitted = fitted
+        self._model = estimation_model(mixture, solution, members)
+        self._total = mixture.reports.total
+        # What random strings share with the model is a sample of what absent ones do.
+        n_probes = min(max(_PROBE_CELLS // mixture.reports.params.m, 1), _MOST_PROBES)
+        probes = random_strings(mixture.reports.params, n_probes)
+        self._crossings = mixture.crossings(solution.shares, probes)
+        self._probe_shared = self._crossings.shared.sum(axis=0)[:, self._model.kept]
+        self._probe_own = self._crossings.variance.sum(axis=0) + self._total
+        left_over = float(self._model.left_over(self._probe_own, self._probe_shared).mean())
+        _require_information(left_over, self._total)
+        self._tables = tabulate(self._model.mixture, self._model.shares, self._model.step)
+        self._distribution = self._tables.score[:, self._tables.cells.of_tuple]
+        # phi, by which unlisted strings make variances larger than the model's
+        self._phi = max(1.0, float(self._distribution.var(axis=1).sum()) / left_over)
+        _require_information(left_over / self._phi, self._total)
 
-    if whole is not fitted:
-        crossings = whole.mixture.crossings(whole.solution.shares, probes)
-    by_part = member_scores(whole, model, weighed, phi, crossings)
-    tested[model.rows] = by_part[:, -1]
-    log_p = weighed.null.log_tails(tested)
-    log_p[np.isnan(share)] = 0.0
-    n_reports = mixture.reports.total
-    covariance = phi * model.inverse
-    np.fill_diagonal(covariance, _without_sampling(np.diag(covariance), shares, n_reports))
-    return Inference(
-        share=share,
-        std_error=np.sqrt(_without_sampling(variance, share, n_reports)),
-        log_p=log_p,
-        null=weighed.null,
-        by_part=by_part,
-        noise=HashNull(distribution, 1),
-        members=model.rows,
-        model_share=shares,
-        covariance=covariance,
-        spread=_spread(tables.information[:, tables.cells.of_tuple], n_reports),
-    )
+    def tested(self, candidates: Candidates) -> Presence:
+        """Test all candidates."""
+        model = self._model
+        weighed = weigh_scores(self._tables, self._fitted.mixture.reports.by_cohort)
+        (scores,) = totals(self._tables.cells, (weighed.table,), candidates)
+        by_part = member_scores(self._fitted, model, weighed, self._phi, self._crossings)
+        scores[model.rows] = by_part[:, -1]
+        return Presence(weighed.null.log_tails(scores), weighed.null, model.rows, by_part)
+
+    def estimated(self, candidates: Candidates) -> Shares:
+        """Estimate all candidates."""
+        model, tables, n_reports = self._model, self._tables, self._total
+        in_tables = (tables.score, tables.information, tables.unknown)
+        score, own, unknown = totals(tables.cells, in_tables, candidates)
+        probes = self._probe_own, self._probe_shared
+        information = _information(
+            model, self._fitted.solution, probes, candidates, (score, own, unknown)
+        )
+        known = information > _TINY * own
+        share = np.divide(score, information, out=np.full(len(score), np.nan), where=known)
+        variance = np.divide(self._phi, information, out=np.full(len(score), np.nan), where=known)
+        shares = model.shares + model.step
+        share[model.rows] = shares[1:]
+        variance[model.rows] = self._phi * np.diag(model.inverse)[1:]
+        covariance = self._phi * model.inverse
+        np.fill_diagonal(covariance, _without_sampling(np.diag(covariance), shares, n_reports))
+        return Shares(
+            share=share,
+            std_error=np.sqrt(_without_sampling(variance, share, n_reports)),
+            noise=HashNull(self._distribution, 1),
+            members=model.rows,
+            model_share=shares,
+            covariance=covariance,
+            spread=self.spread,
+        )
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the information about absent strings, over its mean."""
+        return _spread(self._tables.information[:, self._tables.cells.of_tuple], self._total)
 
 
 def _spread(information: FloatArray, n_reports: int) -> float:
