@@ -192,7 +192,7 @@ class Search:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
         if is_short(n, rows):
-            return self._run_whole_list(np.ones(n, dtype=np.bool_))
+            return self._run_fixed()
         alone = self._fit_fixed(np.empty(0, dtype=np.int64))
         scores = bounded_scores(alone.scores, alone.weights, self.params)
         totals, _ = scan(self.candidates, [scores], [])
@@ -209,9 +209,21 @@ class Search:
             if n_detected <= (1 - _MOSTLY_ABSENT) * n:
                 if not fixed or self._error_of_whole_list(found) >= found.estimates.typical_error:
                     return found
-                whole = self._run_whole_list(np.full(n, fixed))
+                whole = self._run_fixed()
                 return min(found, whole, key=lambda each: each.estimates.typical_error)
-        return self._run_whole_list(np.full(n, fixed))
+        return self._run_fixed() if fixed else self._run_whole_list(np.zeros(n, dtype=np.bool_))
+
+    def _run_fixed(self) -> SearchResult:
+        """Return the model of the whole list as fixed effects, if the rows tell all shares apart.
+
+        Of columns that depend on each other one would be left out, whichever comes last, and the
+        others' shares would hold its own: as random effects they stay what they are.
+        """
+        n = len(self.candidates)
+        found = self._run_whole_list(np.ones(n, dtype=np.bool_))
+        if len(found.fit.selected) == n:
+            return found
+        return self._run_whole_list(np.zeros(n, dtype=np.bool_))
 
     def _error_of_whole_list(self, found: SearchResult) -> float:
         """Return about what a typical standard error would be with the whole list in the model.
