@@ -272,7 +272,11 @@ def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
 
 
 def score(truth: FloatArray, decoding: Decoding, seconds: float) -> MethodScore:
-    """Compare a decoding with the truth, shape (n,)."""
+    """Compare a decoding with the truth, shape (n,); candidates that set the same bits are one."""
+    same = decoding.same_bits
+    truth = truth.copy()
+    np.add.at(truth, same.first, truth[same.rows])
+    truth, decoding = truth[same.others(len(truth))], decoding.distinct()
     known, present, detected = ~np.isnan(decoding.share), truth > 0, decoding.detected
     held = (decoding.low <= truth) & (truth <= decoding.high)
     squares, stated = (decoding.share - truth) ** 2, decoding.std_error**2

@@ -1,0 +1,194 @@
+"""Laws of the string decoder that hold whatever the regime, over random ones.
+
+A setting is a regime of its own: filters, noise, reports, shares, candidates and the unlisted are
+all drawn (`evaluation.studies.regimes`). Twenty small ones are decoded in `make test`, two hundred
+larger ones in `make test-long`. Settings are independent, so they are the unit of every bound.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evaluation.studies.regimes import (
+    ALPHA,
+    LEVELS,
+    Collection,
+    MethodScore,
+    Regime,
+    draw_regime,
+    score,
+)
+from hubbub.decoder import Decoding, decode
+from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.screening.decoding import screen
+from hubbub.inference.arrays import FloatArray
+from hubbub.protocol.params import RapporParams
+from significance import ALARM
+
+NUMBERS = ("share", "std_error", "low", "high", "p_value", "q_value", "detected")
+SEED = 2
+Change = Callable[[Regime], Regime]
+settings = pytest.mark.parametrize(
+    "settings", [pytest.param(20, id="quick"), pytest.param(200, id="all", marks=pytest.mark.long)]
+)
+
+
+def regime_of(number: int, settings: int) -> Regime:
+    """Return a setting's regime, of which bits are counted: small ones where they are few."""
+    return replace(draw_regime(SEED, number, 100 if settings < 200 else 5_000), whole=False)
+
+
+@cache
+def decoded(number: int, settings: int) -> tuple[Regime, Collection, Decoding]:
+    """Return a setting's regime, its counts, and their decoding."""
+    regime = regime_of(number, settings)
+    collection = regime.collect(0)
+    return regime, collection, decode(collection.counts, regime.params, collection.candidates)
+
+
+def scores(settings: int) -> list[MethodScore]:
+    """Return every setting's score."""
+    every = [decoded(number, settings) for number in range(settings)]
+    return [score(collection.truth, decoding, 0.0) for _, collection, decoding in every]
+
+
+def found_in(regime: Regime, number: int) -> int:
+    """Return how many held strings are found in one trial of a regime."""
+    collection = regime.collect(number)
+    decoding = decode(collection.counts, regime.params, collection.candidates)
+    return int((decoding.detected & (collection.truth > 0)).sum())
+
+
+def slack(values: Sequence[float] | FloatArray) -> float:
+    """Return by how much a mean may miss its expectation, but with probability ALARM (Student)."""
+    limit = float(stats.t.isf(ALARM, len(values) - 1))
+    return limit * float(np.std(values, ddof=1)) / len(values) ** 0.5
+
+
+def assert_same_rows(one: Decoding, rows: Sequence[int], other: Decoding) -> None:
+    """Hold rows of one decoding against the same strings' of another, but for rounding."""
+    assert [one.candidates[row] for row in rows] == list(other.candidates)
+    for name in NUMBERS:
+        np.testing.assert_allclose(getattr(one, name)[rows], getattr(other, name), rtol=1e-6)
+
+
+@settings
+def test_the_order_of_candidates_changes_nothing(settings):
+    """Exact but for rounding: no false alarm."""
+    for number in range(settings):
+        regime, collection, decoding = decoded(number, settings)
+        order = np.random.default_rng(number).permutation(len(collection.candidates)).tolist()
+        shuffled = [collection.candidates[row] for row in order]
+        assert_same_rows(decoding, order, decode(collection.counts, regime.params, shuffled))
+
+
+@settings
+def test_files_with_repeated_lines_give_the_rows_of_a_list(settings, tmp_path):
+    """A list cut into three files, some of its lines twice, is screened. No false alarm."""
+    for number in range(settings):
+        regime, collection, decoding = decoded(number, settings)
+        folder = tmp_path / str(number)
+        write_files(folder, collection.candidates)
+        screened = screen(collection.counts, regime.params, str(folder), LocalEngine(1)).decoding
+        assert_same_rows(decoding, np.flatnonzero(decoding.detected).tolist(), screened)
+
+
+def write_files(folder: Path, strings: Sequence[str]) -> None:
+    folder.mkdir()
+    third = -(-len(strings) // 3)
+    for part in range(3):
+        own = strings[part * third : (part + 1) * third]
+        lines = "".join(f"{string}\n" for string in [*own, *strings[: part * 5]])
+        (folder / f"{part}.txt").write_text(lines, encoding="utf-8")
+
+
+def assert_finds_no_fewer(change: Change, settings: int) -> None:
+    """Hold what is found after a change against what is found before.
+
+    The mean over the settings of the difference isn't below 0 by more than Student's quantile
+    (normal approximation of the mean): P(false alarm) < 1e-6, even if the change did nothing.
+    """
+    before, after = [], []
+    for number in range(settings):
+        regime, collection, decoding = decoded(number, settings)
+        before.append(int((decoding.detected & (collection.truth > 0)).sum()))
+        after.append(found_in(change(regime), 1))
+    gained = np.subtract(after, before)
+    assert sum(before) > settings
+    assert gained.mean() > -slack(gained)
+
+
+@settings
+def test_more_reports_find_no_fewer_strings(settings):
+    assert_finds_no_fewer(lambda regime: replace(regime, reports=3 * regime.reports), settings)
+
+
+@settings
+def test_less_noise_finds_no_fewer_strings(settings):
+    assert_finds_no_fewer(lambda regime: replace(regime, params=quieter(regime.params)), settings)
+
+
+def quieter(params: RapporParams) -> RapporParams:
+    """Return parameters with four fifths of each chance that a bit is turned over."""
+    f, p, q = params.f, params.p, params.q
+    return RapporParams(*params[:3], 0.8 * f, 0.8 * p, 1 - 0.8 * (1 - q))
+
+
+@pytest.mark.long
+def test_another_alphabet_finds_as_many_strings():
+    """200 settings whose strings are Greek: as many are found on average, by the same bound."""
+    gained = []
+    for number in range(200):
+        regime, collection, decoding = decoded(number, 200)
+        greek = replace(regime, name=f"ελληνικά {number}")
+        found = int((decoding.detected & (collection.truth > 0)).sum())
+        gained.append(found_in(greek, 0) - found)
+    assert abs(np.mean(gained)) < slack(gained)
+
+
+@settings
+def test_intervals_hold_the_truth_95_times_in_a_hundred(settings):
+    """All intervals, and those of present and of detected strings, pooled over the settings.
+
+    No setting counts for more than thirty intervals. The mean is within 93% to 97%, widened by
+    Student's quantile times its standard error (normal approximation): P(false alarm) < 1e-6.
+    """
+    for part in ("everyone", "present", "detected"):
+        held, intervals = np.array([getattr(s, part) for s in scores(settings)]).T
+        weights = np.minimum(intervals, 30)
+        hits = np.where(intervals > 0, held / np.maximum(intervals, 1), 0.0) * weights
+        coverage = hits.sum() / weights.sum()
+        allowed = slack((hits - coverage * weights) / weights.mean())
+        assert 0.93 - allowed < coverage < 0.97 + allowed, part
+
+
+@settings
+def test_false_names_are_at_most_alpha_of_the_detected(settings):
+    """The mean share over the settings; the bound is widened as that of intervals."""
+    shares = [score.false_share for score in scores(settings)]
+    assert np.mean(shares) < ALPHA + slack(shares)
+
+
+@settings
+def test_p_values_of_absent_strings_are_uniform_down_to_one_in_ten_thousand(settings):
+    """Absent strings' bits are independent of the reports and of each other, so p-values are, too.
+
+    At each level their number is below its exact binomial bound, and above it in settings whose
+    scores aren't few: there p-values are larger. P(false alarm) < 1e-6 for each level.
+    """
+    counted = np.array([score.p_values for score in scores(settings)])
+    many = [_has_many_scores(regime_of(number, settings).params) for number in range(settings)]
+    *reached, n = counted.sum(axis=0)
+    *least, n_many = counted[many].sum(axis=0)
+    for level, most, few in zip(LEVELS, reached, least, strict=True):
+        assert most <= stats.binom.isf(ALARM / 2, n, level), level
+        assert few >= stats.binom.ppf(ALARM / 2, n_many, level), level
+
+
+def _has_many_scores(params: RapporParams) -> bool:
+    return params.m * params.h * np.log2(params.k) > 20
