@@ -1,8 +1,8 @@
 """Laws of the string decoder that hold whatever the regime, over random ones.
 
 A setting is a regime of its own: filters, noise, reports, shares, candidates and the unlisted are
-all drawn (`evaluation.studies.regimes`). Twenty small ones are decoded in `make test`, two hundred
-larger ones in `make test-long`. Settings are independent, so they are the unit of every bound.
+all drawn (`evaluation.studies.regimes`). Up to twenty small ones are decoded in `make test`, two
+hundred larger ones in `make test-long`. Settings are independent, so they are every bound's unit.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,29 +31,32 @@ from hubbub.protocol.params import RapporParams
 from significance import ALARM
 
 NUMBERS = ("share", "std_error", "low", "high", "p_value", "q_value", "detected")
-SEED = 2
+SEED, MOST = 2, 200
 Change = Callable[[Regime], Regime]
-settings = pytest.mark.parametrize(
-    "settings", [pytest.param(20, id="quick"), pytest.param(200, id="all", marks=pytest.mark.long)]
-)
 
 
-def regime_of(number: int, settings: int) -> Regime:
-    """Return a setting's regime, of which bits are counted: small ones where they are few."""
-    return replace(draw_regime(SEED, number, 100 if settings < 200 else 5_000), whole=False)
+def of_settings(quick: int) -> pytest.MarkDecorator:
+    """Run a test on so many settings in `make test`, and on all in `make test-long`."""
+    everything = pytest.param(MOST, id="all", marks=pytest.mark.long)
+    return pytest.mark.parametrize("settings", [pytest.param(quick, id="quick"), everything])
+
+
+def regime_of(number: int, small: bool) -> Regime:
+    """Return a setting's regime, of which bits are counted."""
+    return replace(draw_regime(SEED, number, 100 if small else 5_000), whole=False)
 
 
 @cache
-def decoded(number: int, settings: int) -> tuple[Regime, Collection, Decoding]:
+def decoded(number: int, small: bool) -> tuple[Regime, Collection, Decoding]:
     """Return a setting's regime, its counts, and their decoding."""
-    regime = regime_of(number, settings)
+    regime = regime_of(number, small)
     collection = regime.collect(0)
     return regime, collection, decode(collection.counts, regime.params, collection.candidates)
 
 
 def scores(settings: int) -> list[MethodScore]:
     """Return every setting's score."""
-    every = [decoded(number, settings) for number in range(settings)]
+    every = [decoded(number, settings < MOST) for number in range(settings)]
     return [score(collection.truth, decoding, 0.0) for _, collection, decoding in every]
 
 
@@ -77,21 +80,21 @@ def assert_same_rows(one: Decoding, rows: Sequence[int], other: Decoding) -> Non
         np.testing.assert_allclose(getattr(one, name)[rows], getattr(other, name), rtol=1e-6)
 
 
-@settings
+@of_settings(10)
 def test_the_order_of_candidates_changes_nothing(settings):
     """Exact but for rounding: no false alarm."""
     for number in range(settings):
-        regime, collection, decoding = decoded(number, settings)
+        regime, collection, decoding = decoded(number, settings < MOST)
         order = np.random.default_rng(number).permutation(len(collection.candidates)).tolist()
         shuffled = [collection.candidates[row] for row in order]
         assert_same_rows(decoding, order, decode(collection.counts, regime.params, shuffled))
 
 
-@settings
+@of_settings(10)
 def test_files_with_repeated_lines_give_the_rows_of_a_list(settings, tmp_path):
     """A list cut into three files, some of its lines twice, is screened. No false alarm."""
     for number in range(settings):
-        regime, collection, decoding = decoded(number, settings)
+        regime, collection, decoding = decoded(number, settings < MOST)
         folder = tmp_path / str(number)
         write_files(folder, collection.candidates)
         screened = screen(collection.counts, regime.params, str(folder), LocalEngine(1)).decoding
@@ -115,7 +118,7 @@ def assert_finds_no_fewer(change: Change, settings: int) -> None:
     """
     before, after = [], []
     for number in range(settings):
-        regime, collection, decoding = decoded(number, settings)
+        regime, collection, decoding = decoded(number, settings < MOST)
         before.append(int((decoding.detected & (collection.truth > 0)).sum()))
         after.append(found_in(change(regime), 1))
     gained = np.subtract(after, before)
@@ -123,12 +126,12 @@ def assert_finds_no_fewer(change: Change, settings: int) -> None:
     assert gained.mean() > -slack(gained)
 
 
-@settings
+@of_settings(10)
 def test_more_reports_find_no_fewer_strings(settings):
     assert_finds_no_fewer(lambda regime: replace(regime, reports=3 * regime.reports), settings)
 
 
-@settings
+@of_settings(10)
 def test_less_noise_finds_no_fewer_strings(settings):
     assert_finds_no_fewer(lambda regime: replace(regime, params=quieter(regime.params)), settings)
 
@@ -143,15 +146,15 @@ def quieter(params: RapporParams) -> RapporParams:
 def test_another_alphabet_finds_as_many_strings():
     """200 settings whose strings are Greek: as many are found on average, by the same bound."""
     gained = []
-    for number in range(200):
-        regime, collection, decoding = decoded(number, 200)
+    for number in range(MOST):
+        regime, collection, decoding = decoded(number, small=False)
         greek = replace(regime, name=f"ελληνικά {number}")
         found = int((decoding.detected & (collection.truth > 0)).sum())
         gained.append(found_in(greek, 0) - found)
     assert abs(np.mean(gained)) < slack(gained)
 
 
-@settings
+@of_settings(20)
 def test_intervals_hold_the_truth_95_times_in_a_hundred(settings):
     """All intervals, and those of present and of detected strings, pooled over the settings.
 
@@ -167,14 +170,14 @@ def test_intervals_hold_the_truth_95_times_in_a_hundred(settings):
         assert 0.93 - allowed < coverage < 0.97 + allowed, part
 
 
-@settings
+@of_settings(20)
 def test_false_names_are_at_most_alpha_of_the_detected(settings):
     """The mean share over the settings; the bound is widened as that of intervals."""
     shares = [score.false_share for score in scores(settings)]
     assert np.mean(shares) < ALPHA + slack(shares)
 
 
-@settings
+@of_settings(20)
 def test_p_values_of_absent_strings_are_uniform_down_to_one_in_ten_thousand(settings):
     """Absent strings' bits are independent of the reports and of each other, so p-values are, too.
 
@@ -182,7 +185,9 @@ def test_p_values_of_absent_strings_are_uniform_down_to_one_in_ten_thousand(sett
     scores aren't few: there p-values are larger. P(false alarm) < 1e-6 for each level.
     """
     counted = np.array([score.p_values for score in scores(settings)])
-    many = [_has_many_scores(regime_of(number, settings).params) for number in range(settings)]
+    many = [
+        _has_many_scores(regime_of(number, settings < MOST).params) for number in range(settings)
+    ]
     *reached, n = counted.sum(axis=0)
     *least, n_many = counted[many].sum(axis=0)
     for level, most, few in zip(LEVELS, reached, least, strict=True):
