@@ -78,7 +78,10 @@ class Information:
         return np.asarray((self.score + self.shares * known / (1 - self.shares)) / np.sqrt(known))
 
     def oracle(self) -> FloatArray:
-        """Return each string's z-score, no other share being known; 0 if undetermined."""
+        """Return each string's z-score, no other share being known.
+
+        They are -infinity, so that nothing is found, if counts don't determine all shares.
+        """
         values, vectors = linalg.eigh(self.matrix)
         sure = values > _UNDETERMINED * values[-1]
         # J can't tell a multiple of all shares: that direction is fixed by their sum.
@@ -87,7 +90,7 @@ class Information:
         estimate = self.shares + balance @ inverse @ self.score
         error = np.sqrt(np.diag(balance @ inverse @ balance.T))
         if sure.sum() < len(sure) - 1:
-            return np.zeros(len(error))
+            return np.full(len(error), -np.inf)
         return np.asarray(estimate / error)
 
 
