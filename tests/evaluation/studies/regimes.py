@@ -185,20 +185,21 @@ class Regime:
         collection = self.collect(number)
         candidates = hashed(collection.candidates, self.params)
         decodings = decode_all(self, collection, candidates)
-        known = Information.of(collection.counts, collection.values, self.shares, self.params)
-        return Trial(
-            {
-                name: score(collection.truth, decoding, seconds)
-                for name, (decoding, seconds) in decodings.items()
-            },
-            genie=self._found_by(known.genie(), collection),
-            oracle=self._found_by(known.oracle(), collection),
-        )
+        scores = {
+            name: score(collection.truth, decoding, seconds)
+            for name, (decoding, seconds) in decodings.items()
+        }
+        return Trial(scores, *self.bounds(collection))
 
-    def _found_by(self, z: FloatArray, collection: Collection) -> int:
-        """Return how many strings some reports are of are found by their z-scores."""
-        found = detected(z[self.listed], self.absent, ALPHA, Correction.BH, collection.rng)
-        return int((found & (collection.truth[: len(found)] > 0)).sum())
+    def bounds(self, collection: Collection) -> tuple[int, int]:
+        """Return how many of the strings that reports are of the genie finds, and the oracle."""
+        known = Information.of(collection.counts, collection.values, self.shares, self.params)
+        held = collection.truth[: int(self.listed.sum())] > 0
+        genie, oracle = (
+            detected(z[self.listed], self.absent, ALPHA, Correction.BH, collection.rng)
+            for z in (known.genie(), known.oracle())
+        )
+        return int((genie & held).sum()), int((oracle & held).sum())
 
 
 class Collection(NamedTuple):
