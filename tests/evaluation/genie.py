@@ -19,7 +19,7 @@ from hubbub.inference.candidates import bit_positions
 from hubbub.inference.testing.multiple_testing import counted_tests, log_q_values
 from hubbub.protocol.params import RapporParams
 
-_UNDETERMINED = 1e-9  # of the largest eigenvalue
+_NOTHING = 1e-9  # what rounding leaves of 0, beside 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +80,19 @@ class Information:
     def oracle(self) -> FloatArray:
         """Return each string's z-score, no other share being known.
 
-        They are -infinity, so that nothing is found, if counts don't determine all shares.
+        It is -infinity, so that nothing is found, if counts don't determine the share.
         """
         values, vectors = linalg.eigh(self.matrix)
-        sure = values > _UNDETERMINED * values[-1]
+        sure = values > _NOTHING * values[-1]
         # J can't tell a multiple of all shares: that direction is fixed by their sum.
-        inverse = (vectors[:, sure] / values[sure]) @ vectors[:, sure].T
-        balance = np.eye(len(self.shares)) - self.shares[:, None]
-        estimate = self.shares + balance @ inverse @ self.score
-        error = np.sqrt(np.diag(balance @ inverse @ balance.T))
-        if sure.sum() < len(sure) - 1:
-            return np.full(len(error), -np.inf)
-        return np.asarray(estimate / error)
+        balanced = vectors - self.shares[:, None] * vectors.sum(axis=0)
+        scaled = balanced[:, sure] / np.sqrt(values[sure])
+        estimate = self.shares + (balanced[:, sure] / values[sure]) @ (
+            vectors[:, sure].T @ self.score
+        )
+        z = estimate / np.sqrt((scaled**2).sum(axis=1))
+        loose = (balanced[:, ~sure] ** 2).sum(axis=1) > _NOTHING
+        return np.where(loose, -np.inf, z)
 
 
 def detected(
