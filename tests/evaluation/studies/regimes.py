@@ -365,13 +365,13 @@ def case(
 def named_cases() -> tuple[Regime, ...]:
     """Return the fixed cases."""
     few, thirty = np.array([0.4, 0.3, 0.2, 0.1]), family_shares("zipf:1", 30)
-    zipf = family_shares("zipf:1", 100)
+    zipf, even = family_shares("zipf:1", 100), family_shares("uniform", 100)
     step = RapporParams(64, 2, 32, 0.0, 0.25, 0.75)
     return (
         case("four strings", RapporParams(32, 2, 32, 0.0, 0.1, 0.9), 3_000, "40/30/20/10%", few,
              100),
-        replace(case("rows/3, fewer", step, 100_000, "zipf", zipf, 581), whole=False),
-        replace(case("rows/3, more", step, 100_000, "zipf", zipf, 587), whole=False),
+        replace(case("rows/3, fewer", step, 40_000, "uniform", even, 581), whole=False),
+        replace(case("rows/3, more", step, 40_000, "uniform", even, 587), whole=False),
         case("crowded", RapporParams(8, 2, 128, 0.5, 0.25, 0.75), 1_000_000, "zipf", zipf, 100),
         case("few reports", RapporParams(32, 2, 32, 0.25, 0.2, 0.8), 3_000, "zipf", thirty, 200),
         case("few cohorts", RapporParams(512, 2, 8, 0.5, 0.25, 0.75), 200_000, "zipf", zipf, 400),
