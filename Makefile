@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-random test-long test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo test test-random test-long test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -27,14 +27,17 @@ demo: $(READY)  ## half a million simulated clients, a real collector, a real de
 	$(BIN)/hubbub-simulate demo --output out/demo
 
 test: $(READY)  ## all tests but the long ones
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long'
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly'
 
 # Without the option that keeps the files' order; --randomly-seed=N of the head gives one again.
 test-random: $(READY)  ## the same in another order each time, to find tests that need one
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long' -o addopts='--import-mode=importlib --strict-markers --strict-config --randomly-dont-reset-seed'
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly' -o addopts='--import-mode=importlib --strict-markers --strict-config --randomly-dont-reset-seed'
 
 test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
+
+laws: $(READY)  ## the decoder's laws over 200 random settings (ten minutes)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m nightly
 
 test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
 	$(BIN)/pytest tests/browser

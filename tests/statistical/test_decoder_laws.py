@@ -39,8 +39,8 @@ Change = Callable[[Regime], Regime]
 
 
 def of_settings(quick: int) -> pytest.MarkDecorator:
-    """Run a test on so many settings in `make test`, and on all in `make test-long`."""
-    everything = pytest.param(MOST, id="all", marks=pytest.mark.long)
+    """Run a test on so many settings in `make test`, and on all in `make laws`."""
+    everything = pytest.param(MOST, id="all", marks=pytest.mark.nightly)
     return pytest.mark.parametrize("settings", [pytest.param(quick, id="quick"), everything])
 
 
@@ -172,7 +172,7 @@ def quieter(params: RapporParams) -> RapporParams:
     return RapporParams(*params[:3], 0.8 * f, 0.8 * p, 1 - 0.8 * (1 - q))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_another_alphabet_finds_as_many_strings():
     """200 settings whose strings are Greek: as many are found on average, by the same bound."""
     gained = []
@@ -236,7 +236,7 @@ def whole_trials() -> list[tuple[Regime, list[Trial]]]:
     return [(regime, runs) for regime, runs in trials if set(METHODS) <= runs[0].methods.keys()]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_choice_of_method_costs_at_most_a_twentieth_on_average():
     """Errors and found strings beside those of the method that turns out better, by setting.
 
@@ -271,7 +271,7 @@ def powers() -> list[tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_as_many_strings_are_found_as_by_who_knows_which_are_held():
     """At least 95% of the oracle's on average; the bound is lowered as that of intervals."""
     found = [found / max(oracle, 1) for found, _, oracle in powers()]
@@ -295,7 +295,7 @@ def test_absent_candidates_lower_no_share_by_half_its_error(settings):
         assert (lowered <= most)[before.detected].all(), regime_of(number, settings < MOST)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_six_absent_candidates_more_find_no_more_strings():
     """Where candidates begin to be more than a third of the rows of bits; by the same bound."""
     regime = next(regime for regime in named_cases() if regime.name == "rows/3, fewer")
@@ -308,7 +308,7 @@ def test_six_absent_candidates_more_find_no_more_strings():
     assert np.mean(gained) < slack(gained)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_choice_of_method_finds_the_rarest_of_four_strings():
     """Counts find all four in every run; so the choice, which may lose a twentieth, misses few.
 
@@ -326,7 +326,7 @@ CLEAR = [replace(draw_regime(3, number, 500), whole=True) for number in (26, 38)
 """One hash and little noise: single bits don't say what whole reports do of frequent strings."""
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("regime", CLEAR, ids=lambda regime: regime.name)
 def test_the_choice_of_method_is_nowhere_worse_by_more_than_a_twentieth(regime):
     """40 runs, of which the first 10 say which method is better, and the others by how much.
@@ -346,7 +346,7 @@ def test_the_choice_of_method_is_nowhere_worse_by_more_than_a_twentieth(regime):
         assert lost.mean() <= slack(lost), (name, better)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_nearly_all_is_found_that_the_genie_finds():
     """At least 95% on average over settings in which counts can tell which strings are held.
 
