@@ -186,7 +186,7 @@ STUDY = Study(
     lambda: CASES,
     {
         "type": lambda case, _: _label(case),
-        "f, p, q": lambda case, _: ", ".join(f"{x:g}" for x in case.metric.params[3:]),
+        "f, p, q": lambda case, _: ", ".join(f"{x:g}" for x in case.metric.params[3:6]),
         "reports": lambda case, _: case.n_reports,
         **means(*(field.name for field in fields(CategoryCoverage))),
     },

@@ -146,7 +146,7 @@ STUDY = Study(
     {
         "case": lambda case, _: case.name,
         "k, h, m": lambda case, _: f"{case.params.k}, {case.params.h}, {case.params.m}",
-        "f, p, q": lambda case, _: ", ".join(f"{x:g}" for x in case.params[3:]),
+        "f, p, q": lambda case, _: ", ".join(f"{x:g}" for x in case.params[3:6]),
         "absent": lambda case, _: _absent(case),
         **means(*(field.name for field in fields(BothWays))),
     },

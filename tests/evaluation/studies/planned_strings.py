@@ -201,7 +201,7 @@ STUDY = Study(
     cases,
     {
         "k, h, m": lambda case, _: ", ".join(map(str, case.params[:3])),
-        "f, p, q": lambda case, _: ", ".join(f"{x:g}" for x in case.params[3:]),
+        "f, p, q": lambda case, _: ", ".join(f"{x:g}" for x in case.params[3:6]),
         "reports": lambda case, _: case.reports,
         "candidates": lambda case, _: f"{case.candidates:,.0f}",
         "method": lambda case, _: case.method.value,

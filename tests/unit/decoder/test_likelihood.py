@@ -11,10 +11,15 @@ from hubbub.decoder import Decoding, count_records, decode
 from hubbub.inference.candidates import hashed, mapped
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import TOO_LITTLE, Choice, Method
-from hubbub.inference.likelihood.decoding import decode_reports, fit_reports, propose
+from hubbub.inference.likelihood.decoding import (
+    decode_reports,
+    fit_reports,
+    misses_members,
+    propose,
+)
 from hubbub.inference.likelihood.limits import MOST_MEMBERS
-from hubbub.inference.likelihood.maximum import Solution, with_evidence
-from hubbub.inference.likelihood.sums import Evaluation
+from hubbub.inference.likelihood.maximum import Fitted, Solution, with_evidence
+from hubbub.inference.likelihood.sums import Evaluation, Mixture
 from hubbub.inference.packed import pack
 from unit.decoder.packed import records_of
 
@@ -233,3 +238,17 @@ def test_members_leave_until_all_have_evidence():
     solution = Solution(shares, at, gap=0.0, passes=1)
     assert with_evidence(solution, 1000.0, 2.0).tolist() == [1]
     assert with_evidence(solution, 1000.0, 0.0).tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize(("gain", "missed"), [(4.0, False), (16.0, False), (17.0, True)])
+def test_members_without_evidence_stay_if_all_together_have_it(gain, missed):
+    """Eight of ten left: twice the log-likelihood may fall by 8 and two deviations of 4."""
+
+    def fitted(members: int, value: float) -> Fitted:
+        shares = np.full(1 + members, 1 / (1 + members))
+        at = Evaluation(value, np.zeros(1 + members), np.eye(1 + members))
+        mixture = Mixture(pack([], CROWDED), np.empty((0, 32, 2), dtype=np.int16), 1)
+        return Fitted(mixture, Solution(shares, at, 0.0, 1), np.arange(members))
+
+    whole, left = fitted(10, -1000.0), fitted(2, -1000.0 - gain / 2)
+    assert misses_members(whole, left) is missed

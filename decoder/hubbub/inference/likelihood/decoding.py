@@ -9,6 +9,7 @@ is used. Deterministic: the same reports and candidates give the same result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -49,6 +50,8 @@ _LEAST_Z = 1.0
 # Least share of a member with evidence, in its standard errors; of a long list as much as lets
 # about one absent string in by chance (docs/likelihood.md, Members).
 _LEAST_EVIDENCE_Z = 2.0
+# Of chance: more says that some members without evidence are there.
+_DEVIATIONS = 2.0
 # Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
 # The unknown starts above 0, so that its gradient counts; the maximum doesn't depend on the start.
@@ -182,7 +185,7 @@ def fit_reports(
         kept = with_evidence(whole.solution, reports.total, needed)
         fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
         found = Model(fitted).estimated(candidates)
-        if found.spread > LARGEST_SPREAD:
+        if found.spread > LARGEST_SPREAD or misses_members(whole, fitted):
             fitted, found = whole, model.estimated(candidates)
         detected &= ~np.isnan(found.share)
         rows = np.flatnonzero(detected)
@@ -214,6 +217,19 @@ def fit_reports(
         gap=max(fitted.solution.gap, constrained.gap),
         passes=passes,
     )
+
+
+def misses_members(whole: Fitted, fitted: Fitted) -> bool:
+    """Say whether the reports speak for members that are without evidence one by one.
+
+    A share above 0 by chance alone adds the square of a normal variable, 1 on average with variance
+    2, to twice the log-likelihood (Chernoff 1954): where what all add together lies two standard
+    deviations above that, some of them are there, and without them others' shares hold theirs.
+    """
+    above, left = ((each.solution.shares[1:] > 0).sum() for each in (whole, fitted))
+    dropped = max(int(above - left), 0)
+    gain = 2 * (whole.solution.at.value - fitted.solution.at.value)
+    return gain > dropped + _DEVIATIONS * math.sqrt(2 * dropped)
 
 
 def propose(decoding: Decoding) -> IntArray:
