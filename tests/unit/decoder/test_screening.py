@@ -145,7 +145,7 @@ def test_a_limit_that_leaves_out_too_much_is_raised(tmp_path, crowd, monkeypatch
 
 
 def test_a_short_list_goes_into_the_model_whole(tmp_path):
-    counts, strings = population(PLAIN, 300)
+    counts, strings = population(PLAIN, 50)
     path = tmp_path / "list.txt"
     path.write_bytes(as_lines(strings))
     found = screen(counts, PLAIN, str(path), LocalEngine())
