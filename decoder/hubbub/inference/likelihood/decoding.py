@@ -184,9 +184,10 @@ def fit_reports(
         needed = max(_LEAST_EVIDENCE_Z, -float(special.ndtri(1.0 / len(candidates))))
         kept = with_evidence(whole.solution, reports.total, needed)
         fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
-        found = Model(fitted).estimated(candidates)
-        if found.spread > LARGEST_SPREAD or misses_members(whole, fitted):
-            fitted, found = whole, model.estimated(candidates)
+        estimating = model if misses_members(whole, fitted) else Model(fitted)
+        if estimating.spread > LARGEST_SPREAD:
+            estimating = model
+        fitted, found = estimating.fitted, estimating.estimated(candidates)
         detected &= ~np.isnan(found.share)
         rows = np.flatnonzero(detected)
         start, known = found.share.copy(), fitted.members[np.isin(fitted.members, rows)]

@@ -280,7 +280,7 @@ class Model:
 
     def __init__(self, fitted: Fitted) -> None:
         mixture, solution, members = fitted
-        self._fitted = fitted
+        self.fitted = fitted
         self._model = estimation_model(mixture, solution, members)
         self._total = mixture.reports.total
         # What random strings share with the model is a sample of what absent ones do.
@@ -300,9 +300,9 @@ class Model:
     def tested(self, candidates: Candidates) -> Presence:
         """Test all candidates."""
         model = self._model
-        weighed = weigh_scores(self._tables, self._fitted.mixture.reports.by_cohort)
+        weighed = weigh_scores(self._tables, self.fitted.mixture.reports.by_cohort)
         (scores,) = totals(self._tables.cells, (weighed.table,), candidates)
-        by_part = member_scores(self._fitted, model, weighed, self._phi, self._crossings)
+        by_part = member_scores(self.fitted, model, weighed, self._phi, self._crossings)
         scores[model.rows] = by_part[:, -1]
         return Presence(weighed.null.log_tails(scores), weighed.null, model.rows, by_part)
 
@@ -313,7 +313,7 @@ class Model:
         score, own, unknown = totals(tables.cells, in_tables, candidates)
         probes = self._probe_own, self._probe_shared
         information = _information(
-            model, self._fitted.solution, probes, candidates, (score, own, unknown)
+            model, self.fitted.solution, probes, candidates, (score, own, unknown)
         )
         known = information > _TINY * own
         share = np.divide(score, information, out=np.full(len(score), np.nan), where=known)
