@@ -203,6 +203,7 @@ def test_crowded_filters_with_all_strings_listed_have_honest_intervals():
     assert 0.92 - 0.044 < np.mean(of_detected) <= 1
 
 
+@pytest.mark.long
 def test_plentiful_reports_of_other_strings_detect_nothing():
     """2 million reports of 100 strings, none of them among 1,000 candidates; 12 runs.
 
