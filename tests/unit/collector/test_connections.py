@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.collector.access.admission import LoadLimiter
-from hubbub.collector.errors import RefusalError
 from hubbub.collector.http1 import Head, Response
-from hubbub.collector.problems import refusal
+from hubbub.collector.problems import RefusalError, refusal
 from hubbub.collector.serving import connections
 from hubbub.collector.serving.connections import Connections, Posting
 from hubbub.collector.serving.listening import Room, listening, room_within

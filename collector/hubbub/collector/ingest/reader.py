@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
-from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReports
+from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact, sealed
 from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.errors import (

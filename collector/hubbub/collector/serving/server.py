@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.ingest.replaying import replay
+from hubbub.collector.ingest.report_validator import replay
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
@@ -168,7 +168,7 @@ async def _operations(
         if settings.admin_port is None:
             yield None
             return
-        from hubbub.collector.serving.admin_listener import running_admin_listener  # noqa: PLC0415
+        from hubbub.collector.serving.admin import running_admin_listener  # noqa: PLC0415
 
         yield await stack.enter_async_context(
             running_admin_listener(settings.admin_port, files, store, metrics)
