@@ -175,6 +175,8 @@ class BatchReader:
         are accepted as long as the registry has the metric.
     max_reports : int, optional
         Most reports of a batch.
+    sealed_to : collection of bytes, optional
+        The ids of the keys to which records may be sealed; none: sealed batches are refused.
     quarantines : bool
         Whether a refusal says how to keep the batch, if its registry is all that is at fault.
 

@@ -336,6 +336,7 @@ def read_counts_file(address: Address, m: int | None = None, k: int | None = Non
 
     Parameters
     ----------
+    address : Location, path or str
     m, k : int, optional
         What the numbers of cohorts and bits must be.
 
