@@ -24,7 +24,6 @@ from hubbub.collector.serving.service import (
     running_ingest,
     stop_event,
 )
-from hubbub.collector.serving.workers import Workers
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage import Store, open_store, wait_for_schema
 from hubbub.storage.maintenance import Maintenance, QuarantineCare, running_maintenance
@@ -74,6 +73,8 @@ async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
 
 
 async def _supervise(files: ServiceFiles, announce: Announce) -> None:
+    from hubbub.collector.serving.workers import Workers  # noqa: PLC0415
+
     settings = files.current.settings
     stop = stop_event()
     if not await _schema_is_ready(settings, stop):
