@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One more than there are cores: some tests wait.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Packages whose docstrings name every parameter; the others follow as they are done.
-DOCUMENTED := decoder/hubbub/inference decoder/hubbub/rappor
+DOCUMENTED := client/hubbub collector/hubbub simulations/hubbub decoder/hubbub/inference decoder/hubbub/rappor
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE

@@ -29,7 +29,7 @@ from evaluation.machine import tree_cpu_seconds
 from evaluation.ways.jobs import COUNTED as METRIC
 from evaluation.ways.jobs import counts_digest, random_records
 from hubbub.decoder.reports.loading import load_reports
-from hubbub.simulations.laboratory.tables import MeasuredTable
+from hubbub.simulations.laboratory import MeasuredTable
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
 

@@ -17,6 +17,7 @@ _IMPORTED_LATE = {
     "alembic",
     "asyncpg",
     "jinja2",
+    "multiprocessing",
     "prometheus_client",
     "pyarrow",
     "pydantic_settings",

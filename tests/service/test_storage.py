@@ -19,7 +19,7 @@ from hubbub.protocol.sealed import MEDIA_TYPE
 from hubbub.storage import open_store
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.manifests import MANIFEST, Manifest, read_manifest
+from hubbub.storage.files.partitions import MANIFEST, Manifest, read_manifest
 from hubbub.storage.files.reader import ParquetReader
 from service.operators import DAY, KEY, METRIC, SECONDS, records_of
 from unit.collector.exchanges import export_all, fill

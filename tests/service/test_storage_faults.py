@@ -13,7 +13,7 @@ import pytest
 
 from hubbub.storage.errors import MissingFileError, StorageError
 from hubbub.storage.files.locations import describe_fault, resolve, storage_errors
-from hubbub.storage.files.manifests import MANIFEST
+from hubbub.storage.files.partitions import MANIFEST
 from hubbub.storage.files.rappor_reports import open_unpacked
 from hubbub.storage.files.reader import ParquetReader
 from service.operators import DAY, KEY, SECONDS, records_of

@@ -12,7 +12,7 @@ from scipy import stats
 
 from hubbub.client import RapporParams
 from hubbub.simulations.experiments.blend import BlendCase, BlendExperiment, BlendTrial
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import run_trials
 from hubbub.simulations.populations import family_shares, made_up
 from significance import ALARM, frequency_bounds
 

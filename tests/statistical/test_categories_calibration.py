@@ -24,7 +24,7 @@ from evaluation.studies.categories import (
 )
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import run_trials
 from significance import frequency_bounds, z_limit
 
 RUNS = int(os.environ.get("HUBBUB_RUNS", "400"))

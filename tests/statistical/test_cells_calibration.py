@@ -18,8 +18,7 @@ from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.joint.independence import assess_independence
 from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.protocol.responses import Subset
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import Figure, run_trials
 from significance import z_limit
 
 ALARM = 1e-6

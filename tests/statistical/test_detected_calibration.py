@@ -21,7 +21,7 @@ from evaluation.studies.detected import (
 )
 from evaluation.studies.joint import DrawnTable
 from factories import make_params
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import run_trials
 from parameters import long_but
 from significance import z_limit
 

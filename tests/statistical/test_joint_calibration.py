@@ -16,7 +16,7 @@ from evaluation.studies.joint import KINDS, DrawnTable, draw_tuples, shares_held
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.joint.independence import assess_independence
 from hubbub.inference.joint.one_hot import one_hot_estimates
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import run_trials
 from parameters import long_but
 from significance import z_limit
 

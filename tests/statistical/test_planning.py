@@ -16,7 +16,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
 from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import run_trials
 
 _COLLECTIONS = 12
 _TABLES = 100

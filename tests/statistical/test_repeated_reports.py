@@ -8,8 +8,7 @@ more metrics, days and runs.
 import pytest
 
 from evaluation.studies.repeated_reports import LEAVING, SAME, VISITING, cases
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import Figure, run_trials
 from significance import z_limit
 
 RUNS = 60

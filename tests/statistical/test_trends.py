@@ -20,7 +20,7 @@ from evaluation.studies.trends import (
     trends_of,
 )
 from hubbub.inference.trends.changes import change_log_p
-from hubbub.simulations.laboratory.trials import Case, run_trials
+from hubbub.simulations.laboratory import Case, run_trials
 from parameters import long_but
 
 QUICK = LONG_ONE_TIME_SCENARIOS[1].name

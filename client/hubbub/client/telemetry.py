@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _WRITE_SECONDS = 0.3  # of EXIT_SECONDS, to store what wasn't sent
 
 
-class Telemetry(BaseTelemetry):
+class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignore=PR02
     """Records values and delivers their noisy reports in the background.
 
     As a context, ``with Telemetry(...) as telemetry``, it is closed at the end.

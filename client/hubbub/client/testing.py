@@ -107,7 +107,7 @@ class _Double(BaseTelemetry):
         return words
 
 
-class RecordingTelemetry(_Double):
+class RecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
     """Stands in for `Telemetry`: no state, no thread, no network.
 
     What it records counts as delivered at once.
@@ -149,7 +149,7 @@ class RecordingTelemetry(_Double):
         self.close()
 
 
-class AsyncRecordingTelemetry(_Double):
+class AsyncRecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
     """Stands in for `AsyncTelemetry`: no state, no task, no network.
 
     What it records counts as delivered once its context is entered, and waits until then.

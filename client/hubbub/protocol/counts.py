@@ -84,6 +84,8 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
     ----------
     records : bytes
         Concatenated records: the cohort as two little-endian bytes, then k/8 bytes of bits.
+    params : RapporParams
+        What they were made with.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class _Numbers(NamedTuple):
     f1: float
 
 
-class RapporParams(_Numbers):
+class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
     """Parameters of the two randomized responses and of the Bloom filter.
 
     Parameters

@@ -13,7 +13,7 @@ import click
 from evaluation import attacks
 from evaluation.attacks.outcome import Outcome
 from evaluation.studies.study import OUTPUT, show
-from hubbub.simulations.laboratory.tables import MeasuredTable
+from hubbub.simulations.laboratory import MeasuredTable
 
 _NOT_ATTACKS = {"__main__", "arrival", "outcome"}
 

@@ -15,7 +15,7 @@ from evaluation.benchmarks import (
     simulated_clients,
     transactions,
 )
-from hubbub.simulations.laboratory.tables import MeasuredTable
+from hubbub.simulations.laboratory import MeasuredTable
 
 _GROUPS = {
     "associations": associations.comparisons,

@@ -23,7 +23,7 @@ from databases import PostgresqlServer, running_postgresql
 from evaluation.loadtest.sender import generate
 from factories import registry_toml
 from hubbub.simulations.experiments.processes import Collector, running_collector
-from hubbub.simulations.laboratory.tables import MeasuredTable
+from hubbub.simulations.laboratory import MeasuredTable
 from service.faults import cpu_seconds, processes_of
 
 REPORTS = 10

@@ -24,8 +24,7 @@ from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.responses import Subset, Window
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.trials import seed_of
+from hubbub.simulations.laboratory import Figure, seed_of
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 AT_ONCE = 20

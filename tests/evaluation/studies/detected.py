@@ -30,8 +30,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Subset
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.trials import Case, seed_of
+from hubbub.simulations.laboratory import Case, Figure, seed_of
 from hubbub.simulations.populations import family_shares
 
 _NEAR = 1.5

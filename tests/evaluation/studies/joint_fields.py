@@ -15,7 +15,7 @@ import click
 
 from evaluation.studies.study import OUTPUT, show
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.laboratory.tables import MeasuredTable
+from hubbub.simulations.laboratory import MeasuredTable
 
 EPSILONS = (1, 2, 4, 8)
 

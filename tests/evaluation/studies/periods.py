@@ -23,8 +23,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.responses import Subset, Window
 from hubbub.protocol.wire import Report
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.trials import seed_of
+from hubbub.simulations.laboratory import Figure, seed_of
 from significance import BitArray, unpack
 
 CLIENTS = 1_000

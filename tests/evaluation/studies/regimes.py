@@ -33,9 +33,7 @@ from hubbub.inference.parallel import cores
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.progress import progress_bar
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.tables import MeasuredTable
-from hubbub.simulations.laboratory.trials import run_trials, seed_of
+from hubbub.simulations.laboratory import Figure, MeasuredTable, run_trials, seed_of
 from hubbub.simulations.populations import family_shares
 
 ALPHA = 0.05

@@ -26,7 +26,7 @@ from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.mechanisms.selection import most_common, quantile
 from hubbub.release.mechanisms.stability import lead_threshold, median_by_test, stable_mode
 from hubbub.release.noise import gaussian_scale, laplace_scale, laplace_tail
-from hubbub.simulations.laboratory.tables import MeasuredTable
+from hubbub.simulations.laboratory import MeasuredTable
 
 ONE = Fraction(1)
 TINY = Fraction("1e-6")

@@ -17,9 +17,15 @@ import click
 
 from hubbub.inference.parallel import cores
 from hubbub.reporting.progress import progress_bar
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.tables import ENDINGS, MeasuredTable
-from hubbub.simulations.laboratory.trials import Case, Progress, no_progress, run_trials
+from hubbub.simulations.laboratory import (
+    ENDINGS,
+    Case,
+    Figure,
+    MeasuredTable,
+    Progress,
+    no_progress,
+    run_trials,
+)
 
 Columns = Mapping[str, Callable[[Any, Sequence[Any]], object]]
 """By heading, what a cell shows of a case and the scores of its trials."""

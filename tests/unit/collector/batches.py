@@ -1,10 +1,11 @@
 """Batches as the store takes them, and what a store holds."""
 
+import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from hubbub.protocol.records import Records
-from hubbub.storage import MetricVersion, NewBatch, Store
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 
 HOMEPAGE = MetricVersion("homepage", 1)
 WIDTH = 18
@@ -33,6 +34,13 @@ def make_random_batch(reports: int, *, key: MetricVersion = HOMEPAGE) -> NewBatc
     return NewBatch(
         secrets.token_bytes(16), {key: Records(WIDTH, secrets.token_bytes(18 * reports))}
     )
+
+
+@contextlib.asynccontextmanager
+async def two_stores(url: str) -> AsyncIterator[tuple[Store, Store]]:
+    """Open a store twice, as two collectors do."""
+    async with open_store(url, create=True) as one, open_store(url, create=True) as other:
+        yield one, other
 
 
 async def stored_segments(store: Store, key: MetricVersion = HOMEPAGE) -> list[list[int]]:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from hubbub.collector.operations.admin_connections import AdminConnections
+from hubbub.collector.serving.admin_connections import AdminConnections
 from hubbub.collector.serving.listening import listening
 from unit.collector.event_loop import in_event_loop
 

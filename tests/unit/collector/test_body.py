@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.collector.errors import RefusalError
 from hubbub.collector.ingest.body import check_encoding, decompress
+from hubbub.collector.problems import RefusalError
 
 _BODY = b'{"batch_id": "..."}' * 10
 

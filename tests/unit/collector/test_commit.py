@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import sqlite3
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,13 @@ import pytest
 from scipy import stats
 
 from hubbub.collector.ingest import commit as commit_module
-from hubbub.collector.ingest.commit import MOST_ENOUGH, Commit, running_group_commit
-from hubbub.storage import open_store
+from hubbub.collector.ingest.commit import (
+    MOST_ENOUGH,
+    Commit,
+    GroupCommit,
+    running_group_commit,
+)
+from hubbub.storage import Store, open_store
 from hubbub.storage.errors import StoreError
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
@@ -24,17 +30,22 @@ def long_wait(monkeypatch):
     monkeypatch.setattr(commit_module, "SLOT", 3600.0)
 
 
-def _ignore(_commit: Commit) -> None:
-    pass
+@contextlib.asynccontextmanager
+async def _committing(
+    url: str, observe: Callable[[Commit], None] = lambda _commit: None
+) -> AsyncIterator[tuple[Store, GroupCommit]]:
+    """Open a store and its one writer."""
+    async with (
+        open_store(url, create=True) as store,
+        running_group_commit(store, observe) as commit,
+    ):
+        yield store, commit
 
 
 @in_event_loop
 async def test_batches_that_wait_together_become_one_segment(store_url):
     batches = [make_new_batch([2 * i, 2 * i + 1]) for i in range(50)]
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (store, commit):
         assert await asyncio.gather(*map(commit.submit, batches)) == [True] * 50
         (segment,) = await stored_segments(store)
         assert segment != list(range(100))
@@ -43,10 +54,7 @@ async def test_batches_that_wait_together_become_one_segment(store_url):
 
 @in_event_loop
 async def test_answer_means_that_others_can_read_the_batch(store_url, database):
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (_store, commit):
         for batches in range(1, 6):
             assert await commit.submit(make_new_batch())
             assert _committed(database) == 3 * batches
@@ -55,10 +63,7 @@ async def test_answer_means_that_others_can_read_the_batch(store_url, database):
 @in_event_loop
 async def test_nobody_is_answered_while_the_store_can_not_commit(store_url, database):
     batches = [make_new_batch() for _ in range(5)]
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (store, commit):
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             waiting = [asyncio.create_task(commit.submit(batch)) for batch in batches]
@@ -73,10 +78,7 @@ async def test_nobody_is_answered_while_the_store_can_not_commit(store_url, data
 async def test_nothing_is_stored_under_a_clock_that_is_far_behind_the_last_upkeep(store_url):
     """Or it would be forgotten for its age as soon as the clock is right."""
     today = dt.datetime.now(dt.UTC).date()
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (store, commit):
         await store.set_upkeep_day(today + dt.timedelta(days=9))
         with pytest.raises(StoreError, match="the store refused the batch"):
             await commit.submit(make_new_batch())
@@ -88,10 +90,7 @@ async def test_nothing_is_stored_under_a_clock_that_is_far_behind_the_last_upkee
 @in_event_loop
 async def test_copies_that_wait_together_count_once(store_url):
     batch = make_new_batch()
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (store, commit):
         assert sum(await asyncio.gather(*[commit.submit(batch) for _ in range(20)])) == 1
         assert not await commit.submit(batch)
         assert await store.count(HOMEPAGE) == 3
@@ -102,10 +101,7 @@ async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
     store_url, database, caplog
 ):
     batches = [make_new_batch() for _ in range(5)]
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (store, commit):
         _execute(database, "ALTER TABLE segments RENAME TO elsewhere")
         failed = await asyncio.gather(*map(commit.submit, batches), return_exceptions=True)
         assert [type(failure) for failure in failed] == [StoreError] * 5
@@ -117,10 +113,7 @@ async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
 
 @in_event_loop
 async def test_store_that_is_away_fills_no_log(store_url, database, caplog):
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (_store, commit):
         _execute(database, "ALTER TABLE segments RENAME TO elsewhere")
         for _ in range(20):
             with pytest.raises(StoreError):
@@ -135,10 +128,7 @@ async def test_store_that_is_away_fills_no_log(store_url, database, caplog):
 async def test_observer_is_told_what_each_transaction_stored(store_url):
     batches = [make_new_batch() for _ in range(5)]
     told: list[Commit] = []
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, told.append) as commit,
-    ):
+    async with _committing(store_url, told.append) as (_store, commit):
         await asyncio.gather(*map(commit.submit, [*batches, *batches[:2]]))
         await commit.submit(batches[0])
         await asyncio.sleep(0)
@@ -152,10 +142,7 @@ async def test_observer_that_fails_keeps_nobody_waiting(store_url, caplog):
     def fail(_commit: Commit):
         raise ZeroDivisionError
 
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, fail) as commit,
-    ):
+    async with _committing(store_url, fail) as (store, commit):
         for _ in range(3):
             assert await commit.submit(make_new_batch())
         assert await store.count(HOMEPAGE) == 9
@@ -165,10 +152,7 @@ async def test_observer_that_fails_keeps_nobody_waiting(store_url, caplog):
 @in_event_loop
 async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url):
     batches = [make_new_batch() for _ in range(3)]
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (_store, commit):
         waiting = [asyncio.create_task(commit.submit(batch)) for batch in batches]
         await asyncio.sleep(0)  # now they wait
         waiting[1].cancel()
@@ -189,10 +173,7 @@ async def test_batch_is_answered_after_the_end_of_its_slot_whoever_else_sends(
     monkeypatch.setattr(commit_module, "SLOT", slot)
     monkeypatch.setattr(commit_module, "MOST_ENOUGH", 10**12)  # so that few are never enough
     loop = asyncio.get_running_loop()
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (_store, commit):
         begun = loop.time()
         for others in (0, 3, 0):
             sent = loop.time() - begun
@@ -208,10 +189,7 @@ async def test_how_many_begin_a_transaction_before_its_time_cannot_be_foreseen(
     long_wait,  # noqa: ARG001
 ):
     """Each number up to the most is as likely, whatever was before; false alarms: 1e-6."""
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (_store, commit):
         needed = []
         for _ in range(201):
             waiting: list[asyncio.Task[bool]] = []
@@ -236,10 +214,7 @@ async def test_nobody_waits_for_others_when_the_service_ends(
     store_url,
     long_wait,  # noqa: ARG001
 ):
-    async with (
-        open_store(store_url, create=True) as store,
-        running_group_commit(store, _ignore) as commit,
-    ):
+    async with _committing(store_url) as (store, commit):
         waiting = [asyncio.create_task(commit.submit(make_new_batch())) for _ in range(2)]
         await store.ping()
         assert commit.depth == 2

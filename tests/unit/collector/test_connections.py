@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.collector.access.admission import LoadLimiter
-from hubbub.collector.errors import RefusalError
 from hubbub.collector.http1 import Head, Response
-from hubbub.collector.problems import refusal
+from hubbub.collector.problems import RefusalError, refusal
 from hubbub.collector.serving import connections
 from hubbub.collector.serving.connections import Connections, Posting
 from hubbub.collector.serving.listening import Room, listening, room_within
@@ -94,6 +93,23 @@ class _Serving(NamedTuple):
         """Wait until no connection is open; return whether all that was counted was given back."""
         await _until(lambda: not self.connections.open)
         return await self.limiter.wait_until_empty(_SECONDS) and self.limiter.held == 0
+
+    async def exchange(self, sent: bytes, *, ends: bool = False) -> bytes:
+        """Send this on a new connection, and perhaps that nothing follows; return all that comes.
+
+        Then nothing that was counted for it is left.
+        """
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(sent)
+        if ends:
+            writer.write_eof()
+        answer = b""
+        async with asyncio.timeout(_SECONDS):
+            with contextlib.suppress(ConnectionError):
+                answer = await reader.read()
+        writer.close()
+        assert await self.is_left_empty()
+        return answer
 
 
 @contextlib.asynccontextmanager
@@ -276,57 +292,35 @@ def _tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 @in_event_loop
 async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(data):
     async with _serving() as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(data + _GET)
-        async with asyncio.timeout(_SECONDS):
-            answer = await reader.read()
+        answer = await serving.exchange(data + _GET)
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert b"not valid HTTP: " in answer
         assert b"\r\nConnection: close\r\n" in answer
         assert answer.count(b"Content-Length") == 1
         assert serving.echo.refused == ["http"]
-        writer.close()
-        assert await serving.is_left_empty()
 
 
+_CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "ends", "status", "refused"),
+    [
+        (b"Content-Length: 9\r\n\r\nbegun", False, 408, "slow"),
+        (b"Content-Length: 9\r\n\r\nbegun", True, 400, "incomplete"),
+        (b"Content-Length: 100001\r\n\r\n", False, 413, "too_large"),
+        (_CHUNKED + b"8000\r\n%b\r\n" % bytes(2**15) * 4, False, 413, "too_large"),
+    ],
+    ids=["waited for", "cut off", "large", "large in chunks"],
+)
 @in_event_loop
-async def test_body_is_waited_for_as_long_as_it_may_take():
+async def test_body_that_does_not_come_whole_or_is_too_large_is_refused(
+    sent, ends, status, refused
+):
     async with _serving() as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbegun")
-        async with asyncio.timeout(_SECONDS):
-            assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
-        assert serving.echo.refused == ["slow"]
-        writer.close()
-        assert await serving.is_left_empty()
-
-
-@in_event_loop
-async def test_body_that_ends_too_soon_is_refused():
-    async with _serving() as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbegun")
-        writer.write_eof()
-        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
-        assert serving.echo.refused == ["incomplete"]
-        writer.close()
-        assert await serving.is_left_empty()
-
-
-@pytest.mark.parametrize("is_chunked", [False, True])
-@in_event_loop
-async def test_body_that_is_too_large_is_refused_before_it_has_come(is_chunked):
-    async with _serving() as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        head = b"POST / HTTP/1.1\r\nHost: a\r\n"
-        if is_chunked:
-            writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
-            writer.write(b"8000\r\n%b\r\n" % bytes(2**15) * 4)
-        else:
-            writer.write(head + b"Content-Length: 100001\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
-        writer.close()
-        assert await serving.is_left_empty()
+        answer = await serving.exchange(b"POST / HTTP/1.1\r\nHost: a\r\n" + sent, ends=ends)
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert serving.echo.refused == [refused]
 
 
 @in_event_loop
@@ -383,21 +377,13 @@ async def test_client_that_does_not_take_its_answer_is_given_up():
             assert await serving.is_left_empty()
 
 
+@pytest.mark.parametrize("waits", [0.0, 1.0])
 @in_event_loop
-async def test_client_that_takes_its_answer_gets_all_of_it():
-    async with _serving(most_bytes=2**30) as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n\r\n")
-        assert (await reader.read()).endswith(_LARGE)
-        writer.close()
-
-
-@in_event_loop
-async def test_client_may_take_as_long_for_its_answer_as_for_that_and_not_for_the_next_head():
+async def test_client_may_take_as_long_for_its_answer_as_for_that_and_not_for_the_next_head(waits):
     async with _serving(idle_seconds=0.3, most_bytes=2**30) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
         writer.write(b"GET /large HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n\r\n")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(waits)
         assert (await reader.read()).endswith(_LARGE)
         writer.close()
 
@@ -487,10 +473,8 @@ async def test_last_answer_over_tls_ends_in_order_however_much_of_it_can_be_sent
 @in_event_loop
 async def test_old_http_is_not_told_to_go_on():
     async with _serving() as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\na")
-        assert (await reader.read()).startswith(b"HTTP/1.1 201 ")
-        writer.close()
+        request = b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\na"
+        assert (await serving.exchange(request)).startswith(b"HTTP/1.1 201 ")
 
 
 @in_event_loop
@@ -576,25 +560,14 @@ async def test_one_address_takes_no_room_of_others():
 async def test_handshake_takes_no_longer_than_it_may(begun):
     server, _client = _tls_contexts()
     async with _serving(idle_seconds=0.3, tls=server) as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(begun)
-        await _until(lambda: serving.connections.open == 1)
-        async with asyncio.timeout(_SECONDS):
-            with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""
-        writer.close()
-        assert await serving.is_left_empty()
+        assert await serving.exchange(begun) == b""
 
 
 @in_event_loop
 async def test_what_is_not_tls_is_closed_at_once():
     server, _client = _tls_contexts()
     async with _serving(tls=server) as serving:
-        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
-        writer.write(_GET)
-        assert (await reader.read())[:1] in {b"", b"\x15"}  # an alert
-        writer.close()
-        assert await serving.is_left_empty()
+        assert (await serving.exchange(_GET))[:1] in {b"", b"\x15"}  # an alert
 
 
 @in_event_loop

@@ -16,7 +16,13 @@ import pytest
 
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Location, resolve
-from hubbub.storage.files.manifests import CommittedFile, FileNames, Manifest, commit, read_manifest
+from hubbub.storage.files.partitions import (
+    CommittedFile,
+    FileNames,
+    Manifest,
+    commit,
+    read_manifest,
+)
 
 SECONDS = 60
 REQUESTS = ("write_bytes", "entries", "remove", "read_bytes")

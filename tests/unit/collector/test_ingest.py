@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from evaluation.reference import compact as reference
 from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report, batch_to_json
-from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
+from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.open_strings import OpenStringType

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.access.admission import LoadLimiter, Slot
-from hubbub.collector.errors import RefusalError
+from hubbub.collector.problems import RefusalError
 from unit.collector.event_loop import in_event_loop
 
 _steps = st.lists(

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from factories import APPLICATION, make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report
 from hubbub.client.sealing import Sealer
-from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import Stored, metric_statuses
+from hubbub.collector.problems import BatchError
 from hubbub.protocol.hpke import PrivateKey, require_cryptography, seal
 from hubbub.protocol.records import Records
 from hubbub.protocol.sealed import (

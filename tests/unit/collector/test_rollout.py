@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from factories import make_metric
-from hubbub.collector.ingest.rollout import Rollout
+from hubbub.collector.ingest.frontend import Rollout
 from hubbub.storage import Declared, MetricVersion, Store, open_store
 from hubbub.storage.errors import StoreError
 from unit.collector.event_loop import in_event_loop

@@ -18,6 +18,7 @@ from unit.collector.batches import (
     make_random_batch,
     make_records,
     stored_segments,
+    two_stores,
 )
 from unit.collector.event_loop import in_event_loop
 
@@ -204,10 +205,7 @@ async def test_reader_can_not_write(any_store_url):
 async def test_batches_racing_in_two_stores_count_once(any_store_url):
     """The same groups in different orders: whoever comes first wins, and nobody waits for ever."""
     batches = [make_new_batch([i]) for i in range(40)]
-    async with (
-        open_store(any_store_url, create=True) as one,
-        open_store(any_store_url, create=True) as other,
-    ):
+    async with two_stores(any_store_url) as (one, other):
         for start in range(0, 40, 4):
             group = batches[start : start + 4]
             fresh = await asyncio.gather(

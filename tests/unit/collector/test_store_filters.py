@@ -34,7 +34,7 @@ from hubbub.storage.postgresql import batch_ids as postgresql_module
 from hubbub.storage.postgresql import sessions
 from hubbub.storage.postgresql.driver import MAKE_ARRIVED
 from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
-from unit.collector.batches import HOMEPAGE, make_new_batch
+from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import serving_from
 
@@ -194,10 +194,7 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(postgre
             done, _ = await_only(asyncio.wait(closing, timeout=0.25))
             assert not done
 
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         for age in (0, 3):
             await one.append([make_new_batch()], _later(age))
         with _listening("commit", close):
@@ -293,10 +290,7 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(any_store_url, mo
         if statements == cut_at:
             raise OSError("cut off")
 
-    async with (
-        open_store(any_store_url, create=True) as store,
-        open_store(any_store_url, create=True) as other,
-    ):
+    async with two_stores(any_store_url) as (store, other):
         for age in (0, 1, 4):
             await store.append(batches[:40] if age == 0 else [make_new_batch()], _later(age))
         while True:
@@ -333,10 +327,7 @@ async def test_filter_that_another_process_completes_meanwhile_is_not_made_again
             made.append(asyncio.create_task(other.ids.filter_closed(_later(1))))
             await_only(made[0])
 
-    async with (
-        open_store(sqlite_url, create=True) as store,
-        open_store(sqlite_url, create=True) as other,
-    ):
+    async with two_stores(sqlite_url) as (store, other):
         await store.append(_batches(10), _DAY)
         with _listening("before_cursor_execute", complete):
             assert not await store.ids.filter_closed(_later(1))
@@ -374,10 +365,7 @@ async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once
             with contextlib.suppress(StoreError):  # another has a lock
                 await store.ids.filter_closed(day)
 
-    async with (
-        open_store(any_store_url, create=True) as one,
-        open_store(any_store_url, create=True) as other,
-    ):
+    async with two_stores(any_store_url) as (one, other):
         for number in range(5):
             day, following = _later(number), _later(number + 1)
             batches = _batches(120)
@@ -445,10 +433,7 @@ async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url):
             begun.append(asyncio.create_task(use()))
             await_only(begun[0])
 
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         for number in range(4):
             await one.append([make_new_batch()], _later(number))
         with _listening("before_cursor_execute", use_meanwhile):

@@ -16,7 +16,7 @@ from hubbub.storage.errors import StoreError
 from hubbub.storage.id_tables import IdTable, id_table, parse_id_table
 from hubbub.storage.maintenance import Maintenance
 from unit.collector.appends import STORES_IDS, listening_to_appends
-from unit.collector.batches import HOMEPAGE, make_new_batch
+from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 
 _DAY = dt.date(2026, 3, 14)
@@ -85,10 +85,7 @@ async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url):
             store.prepare_day(day),
         )
 
-    async with (
-        open_store(any_store_url, create=True) as one,
-        open_store(any_store_url, create=True) as other,
-    ):
+    async with two_stores(any_store_url) as (one, other):
         for number in range(6):
             batches = [make_new_batch()]
             await asyncio.gather(start(one, _later(number)), start(other, _later(number)))
@@ -98,10 +95,7 @@ async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url):
 @in_event_loop
 async def test_batch_that_two_collectors_get_on_different_days_counts_once(any_store_url):
     """As at midnight, or with clocks that are apart."""
-    async with (
-        open_store(any_store_url, create=True) as one,
-        open_store(any_store_url, create=True) as other,
-    ):
+    async with two_stores(any_store_url) as (one, other):
         for _ in range(40):
             batch = make_new_batch()
             answers = await asyncio.gather(
@@ -125,10 +119,7 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(p
             done, _waiting = await asyncio.wait(again, timeout=0.3)
             assert not done
 
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         await other.prepare_day(_TOMORROW)
         with listening_to_appends(after=send_again):
@@ -148,10 +139,7 @@ async def test_day_is_begun_again_after_whoever_began_it_died(postgresql, postgr
             process = await connection.fetchval("SELECT pg_backend_pid()")
             postgresql.execute(f"SELECT pg_terminate_backend({process}, 5000)")
 
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         with listening_to_appends(before=cut_off), pytest.raises(StoreError):
             await one.append([batch], _TOMORROW)
@@ -171,10 +159,7 @@ async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url
             begun.append(asyncio.create_task(other.append([make_new_batch()], _DAY)))
             finished.append(await begun[0])
 
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         with listening_to_appends(after=commit_another):
             assert await one.append([make_new_batch()], _DAY) == [True]
@@ -246,10 +231,7 @@ async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_
 async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_other(
     postgresql, postgresql_url
 ):
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         for _ in range(5):
             await one.prepare_day(_later(9))

@@ -18,7 +18,14 @@ from hubbub.storage.postgresql.segments import (
     parse_day_table,
 )
 from hubbub.storage.reshuffling import rounds_needed
-from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
+from unit.collector.batches import (
+    HOMEPAGE,
+    WIDTH,
+    make_new_batch,
+    make_records,
+    stored_segments,
+    two_stores,
+)
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
 
@@ -216,10 +223,7 @@ def _are_linked(segments: list[list[int]], origins: range) -> bool:
 
 @in_event_loop
 async def test_only_one_collector_mixes_at_a_time(postgresql_url):
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         async with other.database.alone("reshuffle") as is_alone:
             assert is_alone()

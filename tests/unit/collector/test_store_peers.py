@@ -15,7 +15,13 @@ from databases import GUARDED
 from hubbub.storage import Store, open_store
 from hubbub.storage.errors import StoreError
 from hubbub.storage.schema import segments
-from unit.collector.batches import HOMEPAGE, make_new_batch, make_record, stored_segments
+from unit.collector.batches import (
+    HOMEPAGE,
+    make_new_batch,
+    make_record,
+    stored_segments,
+    two_stores,
+)
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
 
@@ -69,10 +75,7 @@ async def _keys(store: Store) -> list[int]:
 @in_event_loop
 async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(postgresql_url):
     """One of them waits for the other, and not each for the other."""
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         await one.drop_reports(_TOMORROW)
         is_open = asyncio.Event()
@@ -96,10 +99,7 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(postgres
 @in_event_loop
 async def test_table_is_dropped_while_reports_of_another_day_come(postgresql_url, postgresql):
     """Who stores reports of the open day and who drops the table of one before don't wait."""
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         await one.drop_reports(_TOMORROW)
         await one.append([make_new_batch()], _TOMORROW)

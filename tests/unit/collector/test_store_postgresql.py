@@ -21,7 +21,7 @@ from hubbub.storage.errors import StoreError
 from hubbub.storage.postgresql import sessions as postgresql_module
 from hubbub.storage.postgresql.segments import WAIT_FOR_ALL_DAYS
 from unit.collector.appends import STORES_IDS, listening_to_appends
-from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
+from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 
 _WAITING_FOR_REPLICAS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -138,10 +138,7 @@ async def test_server_that_does_not_sync_is_warned_of(postgresql, postgresql_url
 async def test_batch_that_replicas_do_not_have_is_never_known(postgresql, postgresql_url):
     """If who stored it gave up waiting for them, the next one who sends it waits, too."""
     batch = make_new_batch()
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         postgresql.stop()
         postgresql.start(synchronous_standby_names="away")
@@ -375,10 +372,7 @@ async def test_merged_reports_are_not_marked_with_the_transactions_of_their_batc
 @in_event_loop
 async def test_groups_with_common_batches_do_not_block_each_other(postgresql_url):
     """The ids of a group have no order of their own, and other groups other orders."""
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         for _ in range(10):
             batches = [make_new_batch([i]) for i in range(900)]
             large, small = await asyncio.gather(
@@ -391,9 +385,6 @@ async def test_groups_with_common_batches_do_not_block_each_other(postgresql_url
 @in_event_loop
 async def test_registries_declared_in_different_orders_do_not_block_each_other(postgresql_url):
     metrics = [make_metric(f"metric{number}") for number in range(30)]
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await asyncio.gather(one.declare(metrics), other.declare(metrics[::-1]))
         assert len(await one.declared()) == 30

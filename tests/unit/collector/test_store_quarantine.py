@@ -20,7 +20,7 @@ from hubbub.protocol.records import Records
 from hubbub.storage import MetricVersion, NewBatch, QuarantineDay, QuarantineKey, Store, open_store
 from hubbub.storage.maintenance import MOST_QUARANTINE_DAYS, Maintenance, QuarantineCare
 from hubbub.storage.quarantine import MOST_KEYS
-from unit.collector.batches import HOMEPAGE, WIDTH, make_records, stored_segments
+from unit.collector.batches import HOMEPAGE, WIDTH, make_records, stored_segments, two_stores
 from unit.collector.event_loop import in_event_loop
 
 _TODAY = dt.date(2026, 3, 14)
@@ -142,10 +142,7 @@ async def test_nothing_of_a_batch_is_stored_for_which_there_is_no_room(any_store
 @in_event_loop
 async def test_bounds_hold_however_many_collectors_write_at_once(any_store_url):
     batches = [_batch(range(1), key=QuarantineKey(f"name{i}", 1, 3)) for i in range(100)]
-    async with (
-        open_store(any_store_url, create=True) as one,
-        open_store(any_store_url, create=True) as other,
-    ):
+    async with two_stores(any_store_url) as (one, other):
         taken = await asyncio.gather(
             *[
                 store.quarantine.append([batch], _TODAY, _AMPLE)
@@ -203,10 +200,7 @@ async def test_each_report_is_replayed_once_beside_appends_mergers_and_others_wh
     monkeypatch.setattr("hubbub.storage.quarantine._REPORTS_AT_ONCE", 20)
     batches = [_batch(range(i, i + 4)) for i in range(0, 240, 4)]
     metric = make_metric(version=2, params=make_params(m=1024))
-    async with (
-        open_store(any_store_url, create=True) as one,
-        open_store(any_store_url, create=True) as other,
-    ):
+    async with two_stores(any_store_url) as (one, other):
         await one.declare([metric])
         for batch in batches[:30]:
             await _keep(one, batch)

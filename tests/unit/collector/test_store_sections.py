@@ -26,7 +26,7 @@ from hubbub.storage.maintenance import Maintenance
 from hubbub.storage.postgresql import batch_ids as postgresql_module
 from hubbub.storage.postgresql.segments import SHARE_DAYS
 from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
-from unit.collector.batches import HOMEPAGE, make_new_batch
+from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 
 _DAY = dt.date(2026, 3, 14)
@@ -48,10 +48,7 @@ def _batches(number: int) -> list[NewBatch]:
 async def test_full_section_is_closed_and_its_ids_are_known(postgresql, postgresql_url):
     """To old and new collectors, before its filter was made, after that, and once it is loaded."""
     batches = _batches(3 * _FULL)
-    async with (
-        open_store(postgresql_url, create=True) as store,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (store, other):
         for start in range(0, len(batches), _FULL):
             some = batches[start : start + _FULL]
             assert await other.append(some, _DAY) == [True] * _FULL
@@ -133,10 +130,7 @@ async def test_sections_stay_while_somebody_relies_on_those_without_a_filter(
             while postgresql.execute(waiting) != "1":
                 await asyncio.sleep(0.01)
 
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await _fill_sections(one, _batches(2 * _FULL))
         await one.append([held], _DAY)
         await one.ids.filters.load()
@@ -157,10 +151,7 @@ async def test_batches_that_come_while_sections_begin_count_once(postgresql, pos
         known = [await store.append(batches[i : i + 30], day) for i in range(0, len(batches), 30)]
         return sum(map(sum, known))
 
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         for number in range(rounds):
             batches = _batches(_FULL)
@@ -181,10 +172,7 @@ async def test_batches_that_come_while_sections_begin_count_once(postgresql, pos
 async def test_section_is_closed_only_when_all_transactions_are_done(postgresql, postgresql_url):
     """One that has inserted an id, which can't be read before its commit."""
     held = make_new_batch()
-    async with (
-        open_store(postgresql_url, create=True) as one,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (one, other):
         await one.append(_batches(_FULL), _DAY)
         collector = await asyncpg.connect(postgresql_url)
         await collector.execute(f"BEGIN; {SHARE_DAYS}")
@@ -227,10 +215,7 @@ async def test_beginning_a_section_may_be_cut_off_at_any_statement(postgresql, p
         if statements == cut_at:
             raise OSError("cut off")
 
-    async with (
-        open_store(postgresql_url, create=True) as store,
-        open_store(postgresql_url, create=True) as other,
-    ):
+    async with two_stores(postgresql_url) as (store, other):
         await store.append(batches, _DAY)
         while True:
             cut_at += 1

@@ -8,7 +8,7 @@ import pytest
 
 from hubbub.simulations.experiments.joint_scoring import Coverage, JointScore
 from hubbub.simulations.experiments.scoring import Score
-from hubbub.simulations.laboratory.figures import Figure
+from hubbub.simulations.laboratory import Figure
 from hubbub.simulations.suite.bounds import (
     CaseResult,
     StringsTrial,

@@ -12,9 +12,7 @@ from evaluation.drawn_counts import draw_counts
 from evaluation.studies.study import Study, mean, means
 from factories import make_params
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.simulations.laboratory.figures import UNKNOWN, Figure
-from hubbub.simulations.laboratory.tables import MeasuredTable
-from hubbub.simulations.laboratory.trials import run_trials
+from hubbub.simulations.laboratory import UNKNOWN, Figure, MeasuredTable, run_trials
 from significance import ALARM, chi_squared_p
 from unit.simulations.numbered_cases import Drawn, Threads
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 
 from hubbub.collector.access.auth import IngestGate
 from hubbub.collector.config.settings import LEAST_CHARGE, IngestKey, Settings
-from hubbub.collector.errors import RefusalError
+from hubbub.collector.problems import RefusalError
 
 _ROUNDING = 1e-6  # of a token: a client that waited as long as asked passes, despite rounding
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Generic, Literal, TypeVar
 
 from hubbub.collector.config.settings import AdminToken, IngestKey, Scope
-from hubbub.collector.errors import RefusalError
+from hubbub.collector.problems import RefusalError
 
 Purpose = Literal["ingest", "admin"]
 

@@ -23,17 +23,7 @@ config_option = click.option(
 def read_configuration(
     flags: Mapping[str, Any], file: Path | None, only: Collection[str] | None = None
 ) -> Configuration:
-    """Return the configuration; if it can't work, tell its faults, one a line, and end with 2.
-
-    Parameters
-    ----------
-    flags : mapping of str to object
-        Values by the names of the settings; None: not given.
-    file : Path, optional
-        Of --config.
-    only : collection of str, optional
-        The settings that the command needs.
-    """
+    """Return the configuration (see `load`), or tell its faults, one a line, and end with 2."""
     try:
         return load(flags, file, only)
     except ConfigError as error:

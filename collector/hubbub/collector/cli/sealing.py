@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from hubbub.collector.cli.group import cli_errors
-from hubbub.collector.cli.stores import configured, progress_bar, store_options
+from hubbub.collector.cli.stores import configured, metrics_option, progress_bar, store_options
 from hubbub.collector.config.sources import toml_value
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.hpke import PrivateKey
@@ -82,11 +82,7 @@ def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
     metavar="STORE|ADDRESS",
     help="Where sealed reports are: a directory that `export` made, or a collector's database.",
 )
-@click.option(
-    "--metrics",
-    metavar="FILE",
-    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
-)
+@metrics_option
 @store_options
 @click.option(
     "--jobs",

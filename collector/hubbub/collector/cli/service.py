@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -68,10 +69,13 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     if print_config:
         click.echo(to_toml(configuration), nl=False)
         return
-    # The web framework and the databases are needed from here on only.
+    # The service and its databases are needed from here on only. Nearly all that is made when they
+    # are imported stays, so to look for garbage among it meanwhile is in vain.
+    gc.disable()
     from hubbub.collector.operations import logs  # noqa: PLC0415
     from hubbub.collector.serving import server  # noqa: PLC0415
 
+    gc.enable()
     settings = configuration.settings
     logs.configure(settings.log_level, log_times=settings.log_times)
     with cli_errors():

@@ -65,6 +65,13 @@ class _Address(click.ParamType[Location]):
         return found
 
 
+metrics_option = click.option(
+    "--metrics",
+    metavar="FILE",
+    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
+)
+
+
 def store_options(command: _Command) -> _Command:
     """Add the flags that name the store, as those of `serve` do."""
     command = config_option(command)
@@ -152,18 +159,8 @@ def export(
 
 
 @click.command("import")
-@click.argument(
-    "paths",
-    nargs=-1,
-    required=True,
-    metavar="PATH...",
-    type=_Address(exists=True),
-)
-@click.option(
-    "--metrics",
-    metavar="FILE",
-    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
-)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_Address(exists=True))
+@metrics_option
 @store_options
 @click.option(
     "--metric",
@@ -345,11 +342,7 @@ def maintain(
 
 
 @click.command()
-@click.option(
-    "--metrics",
-    metavar="FILE",
-    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
-)
+@metrics_option
 @store_options
 def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
     """Count the reports in quarantine that the registry knows by now, under their own days.
@@ -363,7 +356,7 @@ def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
     are deleted quarantine_days after they came.
     """
     # The service's counters and checks, which no other command here needs.
-    from hubbub.collector.ingest.replaying import replay as replay_all  # noqa: PLC0415
+    from hubbub.collector.ingest.report_validator import replay as replay_all  # noqa: PLC0415
     from hubbub.collector.operations.metrics import Metrics  # noqa: PLC0415
 
     settings = configured(

@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -141,9 +141,22 @@ def _environment() -> Mapping[str, Any]:
     if not any(name.upper().startswith(_PREFIX) for name in os.environ):
         return {}
     # Only now, because most collectors are configured by a file, and it takes its time.
-    from hubbub.collector.config.environment import Environment  # noqa: PLC0415
+    from pydantic_settings import BaseSettings, EnvSettingsSource  # noqa: PLC0415
 
-    return Environment(_PREFIX, _NESTING)()
+    class Environment(EnvSettingsSource):
+        def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+            """Return a table or list from JSON; what isn't is left to the checks of the field."""
+            try:
+                return super().decode_complex_value(field_name, field, value)
+            except ValueError:
+                return value
+
+    return Environment(
+        cast("type[BaseSettings]", Settings),  # of which it needs the fields
+        env_prefix=_PREFIX,
+        env_nested_delimiter=_NESTING,
+        env_ignore_empty=True,
+    )()
 
 
 # Not pydantic-settings' TomlConfigSettingsSource, which takes a missing file for an empty one and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from hubbub.collector.errors import RefusalError
+from hubbub.collector.problems import RefusalError
 
 ENCODINGS = ("gzip", "deflate")
 _GZIP = 16 + zlib.MAX_WBITS

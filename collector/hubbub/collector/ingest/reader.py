@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
-from hubbub.collector.errors import BatchError
 from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReports
+from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact, sealed
 from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.errors import (
@@ -175,6 +175,8 @@ class BatchReader:
         are accepted as long as the registry has the metric.
     max_reports : int, optional
         Most reports of a batch.
+    sealed_to : collection of bytes, optional
+        The ids of the keys to which records may be sealed; none: sealed batches are refused.
     quarantines : bool
         Whether a refusal says how to keep the batch, if its registry is all that is at fault.
 

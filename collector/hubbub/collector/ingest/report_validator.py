@@ -2,18 +2,20 @@
 
 `poisoning` says how many set bits are plausible for a metric; this applies it to batches. Where a
 response fixes the number of set bits, a report with another one is impossible, and always refused.
+Reports that leave quarantine came when nobody could say what they should be like, so they are asked
+then. Invariant: whatever is counted of reports is counted once they are durable where they belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.errors import BatchError
 from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.problems import BatchError
 from hubbub.protocol.poisoning import (
     SetBits,
     improbable,
@@ -21,7 +23,7 @@ from hubbub.protocol.poisoning import (
 )
 from hubbub.protocol.records import Records, joined
 from hubbub.protocol.registry import Registry
-from hubbub.storage import MetricVersion, NewBatch
+from hubbub.storage import MetricVersion, NewBatch, Replayed, Store
 
 
 class ReportValidator:
@@ -87,3 +89,30 @@ def _fault(bounds: SetBits) -> str:
     if bounds.cells is None:
         return f"an improbable number of set bits; must be between {bounds.low} and {bounds.high}"
     return f"impossible bits; must be exactly {bounds.low} of the first {bounds.cells}"
+
+
+async def replay(
+    store: Store, registry: Registry, settings: Settings, metrics: Metrics
+) -> AsyncGenerator[Replayed, None]:
+    """Move what a registry knows by now out of quarantine; yield what was moved.
+
+    Parameters
+    ----------
+    store : Store
+        Its collectors have declared the registry.
+    registry : Registry
+    settings : Settings
+        Say what happens to improbable reports.
+    metrics : Metrics
+        Where they are counted.
+
+    Raises
+    ------
+    StoreError
+        If the store fails; the rest stays in quarantine.
+    """
+    validator = ReportValidator(registry, settings, metrics)
+    async for replayed in store.replay_quarantine(registry, validator.screen):
+        metrics.replayed(replayed.records.reports)
+        validator.flag([NewBatch(b"", {replayed.key: replayed.records})])
+        yield replayed

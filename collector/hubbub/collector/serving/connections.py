@@ -16,7 +16,6 @@ from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol, cast
 
 from hubbub.collector.access.admission import LoadLimiter
-from hubbub.collector.errors import RefusalError
 from hubbub.collector.http1 import (
     CONTINUE,
     HEAD_END,
@@ -27,6 +26,7 @@ from hubbub.collector.http1 import (
     Response,
     parse_head,
 )
+from hubbub.collector.problems import RefusalError
 from hubbub.collector.serving.tls import TlsStream
 from hubbub.collector.serving.turns import Turns
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.ingest.replaying import replay
+from hubbub.collector.ingest.report_validator import replay
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
@@ -24,7 +24,6 @@ from hubbub.collector.serving.service import (
     running_ingest,
     stop_event,
 )
-from hubbub.collector.serving.workers import Workers
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage import Store, open_store, wait_for_schema
 from hubbub.storage.maintenance import Maintenance, QuarantineCare, running_maintenance
@@ -74,6 +73,8 @@ async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
 
 
 async def _supervise(files: ServiceFiles, announce: Announce) -> None:
+    from hubbub.collector.serving.workers import Workers  # noqa: PLC0415
+
     settings = files.current.settings
     stop = stop_event()
     if not await _schema_is_ready(settings, stop):
@@ -168,7 +169,7 @@ async def _operations(
         if settings.admin_port is None:
             yield None
             return
-        from hubbub.collector.serving.admin_listener import running_admin_listener  # noqa: PLC0415
+        from hubbub.collector.serving.admin import running_admin_listener  # noqa: PLC0415
 
         yield await stack.enter_async_context(
             running_admin_listener(settings.admin_port, files, store, metrics)

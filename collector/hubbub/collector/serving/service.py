@@ -31,8 +31,7 @@ from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import Listener, listening, room_for_connections
-from hubbub.collector.serving.probes import Probes
-from hubbub.collector.serving.routes import Routes
+from hubbub.collector.serving.routes import Probes, Routes
 from hubbub.collector.serving.tls import load_certificate, tls_context
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry, check_compatible

@@ -22,17 +22,18 @@ from numpy.typing import NDArray
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.records import Records, record_width, shuffled, table
 from hubbub.storage import SEALED, MetricVersion, Store, StoredRecords
-from hubbub.storage.files.counts import write_counts
 from hubbub.storage.files.locations import Address, Location, named_errors, resolve
-from hubbub.storage.files.manifests import (
+from hubbub.storage.files.parquet import require_pyarrow, write_counts, write_records
+from hubbub.storage.files.partitions import (
     CommittedFile,
     FileNames,
     Manifest,
+    Partition,
+    check_target,
     commit,
     definition_digest,
+    write_definition,
 )
-from hubbub.storage.files.parquet import require_pyarrow, write_records
-from hubbub.storage.files.partitions import Partition, check_target, write_definition
 
 BLOCK_BYTES = 2**22
 """About how much a block takes, and how much is dealt at a time."""

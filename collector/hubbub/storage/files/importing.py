@@ -23,16 +23,15 @@ from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
 from hubbub.storage import SEALED, MetricVersion, NewBatch, Store
 from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.counts import read_counts_file
 from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
-from hubbub.storage.files.manifests import is_counts
-from hubbub.storage.files.parquet import read_records
+from hubbub.storage.files.parquet import read_counts_file, read_records
 from hubbub.storage.files.partitions import (
     Partition,
     ReportFile,
     check_definition,
     check_made_so,
     export_of,
+    is_counts,
     partition_of,
     report_files,
 )

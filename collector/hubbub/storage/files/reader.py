@@ -13,11 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from hubbub.protocol.metrics import Metric
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.counts import read_counts_file
 from hubbub.storage.files.locations import Address, resolve
-from hubbub.storage.files.manifests import MANIFEST
-from hubbub.storage.files.parquet import count_rows, read_records, require_pyarrow
+from hubbub.storage.files.parquet import count_rows, read_counts_file, read_records, require_pyarrow
 from hubbub.storage.files.partitions import (
+    MANIFEST,
     Folder,
     Partition,
     ReportFile,

@@ -201,6 +201,7 @@ async def commit(connection: ReceivingConnection, before: str = "", data: bytes 
 
     Parameters
     ----------
+    connection : ReceivingConnection
     before : str
         The statement.
     data : bytes

@@ -35,9 +35,8 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.counts import read_counts_file
 from hubbub.storage.files.locations import Address, resolve
-from hubbub.storage.files.parquet import count_rows, read_records
+from hubbub.storage.files.parquet import count_rows, read_counts_file, read_records
 
 if TYPE_CHECKING:
     from hubbub.storage import MetricVersion, Reader

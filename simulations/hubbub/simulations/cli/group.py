@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hubbub.protocol.metric_types.open_strings import OpenStringType
     from hubbub.simulations.experiments.experiment import Experiment
     from hubbub.simulations.experiments.result import SimulationResult
-    from hubbub.simulations.laboratory.trials import Progress
+    from hubbub.simulations.laboratory import Progress
     from hubbub.simulations.populations import Population
     from hubbub.simulations.simulated_clients.attacks import Attack
 
@@ -311,14 +311,11 @@ def _simulation(
     It takes the folder, the number of workers, a progress bar, and the options to show.
     """
     from hubbub.protocol.errors import ParameterError
-    from hubbub.simulations.cli.categories import category_experiment
-    from hubbub.simulations.cli.joint import joint_experiment
-    from hubbub.simulations.experiments.categories import run_categories
-    from hubbub.simulations.experiments.category_result import category_result
+    from hubbub.simulations.cli.experiments import category_experiment, joint_experiment
+    from hubbub.simulations.experiments.categories import category_result, run_categories
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
-    from hubbub.simulations.experiments.joint import run_joint
-    from hubbub.simulations.experiments.joint_result import joint_result
+    from hubbub.simulations.experiments.joint import joint_result, run_joint
     from hubbub.simulations.experiments.result import experiment_result
     from hubbub.simulations.populations import PopulationError
     from hubbub.simulations.simulated_clients.attacks import AttackError
@@ -588,9 +585,8 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
     from hubbub.protocol.errors import ParameterError
     from hubbub.reporting.formats.terminal import show, stdout_console
     from hubbub.reporting.progress import progress_bar
-    from hubbub.simulations.cli.blend import blend_experiment
-    from hubbub.simulations.experiments.blend import run_blend
-    from hubbub.simulations.experiments.blend_result import blend_result
+    from hubbub.simulations.cli.experiments import blend_experiment
+    from hubbub.simulations.experiments.blend import blend_result, run_blend
     from hubbub.simulations.populations import PopulationError
 
     try:

@@ -1,6 +1,6 @@
 """Whether a case keeps what is promised: figures over its trials against bounds.
 
-How a figure is compared with its bound is `hubbub.simulations.laboratory.figures`'. Trials with any
+How a figure is compared with its bound is `hubbub.simulations.laboratory`'. Trials with any
 false name under the null are counts, and tested by the binomial distribution.
 """
 
@@ -15,7 +15,7 @@ from scipy import stats
 
 from hubbub.simulations.experiments.joint_scoring import Coverage, JointScore
 from hubbub.simulations.experiments.scoring import Score
-from hubbub.simulations.laboratory.figures import ALARM, UNKNOWN, Figure
+from hubbub.simulations.laboratory import ALARM, UNKNOWN, Figure
 
 ALPHA = 0.05
 """Level of the detections, which is the decoder's default."""

@@ -21,7 +21,7 @@ from hubbub.inference.decoding import decode
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import mass_covered, score, score_decoding
-from hubbub.simulations.laboratory.trials import Progress, no_progress, run_trials, seed_of
+from hubbub.simulations.laboratory import Progress, no_progress, run_trials, seed_of
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.scenarios import Scenario, collect, make_scenario
 from hubbub.simulations.suite.baseline import least_squares_two_se, oracle_detections

@@ -25,7 +25,7 @@ from hubbub.simulations.experiments.scoring import (
     mass_covered,
     score,
 )
-from hubbub.simulations.laboratory.trials import seed_of
+from hubbub.simulations.laboratory import seed_of
 from hubbub.simulations.populations import LISTS, Population, family_shares
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,

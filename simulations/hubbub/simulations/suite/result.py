@@ -13,8 +13,7 @@ from rich.table import Table
 
 from hubbub.reporting.formats.data_files import json_text
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.simulations.laboratory.figures import Figure
-from hubbub.simulations.laboratory.tables import markdown
+from hubbub.simulations.laboratory import Figure, markdown
 from hubbub.simulations.suite.bounds import CaseResult, oracle_ratios, variation_ratios
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (

@@ -2,7 +2,8 @@
 
 Every path needs a token whose scopes allow it: "read" the page, its data and the metrics, "export"
 the records, "delete" to delete. Invariant: Basic credentials open nothing but what "read" allows,
-because a browser adds them to requests that other sites make.
+because a browser adds them to requests that other sites make. Only a service that has this listener
+imports this module, and so aiohttp, the page's templates and the exposition for Prometheus.
 """
 
 from __future__ import annotations
@@ -13,20 +14,26 @@ import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from typing import cast
 
 import msgspec
 from aiohttp import web
 
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Scope, Settings
-from hubbub.collector.errors import RefusalError
 from hubbub.collector.http1 import Response
-from hubbub.collector.operations.admin_connections import aiohttp_response
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch
-from hubbub.collector.problems import problem, refusal, unexpected
+from hubbub.collector.problems import RefusalError, problem, refusal, unexpected
+from hubbub.collector.serving.admin_connections import (
+    AdminConnections,
+    aiohttp_response,
+    quiet_logger,
+)
+from hubbub.collector.serving.listening import listening
+from hubbub.collector.serving.service import ServiceFiles
 from hubbub.protocol.registry import Registry
 from hubbub.storage import MetricVersion, Store
 from hubbub.storage.errors import StoreError
@@ -57,24 +64,20 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_admin_app(
-    gate: Callable[[], AdminGate],
-    in_force: Callable[[], tuple[Settings, Registry]],
-    store: Store,
-    metrics: Metrics,
+    in_force: Callable[[], tuple[Settings, Registry]], store: Store, metrics: Metrics
 ) -> web.Application:
     """Return the application for the admin listener.
 
     Parameters
     ----------
-    gate : callable
-        Returns who may use it; asked on each request, so that tokens can be exchanged.
     in_force : callable
-        Returns the settings and the registry that are in force.
+        Returns the settings and the registry that are in force; asked on each request, so that
+        tokens can be exchanged.
     store : Store
         Open for as long as the application runs.
     metrics : Metrics
     """
-    admin = _Admin(gate, Watch(in_force, store, metrics), store)
+    admin = _Admin(in_force, store, metrics)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
     app.cleanup_ctx.append(admin.watched)
     app.on_response_prepare.append(_add_headers)
@@ -89,13 +92,10 @@ def make_admin_app(
 
 class _Admin:
     def __init__(
-        self,
-        gate: Callable[[], AdminGate],
-        watch: Watch,
-        store: Store,
+        self, in_force: Callable[[], tuple[Settings, Registry]], store: Store, metrics: Metrics
     ) -> None:
-        self._gate = gate
-        self._watch = watch
+        self._in_force = in_force
+        self._watch = Watch(in_force, store, metrics)
         self._store = store
         self._exports = asyncio.Semaphore(_EXPORTS)
 
@@ -113,7 +113,8 @@ class _Admin:
         scope = _needed_scope(request)
         authorization = _bearer(request.headers.get("Authorization"), scope)
         today = dt.datetime.now(dt.UTC).date()
-        request["token"] = self._gate().admit(authorization, scope, today)
+        gate = AdminGate(self._in_force()[0].admin_tokens)
+        request["token"] = gate.admit(authorization, scope, today)
         return await handler(request)
 
     async def get_page(self, request: web.Request) -> web.Response:
@@ -270,3 +271,44 @@ def _unless_begun(request: web.Request, answer: Response) -> web.Response:
             request.transport.abort()
         raise ConnectionAbortedError
     return aiohttp_response(answer)
+
+
+_CLOSE_SECONDS = 1.0
+_CONNECTIONS = 64
+_BACKLOG = 128
+
+
+@asynccontextmanager
+async def running_admin_listener(
+    port: int, files: ServiceFiles, store: Store, metrics: Metrics
+) -> AsyncIterator[str]:
+    """Serve operators on a port of `admin_host`, and give the address.
+
+    Raises
+    ------
+    HubbubError
+        If the address can't be listened on.
+    """
+    settings = files.current.settings
+    app = make_admin_app(lambda: files.current, store, metrics)
+    runner = web.AppRunner(
+        app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
+    )
+    await runner.setup()
+    try:
+        # The application's requests and answers, but not its connections.
+        server = cast("web.Server", runner.server)
+        connections = AdminConnections(
+            server.request_handler,
+            request_factory=server.request_factory,
+            most=_CONNECTIONS,
+            idle_seconds=settings.header_seconds,
+            send_seconds=settings.body_seconds,
+            turned_away=lambda: metrics.shed("admin_connections"),
+        )
+        async with listening(
+            connections, settings.admin_host, port, kind="admin-", backlog=_BACKLOG
+        ) as listener:
+            yield listener.address
+    finally:
+        await runner.cleanup()

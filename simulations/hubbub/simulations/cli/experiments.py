@@ -1,0 +1,189 @@
+"""The options of `hubbub-simulate`'s experiments: what they mean together, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+import numpy as np
+
+from hubbub.inference.errors import PlanError
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.planning.responses import subset_params, subset_within
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import UNARY, Response
+from hubbub.simulations.experiments.blend import BlendExperiment
+from hubbub.simulations.experiments.categories import CategoryExperiment
+from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment
+from hubbub.simulations.joint_populations import HASHED, joint_population, parse_sizes
+from hubbub.simulations.populations import LISTS, Population
+
+_FEWEST = 20.0
+"""Standard deviations of the noisy number of users that half of the opted-in must be."""
+
+
+def blend_experiment(options: Mapping[str, Any], population: Population) -> BlendExperiment:
+    """Make the experiment that the options describe.
+
+    Raises
+    ------
+    ParameterError
+        If an option's value makes no sense.
+    UsageError
+        If options make no sense together.
+    """
+    for name in ("epsilon", "epsilon_report"):
+        if not 0 < options[name] < math.inf:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} {options[name]:g}: must be above 0")
+    if not 0 < options["delta"] < 1:
+        raise click.UsageError(f"--delta {options['delta']:g}: must be between 0 and 1")
+    if not 0 <= options["differ"] < 1:
+        raise click.UsageError(f"--differ {options['differ']:g}: must be at least 0 and below 1")
+    for share in options["opted_in"]:
+        if not 0 < share < 1:
+            raise click.UsageError(f"--opted-in {share:g}: must be between 0 and 1")
+    noise = 1 / (math.exp(options["epsilon_report"]) + 1)
+    experiment = BlendExperiment(
+        population,
+        RapporParams(options["k"], options["h"], options["m"], 0.0, noise, 0.5),
+        people=options["reports"],
+        opted_in=tuple(sorted(set(options["opted_in"]))),
+        absent=tuple(f"absent {i}" for i in range(1, options["candidates_extra"] + 1)),
+        epsilon=options["epsilon"],
+        delta=options["delta"],
+        difference=options["differ"],
+        reuse_counts=options["reuse_counts"],
+        alpha=0.05,
+        correction=Correction(options["correction"]),
+        runs=options["runs"],
+        seed=options["seed"],
+    )
+    ratio = experiment.ratios[-1]
+    needed = math.ceil(2 * _FEWEST * math.sqrt(2 * ratio) / (1 - ratio))
+    least = round(experiment.people * experiment.opted_in[0])
+    if least < needed:
+        raise click.UsageError(
+            f"--opted-in {experiment.opted_in[0]:g}: are {least:,} people; at --epsilon "
+            f"{experiment.epsilon:g} at least {needed:,} are needed to tell how many were counted"
+        )
+    return experiment
+
+
+_NOT_OF_TABLES = (
+    "metric_type", "response", "values", "unique", "steps", "candidates_extra", "missing", "mode",
+    "period_days", "days", "change", "cohorts", "attack", "method", "through",
+)  # fmt: skip
+"""Options that mean nothing for tables."""
+
+
+def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> JointExperiment:
+    """Make the experiment that the options describe, and fill in those that weren't given.
+
+    Parameters
+    ----------
+    given : callable
+        Says whether an option was given, by its name.
+    options : dict
+
+    Raises
+    ------
+    ParameterError, PopulationError
+        If an option's value makes no sense.
+    UsageError
+        If options make no sense together.
+    """
+    for name in filter(given, _NOT_OF_TABLES):
+        option = "type" if name == "metric_type" else name.replace("_", "-")
+        raise click.UsageError(f"--{option}: can't go with --joint")
+    if not given("population"):
+        options["population"] = "zipf:1.0"
+    if options["population"] in LISTS:
+        raise click.UsageError(
+            f"--population {options['population']}: must be a family of shares with --joint, such "
+            "as zipf:1.0"
+        )
+    sizes = parse_sizes(options["joint"])
+    size = {name: options[name] for name in ("k", "h", "m") if given(name)}
+    cells = math.prod(each.values for each in sizes)
+    if any(each.strings for each in sizes) or size.get("k", cells) < cells:
+        size = HASHED | size
+    family, partners = options["population"], options["partners"]
+    rng = np.random.default_rng([options["seed"], PARTNERS])
+    try:
+        population = joint_population(sizes, family, partners, rng, size)
+        size = population.metric_type.filter_size(size)
+    except MetricError as error:
+        raise click.UsageError(str(error)) from error
+    noise = {name: options[name] for name in ("f", "p", "q")}
+    unused = dict.fromkeys(_NOT_OF_TABLES)
+    options |= {**size, **unused, "metric_type": "joint"}
+    params, correction = RapporParams(**size, **noise), Correction(options["correction"])
+    return JointExperiment(
+        population, params, options["reports"], options["alpha"], correction, options["seed"]
+    )
+
+
+_NOT_OF_CATEGORIES = (
+    "k", "h", "m", "candidates_extra", "missing", "cohorts", "attack", "method", "through",
+)  # fmt: skip
+"""Options that mean nothing for categories."""
+
+
+def category_experiment(
+    given: Callable[[str], bool], options: dict[str, Any], population: Population
+) -> CategoryExperiment:
+    """Make the experiment that the options describe.
+
+    Parameters
+    ----------
+    given : callable
+        Says whether an option was given, by its name.
+    options : dict
+    population : Population
+        Whose values are the categories.
+
+    Raises
+    ------
+    ParameterError
+        If an option's value makes no sense.
+    UsageError
+        If options make no sense together.
+    """
+    for name in filter(given, _NOT_OF_CATEGORIES):
+        raise click.UsageError(f"--{name.replace('_', '-')}: can't go with --type enum")
+    categories = population.values
+    try:
+        size = EnumType.from_table("options", {"categories": list(categories)}).filter_size({})
+        params, response = _params_and_response(options, size, len(categories))
+    except (MetricError, PlanError) as error:
+        raise click.UsageError(str(error)) from error
+    options |= dict.fromkeys(_NOT_OF_CATEGORIES) | params.noise
+    return CategoryExperiment(
+        population,
+        params,
+        options["reports"],
+        response,
+        options["days"],
+        options["period_days"] or 0,
+        options["change"],
+        options["alpha"],
+        Correction(options["correction"]),
+        options["seed"],
+    )
+
+
+def _params_and_response(
+    options: dict[str, Any], size: dict[str, int], categories: int
+) -> tuple[RapporParams, Response]:
+    """Return the metric's parameters and response."""
+    if options["response"] != "subset":
+        return RapporParams(**size, **{name: options[name] for name in ("f", "p", "q")}), UNARY
+    if options["epsilon"] is None:
+        raise click.UsageError("--response subset: needs --epsilon, of which its size follows")
+    subset = subset_within(categories, options["epsilon"])
+    return subset_params(subset), subset
