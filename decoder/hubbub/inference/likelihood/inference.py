@@ -334,6 +334,11 @@ class Model:
         )
 
     @property
+    def members(self) -> IntArray:
+        """Candidates above 0 whose bits the others don't explain, in ascending order."""
+        return self._model.rows
+
+    @property
     def spread(self) -> float:
         """Standard deviation of the information about absent strings, over its mean."""
         return _spread(self._tables.information[:, self._tables.cells.of_tuple], self._total)
