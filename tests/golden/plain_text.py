@@ -31,7 +31,7 @@ TOLERANCE = 1e-6
 """Relative, of numbers of more digits."""
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])~?")
-_PACKAGES = r"hubbub|numpy|scipy|scikit-learn|python|opendp|pyarrow|matplotlib"
+_PACKAGES = r"hubbub|numpy|scipy|python|opendp|pyarrow|matplotlib"
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf'((?i:{_PACKAGES})"?(?::|,)? "?)\d+(?:\.\d+)+'), r"\1VERSION"),
     (re.compile(r"(version )\d+\.\d+\.\d+"), r"\1VERSION"),

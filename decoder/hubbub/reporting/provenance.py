@@ -17,7 +17,7 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.storage.files.locations import resolve, storage_errors
 
 SEED = "none: decoding is deterministic"
-_PACKAGES = ("hubbub", "numpy", "scipy", "scikit-learn")
+_PACKAGES = ("hubbub", "numpy", "scipy")
 
 
 @dataclass(frozen=True, slots=True)

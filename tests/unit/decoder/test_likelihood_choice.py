@@ -11,6 +11,7 @@ from hubbub.decoder import Decoding, count_records, decode
 from hubbub.inference.candidates import hashed
 from hubbub.inference.likelihood.choice import (
     FEW_DECIDE,
+    NO_SHARE,
     Choice,
     Method,
     expected_seconds,
@@ -123,6 +124,12 @@ def test_errors_that_do_not_hold_are_no_argument():
     counted, found = decoding_with(0.010), decoding_with(0.001, spread=0.5)
     assert surer(found, counted).std_error[0] == 0.010
     assert surer(found, counted).summary.method_reason == FEW_DECIDE
+
+
+def test_whole_reports_are_the_surer_ones_where_counts_determine_no_share():
+    counted, found = decoding_with(float("nan")), decoding_with(0.001, spread=0.1)
+    assert surer(found, counted).std_error[0] == 0.001
+    assert surer(found, counted).summary.method_reason == NO_SHARE
 
 
 @pytest.mark.parametrize("p", [0.1, 0.2, 0.25])

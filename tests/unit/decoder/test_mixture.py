@@ -9,7 +9,7 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.maximum import _RIDGE, best_of_quadratic, maximise
+from hubbub.inference.likelihood.maximum import maximise
 from hubbub.inference.likelihood.sums import (
     DOUBLE,
     SINGLE,
@@ -20,6 +20,7 @@ from hubbub.inference.likelihood.sums import (
     unknown_density,
 )
 from hubbub.inference.packed import PackedReports, cut_cohorts
+from hubbub.inference.quadratic import _RIDGE, best_of_quadratic
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)

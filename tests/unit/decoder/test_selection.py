@@ -61,14 +61,14 @@ def test_nothing_is_selected_where_nothing_sticks_out():
 
 
 def test_penalty_lets_about_one_of_n_nulls_pass(rng):
-    """scikit-learn drops a column if |x'Wr| <= alpha times the sum of weights.
+    """A column stays out if x'Wr is at most the penalty.
 
     For noise of variance 1/w, and 200 x 300 scores, the number that pass is about Poisson(200)
     (columns hardly overlap): P(outside 5 sd, 200 +- 71) < 1e-6. The penalty is set for columns
     of median weight, which is what the wider bounds are for.
     """
     weights = rng.uniform(50, 150, PARAMS.m * PARAMS.k)
-    threshold = penalty(weights, DESIGN.matrix, N_CANDIDATES) * weights.sum()
+    threshold = penalty(weights, DESIGN.matrix, N_CANDIDATES)
     noise = rng.standard_normal((200, len(weights))) / np.sqrt(weights)
     passing = sum(int((DESIGN.sums(weights * row) > threshold).sum()) for row in noise)
     assert 120 < passing < 280

@@ -281,7 +281,7 @@ def _to_columns(
             row = rows + 1 + column.is_null().to_pylist().index(True)
             raise ReportFileError(f"{path}: row {row}, column {name}: is null; expected a value")
     below = 2**16 if m is None else m
-    numbers = cohort.to_numpy(zero_copy_only=False)
+    numbers = np.from_dlpack(cohort)  # pyarrow's own way imports pandas, which takes long
     if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= below:
         wrong = np.flatnonzero((numbers < 0) | (numbers >= below))[0]
         raise ReportFileError(
@@ -299,7 +299,7 @@ def _fixed(pa: Any, path: Location, bits: Any, width: int, rows: int) -> Any:
     """Return the column as binary of a fixed size."""
     if pa.types.is_fixed_size_binary(bits.type):
         return bits
-    lengths = importlib.import_module("pyarrow.compute").binary_length(bits).to_numpy()
+    lengths = np.from_dlpack(importlib.import_module("pyarrow.compute").binary_length(bits))
     wrong = np.flatnonzero(lengths != width)
     if wrong.size:
         raise ReportFileError(

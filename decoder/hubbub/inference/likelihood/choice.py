@@ -53,6 +53,7 @@ ASKED_FOR = "as asked for"
 SCREENED = "a list in several files is tested by bit counts, so that it needn't fit in memory"
 ONLY_COUNTS = "there are bit counts only"
 FEW_DECIDE = "a few of the whole reports would decide about a string"
+NO_SHARE = "bit counts alone determine no share"
 TOO_LITTLE = "so few whole reports tell too little at these parameters"
 
 
@@ -115,6 +116,8 @@ def surer(found: Decoding, counted: Decoding) -> Decoding:
     """
     if found.summary.information_spread > LARGEST_SPREAD:
         return _because(counted, FEW_DECIDE)
+    if not np.isfinite(counted.std_error).any():
+        return _because(found, NO_SHARE)
     gain = (_typical_error(counted) / _typical_error(found)) ** 2 - 1
     if gain > 0:
         return _because(found, f"bit counts alone have variances {gain:.0%} larger")

@@ -183,10 +183,12 @@ def fit_reports(
             start[whole.members] = whole.solution.shares[1:]
         needed = max(_LEAST_EVIDENCE_Z, -float(special.ndtri(1.0 / len(candidates))))
         kept = with_evidence(whole.solution, reports.total, needed)
-        fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
-        estimating = model if misses_members(whole, fitted) else Model(fitted)
-        if estimating.spread > LARGEST_SPREAD:
-            estimating = model
+        estimating = model
+        if len(kept) < len(model.members):
+            fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
+            if not misses_members(whole, fitted):
+                smaller = Model(fitted)
+                estimating = smaller if smaller.spread <= LARGEST_SPREAD else model
         fitted, found = estimating.fitted, estimating.estimated(candidates)
         detected &= ~np.isnan(found.share)
         rows = np.flatnonzero(detected)

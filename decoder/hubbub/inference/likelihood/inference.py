@@ -27,11 +27,11 @@ from hubbub.inference.likelihood.maximum import (
     EstimationModel,
     Fitted,
     Solution,
-    best_of_quadratic,
     estimation_model,
     random_strings,
 )
 from hubbub.inference.likelihood.sums import Crossings, Moved, distinct_positions
+from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.testing.hash_null import HashNull
 
 # No cohort decides alone: 4 standard deviations, as for rows of bit counts (docs/likelihood.md,
@@ -332,6 +332,11 @@ class Model:
             covariance=covariance,
             spread=self.spread,
         )
+
+    @property
+    def members(self) -> IntArray:
+        """Candidates above 0 whose bits the others don't explain, in ascending order."""
+        return self._model.rows
 
     @property
     def spread(self) -> float:

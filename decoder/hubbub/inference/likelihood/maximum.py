@@ -24,6 +24,7 @@ from scipy import linalg
 from hubbub.inference.arrays import FloatArray, IntArray, PositionArray
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.sums import Evaluation, Mixture, distinct_positions
+from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.protocol.params import RapporParams
 
 TOLERANCE = 1e-3
@@ -31,9 +32,6 @@ TOLERANCE = 1e-3
 what is left to gain moves no estimate by more than 0.045 of its standard error."""
 # Steps converge quadratically near the maximum; what hasn't by then is refused.
 _MAX_PASSES = 100
-# Of scaled information: keeps components that explain the same solvable; only the path to the
-# maximum depends on it, whose gap is checked.
-_RIDGE = 1e-7
 # The line search: the usual part of the expected gain (Nocedal and Wright, section 3.1), steps
 # shortened to .3 of themselves, and what rounding of a sum over all reports may hide.
 _SLOPE = 1e-4
@@ -127,24 +125,6 @@ def maximise(
         f"likelihood: {_MAX_PASSES} passes left a gap of {gap:.3g}; expected at most "
         f"{tolerance:g}. Use --method regression"
     )
-
-
-def best_of_quadratic(information: FloatArray, score: FloatArray, shares: FloatArray) -> FloatArray:
-    """Return the x >= 0 where score' (x - shares) - (x - shares)' information (x - shares)/2 peaks.
-
-    Solved as non-negative least squares (Lawson and Hanson 1974) on the Cholesky factor C' of the
-    information: |C' x - C' shares - C^-1 score|^2. A tiny ridge keeps strings apart that hardly
-    any report distinguishes.
-    """
-    from scipy.optimize import nnls  # noqa: PLC0415 - least squares seldom needs the module
-
-    scale = 1.0 / np.sqrt(np.diag(information))
-    scaled = information * np.outer(scale, scale) + _RIDGE * np.eye(len(score))
-    factor = linalg.cholesky(scaled, lower=True)
-    aim = factor.T @ (shares / scale)
-    aim += linalg.solve_triangular(factor, score * scale, lower=True)
-    solution, _ = nnls(factor.T, aim, maxiter=50 * len(score))
-    return np.asarray(solution * scale)
 
 
 def best_among(solution: Solution, components: IntArray) -> FloatArray:

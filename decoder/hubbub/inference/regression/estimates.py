@@ -25,6 +25,7 @@ from scipy import linalg, sparse, special
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
+from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.regression.model import Fit, reports_by_row, row_weights, unknown_column
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull, score_totals
@@ -49,13 +50,6 @@ _UNDETERMINED = 1e-6
 # Errors don't shrink below a third of what sampling explains, however little rows scatter by
 # chance, and a variance keeps a tenth when the drawing of clients is taken off.
 _LEAST = 0.1
-# The condition that shares add up to 1 weighs as 10,000 times the best known row: it is met to 1e-4
-# of a standard error.
-_FIRM = 1e4
-# Keeps a Cholesky factor where information is singular but for rounding.
-_RIDGE = 1e-9
-# For each unknown, SciPy's own default being 3: active sets of shrunken shares change more often.
-_STEPS = 30
 # No row decides alone: 4 standard deviations (docs/statistics.md, Tests).
 _CLIP = 4.0
 # Below it no q-value can matter; above it a member's test is exact.
@@ -508,21 +502,15 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     -----
     The coefficients theta of the unknown mass and the fixed effects have the covariance C, the
     others being random. Minimises (beta - theta)' C^-1 (beta - theta) over beta >= 0 with
-    sum beta = 1, by the active set method of Lawson and Hanson (1974).
+    sum beta = 1.
     """
     fixed = fit.penalties == 0
+    found = fit.coefficients[fixed]
     information = linalg.inv(fit.covariance[np.ix_(fixed, fixed)])
-    information[np.diag_indices(len(information))] *= 1 + _RIDGE
-    root = linalg.cholesky(information)
-    firm = _FIRM * float(np.sqrt(np.diag(information).max()))
-    rows = np.vstack([root, np.full(len(root), firm)])
-    wanted = np.append(root @ fit.coefficients[fixed], firm)
-    shares = np.linalg.lstsq(rows, wanted)[0]
-    if shares.min() < 0:  # seldom, and the module takes long to import
-        from scipy.optimize import nnls  # noqa: PLC0415
-
-        shares, _ = nnls(rows, wanted, maxiter=_STEPS * len(root))
-    return fit.selected[fixed[1:]], np.asarray(shares / shares.sum())[1:]
+    start = np.maximum(found, 0.0)
+    start = start / start.sum() if start.any() else np.full(len(found), 1.0 / len(found))
+    shares = best_of_quadratic(information, information @ (found - start), start, keep_sum=True)
+    return fit.selected[fixed[1:]], shares[1:]
 
 
 class LeaveOneOutFit(NamedTuple):

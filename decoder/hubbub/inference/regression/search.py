@@ -15,16 +15,16 @@ searched among themselves, and the whole list is gone over at most three times.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
+from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.regression.estimates import (
     CandidateEstimates,
     LeaveOneOutFit,
@@ -102,9 +102,6 @@ _MAX_SURVIVORS = 1000
 MAX_NEAR = 4000
 """Candidates among which the model is searched for."""
 _MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
-# Lasso's coordinate descent, five times scikit-learn's default: rows outnumber columns, but
-# overlap.
-_MAX_STEPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,27 +517,21 @@ def select(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: i
     n_candidates : int
         Among so many.
     """
-    # Long lists alone need it, and importing it takes longer than decoding a short one.
-    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
-    from sklearn.linear_model import Lasso  # noqa: PLC0415
-
     if not len(candidates):
         return np.empty(0, dtype=np.int64)
-    design = make_design(candidates.positions(slice(0, len(candidates))), candidates.params)
-    lasso = Lasso(
-        alpha=penalty(fit.weights, design.matrix, n_candidates),
-        positive=True,
-        max_iter=_MAX_STEPS,
-        random_state=0,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it only proposes
-        lasso.fit(design.matrix.T.tocsc(), bits.rate.ravel(), sample_weight=fit.weights)
-    return keep_fittest(np.arange(len(candidates)), lasso.coef_, bits)
+    matrix = make_design(candidates.positions(slice(0, len(candidates))), candidates.params).matrix
+    weights, rates = fit.weights, bits.rate.ravel()
+    weighted = SparseMatrix(matrix @ sparse.diags_array(weights))
+    sums = np.asarray(matrix @ weights)
+    mean = float(weights @ rates / weights.sum())
+    gram = (weighted @ matrix.T).toarray() - np.outer(sums, sums) / weights.sum()
+    score = np.asarray(weighted @ (rates - mean)) - penalty(weights, matrix, n_candidates)
+    shares = best_of_quadratic(gram, score, np.zeros(len(score)))
+    return keep_fittest(np.arange(len(candidates)), shares, bits)
 
 
 def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> float:
-    """Return the Lasso's alpha, in scikit-learn's scale, that lets through about one of n nulls.
+    """Return the Lasso's penalty on a share, which lets through about one of n nulls.
 
     The noise level is known, so no cross-validation is needed: the score of an absent candidate has
     standard deviation sqrt(x'Wx), and the n-th part of a normal lies above Phi^-1(1 - 1/n).
@@ -555,7 +546,7 @@ def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> flo
     """
     z = max(-float(special.ndtri(1.0 / n_candidates)), 1.0)
     typical = float(np.median(np.asarray(matrix @ weights)))
-    return z * float(np.sqrt(typical) / weights.sum())
+    return z * float(np.sqrt(typical))
 
 
 def keep_fittest(candidates: IntArray, merit: FloatArray, bits: BitEstimates) -> IntArray:
