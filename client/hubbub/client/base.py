@@ -24,7 +24,7 @@ from hubbub.client.errors import (
 from hubbub.client.forks import ORPHANED, is_orphaned, no_fork
 from hubbub.client.interface import Preview, Status
 from hubbub.client.lanes import Lanes
-from hubbub.client.ledger import Account, Spending, Verdict
+from hubbub.client.ledger import REPORTED_TODAY, Account, Spending, Verdict
 from hubbub.client.recorder import (
     CLOSED,
     FORGOTTEN,
@@ -193,8 +193,11 @@ class BaseTelemetry:
         ------
         UnknownMetricError, EncodingError
             If the metric isn't registered, or the value isn't one of its type.
+        StateError, UnavailableError
+            If the metric has ``reports_per_day = 1``, and the state can't be read.
         """
         from hubbub.client import explanations
+        from hubbub.client.state import is_reported_today
         from hubbub.client.transport import RequestEncoder
 
         recorder = self._recorder
@@ -207,6 +210,8 @@ class BaseTelemetry:
         request = RequestEncoder(None, self._sealer).encode(Batch((report,)), secret)
         entry_metric = self._registry[metric]
         refusal = self._recorder.disabled or self._recorder.unavailable or decision.refusal or None
+        if refusal is None and is_reported_today(self._folder, self._registry, metric):
+            refusal = REPORTED_TODAY
         stale = decision.verdict is Verdict.STALE
         return Preview(
             report=report,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.errors import ForgottenError, OtherApplicationError, StateError
 from hubbub.client.ledger import Account
-from hubbub.client.outbox import note_sent
+from hubbub.client.outbox import is_sent, note_sent
 from hubbub.client.schedule import period_at
 from hubbub.client.storage import (
     DATABASE,
@@ -142,6 +142,22 @@ def read_account(directory: str | Path, registry: Registry) -> Account:
     storage = Storage(folder, registry.application, patience=SHORT_PATIENCE)
     with closing(storage), storage.transaction() as connection:
         return load_account(connection, registry)
+
+
+def is_reported_today(directory: str | Path, registry: Registry, metric: str) -> bool:
+    """Return whether a metric with ``reports_per_day = 1`` can't be reported today any more.
+
+    Raises
+    ------
+    StateError, UnavailableError
+        As `open_state`.
+    """
+    folder = Path(directory).expanduser()
+    if not registry[metric].reports_per_day or not (folder / DATABASE).exists():
+        return False
+    storage = Storage(folder, registry.application, patience=SHORT_PATIENCE)
+    with closing(storage), storage.transaction() as connection:
+        return is_sent(connection, metric, time.time())
 
 
 def discard_unsent(directory: str | Path, application: str) -> int:

@@ -85,6 +85,11 @@ export class Encoder {
     return !group || chosen(group, application, this.#secret, period) === name;
   }
 
+  /** @param {unknown} value throws ValueError if it isn't one of the metric's type; takes no coins */
+  check(value) {
+    this.metric.type.bits(value, 0, this.metric.params);
+  }
+
   /**
    * Return a new report of a new answer: with memory "value" that of the value, for life. With memory
    * "period" each call pays anew; use `answer` once a period, and `report` of that.

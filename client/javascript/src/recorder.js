@@ -21,6 +21,8 @@ const SPOOL_MILLIS = 1_000;
 const PATIENCE = 20;
 /** Drawing this many reports takes a page a few dozen milliseconds. */
 const MOST_AT_ONCE = 1_000;
+/** In place of an answer that isn't drawn. */
+const UNDRAWN = { digest: null, cohort: 0, permanent: "" };
 
 /**
  * A recording that isn't stored yet.
@@ -41,12 +43,14 @@ const MOST_AT_ONCE = 1_000;
  * @property {Map<string, number>} refused recordings by reason
  * @property {Record<string, number>} dropped older reports that had to make room, by reason
  * @property {import("./outbox.js").Counts} counts
+ * @property {import("./ledger.js").Account} account as it is now
  */
 
 /**
  * @typedef {object} RecorderOptions
  * @property {import("./state.js").StateStore} store
  * @property {Readonly<import("./registry.js").Registry>} registry
+ * @property {import("./ledger.js").Account} account as it was opened
  * @property {import("./outbox.js").Route} route
  * @property {number} batchSize store as soon as this many wait
  * @property {number} batchMillis store at the latest this long after the first, or after a second; sooner
@@ -127,15 +131,18 @@ export function commit({ account, outbox }, registry, origin, entries, most) {
     if (decision.kind === "stale") stale++;
   }
   const dropped = { ...trim(outbox, most, now), [REPLACED_BY_NEWER]: replaced };
-  return { recorded, stale, refused, dropped, counts: countsOf(outbox, origin) };
+  return { recorded, stale, refused, dropped, counts: countsOf(outbox, origin), account };
 }
 
 /** Recordings on their way to the storage, and the one loop that moves them. */
 export class Recorder {
   #options;
+  /** The account as this was last to store it: other tabs and processes may have spent more since. */
+  #account;
   /** @type {Entry[]} */
   #pending = [];
-  #underWay = 0;
+  /** @type {Entry[]} */
+  #underWay = [];
   #since = 0;
   #lastTook = 0;
   #failures = 0;
@@ -148,11 +155,32 @@ export class Recorder {
   /** @param {RecorderOptions} options */
   constructor(options) {
     this.#options = options;
+    this.#account = options.account;
   }
 
   /** How many recordings aren't stored yet. */
   get waiting() {
-    return this.#pending.length + this.#underWay;
+    return this.#pending.length + this.#underWay.length;
+  }
+
+  /**
+   * Return why a period's answer needn't be drawn: the account refuses it, and has nothing to note of that. Null if
+   * that is seen only when it is stored, after what waits.
+   *
+   * @param {import("./encoder.js").Encoder} encoder
+   * @param {number} seconds since 1970
+   * @param {boolean} [atOnce] whether the client doesn't wait for its first period
+   * @returns {string | null}
+   */
+  refusal(encoder, seconds, atOnce) {
+    const { memory, name } = encoder.metric;
+    const isIts = (/** @type {Entry} */ entry) => entry.encoder.metric.name === name;
+    if (memory === "value" || this.#pending.some(isIts) || this.#underWay.some(isIts)) return null;
+    const account = structuredClone(this.#account);
+    const recording = recordingOf({ encoder, seconds, answer: UNDRAWN, atOnce: atOnce ?? false });
+    const decision = enter(account, this.#options.registry, recording);
+    const isNoted = JSON.stringify(account) !== JSON.stringify(this.#account);
+    return decision.kind === "refused" && !isNoted ? decision.reason : null;
   }
 
   /** @param {Entry} entry */
@@ -212,15 +240,17 @@ export class Recorder {
   async #attempt(entries) {
     const { store, registry, route, most, delays, onStored, onTrouble } = this.#options;
     const { origin } = route;
-    this.#underWay = entries.length;
+    this.#underWay = entries;
     try {
       const start = performance.now();
       const stored = await store.change((state) => commit(state, registry, origin, entries, most));
       this.#lastTook = performance.now() - start;
-      this.#underWay = this.#failures = 0;
+      this.#account = stored.account;
+      this.#underWay = [];
+      this.#failures = 0;
       onStored(stored);
     } catch (error) {
-      this.#underWay = 0;
+      this.#underWay = [];
       if (error instanceof HubbubError) return this.#end(error, entries.length);
       if (this.#stopped) return this.#options.onDropped("storage failed", entries.length);
       this.#pending.unshift(...entries);

@@ -82,7 +82,8 @@ export class StateStore {
       throw new StorageError(`the storage didn't keep ${this.#key}`);
     }
     this.#secret = state.secret;
-    return { secret: fromHex(state.secret), counts: countsOf(state.outbox, origin), lost };
+    const { secret, account, outbox } = state;
+    return { secret: fromHex(secret), account, counts: countsOf(outbox, origin), lost };
   }
 
   /**

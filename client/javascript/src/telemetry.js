@@ -29,7 +29,7 @@ import {
   WAITING,
 } from "./ledger.js";
 import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
-import { QUEUE_FULL } from "./outbox.js";
+import { isSent, QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
 import { makeEntry, Recorder, recordingOf } from "./recorder.js";
 import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
@@ -320,7 +320,9 @@ export class Telemetry {
     const refused = decision.kind === "refused";
     const { cohort, permanent } = refused ? answer : decision.answer;
     const report = encoder.report({ cohort, permanent: fromHex(permanent) });
-    const why = this.#disabled ?? (this.#closed ? "closed" : refused ? decision.reason : null);
+    const isDone = state && known.reportsPerDay && isSent(state.outbox, metric, seconds * 1_000);
+    const reason = refused ? decision.reason : isDone ? REPORTED_TODAY : null;
+    const why = this.#disabled ?? (this.#closed ? "closed" : reason);
     return {
       report,
       ...(await this.#requestOf(report, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES))),
@@ -457,7 +459,7 @@ export class Telemetry {
       const encoders = [...registry.metrics].map(
         ([name, metric]) => /** @type {const} */ ([name, new Encoder(metric, opened.secret)]),
       );
-      const run = { encoders: new Map(encoders), ...this.#makeLoops(opened.secret) };
+      const run = { encoders: new Map(encoders), ...this.#makeLoops(opened) };
       this.#run = this.#last = run;
       this.#sweeping = setInterval(() => this.#sweep(), SWEEPING_MILLIS);
       /** @type {{unref?: () => void}} */ (this.#sweeping).unref?.();
@@ -501,8 +503,11 @@ export class Telemetry {
     this.#drop("disabled", this.#early.splice(0).length);
   }
 
-  /** @param {Uint8Array} secret @returns {{recorder: Recorder, delivery: Delivery}} */
-  #makeLoops(secret) {
+  /**
+   * @param {{secret: Uint8Array, account: import("./ledger.js").Account}} opened
+   * @returns {{recorder: Recorder, delivery: Delivery}}
+   */
+  #makeLoops({ secret, account }) {
     const { registry, endpoint, ingestKey, sealer, fetch, numbers } = this.#options;
     const { batchSize, batchMillis, timeoutMillis } = numbers;
     const client = this.#client(secret);
@@ -539,6 +544,7 @@ export class Telemetry {
     const recorder = new Recorder({
       ...shared,
       registry,
+      account,
       onStored: ({ recorded, stale, refused, dropped, counts }) => {
         this.#recorded += recorded;
         this.#stale += stale;
@@ -587,8 +593,14 @@ export class Telemetry {
     const encoder = encoders.get(/** @type {string} */ (name));
     // The name given isn't shown: it is a value if the arguments were swapped.
     if (!encoder) return this.#drop("unknown metric", 1, `known: ${[...encoders.keys()]}`);
+    const { development } = this.#options;
     try {
-      recorder.add(makeEntry(encoder, value, seconds, this.#options.development));
+      const why = recorder.refusal(encoder, seconds, development);
+      if (why !== null) {
+        encoder.check(value);
+        return this.#drop(why);
+      }
+      recorder.add(makeEntry(encoder, value, seconds, development));
     } catch (error) {
       const reason = error instanceof ValueError ? "bad value" : "internal error";
       this.#drop(reason, 1, `${encoder.metric.name}: ${harmless(error)}`);

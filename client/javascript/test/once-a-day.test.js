@@ -87,6 +87,18 @@ test("a day has one report and the next another; other metrics report each recor
   assert.equal(colours().length, 5);
 });
 
+test("a preview says whether there may be another report today", async (t) => {
+  const { telemetry, record } = await start(t);
+  const refusal = async (metric) => (await telemetry.preview(metric, "red")).refusal;
+  assert.equal(await refusal("theme"), null);
+  await record("red");
+  telemetry.record("page", "red");
+  await telemetry.flush();
+  assert.deepEqual([await refusal("theme"), await refusal("page")], [TODAY, null]);
+  setDay(t, 1);
+  assert.equal(await refusal("theme"), null);
+});
+
 test("what may have arrived isn't replaced, and a copy doesn't repeat it", async (t) => {
   const { telemetry, storage, weather, record, colours, dropped } = await start(t);
   Object.assign(weather, { answer: PERHAPS_STORED, arrives: true });

@@ -91,6 +91,29 @@ test("nothing of a value stays but the unsent report, in which a set has its siz
   }
 });
 
+test("a recording that the account refuses takes no coins, and is refused at once", async (t) => {
+  const registry = onceRegistry({ crash: DAILY, wait: MEAN }, { mood: GROUP.mood });
+  const { telemetry, storage, reports } = await startOn(t, registry);
+  const record = (value) => ["crash", "wait"].forEach((name) => telemetry.record(name, value[name]));
+  record({ crash: "red", wait: 5 });
+  await telemetry.flush();
+  const stored = storage.texts.get(STATE_KEY);
+  const coins = t.mock.method(crypto, "getRandomValues");
+  record({ crash: "blue", wait: 6 });
+  const { [REPORTED]: reported, [NOT_CHOSEN]: others } = telemetry.status().dropped;
+  assert.deepEqual({ reported, others }, { reported: 1, others: 2 });
+  record({ crash: "no colour", wait: "no number" });
+  assert.equal(telemetry.status().dropped["bad value"], 2);
+  await telemetry.flush();
+  assert.equal(coins.mock.callCount(), 0);
+  assert.equal(storage.texts.get(STATE_KEY), stored);
+  assert.equal(reports().length, 1);
+  t.mock.timers.setTime((START + 1) * DAY);
+  record({ crash: "blue", wait: 6 });
+  await telemetry.flush();
+  assert.equal(reports().length, 2);
+});
+
 test("of several tabs one reports a period", async (t) => {
   const registry = onceRegistry({ crash: DAILY });
   const { telemetry, storage, reports } = await startOn(t, registry);

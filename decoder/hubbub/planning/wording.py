@@ -66,7 +66,8 @@ def _mode_lines(params: RapporParams, schedule: Schedule | None) -> list[str]:
     periods = [f"period_days = {schedule.period_days}", f"max_periods = {schedule.max_periods}"]
     if schedule.mode != "longitudinal":
         return [f'mode = "{schedule.mode}"', *(periods if schedule.mode == "once" else [])]
-    return ['memory = "period"', *periods] if schedule.memory == "period" else []
+    memory = ['memory = "period"', *periods] if schedule.memory == "period" else []
+    return [*memory, "reports_per_day = 1"]  # as `Schedule.reports_each` supposes
 
 
 def _toml(value: object) -> str:

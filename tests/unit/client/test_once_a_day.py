@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from factories import make_metric, make_params, make_registry
+from hubbub.client import Telemetry
 from hubbub.client.delivery import ClientStore
 from hubbub.client.ledger import REPLACED_BY_NEWER, REPORTED_TODAY
 from hubbub.client.outbox import LeasedBatch
@@ -102,6 +103,24 @@ def test_day_has_one_report_and_the_next_another(client):
     assert client.send(DELIVERED) == ["green"]
     (spent,) = client.process.recorder.spending().metrics
     assert spent.reports == 2
+
+
+def test_preview_says_whether_there_may_be_another_report_today(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: client.now)
+    app = Telemetry(REGISTRY, "http://localhost:9", tmp_path, consent=True)
+
+    def refusals():
+        return [app.preview(metric, "red").refusal for metric in ("theme", "page")]
+
+    assert refusals() == [None, None]
+    client.record("red")
+    client.record("red", metric="page")
+    assert refusals() == [None, None]
+    client.send(DELIVERED)
+    assert refusals() == [REPORTED_TODAY, None]
+    client.now += SECONDS_A_DAY
+    assert refusals() == [None, None]
+    app.close()
 
 
 def test_what_may_have_arrived_is_neither_replaced_nor_followed_on_that_day(client):
