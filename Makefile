@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One more than there are cores: some tests wait.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# npm in client/javascript, with the Node that .venv has.
+NPM := PYTHONPATH=tests $(BIN)/python -m package.npm
+NODE_MODULES := client/javascript/node_modules
 # Packages whose docstrings name every parameter; the others follow as they are done.
 DOCUMENTED := client/hubbub collector/hubbub simulations/hubbub decoder/hubbub/inference decoder/hubbub/rappor
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-random test-long test-browser test-package test-spark test-pgbouncer lint bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer lint lint-javascript dist bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -45,6 +48,12 @@ test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium 
 test-package: $(READY)  ## the JavaScript client as npm would publish it (needs npm's registry); tarball in out/package
 	$(BIN)/pytest tests/package
 
+test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows, in an environment of their own (out/lowest)
+	$(PYTHON) -m venv --clear out/lowest
+	PYTHONPATH=tests $(BIN)/python -m shipping.bounds > out/lowest.txt
+	out/lowest/bin/pip install --quiet --no-compile --constraint out/lowest.txt --editable '.[test]'
+	out/lowest/bin/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly' -o filterwarnings=default tests/unit tests/service
+
 test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-17-jre-headless; installs 490 MB into .venv)
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'
 	$(BIN)/pytest tests/spark
@@ -52,12 +61,28 @@ test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-1
 test-pgbouncer: $(READY)  ## a store behind PgBouncer (Debian's package pgbouncer)
 	$(BIN)/pytest tests/pgbouncer
 
-lint: $(READY)  ## style (ruff), types (mypy --strict), which way imports go (import-linter), parameters (numpydoc)
+lint: $(READY)  ## style (ruff), types (mypy --strict), which way imports go (import-linter), parameters (numpydoc), workflows (zizmor)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/numpydoc lint $$(find $(DOCUMENTED) -name '*.py')
+	$(BIN)/zizmor --quiet --offline .github
+
+lint-javascript: $(NODE_MODULES)/.ready  ## style of the JavaScript client, by Biome (needs npm's registry once)
+	$(NPM) run lint
+
+$(NODE_MODULES)/.ready: client/javascript/package-lock.json $(READY)
+	$(NPM) ci --ignore-scripts
+	@touch $@
+
+# The day of the last change, so that the same commit gives the same bytes.
+dist: $(NODE_MODULES)/.ready  ## wheel, sdist, npm tarball and SBOM in dist/, each tried in empty environments (needs npm's registry)
+	rm -rf dist
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dist]'
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
+	$(NPM) pack --pack-destination ../../dist
+	$(BIN)/pytest tests/shipping
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks

@@ -1,11 +1,15 @@
 """What an app's author gets from `pip install hubbub`: the client and mmh3, nothing else."""
 
 import json
+import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+
+from hubbub.client import __version__
 
 THIRD_PARTY = """
 import json, sys, sysconfig
@@ -57,3 +61,19 @@ def test_types_are_shipped_with_all_packages(fresh_python):
         "p.Path(u.find_spec(f'hubbub.{n}').origin).with_name('py.typed').exists()])"
     )
     assert run(fresh_python, "-I", "-c", script).strip() == "[]"
+
+
+def test_python_npm_citation_and_installed_package_have_one_version(request):
+    javascript = request.config.rootpath / "client" / "javascript" / "package.json"
+    assert json.loads(javascript.read_text(encoding="utf-8"))["version"] == __version__
+    assert metadata("hubbub")["Version"] == __version__
+    citation = (request.config.rootpath / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in citation
+
+
+def test_links_of_the_page_on_pypi_lead_somewhere():
+    page = metadata("hubbub").get_payload()
+    assert isinstance(page, str)
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []

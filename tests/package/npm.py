@@ -1,10 +1,11 @@
-"""npm and what it installs, run with the Node that the tests install."""
+"""npm and what it installs, with the Node that the tests install: `python -m package.npm ci`."""
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
-from unit.javascript.node import NODE, SECONDS
+from unit.javascript.node import CLIENT, NODE, SECONDS
 
 REFUSALS = {"DO_NOT_TRACK", "HUBBUB_DISABLED"}
 _NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
@@ -33,3 +34,7 @@ def run(*command: str | Path, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+if __name__ == "__main__":
+    print(npm(*sys.argv[1:], folder=CLIENT))

@@ -20,7 +20,7 @@ from deploy_files import (
     unit,
 )
 from evaluation.attacks.front_door import MOST_MIB, MOST_MIB_OVER_TLS
-from hubbub.client import Registry
+from hubbub.client import Registry, __version__
 from hubbub.collector.cli import main
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import CONFIG_VARIABLE, load
@@ -149,7 +149,7 @@ def test_build_gets_all_that_it_needs_and_little_else():
     assert all((ROOT / name).exists() for name in kept)
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, build = pyproject["project"], pyproject["tool"]["hatch"]["build"]
-    needed = {project["readme"], *project["license-files"], "pyproject.toml", "constraints.txt"}
+    needed = {"README.md", *project["license-files"], "pyproject.toml", "constraints.txt"}
     needed |= {package.split("/")[0] for package in build["targets"]["wheel"]["packages"]}
     for instruction in dockerfile():
         if instruction.word == "COPY" and "--from" not in instruction.rest:
@@ -289,9 +289,8 @@ def test_pods_meet_the_restricted_standard():
 
 
 def test_image_of_the_pods_is_this_version():
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert _container()["image"] == f"hubbub-collector:{version}"
-    assert f"--tag hubbub-collector:{version} ." in (FOLDER / "README.md").read_text()
+    assert _container()["image"] == f"hubbub-collector:{__version__}"
+    assert f"--tag hubbub-collector:{__version__} ." in (FOLDER / "README.md").read_text()
 
 
 def test_alerts_are_about_numbers_that_exist():

@@ -25,6 +25,8 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry, check_compatible
 from hubbub.protocol.wire import Batch, Report, batch_to_json
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AsyncTelemetryProtocol",
     "Batch",
@@ -47,6 +49,7 @@ __all__ = [
     "TelemetryProtocol",
     "UnknownCategoryError",
     "UnknownMetricError",
+    "__version__",
     "batch_to_json",
     "check_compatible",
     "consent_refusal",

@@ -8,7 +8,7 @@ const SIZES = [1, 2, 3, 4, 5, 16, 128];
 const CHANCES = [0, 5e-324, 2 ** -1022, 0.1, 0.25, 0.3141, 0.5, 0.75, 1 - 2 ** -53, 1];
 
 /** Return the double whose digits these are, adding the smallest first. */
-function valueOf({ certain, digits }) {
+function numberOf({ certain, digits }) {
   return certain ? 1 : digits.reduceRight((sum, digit, i) => sum + digit * 2 ** -(i + 1), 0);
 }
 
@@ -41,13 +41,13 @@ function given(bytes) {
 }
 
 test("a double's digits add up to exactly the double, however small", () => {
-  for (const chance of CHANCES) assert.equal(valueOf(exactChance(chance)), chance);
+  for (const chance of CHANCES) assert.equal(numberOf(exactChance(chance)), chance);
   const random = stream("doubles").fill(new Uint8Array(8_000));
   for (let at = 0; at < random.length; at += 8) {
     const view = new DataView(random.buffer, at);
     view.setUint16(0, view.getUint16(0) % 0x3ff0); // positive, and below 1
     const chance = view.getFloat64(0);
-    assert.equal(valueOf(exactChance(chance)), chance);
+    assert.equal(numberOf(exactChance(chance)), chance);
   }
 });
 

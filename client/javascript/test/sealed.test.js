@@ -6,11 +6,9 @@ import { test } from "node:test";
 
 import { fromHex, toHex } from "../src/bytes.js";
 import { storedReport } from "../src/batch.js";
-import { keyId, MEDIA_TYPE, payloadsOf, Sealer, sealedBody, sealedTo } from "../src/sealed.js";
+import { keyId, MEDIA_TYPE, payloadsOf, sealedBody, sealedTo } from "../src/sealed.js";
 import { Sender } from "../src/sender.js";
-import { memoryStorage, startTelemetry } from "../testing/collecting.js";
 import { vectors } from "../testing/making.js";
-import { until } from "../testing/waiting.js";
 
 const [ONE] = vectors("sealed");
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,5 +16,6 @@ BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
 WordArray = npt.NDArray[np.uint32]
 NumberArray = npt.NDArray[np.uint64]
-SparseMatrix = sparse.csr_array[np.float64, tuple[int, int]]
+SparseMatrix: TypeAlias = "sparse.csr_array[np.float64, tuple[int, int]]"
+"""In words: only newer versions of SciPy have a generic."""
 PositionArray = npt.NDArray[np.int16]

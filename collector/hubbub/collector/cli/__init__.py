@@ -1,8 +1,10 @@
 """The command `hubbub-collector`."""
 
+from hubbub.protocol.extras import explain_missing_packages
 from hubbub.protocol.interrupts import quiet_interrupts
 
 quiet_interrupts()  # before the imports that take longest
+explain_missing_packages("collector")
 
 from hubbub.collector.cli.group import main  # noqa: E402
 

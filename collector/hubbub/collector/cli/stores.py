@@ -38,7 +38,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]
 
 
-class _Address(click.ParamType[Location]):
+class _Address(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
     """A path, or an address in object storage.
 
     Parameters

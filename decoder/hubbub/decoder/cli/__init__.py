@@ -1,8 +1,10 @@
 """The command line: options, inputs, errors, progress."""
 
+from hubbub.protocol.extras import explain_missing_packages
 from hubbub.protocol.interrupts import quiet_interrupts
 
 quiet_interrupts()  # before the imports that take longest
+explain_missing_packages("decoder")
 
 from hubbub.decoder.cli.group import main  # noqa: E402
 

@@ -126,7 +126,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
     )
 
 
-class Count(click.ParamType[int]):
+class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
     """A whole number, which may be written as 1e7."""
 
     name = "count"

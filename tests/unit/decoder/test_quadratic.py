@@ -1,0 +1,64 @@
+"""Shares that are bounded at 0 are those that the libraries' own solvers find."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize, nnls
+from sklearn.linear_model import Lasso
+
+from hubbub.inference.quadratic import best_of_quadratic
+
+
+def regression(seed, rows, columns):
+    rng = np.random.default_rng(seed)
+    matrix = (rng.random((rows, columns)) < 0.3) + 0.05 * rng.random((rows, columns))
+    shares = np.maximum(rng.normal(0.0, 1.0, columns), 0.0)
+    return matrix, matrix @ shares + rng.normal(0.0, 0.5, rows)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1), columns=st.integers(1, 60), start=st.sampled_from((0.0, 1.0))
+)
+def test_least_squares_with_shares_of_at_least_0_are_lawson_and_hansons(seed, columns, start):
+    matrix, rates = regression(seed, 2 * columns + 5, columns)
+    begin = np.full(columns, start)
+    score = matrix.T @ (rates - matrix @ begin)
+    found = best_of_quadratic(matrix.T @ matrix, score, begin)
+    assert found == pytest.approx(nnls(matrix, rates)[0], abs=1e-4)
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), columns=st.integers(1, 60), alpha=st.floats(0.01, 0.5))
+def test_lasso_is_scikit_learns(seed, columns, alpha):
+    matrix, rates = regression(seed, 2 * columns + 5, columns)
+    lasso = Lasso(alpha=alpha, positive=True, fit_intercept=False, max_iter=100_000, tol=1e-10)
+    expected = lasso.fit(matrix, rates).coef_
+    score = matrix.T @ rates - alpha * len(rates)
+    found = best_of_quadratic(matrix.T @ matrix, score, np.zeros(columns))
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), columns=st.integers(2, 12))
+def test_shares_that_keep_their_sum_are_as_good_as_any(seed, columns):
+    matrix, rates = regression(seed, 2 * columns + 5, columns)
+    begin = np.full(columns, 1.0 / columns)
+    gram, score = matrix.T @ matrix, matrix.T @ (rates - matrix @ begin)
+
+    def loss(shares):
+        moved = shares - begin
+        return 0.5 * moved @ gram @ moved - score @ moved
+
+    found = best_of_quadratic(gram, score, begin, keep_sum=True)
+    peak = minimize(
+        loss,
+        begin,
+        method="SLSQP",
+        bounds=[(0.0, None)] * columns,
+        constraints={"type": "eq", "fun": lambda shares: shares.sum() - 1.0},
+    )
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1.0)
+    assert loss(found) <= peak.fun + 1e-5
