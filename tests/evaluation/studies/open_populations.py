@@ -1,0 +1,187 @@
+"""Strings that nobody listed, in populations that look unlike each other, beside PEM.
+
+Ours gets the steps, bits and noise that the planner proposes to who knows nothing of the strings;
+PEM is told the alphabet, or nothing, and how long strings are. Counts are drawn by their exact
+distribution (docs/open-strings.md).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from evaluation.drawn_counts import draw_counts
+from evaluation.studies.study import Columns, Study
+from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.planning.goals import Plan
+from hubbub.planning.noise import Budget
+from hubbub.planning.open_strings import TYPICAL_LENGTH, OpenGoal, choose_steps, open_test
+from hubbub.planning.search import plan
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.simulations.laboratory import seed_of
+from hubbub.simulations.open_populations import HELD_OUT, SCRIPTS, TUNED, four
+from hubbub.simulations.populations import Population
+from hubbub.simulations.suite.pem import Spelling, find
+
+_FOUR = {f"four-{script}": partial(four, script) for script in SCRIPTS}
+POPULATIONS: dict[str, Callable[[], Population]] = {**TUNED, **HELD_OUT, **_FOUR}
+
+
+class Found(NamedTuple):
+    """What a search found: how many right and false strings, and what it took.
+
+    Attributes
+    ----------
+    held : int
+        How many of the right ones' intervals hold the truth, if there are intervals.
+    seconds : float
+        Of CPU.
+    """
+
+    right: int
+    false: int
+    held: int
+    seconds: float
+
+
+class Compared(NamedTuple):
+    """What three searches of the same population found."""
+
+    ours: Found
+    known: Found
+    bits: Found
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPopulation:
+    """A population, how many report once, and at which epsilon; and how ours searches it."""
+
+    population: str
+    epsilon: float
+    reports: int
+    steps: tuple[int, ...] = choose_steps(TYPICAL_LENGTH)
+    room: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells it from others, but for its steps: all see the same clients."""
+        return f"{self.population}-{self.epsilon:g}-{self.reports}"
+
+    @property
+    def work(self) -> float:
+        """About how long a trial takes."""
+        return float(self.reports)
+
+    def people(self) -> Population:
+        """Return who holds what."""
+        return _people(self.population)
+
+    def run(self, number: int) -> Compared:
+        """Search in all three ways."""
+        people = self.people()
+        goal, chosen = planned(self.epsilon, self.reports, self.steps)
+        ours, *others = map(np.random.default_rng, seed_of(self.name, number).spawn(3))
+        spellings = (Spelling.in_characters(people), Spelling.in_bits(people))
+        return Compared(
+            self._ours(people, goal, chosen, ours),
+            *(self._pem(people, *each) for each in zip(spellings, others, strict=True)),
+        )
+
+    def _ours(
+        self, people: Population, goal: OpenGoal, chosen: Plan, rng: np.random.Generator
+    ) -> Found:
+        metric_type = OpenStringType(goal.steps, chosen.params.m)
+        params = chosen.params._replace(m=goal.groups * chosen.params.m)
+        counts = draw_counts(people.values, people.shares, params, self.reports, rng, metric_type)
+        begun = time.process_time()
+        decoding = decode_open_strings(counts, params, metric_type, room=self.room).decoding
+        seconds = time.process_time() - begun
+        truth = dict(zip(people.values, people.shares.tolist(), strict=True))
+        rows = decoding.largest_detected().tolist()
+        right = [row for row in rows if decoding.candidates[row] in truth]
+        held = sum(
+            decoding.low[row] <= truth[decoding.candidates[row]] <= decoding.high[row]
+            for row in right
+        )
+        return Found(len(right), len(rows) - len(right), held, seconds)
+
+    def _pem(self, people: Population, spelling: Spelling, rng: np.random.Generator) -> Found:
+        begun = time.process_time()
+        result = find(spelling, people.shares, self.reports, self.epsilon, rng)
+        seconds = time.process_time() - begun
+        return Found(len(result.found), result.n_false, 0, seconds)
+
+
+@cache
+def _people(population: str) -> Population:
+    return POPULATIONS[population]()
+
+
+@cache
+def planned(epsilon: float, reports: int, steps: tuple[int, ...]) -> tuple[OpenGoal, Plan]:
+    """Return the plan for some steps."""
+    goal = OpenGoal(open_test(), steps)
+    return goal, plan(goal, Budget(math.inf, epsilon), n_reports=reports).best
+
+
+def cases() -> tuple[OpenPopulation, ...]:
+    """Return all populations at two epsilons and three sizes, identifiers, and four words."""
+    return (
+        *(
+            OpenPopulation(population, epsilon, reports)
+            for population in (*TUNED, *HELD_OUT)
+            for epsilon in (2.0, 4.0)
+            for reports in (10**5, 10**6, 10**7)
+        ),
+        OpenPopulation("identifiers", 4.0, 400_000),
+        *(OpenPopulation(population, 6.0, 30_000) for population in _FOUR),
+    )
+
+
+def _each(of: str) -> Columns:
+    """Return columns of right and false strings of a run, and of CPU seconds."""
+
+    def mean(runs: Sequence[Compared], name: str) -> str:
+        return f"{np.mean([getattr(getattr(run, of), name) for run in runs]):.1f}"
+
+    return {
+        of: lambda _, runs: f"{mean(runs, 'right')}/{mean(runs, 'false')}",
+        f"{of}, CPU s": lambda _, runs: mean(runs, "seconds"),
+    }
+
+
+def share(runs: Sequence[Compared], part: str) -> float:
+    """Return the share of our right strings that `held`, or of all that are `false`."""
+    total = sum(run.ours.right + run.ours.false * (part == "false") for run in runs)
+    return sum(getattr(run.ours, part) for run in runs) / total if total else math.nan
+
+
+STUDY = Study(
+    "Open strings: what is found in populations that look unlike each other, and by PEM",
+    """Search populations for strings without a list, and with PEM (arXiv 1708.06674).
+
+    \b
+    ours           right and false strings of a run, by the planner's choice for any strings
+    known, bits    the same of PEM, told the alphabet or spelling in bits
+    false          share of all our strings that nobody holds
+    coverage       share of our right strings whose interval holds the truth
+    """,
+    cases,
+    {
+        "population": lambda case, _: case.population,
+        "epsilon": lambda case, _: f"{case.epsilon:g}",
+        "reports": lambda case, _: case.reports,
+        **_each("ours"),
+        "false": lambda _, runs: share(runs, "false"),
+        "coverage": lambda _, runs: share(runs, "held"),
+        **_each("known"),
+        **_each("bits"),
+    },
+    runs=5,
+)

@@ -1,0 +1,28 @@
+"""Populations that a search without a list is measured on."""
+
+import pytest
+
+from hubbub.protocol.bloom import canonical_bytes
+from hubbub.simulations.open_populations import HELD_OUT, SCRIPTS, TUNED, four
+
+ALL = {**TUNED, **HELD_OUT, **{script: lambda script=script: four(script) for script in SCRIPTS}}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_population_is_what_clients_can_hold_and_the_same_each_time(name):
+    people, again = ALL[name](), ALL[name]()
+    assert people.values == again.values
+    assert people.shares.tolist() == again.shares.tolist()
+    assert people.shares.sum() == pytest.approx(1)
+    assert len(set(people.values)) == len(people.values)
+    sent = [canonical_bytes(value) for value in people.values]
+    assert sent == [value.encode() for value in people.values]
+    assert max(map(len, sent)) <= 48
+
+
+def test_identifiers_are_of_every_case():
+    names = TUNED["identifiers"]().values
+    assert len(names) == 3_000
+    assert any(name.isupper() for name in names[:100])
+    assert any("_" in name and name.islower() for name in names[:100])
+    assert any(name.istitle() for name in names)
