@@ -16,12 +16,13 @@ from hubbub.inference.open_strings.search import FoundPrefixes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
 from hubbub.reporting.blocks import Section
 from hubbub.reporting.charts import Labels, Tree, TreeNode
-from hubbub.reporting.estimates import Estimates, Finding
+from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import Additions, string_findings, strings_estimates
 from hubbub.reporting.text import visible
 
 _SHOWN = 40
+_NAMED = 5
 _TREE = (
     "Each column is a step's own reports, and a box as high as the share of what was detected "
     "there, beside the prefix that it begins with. Only the last column was tested."
@@ -48,6 +49,7 @@ def open_estimates(
     section = Section("From prefixes to strings", (_TREE,), charts=(tree,)) if tree else None
     more = Additions(
         findings=open_findings(found, anomalies),
+        numbers={"chance_false": found.chance_false},
         metadata={"search": _search_json(found)},
         sections=(section,) if section else (),
     )
@@ -66,11 +68,25 @@ def _search_json(found: OpenDecoding) -> dict[str, object]:
                 for text, share in zip(step.texts, step.share.tolist(), strict=True)
             ],
             "prop_std_error": step.std_error,
+            "unexplained": step.unexplained,
         }
         for step in found.steps
     ]
     search = {"proposed": found.proposed, "listed": found.listed, "below": found.below}
-    return {**search, "steps": steps}
+    return {**search, "steps": steps, "unexplained": _unexplained_json(found)}
+
+
+def _unexplained_json(found: OpenDecoding) -> list[dict[str, object]]:
+    return [
+        {
+            "prefix": prefix_text(each.prefix),
+            "proportion": each.share,
+            "prop_low": each.low,
+            "prop_high": each.high,
+            "strings": each.strings,
+        }
+        for each in found.unexplained
+    ]
 
 
 def prefix_text(text: bytes) -> str:
@@ -102,7 +118,7 @@ def open_findings(
         elif each.code != "not_listed":
             findings.append(each)
         if each.code == "unknown_mass":
-            findings.append(_missed(found))
+            findings += _not_found(found)
     return tuple(findings)
 
 
@@ -113,7 +129,7 @@ def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
     for number, step in enumerate(found.steps, 1):
         text = (
             f"{step.reports:,} reports, {step.tried:,} prefixes looked for, "
-            f"{len(step.texts):,} of them there"
+            f"{len(step.texts):,} stand out, {step.unexplained:.0%} begin as none of them"
         )
         label = f"step {number}, {step.length} bytes"
         yield Finding(f"step_{number}", label, text, len(step.texts))
@@ -124,14 +140,34 @@ def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
     yield Finding("last_step", "last step, whole strings", text, found.proposed)
 
 
-def _missed(found: OpenDecoding) -> Finding:
+def _not_found(found: OpenDecoding) -> Iterator[Finding]:
+    """Say what wasn't found: of whole steps, below common beginnings, and what nothing shows."""
+    for number, step in enumerate(found.steps, 1):
+        if step.is_blind:
+            text = (
+                f"counts of step {number}, {step.length} bytes, scatter {step.scatter:.2f} times as "
+                "much as sampling explains, so common beginnings are there, but none was found: a "
+                "shorter first step or --corpus may show them"
+            )
+            yield Finding("blind_step", "", text, number, Level.WARNING)
+    if found.unexplained:
+        named = [
+            f"{each.share:.2%} ({each.low:.2%} to {each.high:.2%}) begin with "
+            f"{visible(prefix_text(each.prefix))}: "
+            + (f"{each.strings:,} found below make up less than half" if each.strings else "nothing below it was found")
+            for each in found.unexplained[:_NAMED]
+        ]
+        more = len(found.unexplained) - len(named)
+        text = "; ".join(named) + (f"; and {more:,} more" if more else "")
+        text += "; --extend looks closer"
+        yield Finding("beginnings", "beginnings without strings", text, _unexplained_json(found))
     text = "strings that are rare, or unlike all others, or begin as no common string does"
     least = None
     if found.steps:
         # Five standard errors: so much a beginning needs to be seen among some 10^5 prefixes.
         least = 5 * max(step.std_error for step in found.steps)
         text += f"; below a share of about {least:.2%} a beginning may go unnoticed"
-    return Finding("may_be_missed", "may be missed", text, least)
+    yield Finding("may_be_missed", "may be missed", text, least)
 
 
 def tree_chart(found: OpenDecoding) -> Tree | None:

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubbub.inference.open_strings.extension import Extensions, Prefixes, extend
-from hubbub.inference.open_strings.letters import END, LetterModel
+from hubbub.inference.open_strings.extension import Extensions, extend
+from hubbub.inference.open_strings.letters import END
+from hubbub.inference.open_strings.mixture import Mixture
+from hubbub.inference.open_strings.prefixes import Prefixes
 
-START = LetterModel.at_start()
+START = Mixture.at_start()
 WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)
 
 

@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.inference.open_strings.letters import END, LetterModel, contexts_at, state_after
+from hubbub.inference.open_strings.letters import END, contexts_at, state_after
+from hubbub.inference.open_strings.mixture import Mixture
 
-START = LetterModel.at_start()
+START = Mixture.at_start()
 
 
 def chances_along(symbols: list[int]) -> list[float]:
@@ -14,7 +15,7 @@ def chances_along(symbols: list[int]) -> list[float]:
     row, states, chances = np.array([symbols]), np.zeros(1, dtype=np.int64), []
     for place, symbol in enumerate(symbols):
         before, last = contexts_at(row, place)
-        chances.append(float(START.chances(before, last, states)[0, symbol]))
+        chances.append(float(START.chances(0, before, last, states)[0, symbol]))
         states = state_after(states, row[:, place])
     return chances
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from unicodedata import is_normalized
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import canonical_forms, hash_words, of_words
@@ -21,6 +22,7 @@ from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.open_strings.search import FoundPrefixes, Progress, Proposals, propose
 from hubbub.inference.open_strings.steps import SATURATION, step_counts
+from hubbub.inference.open_strings.unexplained import Unexplained, unexplained
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.bloom import canonical_bytes
@@ -50,6 +52,11 @@ class OpenDecoding:
         Candidates that were given.
     below : str
         What all strings begin with that were looked for.
+    chance_false : float64 array, shape (n,)
+        About how likely it is that nobody has the string, its letters considered: the local false
+        discovery rate.
+    unexplained : tuple of Unexplained
+        Beginnings whose strings weren't found.
     """
 
     decoding: Decoding
@@ -57,6 +64,8 @@ class OpenDecoding:
     proposed: int
     listed: int
     below: str
+    chance_false: FloatArray
+    unexplained: tuple[Unexplained, ...]
 
 
 def decode_open_strings(
@@ -66,6 +75,7 @@ def decode_open_strings(
     *,
     candidates: Sequence[str] = (),
     below: str = "",
+    corpus: Sequence[str] = (),
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
     room: int | None = None,
@@ -85,6 +95,9 @@ def decode_open_strings(
         Strings to be tested in any case, each once.
     below : str
         Look only for strings that begin so, with all the room there is.
+    corpus : sequence of str
+        Public strings like those that are looked for: what is expected is learned from them, so
+        that theirs are found sooner, and no others given up.
     alpha : float
         Level of the correction's error rate, in (0, 1).
     correction : Correction
@@ -110,7 +123,9 @@ def decode_open_strings(
         )
     step = len(metric_type.steps)
     last, last_params = step_counts(counts, metric_type, step), metric_type.step_params(params)
-    proposals = propose(counts, params, metric_type, below=below, room=room, progress=progress)
+    proposals = propose(
+        counts, params, metric_type, below=below, corpus=corpus, room=room, progress=progress
+    )
     encoded = [text.encode() for text in candidates]
     given = list(dict.fromkeys(canonical_forms(encoded, lambda row: f"candidate {row + 1}")))
     texts, weights = _tested(proposals, given, _saturation(last, last_params), below)
@@ -128,12 +143,15 @@ def decode_open_strings(
     progress(step + 1, step + 1)
     shown = decoding.detected.copy()
     shown[: len(given)] = True
+    rows = np.flatnonzero(shown)
     return OpenDecoding(
-        decoding.only(np.flatnonzero(shown)),
+        decoding.only(rows),
         proposals.steps,
         len(texts) - len(given),
         len(given),
         below,
+        _local_false_rates(decoding.p_value * weights.mean() / np.maximum(weights, _TINY))[rows],
+        unexplained(proposals.steps, decoding),
     )
 
 
@@ -158,6 +176,25 @@ def _tested(
     of_given = np.full(len(given), _GIVEN_PART / max(len(given), 1))
     of_proposed = (1 - _GIVEN_PART if given else 1) * weights / max(float(weights.sum()), _TINY)
     return [*given, *proposed], np.concatenate([of_given, of_proposed])
+
+
+def _local_false_rates(weighted: FloatArray) -> FloatArray:
+    """Return how likely each hypothesis is to be true, given about how small its p-value is.
+
+    Of n true ones, n du have weighted p-values in du; the density of all of them falls with u, and
+    is estimated with nothing else supposed (Grenander 1956; Efron et al. 2001; Strimmer 2008).
+
+    Parameters
+    ----------
+    weighted : float64 array, shape (n,)
+        P-values, divided by weights whose mean is 1.
+    """
+    values, where, n_each = np.unique(
+        np.minimum(weighted, 1.0), return_inverse=True, return_counts=True
+    )
+    widths = np.maximum(np.diff(values, prepend=0.0), _TINY)
+    density = isotonic_regression(n_each / widths, weights=widths, increasing=False).x
+    return np.asarray(np.minimum(len(weighted) / density, 1.0)[where])
 
 
 def _is_canonical(text: bytes) -> bool:

@@ -1,13 +1,14 @@
 """Prefixes -> the extensions of them that are worth looking at, best first.
 
-A prefix's share times the letter model's chance of what is added is the share that an extension
-is expected to have. Byte by byte those stay whose expected share is above a limit, which is set so
-that about as many stay as there is room for. Invariant: what is kept doesn't depend on order.
+A prefix's share times a letter model's chance of what is added is the share that an extension is
+expected to have, if that model goes on with it. Byte by byte those stay whose expected share is
+above a limit, which is set so that about as many stay as there is room for. Invariant: what is kept
+doesn't depend on order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,76 +17,25 @@ from hubbub.inference.open_strings.letters import (
     END,
     N_SYMBOLS,
     STATES,
-    LetterModel,
     SymbolArray,
     contexts_at,
     state_after,
 )
+from hubbub.inference.open_strings.mixture import Mixture
+from hubbub.inference.open_strings.prefixes import Prefixes
 
 # Prefixes by which the least mass is chosen that fills the room; it decides how many are listed,
 # not what is found of them.
 _SAMPLED = 5_000
-_CONTEXTS, _STATES = 258, 256 * STATES
+_BEFORES, _CONTEXTS, _STATES = 259, 258, 256 * STATES
+# A model that goes on with less of a prefix than this isn't asked.
+_LEAST_PART = 1e-7
+# An odd number with bits all over (MurmurHash3's), whose powers tell sequences apart.
+_MULTIPLIER = np.uint64(0x87C37B91114253D5)
 # A surprise (e^-60) that no room reaches: it stands for impossible symbols.
 _FAR = 60.0
 # In ln of mass: the room is then filled to about 1%.
 _CLOSE = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Prefixes:
-    """Beginnings of strings, some of them whole.
-
-    Attributes
-    ----------
-    symbols : uint16 array, shape (n, length)
-        Bytes; END from the end of a string on.
-    states : int64 array, shape (n,)
-        Of the last character (`hubbub.inference.open_strings.letters.state_after`).
-    """
-
-    symbols: SymbolArray
-    states: IntArray
-
-    def __len__(self) -> int:
-        return len(self.symbols)
-
-    @classmethod
-    def of(cls, text: bytes) -> Prefixes:
-        """Return one prefix, whole characters of UTF-8; the empty one is every string's."""
-        symbols = np.frombuffer(text, dtype=np.uint8).astype(np.uint16)[None, :]
-        states = np.zeros(1, dtype=np.int64)
-        for place in range(symbols.shape[1]):
-            states = state_after(states, symbols[:, place].astype(np.int64))
-        return cls(symbols, states)
-
-    @property
-    def whole(self) -> BoolArray:
-        """Whether a string ends within its prefix, shape (n,)."""
-        if not self.symbols.shape[1]:
-            return np.zeros(len(self), dtype=np.bool_)
-        return np.asarray(self.symbols[:, -1] == END)
-
-    def take(self, rows: IntArray) -> Prefixes:
-        """Return some of the prefixes."""
-        return Prefixes(self.symbols[rows], self.states[rows])
-
-    def joined(self, others: Prefixes) -> Prefixes:
-        """Return these and others, of the same length."""
-        return Prefixes(
-            np.concatenate([self.symbols, others.symbols]),
-            np.concatenate([self.states, others.states]),
-        )
-
-    def texts(self, terminator: bytes) -> list[bytes]:
-        """Return the bytes of each; the terminator stands for a string's end."""
-        length = self.symbols.shape[1]
-        ends = np.where(self.symbols == END, 0, self.symbols).astype(np.uint8).tobytes()
-        sizes = (self.symbols != END).sum(axis=1)
-        return [
-            ends[at : at + size] + (terminator if size < length else b"")
-            for at, size in zip(range(0, len(ends), length), sizes.tolist(), strict=True)
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +79,7 @@ class Extensions:
 
 
 def extend(
-    prefixes: Prefixes, shares: FloatArray, length: int, room: int, letters: LetterModel
+    prefixes: Prefixes, shares: FloatArray, length: int, room: int, letters: Mixture
 ) -> Extensions:
     """Extend prefixes to a length, whole strings staying as they are.
 
@@ -143,32 +93,34 @@ def extend(
         How many bytes the extensions have.
     room : int
         About how many extensions to return at most.
-    letters : LetterModel
+    letters : Mixture
         How likely each byte is to follow.
     """
     ladders = _Ladders(letters)
-    parents, expected, states = np.arange(len(prefixes)), shares, prefixes.states
-    symbols = np.full((len(prefixes), length), END, dtype=np.uint16)
-    symbols[:, : prefixes.symbols.shape[1]] = prefixes.symbols
+    parts = letters.shares_of_models(prefixes.symbols)
+    parents, models = np.nonzero(parts > _LEAST_PART)
+    expected, states = shares[parents] * parts[parents, models], prefixes.states[parents]
+    symbols = np.full((len(parents), length), END, dtype=np.uint16)
+    symbols[:, : prefixes.symbols.shape[1]] = prefixes.symbols[parents]
     done: list[tuple[SymbolArray, IntArray, FloatArray]] = []
     for place in range(prefixes.symbols.shape[1], length):
         if place:
             whole = symbols[:, place - 1] == END
             done.append((symbols[whole], parents[whole], expected[whole]))
             going = np.flatnonzero(~whole)
-            symbols, parents = symbols[going], parents[going]
+            symbols, parents, models = symbols[going], parents[going], models[going]
             expected, states = expected[going], states[going]
         if not len(symbols):
             break
         before, last = contexts_at(symbols, place)
-        kinds = ladders.kinds(before, last, states)
+        kinds = ladders.kinds(models, before, last, states)
         masses = np.log(expected)
         whole_masses = np.log(np.concatenate([np.zeros(0), *(shares for _, _, shares in done)]))
         limit = ladders.limit(kinds, masses, whole_masses, room)
         rows, added, chances = ladders.above(kinds, masses, limit)
         symbols = symbols[rows]
         symbols[:, place] = added
-        parents, expected = parents[rows], expected[rows] * chances
+        parents, models, expected = parents[rows], models[rows], expected[rows] * chances
         states = state_after(states[rows], added)
         done = [_likely(*some, np.exp(limit)) for some in done]
     done.append((symbols, parents, expected))
@@ -176,7 +128,19 @@ def extend(
     all_states = np.zeros(n_done, dtype=np.int64)
     all_states[n_done - len(states) :] = states
     symbols, parents, expected = (np.concatenate(some) for some in zip(*done, strict=True))
-    return Extensions(Prefixes(symbols, all_states), parents, expected)
+    return _merged(Extensions(Prefixes(symbols, all_states), parents, expected))
+
+
+def _merged(extensions: Extensions) -> Extensions:
+    """Return each extension once, with what all models expect of it."""
+    symbols = extensions.prefixes.symbols
+    keys = np.zeros(len(symbols), dtype=np.uint64)
+    for place in range(symbols.shape[1]):
+        keys = (keys ^ symbols[:, place]) * _MULTIPLIER
+        keys ^= keys >> np.uint64(32)
+    _, first, where = np.unique(keys, return_index=True, return_inverse=True)
+    expected = np.bincount(where, extensions.expected, len(first))
+    return replace(extensions.take(first), expected=expected)
 
 
 def _likely(
@@ -191,10 +155,10 @@ class _Ladders:
 
     Parameters
     ----------
-    letters : LetterModel
+    letters : Mixture
     """
 
-    def __init__(self, letters: LetterModel) -> None:
+    def __init__(self, letters: Mixture) -> None:
         self._letters = letters
         self._codes = np.zeros(0, dtype=np.int64)
         self._place_of = np.zeros(0, dtype=np.int64)
@@ -202,15 +166,16 @@ class _Ladders:
         self._chances = np.zeros((0, N_SYMBOLS), dtype=np.float32)
         self._rungs = np.zeros(0)
 
-    def kinds(self, before: IntArray, last: IntArray, states: IntArray) -> IntArray:
+    def kinds(
+        self, models: IntArray, before: IntArray, last: IntArray, states: IntArray
+    ) -> IntArray:
         """Return the number of each prefix's context, shape (n,); new contexts are added."""
-        before = self._letters.matters(before, last)
-        code = (before * _CONTEXTS + last) * _STATES + states
+        before, last, states = self._letters.relevant(models, before, last, states)
+        code = ((models * _BEFORES + before) * _CONTEXTS + last) * _STATES + states
         codes = np.unique(code)
         news = np.setdiff1d(codes, self._codes, assume_unique=True)
         if len(news):
-            pair, of_character = np.divmod(news, _STATES)
-            chances = self._letters.chances(*np.divmod(pair, _CONTEXTS), of_character)
+            chances = self._chances_in(news)
             order = np.argsort(-chances, axis=1, kind="stable")
             self._symbols = np.concatenate([self._symbols, order.astype(np.uint16)])
             self._chances = np.concatenate(
@@ -226,6 +191,17 @@ class _Ladders:
             surprise += 2 * _FAR * np.arange(len(surprise))[:, None]
             self._rungs = surprise.ravel()
         return np.asarray(self._place_of[np.searchsorted(self._codes, code)])
+
+    def _chances_in(self, codes: IntArray) -> FloatArray:
+        """Return the chances of symbols in contexts, shape (c, 257)."""
+        rest, states = np.divmod(codes, _STATES)
+        rest, last = np.divmod(rest, _CONTEXTS)
+        models, before = np.divmod(rest, _BEFORES)
+        chances = np.empty((len(codes), N_SYMBOLS))
+        for model in np.unique(models).tolist():
+            rows = models == model
+            chances[rows] = self._letters.chances(model, before[rows], last[rows], states[rows])
+        return chances
 
     def limit(
         self, kinds: IntArray, masses: FloatArray, whole_masses: FloatArray, room: int

@@ -1,19 +1,21 @@
-"""A letter model: how likely each byte, or the end, comes after the two bytes before it.
+"""Letter models: how likely each byte, or the end, comes after what stands before it.
 
-It decides which extensions of a prefix are worth looking at, so it costs detections where it is
-poor, never honesty. It starts from fixed frequencies of letters and learns from prefixes that
-were decoded; that is post-processing of reports and costs no privacy. Invariant: only sequences
-that are UTF-8, or the beginning of UTF-8, have a chance above 0.
+One has fixed frequencies of letters after each kind of letter, one an alphabet's characters, and
+one has learned what follows two bytes. `hubbub.inference.open_strings.mixture` puts them together.
+Invariant: only sequences that are UTF-8, or the beginning of UTF-8, have a chance above 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.open_strings.alphabets import LEAST_END, Alphabet
 
 SymbolArray = NDArray[np.uint16]
 """Bytes, and END."""
@@ -31,13 +33,18 @@ STATES = 4
 
 # Bytes, END and BEFORE.
 _CONTEXT = 258
-# UTF-8: C0 and C1 would begin characters that one byte has.
-_FIRST_LEAD = 0xC2
+# UTF-8: C0 and C1 would begin characters that one byte has. A byte that goes on has six bits of the
+# code point; characters of one to four bytes begin at the least codes, with the bits of the leads.
+_FIRST_LEAD, _TRAILS = 0xC2, 64
+_LEAST_CODES, _LEADS = (0, 0x80, 0x800, 0x10000, 0x110000), (0, 0xC0, 0xE0, 0xF0)
+# Of a first byte that isn't ASCII, in words of English letters.
+_OTHER_CHARACTER = 1e-3
+# Keeps quotients finite where nothing is possible.
+_TINY = 1e-300
 # Weights of a model that steers and isn't tested: half of the characters that follow one of several
 # bytes begin as it did, a tenth of strings ends after any character, a tenth is spread evenly over
 # all bytes, so that nothing is impossible. Real frequencies are learned from what is found.
 _SAME_SCRIPT = 0.5
-_LEAST_END = 0.1
 _UNIFORM = 0.1
 # Occurrences by which what was learned weighs as much as the coarser model that it backs off to:
 # one, two and no symbols before.
@@ -101,8 +108,8 @@ def _start(*, flat: bool) -> tuple[FloatArray, IntArray]:
         for vowels, consonants in ((0, 1), (2, 3)):
             letters = mixed[:, vowels] + mixed[:, consonants]
             mixed[:, vowels], mixed[:, consonants] = part * letters, (1 - part) * letters
-    start = (1 - _LEAST_END) * mixed @ alphabets
-    start[:, END] = _LEAST_END
+    start = (1 - LEAST_END) * mixed @ alphabets
+    start[:, END] = LEAST_END
     classes = np.full(_CONTEXT, len(_FOLLOWERS) - 1, dtype=np.int64)
     for number in range(6):
         classes[np.flatnonzero(alphabets[number])] = 1 + number
@@ -110,9 +117,139 @@ def _start(*, flat: bool) -> tuple[FloatArray, IntArray]:
     return start, classes
 
 
+class Model(Protocol):
+    """How likely each symbol comes next, given the last two symbols and the last character."""
+
+    def relevant(
+        self, before: IntArray, last: IntArray, states: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the contexts with whatever doesn't matter to the model made alike.
+
+        Parameters
+        ----------
+        before, last : int64 array, shape (c,)
+            The last symbol but one, or `ANYTHING`, and the last.
+        states : int64 array, shape (c,)
+            Of the last character (`state_after`).
+        """
+
+    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return the chance of each symbol in some contexts, shape (c, 257); 0 if none has one."""
+
+    def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return the chance of what an unfinished character begins with, 1 if there is none."""
+
+
 @dataclass(frozen=True, slots=True)
-class LetterModel:
-    """Chances of symbols after the last two, backing off to one and to none.
+class WordModel:
+    """Words, names and addresses: letters of English frequencies, by the kind of the last one.
+
+    Attributes
+    ----------
+    flat : bool
+        Whether all letters are equally common, which hardly any strings have, but those may have
+        that frequencies fail on.
+    """
+
+    flat: bool = False
+
+    def relevant(
+        self, before: IntArray, last: IntArray, states: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Keep the last symbol and character."""
+        return np.full_like(before, ANYTHING), last, states
+
+    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return the chances of symbols after the kind of the last one."""
+        first_byte, pending = np.divmod(states, STATES)
+        chances = (_FLAT if self.flat else _START)[_CLASSES[last]]
+        alike = np.flatnonzero((first_byte > 0) & (pending == 0))
+        chances[alike] *= 1 - _SAME_SCRIPT
+        chances[alike, first_byte[alike]] += _SAME_SCRIPT
+        return utf_8(chances, last, states)
+
+    def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return a small chance: other letters are other models' matter."""
+        return np.where(states % STATES > 0, _OTHER_CHARACTER, 1.0)
+
+
+class AlphabetModel:
+    """The characters of an alphabet, equally likely at every place.
+
+    Parameters
+    ----------
+    alphabet : Alphabet
+    """
+
+    def __init__(self, alphabet: Alphabet) -> None:
+        self.root = np.zeros(N_SYMBOLS)
+        self.root[END] = alphabet.end
+        self._nodes = np.zeros(0, dtype=np.int64)
+        self._masses = np.zeros((0, _TRAILS))
+        rows, trails, masses = [], [], []
+        edges = np.searchsorted(alphabet.codes, _LEAST_CODES)
+        for size, (low, high) in enumerate(pairwise(edges.tolist()), 1):
+            codes, chances = alphabet.codes[low:high], alphabet.chances[low:high]
+            lead = (codes >> (6 * (size - 1))) | _LEADS[size - 1]
+            np.add.at(self.root, lead, chances)
+            node = lead
+            for place in range(size - 2, -1, -1):
+                trail = (codes >> (6 * place)) & (_TRAILS - 1)
+                rows.append(node)
+                trails.append(trail)
+                masses.append(chances)
+                node = node << 8 | 0x80 | trail
+        if rows:
+            self._nodes, where = np.unique(np.concatenate(rows), return_inverse=True)
+            self._masses = np.zeros((len(self._nodes), _TRAILS))
+            np.add.at(self._masses, (where, np.concatenate(trails)), np.concatenate(masses))
+
+    def relevant(
+        self, before: IntArray, last: IntArray, states: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Keep the bytes of an unfinished character, and nothing else."""
+        begun = states % STATES > 0
+        second = begun & (last < _FIRST_LEAD)
+        return (
+            np.where(second, before, ANYTHING),
+            np.where(begun, last, 0),
+            np.where(begun, states, 0),
+        )
+
+    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return the chances of first bytes, or of those that follow in a character."""
+        chances = np.zeros((len(last), N_SYMBOLS))
+        begun = states % STATES > 0
+        chances[~begun] = self.root
+        masses, totals = self._begun(before[begun], last[begun], states[begun])
+        chances[begun, 0x80 : 0x80 + _TRAILS] = masses / np.maximum(totals, _TINY)[:, None]
+        return chances
+
+    def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return the chance of what an unfinished character begins with, 1 if there is none."""
+        chances = np.ones(len(last))
+        begun = states % STATES > 0
+        chances[begun] = self._begun(before[begun], last[begun], states[begun])[1]
+        return chances
+
+    def _begun(
+        self, before: IntArray, last: IntArray, states: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the mass of each byte that goes on, shape (c, 64), and their sums."""
+        if not len(self._nodes):
+            return np.zeros((len(last), _TRAILS)), np.zeros(len(last))
+        first, pending = np.divmod(states, STATES)
+        size = 1 + _NEEDS[first] - pending
+        node = np.select([size == 1, size == 2], [last, before << 8 | last], 0)  # noqa: PLR2004
+        node = np.where(size > 2, (first << 8 | before) << 8 | last, node)  # noqa: PLR2004
+        place = np.minimum(np.searchsorted(self._nodes, node), len(self._nodes) - 1)
+        masses = self._masses[place] * (self._nodes[place] == node)[:, None]
+        return masses, masses.sum(axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ngrams:
+    """What was learned: weights of symbols after the last two, backing off to one and to none.
 
     Attributes
     ----------
@@ -123,38 +260,35 @@ class LetterModel:
         Numbers of the pairs of symbols that were seen, ascending.
     triples : float64 array, shape (c, 257)
         Weights of what came after them.
-    flat : bool
-        Whether it begins with letters that are equally common, which hardly any strings have, but
-        those may have that a model fails on.
     """
 
     single: FloatArray
     pairs: FloatArray
     contexts: IntArray
     triples: FloatArray
-    flat: bool = False
 
     @classmethod
-    def unbiased(cls) -> LetterModel:
-        """Return the model that knows nothing, not even which letters are common."""
-        return replace(cls.at_start(), flat=True)
+    def nothing(cls) -> Ngrams:
+        """Return the model that has seen nothing."""
+        nothing = np.zeros((0, N_SYMBOLS))
+        pairs = np.zeros((_CONTEXT, N_SYMBOLS))
+        return cls(np.zeros(N_SYMBOLS), pairs, np.zeros(0, dtype=np.int64), nothing)
 
     @classmethod
-    def at_start(cls) -> LetterModel:
-        """Return the model that knows how addresses begin and end, and nothing else."""
-        nothing = cls(
-            np.zeros(N_SYMBOLS),
-            np.zeros((_CONTEXT, N_SYMBOLS)),
-            np.zeros(0, dtype=np.int64),
-            np.zeros((0, N_SYMBOLS)),
-        )
-        addresses = nothing
+    def of_addresses(cls) -> Ngrams:
+        """Return the model that knows how addresses begin, and nothing else."""
+        addresses = nothing = cls.nothing()
         for text in _ADDRESSES:
             symbols = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16)[None, :]
             addresses = addresses.learned(symbols, np.full(1, _ADDRESS_WEIGHT), 0)
         return replace(nothing, contexts=addresses.contexts, triples=addresses.triples)
 
-    def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> LetterModel:
+    @property
+    def seen(self) -> float:
+        """How many symbols were learned from."""
+        return float(self.single.sum())
+
+    def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Ngrams:
         """Return the model that has also seen some sequences.
 
         Parameters
@@ -183,7 +317,7 @@ class LetterModel:
         triples[where[: len(self.contexts)]] = self.triples
         rows = where[len(self.contexts) :]
         np.add.at(triples, (rows, np.concatenate(followers)), np.concatenate(added))
-        return LetterModel(single, pairs, contexts, triples, self.flat)
+        return Ngrams(single, pairs, contexts, triples)
 
     def matters(self, before: IntArray, last: IntArray) -> IntArray:
         """Return the last symbols but one, `ANYTHING` where nothing was learned about them."""
@@ -193,22 +327,19 @@ class LetterModel:
         place = np.minimum(np.searchsorted(self.contexts, code), len(self.contexts) - 1)
         return np.where(self.contexts[place] == code, before, ANYTHING)
 
-    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+    def chances(
+        self, before: IntArray, last: IntArray, states: IntArray, start: FloatArray
+    ) -> FloatArray:
         """Return the chance of each symbol in some contexts, shape (c, 257).
 
         Parameters
         ----------
-        before, last : int64 array, shape (c,)
-            The last symbol but one, or `ANYTHING`, and the last.
-        states : int64 array, shape (c,)
-            Of the last character (`state_after`).
+        before, last, states : int64 array, shape (c,)
+            As of `Model`.
+        start : float64 array, shape (c, 257)
+            Chances in these contexts before anything was learned.
         """
         first, second, third = _TRUST
-        first_byte, pending = np.divmod(states, STATES)
-        start = (_FLAT if self.flat else _START)[_CLASSES[last]].copy()
-        alike = np.flatnonzero((first_byte > 0) & (pending == 0))
-        start[alike] *= 1 - _SAME_SCRIPT
-        start[alike, first_byte[alike]] += _SAME_SCRIPT
         single = (self.single + first * start) / (self.single.sum() + first)
         seen = self.pairs[last]
         chances = (seen + second * single) / (seen.sum(axis=1, keepdims=True) + second)
@@ -219,10 +350,14 @@ class LetterModel:
             seen.sum(axis=1, keepdims=True) + third
         )
         chances = (1 - _UNIFORM) * chances + _UNIFORM * start
-        chances[:, END] = np.maximum(chances[:, END], _LEAST_END)
-        chances *= _FOLLOWS[np.where(pending > 0, _AFTER[last], 0)]
-        chances /= chances.sum(axis=1, keepdims=True)
-        return np.asarray(chances)
+        return utf_8(chances, last, states)
+
+
+def utf_8(chances: FloatArray, last: IntArray, states: IntArray) -> FloatArray:
+    """Return the chances of what UTF-8 allows, shape (c, 257); strings may end anywhere."""
+    chances[:, END] = np.maximum(chances[:, END], LEAST_END)
+    chances *= _FOLLOWS[np.where(states % STATES > 0, _AFTER[last], 0)]
+    return np.asarray(chances / np.maximum(chances.sum(axis=1, keepdims=True), _TINY))
 
 
 def contexts_at(symbols: SymbolArray, place: int) -> tuple[IntArray, IntArray]:

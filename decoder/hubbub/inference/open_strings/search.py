@@ -9,15 +9,17 @@ what comes out of here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, NumberArray
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.open_strings.extension import Extensions, Prefixes, extend
-from hubbub.inference.open_strings.letters import LetterModel
+from hubbub.inference.open_strings.alphabets import all_beginnings
+from hubbub.inference.open_strings.extension import Extensions, extend
+from hubbub.inference.open_strings.mixture import Mixture
+from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.open_strings.steps import (
     LOG_ALPHA,
     SATURATION,
@@ -41,9 +43,10 @@ LONGEST_END = 64
 # prefixes, so that it gets three times the room; rows that scatter 15% more than sampling explains
 # mean that something is missing, since chance makes it less than a percent or two.
 _MORE_ROOM = 4
+_EVERYWHERE = 0.25  # of all mass
 _FIRST_ROOM = 3
 _UNLEARNED = 3
-_SCATTER = 1.15
+SCATTER = 1.15
 _MOST_KEPT = 1_500
 _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01
@@ -77,6 +80,8 @@ class FoundPrefixes:
     share : float64 array, shape (n,)
     std_error : float
         Of the share of a prefix that nobody has.
+    scatter : float
+        By how many times the step's rows scatter more than sampling explains, the prefixes apart.
     """
 
     length: int
@@ -85,6 +90,17 @@ class FoundPrefixes:
     texts: tuple[bytes, ...]
     share: FloatArray
     std_error: float
+    scatter: float
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the rows show that prefixes are there, and none was found."""
+        return not self.texts and self.scatter > SCATTER
+
+    @property
+    def unexplained(self) -> float:
+        """The share of all that have none of the prefixes."""
+        return max(0.0, 1 - float(self.share.sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,27 +182,45 @@ class _Step:
         """How many extensions were looked for."""
         return len(self._seen)
 
-    def look(self, of: IntArray, shares: FloatArray, room: int, letters: LetterModel) -> None:
-        """Look for extensions of some of the parents, as far as they are new."""
+    def look(self, of: IntArray, shares: FloatArray, room: int, letters: Mixture) -> None:
+        """Look for the likeliest extensions of some of the parents."""
         found = extend(self.parents.prefixes.take(of), shares, self.length, room, letters)
+        self._add(replace(found, parents=of[found.parents]))
+
+    def look_everywhere(self) -> None:
+        """Look for every beginning for which there is time, whatever letters are likely."""
+        texts = all_beginnings(self.length)
+        expected = np.full(len(texts), _EVERYWHERE / len(texts))
+        nobody = np.zeros(len(texts), dtype=np.int64)
+        self._add(Extensions(Prefixes.of_all(texts, self.length), nobody, expected))
+
+    def _add(self, found: Extensions) -> None:
+        """Look for some extensions, as far as they are new."""
         words = self.reports.words(found.prefixes.texts(TERMINATOR))
         keys = words.view(np.uint64).ravel()
+        self._expect(keys, found.expected)
         new = np.flatnonzero(~np.isin(keys, self._seen))
-        if not len(new):
-            return
         found, words = found.take(new), words[new]
         self._seen = np.concatenate([self._seen, keys[new]])
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
         kept = self.reports.screened(words, found.expected)
-        found = replace(found.take(kept), parents=of[found.parents[kept]])
-        self.listed = self.listed.joined(found)
+        self.listed = self.listed.joined(found.take(kept))
         self.words = np.concatenate([self.words, words[kept]])
         mean = self._expected_sum / self.tried
         self.reports, self.tests = self.reports.fitted(
             self.words, self.listed.expected, mean, float(self.tried)
         )
 
-    def learned(self, letters: LetterModel) -> LetterModel:
+    def _expect(self, keys: NumberArray, expected: FloatArray) -> None:
+        """Take over what is now expected of extensions that are listed already, if it is more."""
+        listed = self.words.view(np.uint64).ravel()
+        _, rows, again = np.intersect1d(listed, keys, return_indices=True)
+        before, most = self.listed.expected[rows], self.reports.saturation
+        now = np.maximum(before, expected[again])
+        self._expected_sum += float((np.minimum(now, most) - np.minimum(before, most)).sum())
+        self.listed.expected[rows] = now
+
+    def learned(self, letters: Mixture) -> Mixture:
         """Return the letter model that also knows what is likely to be there in this step."""
         likely = np.flatnonzero(self.tests.log_q < _LOG_HALF)
         weights = _lesson(self._shares(likely) * self._real(likely))
@@ -232,6 +266,7 @@ class _Step:
             texts=tuple(self.listed.prefixes.take(detected).texts(TERMINATOR)),
             share=self.tests.share[detected],
             std_error=self.reports.std_error,
+            scatter=self.reports.std_error / self.reports.sampling_error,
         )
 
     def _shares(self, rows: IntArray) -> FloatArray:
@@ -247,6 +282,7 @@ def propose(
     metric_type: OpenStringType,
     *,
     below: str = "",
+    corpus: Sequence[str] = (),
     room: int | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Proposals:
@@ -262,6 +298,8 @@ def propose(
         The metric's type, which names the lengths of prefixes.
     below : str
         Look only for strings that begin so.
+    corpus : sequence of str
+        Public strings like those that are looked for, to learn letters from.
     room : int, optional
         About how many extensions to look at in a step; 100,000 times the number of steps if not
         given.
@@ -274,7 +312,8 @@ def propose(
         If a step that is needed has no reports.
     """
     start = canonical_bytes(below)
-    letters, survivors = LetterModel.at_start(), _beginning(start)
+    survivors = _beginning(start)
+    letters = Mixture.of_corpus([text.encode() for text in corpus])
     found: list[FoundPrefixes] = []
     n_steps = len(metric_type.steps) + 1
     room = room or ROOM_A_STEP * n_steps
@@ -295,21 +334,22 @@ def propose(
     return Proposals(ends.prefixes.texts(b""), ends.expected, tuple(found))
 
 
-def _ends(survivors: _Survivors, room: int, letters: LetterModel) -> Extensions:
+def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
     """Return whole strings that begin with what was found.
 
     What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
-    extended by the model that knows nothing.
+    extended by the model that knows nothing, and far if they are few.
     """
     length = survivors.length + LONGEST_END
     ends = extend(survivors.prefixes, survivors.worth, length, room, letters)
     strong = np.flatnonzero(survivors.strong)
+    few = len(strong) <= _MOST_GAPS
     others = extend(
         survivors.prefixes.take(strong),
         survivors.worth[strong],
         length,
-        room // _UNLEARNED,
-        LetterModel.unbiased(),
+        2 * room if few else room // _UNLEARNED,
+        letters.unlearned(),
     )
     ends, others = (each.take(np.flatnonzero(each.prefixes.whole)) for each in (ends, others))
     known = set(ends.prefixes.texts(b""))
@@ -317,21 +357,23 @@ def _ends(survivors: _Survivors, room: int, letters: LetterModel) -> Extensions:
     return ends.joined(others.take(np.array(new, dtype=np.int64)))
 
 
-def _search(step: _Step, room: int, letters: LetterModel, *, first: bool) -> None:
+def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     """Look for the extensions that are expected, then for those that must be missing.
 
     The first step sets out from nothing, so it is gone over twice, and with more room.
     """
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room, letters)
+    if not step.parents.length:
+        step.look_everywhere()
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
-    if step.reports.std_error > _SCATTER * step.reports.sampling_error:
+    if step.reports.std_error > SCATTER * step.reports.sampling_error:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
     for part, more, learns in _GAP_TURNS:
         gaps, their_shares = step.unexplained(part)
         if len(gaps):
-            model = step.learned(letters) if learns else LetterModel.unbiased()
+            model = step.learned(letters) if learns else letters.unlearned()
             step.look(gaps, their_shares, more * room, model)
 
 

@@ -1,0 +1,218 @@
+"""Letter models of all kinds of strings, each with a weight: what is expected of any population.
+
+Fixed models stand for words, for what programs write, and for each script; one has learned which
+bytes follow which. Their weights are learned from the prefixes that were found, and none is ever
+zero: what the weights favour is listed first, and no more. It decides which extensions of a prefix
+are worth looking at, so it costs detections where it is poor, never honesty; learning is
+post-processing of reports and costs no privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.open_strings.alphabets import LEAST_END, Alphabet, alphabets
+from hubbub.inference.open_strings.letters import (
+    END,
+    N_SYMBOLS,
+    STATES,
+    AlphabetModel,
+    Model,
+    Ngrams,
+    SymbolArray,
+    WordModel,
+    contexts_at,
+    state_after,
+    utf_8,
+)
+from hubbub.inference.open_strings.prefixes import Prefixes
+
+# Part of the strings that are words, and of those whose letters are all equally common. Where what
+# was learned or guessed misled, the latter are worth more.
+_WORDS, _FLAT_WORDS = 0.35, 0.03
+# What was learned has a tenth of the weight at first, when it is next to nothing, and at most nine
+# tenths; symbols by which it comes half of the way.
+_LEAST_LEARNED, _MOST_LEARNED, _HALF_WAY = 0.1, 0.9, 20.0
+# Prefixes that the weights at first stand for; rounds of expectation and maximisation.
+_PRIOR_PREFIXES, _ROUNDS = 2.0, 3
+_LEAST_LOG = -1e3
+# Of a corpus: bytes of a line, lines that are learned from, and from how many of them the weights
+# are; found strings that it counts for.
+_LONGEST, _MOST_LINES, _MOST_WEIGHED, _CORPUS_WEIGHT = 64, 100_000, 1_000, 500.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Models and how likely it is that each wrote a string.
+
+    Attributes
+    ----------
+    ngrams : Ngrams
+        What was learned; backs off to the others.
+    learned_weight : float
+        How likely it is that a string follows that.
+    weights : float64 array, shape (c,)
+        Of the fixed models; sum to 1.
+    characters : AlphabetModel
+        All alphabets with their weights, which what was learned backs off to.
+    prior : float64 array, shape (c,)
+        Weights before anything was found.
+    """
+
+    ngrams: Ngrams
+    learned_weight: float
+    weights: FloatArray
+    characters: AlphabetModel
+    prior: FloatArray
+
+    @classmethod
+    def at_start(cls) -> Mixture:
+        """Return what is expected before anything was learned."""
+        weights = _fixed()[1]
+        return cls(Ngrams.of_addresses(), _LEAST_LEARNED, weights, _blended(weights), weights)
+
+    @classmethod
+    def of_corpus(cls, texts: Sequence[bytes]) -> Mixture:
+        """Return what is expected of strings like some, each of which ends where it ends.
+
+        Parameters
+        ----------
+        texts : sequence of bytes
+            UTF-8; all count alike, and together no more than some hundred found strings.
+        """
+        start = cls.at_start()
+        some = [text[:_LONGEST] for text in texts[:: 1 + len(texts) // _MOST_LINES] if text]
+        if not some:
+            return start
+        symbols = Prefixes.of_all(some, max(map(len, some)) + 1).symbols
+        weights = np.full(len(some), min(1.0, _CORPUS_WEIGHT / len(some)))
+        few = slice(None, None, 1 + len(some) // _MOST_WEIGHED)
+        of_models = start._weighed(symbols[few], np.full(len(some[few]), 1.0))
+        ngrams = start.ngrams.learned(symbols, weights, 0)
+        return cls._of(ngrams, of_models, of_models)
+
+    @classmethod
+    def _of(cls, ngrams: Ngrams, weights: FloatArray, prior: FloatArray) -> Mixture:
+        more = (_MOST_LEARNED - _LEAST_LEARNED) * ngrams.seen / (ngrams.seen + _HALF_WAY)
+        return cls(ngrams, _LEAST_LEARNED + more, weights, _blended(weights), prior)
+
+    def unlearned(self) -> Mixture:
+        """Return what is expected where all that was learned misled, the frequencies of letters too."""
+        weights = self.prior.copy()
+        weights[[0, 1]] = weights[[1, 0]]
+        return replace(self, learned_weight=0.0, weights=weights)
+
+    def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Mixture:
+        """Return the mixture that has also seen some prefixes.
+
+        Parameters
+        ----------
+        symbols : uint16 array, shape (n, length)
+            END from the end on.
+        weights : float64 array, shape (n,)
+            How many times each counts.
+        begin : int
+            The first place that wasn't learned before.
+        """
+        if not len(symbols):
+            return self
+        ngrams = self.ngrams.learned(symbols, weights, begin)
+        return self._of(ngrams, self._weighed(symbols, weights), self.prior)
+
+    def _weighed(self, symbols: SymbolArray, weights: FloatArray) -> FloatArray:
+        """Return the fixed models' weights that make some prefixes likeliest, none of them 0."""
+        chances, found = _relative(self.log_likelihoods(symbols)), self.prior
+        for _ in range(_ROUNDS):
+            posterior = chances * found
+            posterior /= posterior.sum(axis=1, keepdims=True)
+            found = _PRIOR_PREFIXES * self.prior + weights @ posterior
+            found /= found.sum()
+        return np.asarray(found)
+
+    def shares_of_models(self, symbols: SymbolArray) -> FloatArray:
+        """Return how likely it is that each model goes on with each prefix, shape (n, 1 + c)."""
+        posterior = _relative(self.log_likelihoods(symbols)) * self.weights
+        posterior *= (1 - self.learned_weight) / posterior.sum(axis=1, keepdims=True)
+        return np.column_stack([np.full(len(symbols), self.learned_weight), posterior])
+
+    def log_likelihoods(self, symbols: SymbolArray) -> FloatArray:
+        """Return ln of each fixed model's chance of each prefix, shape (n, c)."""
+        n, length = symbols.shape
+        found = np.zeros((n, len(self.weights)))
+        states = np.zeros(n, dtype=np.int64)
+        for place in range(length):
+            before, last = contexts_at(symbols, place)
+            symbol = symbols[:, place].astype(np.int64)
+            for number, model in enumerate(_fixed()[0]):
+                rows = np.flatnonzero((last != END) & (found[:, number] > _LEAST_LOG))
+                if len(rows):
+                    all_chances = model.chances(before[rows], last[rows], states[rows])
+                    chances = all_chances[np.arange(len(rows)), symbol[rows]]
+                    found[rows, number] += np.log(np.maximum(chances, np.exp(_LEAST_LOG / 2)))
+                    found[rows[chances <= 0], number] = _LEAST_LOG
+            states = state_after(states, symbol)
+        return found
+
+    def relevant(
+        self, models: IntArray, before: IntArray, last: IntArray, states: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the contexts with whatever doesn't matter to their models made alike.
+
+        Parameters
+        ----------
+        models : int64 array, shape (n,)
+            0 for what was learned, and the fixed ones from 1.
+        before, last, states : int64 array, shape (n,)
+            As of `Model`.
+        """
+        of_learned = np.where(states % STATES > 0, before, self.ngrams.matters(before, last))
+        found = np.stack([of_learned, last, states])
+        kinds = ((models > 0) & (models <= _N_WORDS), models > _N_WORDS)
+        for rows, model in zip(kinds, (_fixed()[0][0], _fixed()[0][-1]), strict=True):
+            some = model.relevant(before[rows], last[rows], states[rows])
+            found[:, rows] = np.stack(some)
+        return found[0], found[1], found[2]
+
+    def chances(
+        self, model: int, before: IntArray, last: IntArray, states: IntArray
+    ) -> FloatArray:
+        """Return the chance of each symbol in some contexts of a model, shape (c, 257)."""
+        if model:
+            return _fixed()[0][model - 1].chances(before, last, states)
+        words = _fixed()[0][:_N_WORDS]
+        start = np.zeros((len(last), N_SYMBOLS))
+        for weight, fixed in zip((*self.weights[:_N_WORDS], 1.0), (*words, self.characters), strict=True):
+            begun = weight * fixed.begun(before, last, states)
+            start += begun[:, None] * fixed.chances(before, last, states)
+        return self.ngrams.chances(before, last, states, utf_8(start, last, states))
+
+
+_N_WORDS = 2
+
+
+@cache
+def _fixed() -> tuple[tuple[Model, ...], FloatArray]:
+    """Return the fixed models, and their weights before anything was learned."""
+    models = (WordModel(), WordModel(flat=True), *map(AlphabetModel, alphabets()))
+    weights = np.array([_WORDS, _FLAT_WORDS, *(alphabet.weight for alphabet in alphabets())])
+    return models, weights / weights.sum()
+
+
+def _blended(weights: FloatArray) -> AlphabetModel:
+    """Return one model of all alphabets, each character as likely as they make it together."""
+    parts = [
+        (weight, alphabet)
+        for weight, alphabet in zip(weights[_N_WORDS:].tolist(), alphabets(), strict=True)
+    ]
+    codes, where = np.unique(np.concatenate([each.codes for _, each in parts]), return_inverse=True)
+    chances = np.bincount(where, np.concatenate([weight * each.chances for weight, each in parts]))
+    return AlphabetModel(Alphabet(1.0, codes, chances, LEAST_END, codes))
+
+
+def _relative(log_likelihoods: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(log_likelihoods - log_likelihoods.max(axis=1, keepdims=True)))

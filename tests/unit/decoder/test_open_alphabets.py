@@ -1,0 +1,126 @@
+"""What is looked for before anything is known: every script, and what programs write."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.inference.open_strings.alphabets import LEAST_END, alphabets, all_beginnings
+from hubbub.inference.open_strings.decoding import decode_open_strings
+from hubbub.inference.open_strings.letters import END, AlphabetModel, contexts_at, state_after
+from hubbub.inference.open_strings.mixture import Mixture
+from hubbub.inference.open_strings.prefixes import Prefixes
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from unit.decoder.open_counts import draw_counts, open_params
+
+SCRIPTS = {
+    "Cyrillic": "абвгдежзийклмнопрстуфхцчшщъыьэюяАЯёіїєґћџѣѫӕӘҚ",
+    "Greek": "αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώΑΩϊΐ",
+    "Hebrew": "אבגדהוזחטיךכלםמןנסעףפץצקרשת",
+    "Arabic": "ابتثجحخدذرزسشصضطظعغفقكلمنهويپچژگی",
+    "Thai": "กขคงจฉชซญณดตถทธนบปผฝพฟภมยรลวศษสหอะาิีึืุูเแโใไ",
+    "Georgian": "აბგდევზთიკლმნოპჟრსტუფქღყშჩცძწჭხჯჰ",
+    "Devanagari": "अआइईउऊएऐओऔकखगघचछजझटठडढणतथदधनपफबभमयरलवशसह",
+    "emoji": "😀😂🎉❤👍🔥🚀",
+    "digits": "0123456789",
+    "hexadecimal": "0123456789abcdef",
+}
+
+
+def spelled(model: AlphabetModel, text: str) -> float:
+    """Return the chance that an alphabet's string begins so, byte by byte."""
+    symbols = Prefixes.of(text.encode()).symbols
+    states, chance = np.zeros(1, dtype=np.int64), 1.0
+    for place in range(symbols.shape[1]):
+        before, last = contexts_at(symbols, place)
+        chance *= float(model.chances(before, last, states)[0, symbols[0, place]])
+        states = state_after(states, symbols[:, place].astype(np.int64))
+    return chance
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@given(data=st.data())
+def test_every_pair_of_a_script_is_looked_for_in_four_bytes(script, data):
+    pair = data.draw(st.text(SCRIPTS[script], min_size=1, max_size=2))
+    assert pair.encode()[:4] in BEGINNINGS
+
+
+@given(st.characters(categories=["L", "N", "P", "S"], max_codepoint=0x2FFFF))
+def test_every_character_is_looked_for(character):
+    known = {code for alphabet in alphabets() for code in alphabet.codes.tolist()}
+    assert (character.encode()[:4] in BEGINNINGS) == (ord(character) in known)
+
+
+@given(st.text([chr(code) for code in range(0x20, 0x7F)], max_size=2))
+def test_every_pair_of_ascii_is_looked_for_in_two_bytes(pair):
+    assert pair.encode() in all_beginnings(2)
+
+
+def test_alphabets_know_what_is_printable():
+    """Python's Unicode tables know more characters each year, so some are left out of the count."""
+    known = {code for alphabet in alphabets() for code in alphabet.codes.tolist()}
+    printable = {code for code in range(0x30000) if chr(code).isprintable()}
+    assert printable <= known
+
+
+@pytest.mark.parametrize("text", ["привет", "ελ", "東京", "a😀", "é"])
+def test_bytes_make_characters_as_likely_as_the_alphabet_does(text):
+    everything = alphabets()[-1]
+    chances = dict(zip(everything.codes.tolist(), everything.chances.tolist(), strict=True))
+    expected = np.prod([chances[ord(character)] for character in text])
+    assert spelled(AlphabetModel(everything), text) == pytest.approx(expected)
+    assert LEAST_END == pytest.approx(1 - everything.chances.sum())
+
+
+@pytest.mark.parametrize(
+    ("lessons", "likely", "unlikely"),
+    [
+        (["3fa9", "b20c", "77e1", "9d4f"], "c08e", "mary"),
+        (["SQLI", "CERT", "EPIP", "SOCK"], "TMPF", "9d4f"),
+        (["прив", "моск", "соба"], "моло", "mary"),
+    ],
+)
+def test_kinds_of_strings_are_learned_and_none_is_given_up(lessons, likely, unlikely):
+    start, begin = Mixture.at_start(), Prefixes.of(b"").symbols
+    width = max(len(text.encode()) for text in lessons)
+    symbols = Prefixes.of_all([text.encode() for text in lessons], width).symbols
+    learned = start.learned(symbols, np.ones(len(lessons)), begin.shape[1])
+
+    def chance(mixture: Mixture, text: str) -> float:
+        chances = np.exp(mixture.log_likelihoods(Prefixes.of(text.encode()).symbols)[0])
+        return float(mixture.weights @ chances)
+
+    assert chance(learned, likely) > 1.5 * chance(start, likely)
+    assert 0 < chance(learned, unlikely) < chance(start, unlikely)
+    assert learned.weights.min() > 0
+    assert learned.weights.sum() == pytest.approx(1)
+
+
+def test_what_is_going_on_may_have_ended():
+    parts = Mixture.at_start().shares_of_models(np.array([[97, END], [0xD0, 0xBF]], dtype=np.uint16))
+    assert parts.sum(axis=1) == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("привет", "москва", "собака", "молоко"),
+        ("αθήνα", "ήλιος", "νερό", "μήλο"),
+        ("😀😂", "🎉", "👍🏽", "🚀🔥"),
+        ("北京", "上海", "你好", "东京"),
+        ("მზე", "დედა", "ცა", "თვე"),
+        ("c08e77", "9d4fab", "3fa91c", "b20c5e"),
+    ],
+)
+def test_four_words_of_any_script_are_found(words):
+    """Shares of 40 to 10% at epsilon 6, each beyond 20 errors: P(false alarm) < 1e-6; seeded."""
+    params, clients = open_params((4, 8), 64, 32, 6.0), (12_000, 9_000, 6_000, 3_000)
+    counts = draw_counts(
+        dict(zip(words, clients, strict=True)), params, (4, 8), np.random.default_rng(1)
+    )
+    found = decode_open_strings(counts, params, OpenStringType((4, 8), 32), room=20_000).decoding
+    detected = [found.candidates[row] for row in found.largest_detected()]
+    assert tuple(detected[:4]) == words
+
+
+BEGINNINGS = frozenset(all_beginnings(4))
