@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize, nnls
+from scipy.optimize import Bounds, LinearConstraint, minimize, nnls
 from sklearn.linear_model import Lasso
 
 from hubbub.inference.quadratic import best_of_quadratic
@@ -49,15 +49,15 @@ def test_shares_that_keep_their_sum_are_as_good_as_any(seed, columns):
 
     def loss(shares):
         moved = shares - begin
-        return 0.5 * moved @ gram @ moved - score @ moved
+        return float(0.5 * moved @ gram @ moved - score @ moved)
 
     found = best_of_quadratic(gram, score, begin, keep_sum=True)
     peak = minimize(
         loss,
         begin,
         method="SLSQP",
-        bounds=[(0.0, None)] * columns,
-        constraints={"type": "eq", "fun": lambda shares: shares.sum() - 1.0},
+        bounds=Bounds(0.0),
+        constraints=LinearConstraint(np.ones(columns), 1.0, 1.0),
     )
     assert found.min() >= 0
     assert found.sum() == pytest.approx(1.0)

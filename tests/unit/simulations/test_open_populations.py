@@ -1,11 +1,13 @@
 """Populations that a search without a list is measured on."""
 
+from functools import partial
+
 import pytest
 
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.simulations.open_populations import HELD_OUT, SCRIPTS, TUNED, four
 
-ALL = {**TUNED, **HELD_OUT, **{script: lambda script=script: four(script) for script in SCRIPTS}}
+ALL = {**TUNED, **HELD_OUT, **{script: partial(four, script) for script in SCRIPTS}}
 
 
 @pytest.mark.parametrize("name", ALL)
