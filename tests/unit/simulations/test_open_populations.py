@@ -1,13 +1,16 @@
 """Populations that a search without a list is measured on."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.simulations.open_populations import HELD_OUT, SCRIPTS, TUNED, four
+from hubbub.simulations.populations import Population
 
-ALL = {**TUNED, **HELD_OUT, **{script: partial(four, script) for script in SCRIPTS}}
+FOURS = {script: partial(four, script) for script in SCRIPTS}
+ALL: dict[str, Callable[[], Population]] = {**TUNED, **HELD_OUT, **FOURS}
 
 
 @pytest.mark.parametrize("name", ALL)
