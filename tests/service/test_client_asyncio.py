@@ -1,6 +1,7 @@
 """Telemetry in an event loop: delivers, never gets in the loop's way, survives cancellation."""
 
 import asyncio
+import functools
 import json
 import sqlite3
 import threading
@@ -17,14 +18,18 @@ from hubbub.client.aio import AsyncTelemetry
 from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, records_on_disk
 
 
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run to the end, at which no task may be left."""
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make an ordinary test of a coroutine function, after which no task may be left."""
 
-    async def watched() -> None:
-        await main()
+    async def watched(*args: Any, **kwargs: Any) -> None:
+        await test(*args, **kwargs)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    asyncio.run(watched())
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(watched(*args, **kwargs))
+
+    return run
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -38,24 +43,23 @@ def record(telemetry: AsyncTelemetry, count: int) -> None:
         telemetry.record("homepage", "x")
 
 
-def test_leaving_delivers_what_waits(tmp_path):
-    async def app():
+@in_loop
+async def test_leaving_delivers_what_waits(tmp_path):
+    with scripted_server() as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 3)
         telemetry.record("homepage", "x")
         assert telemetry.status().dropped == {"closed": 1}
-
-    with scripted_server() as server:
-        run(app)
     assert len(server.reports) == 3
 
 
-def test_loop_runs_on_while_the_server_hangs(tmp_path):
+@in_loop
+async def test_loop_runs_on_while_the_server_hangs(tmp_path):
     """A report's journey takes fractions of a millisecond of the loop's time, not a second."""
     lags: list[float] = []
     gate = Gate()
 
-    async def app():
+    with scripted_server(gate) as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=5) as telemetry:
             ends = time.monotonic() + 2.0
             while (started := time.monotonic()) < ends:
@@ -65,34 +69,30 @@ def test_loop_runs_on_while_the_server_hangs(tmp_path):
             assert len(server.received) == 1
             gate.opened.set()
             assert await telemetry.flush(60)  # the end alone has two seconds
-
-    with scripted_server(gate) as server:
-        run(app)
     assert max(lags) < 5  # the server would hang for ever
     assert len(server.reports) == len(lags)
 
 
-def test_reports_reach_the_disk_while_the_server_hangs(tmp_path):
+@in_loop
+async def test_reports_reach_the_disk_while_the_server_hangs(tmp_path):
     """A killed app loses its last second, however long an answer takes."""
     gate = Gate()
 
-    async def app():
+    with scripted_server(gate) as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=1) as telemetry:
             record(telemetry, 1)
             await until(lambda: server.received)
             record(telemetry, 5)
             await asyncio.wait_for(until(lambda: len(records_on_disk(tmp_path)) == 6), 1 + SLACK)
             gate.opened.set()
-
-    with scripted_server(gate) as server:
-        run(app)
     assert len(server.reports) == 6
 
 
-def test_what_is_left_stays_on_disk_for_the_next_start(tmp_path):
+@in_loop
+async def test_what_is_left_stays_on_disk_for_the_next_start(tmp_path):
     gate = Gate()
 
-    async def app():
+    with scripted_server(gate) as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 3)
             started = time.monotonic()
@@ -101,17 +101,15 @@ def test_what_is_left_stays_on_disk_for_the_next_start(tmp_path):
         gate.opened.set()
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             assert await telemetry.flush(30)
-
-    with scripted_server(gate) as server:
-        run(app)
     assert len(server.received) == 2
     assert len(server.reports) == 3
 
 
-def test_closing_without_patience_brings_everything_to_the_disk(tmp_path):
+@in_loop
+async def test_closing_without_patience_brings_everything_to_the_disk(tmp_path):
     gate = Gate()
 
-    async def app():
+    with scripted_server(gate) as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path, batch_size=3) as telemetry:
             record(telemetry, 3)
             await until(lambda: server.received)
@@ -120,11 +118,9 @@ def test_closing_without_patience_brings_everything_to_the_disk(tmp_path):
         assert len(records_on_disk(tmp_path)) == 7
         gate.opened.set()
 
-    with scripted_server(gate) as server:
-        run(app)
 
-
-def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path):
+@in_loop
+async def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path):
     gate = Gate()
 
     async def visitor(recorded: asyncio.Event):
@@ -135,7 +131,7 @@ def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path):
             recorded.set()
             await asyncio.sleep(3600)
 
-    async def app():
+    with scripted_server(gate) as server:
         recorded = asyncio.Event()
         task = asyncio.create_task(visitor(recorded))
         await recorded.wait()
@@ -145,11 +141,9 @@ def test_cancelled_app_leaves_nothing_behind_but_its_reports(tmp_path):
         assert len(records_on_disk(tmp_path)) == 7
         gate.opened.set()
 
-    with scripted_server(gate) as server:
-        run(app)
 
-
-def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path):
+@in_loop
+async def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path):
     gate = Gate()
 
     async def visitor(leaving: asyncio.Event):
@@ -157,7 +151,7 @@ def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path):
             record(telemetry, 3)
             leaving.set()
 
-    async def app():
+    with scripted_server(gate) as server:
         leaving = asyncio.Event()
         task = asyncio.create_task(visitor(leaving))
         await leaving.wait()
@@ -168,41 +162,35 @@ def test_cancelled_farewell_still_brings_everything_to_the_disk(tmp_path):
         assert len(records_on_disk(tmp_path)) == 3
         gate.opened.set()
 
-    with scripted_server(gate) as server:
-        run(app)
 
-
-def test_cancelled_flush_stops_nothing(tmp_path):
+@in_loop
+async def test_cancelled_flush_stops_nothing(tmp_path):
     gate = Gate()
 
-    async def app():
+    with scripted_server(gate) as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 3)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(telemetry.flush(), 0.3)
             gate.opened.set()
             assert await telemetry.flush(30)
-
-    with scripted_server(gate) as server:
-        run(app)
     assert len(server.reports) == 3
 
 
-def test_other_threads_may_record(tmp_path):
-    async def app():
+@in_loop
+async def test_other_threads_may_record(tmp_path):
+    with scripted_server() as server:
         async with AsyncTelemetry(
             make_registry(), server.url, tmp_path, batch_size=50, batch_seconds=0.1
         ) as telemetry:
             work = (asyncio.to_thread(record, telemetry, 100) for _ in range(4))
             await asyncio.gather(*work)
             await until(lambda: len(server.reports) == 400)
-
-    with scripted_server() as server:
-        run(app)
     assert all(len(contents) == 1 for contents in contents_by_id(server).values())
 
 
-def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path):
+@in_loop
+async def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path):
     failures: list[BaseException] = []
     ended = threading.Event()
 
@@ -213,7 +201,7 @@ def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path):
         except BaseException as error:
             failures.append(error)
 
-    async def app():
+    with scripted_server() as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             threads = [threading.Thread(target=work, args=(telemetry,)) for _ in range(4)]
             for thread in threads:
@@ -223,9 +211,6 @@ def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path):
         ended.set()
         for thread in threads:
             thread.join()
-
-    with scripted_server() as server:
-        run(app)
     assert failures == []
 
 
@@ -248,47 +233,42 @@ print(telemetry.status().recorded)
     assert App(tmp_path, NOWHERE).run(script).output == ["3"]
 
 
-def test_use_without_entering_is_harmless(tmp_path):
-    async def app():
-        telemetry = AsyncTelemetry(make_registry(), NOWHERE, tmp_path)
-        record(telemetry, 3)
-        assert not await telemetry.flush(1)
-        assert telemetry.status().waiting == 3
-        await telemetry.close()
-        await telemetry.close()
-
-    run(app)
+@in_loop
+async def test_use_without_entering_is_harmless(tmp_path):
+    telemetry = AsyncTelemetry(make_registry(), NOWHERE, tmp_path)
+    record(telemetry, 3)
+    assert not await telemetry.flush(1)
+    assert telemetry.status().waiting == 3
+    await telemetry.close()
+    await telemetry.close()
 
 
-def test_what_was_recorded_before_entering_is_delivered(tmp_path):
-    async def app():
+@in_loop
+async def test_what_was_recorded_before_entering_is_delivered(tmp_path):
+    with scripted_server() as server:
         telemetry = AsyncTelemetry(make_registry(), server.url, tmp_path)
         record(telemetry, 3)
         async with telemetry:
             assert await telemetry.flush()
-
-    with scripted_server() as server:
-        run(app)
     assert len(server.reports) == 3
 
 
-def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path):
-    async def app():
-        async with AsyncTelemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
-            record(telemetry, 1)
-            assert not await telemetry.flush(1)
-            with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
-                connection.execute("DROP TABLE reports")
-            record(telemetry, 1)
-            assert not await telemetry.flush(10)
-            status = telemetry.status()
-        assert status.disabled is not None
-        assert "client.db" in status.disabled
-
-    run(app)
+@in_loop
+async def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path):
+    async with AsyncTelemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
+        record(telemetry, 1)
+        assert not await telemetry.flush(1)
+        with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
+            connection.execute("DROP TABLE reports")
+        record(telemetry, 1)
+        assert not await telemetry.flush(10)
+        status = telemetry.status()
+    assert status.disabled is not None
+    assert "client.db" in status.disabled
 
 
-def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monkeypatch):
+@in_loop
+async def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monkeypatch):
     """It is locked just when an answer arrives, and for longer than SQLite waits."""
     monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)
     locks: list[sqlite3.Connection] = []
@@ -300,7 +280,7 @@ def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monk
             locks[0].execute("BEGIN IMMEDIATE")
         return Answer()
 
-    async def app():
+    with scripted_server(lock_at_first) as server:
         async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
             record(telemetry, 1)
             assert not await telemetry.flush(1)
@@ -310,13 +290,11 @@ def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monk
             assert await telemetry.flush(30)
             status = telemetry.status()
         assert (status.recorded, status.delivered, status.waiting) == (2, 2, 0)
-
-    with scripted_server(lock_at_first) as server:
-        run(app)
     assert len(server.reports) == 2
 
 
-def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path):
+@in_loop
+async def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path):
     """A long list of refused reports spans packets; half of it would condemn the whole batch."""
     bodies: list[list[Any]] = []
     refusal = json.dumps({"errors": [{"report": 0, "detail": "no"}, {"report": 2}]}).encode()
@@ -332,33 +310,28 @@ def test_answer_that_comes_in_pieces_is_read_to_its_end(tmp_path):
         await writer.drain()
         writer.close()
 
-    async def app():
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with server, AsyncTelemetry(make_registry(), url, tmp_path) as telemetry:
-            record(telemetry, 3)
-            assert await telemetry.flush(30)
-            assert telemetry.status().delivered == 1
-            assert telemetry.status().dropped == {"refused by the collector": 2}
-
-    run(app)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, AsyncTelemetry(make_registry(), url, tmp_path) as telemetry:
+        record(telemetry, 3)
+        assert await telemetry.flush(30)
+        assert telemetry.status().delivered == 1
+        assert telemetry.status().dropped == {"refused by the collector": 2}
     first, second = bodies
     assert second == [first[1]]
 
 
-def test_cookies_are_not_kept(tmp_path):
+@in_loop
+async def test_cookies_are_not_kept(tmp_path):
     """They would let whoever answers link one batch with the next."""
     cookie = Answer(headers={"Set-Cookie": "visitor=4711"})
 
-    async def app():
+    with scripted_server(lambda _: cookie) as server:
         url = server.url.replace("127.0.0.1", "localhost")  # of bare addresses none are kept anyway
         async with AsyncTelemetry(make_registry(), url, tmp_path) as telemetry:
             for _ in range(2):
                 record(telemetry, 1)
                 assert await telemetry.flush(30)
-
-    with scripted_server(lambda _: cookie) as server:
-        run(app)
     assert len(server.received) == 2
     assert all("Cookie" not in request.headers for request in server.received)
 
@@ -372,80 +345,73 @@ async def read_reports(reader: asyncio.StreamReader) -> list[Any]:
 
 
 @pytest.mark.parametrize("key", [None, "hub_ingest_key"])
-def test_login_from_netrc_is_not_sent(tmp_path, monkeypatch, key):
+@in_loop
+async def test_login_from_netrc_is_not_sent(tmp_path, monkeypatch, key):
     netrc = tmp_path / "netrc"
     netrc.write_text("default login zaphod password beeblebrox\n", encoding="utf-8")
     monkeypatch.setenv("NETRC", str(netrc))
 
-    async def app():
+    with scripted_server() as server:
         state = tmp_path / "state"
         async with AsyncTelemetry(make_registry(), server.url, state, ingest_key=key) as telemetry:
             record(telemetry, 1)
             assert await telemetry.flush()
-
-    with scripted_server() as server:
-        run(app)
     (request,) = server.received
     assert request.headers.get("Authorization") == (key and f"Bearer {key}")
 
 
-def test_proxy_of_the_environment_is_used(tmp_path, monkeypatch):
-    async def app():
+@in_loop
+async def test_proxy_of_the_environment_is_used(tmp_path, monkeypatch):
+    with scripted_server() as server:
+        monkeypatch.setenv("http_proxy", server.url.replace("http://", "http://arthur:dent@"))
+        monkeypatch.setenv("no_proxy", "localhost")
         endpoint = "http://telemetry.invalid"
         async with AsyncTelemetry(make_registry(), endpoint, tmp_path) as telemetry:
             record(telemetry, 1)
             assert await telemetry.flush()
-
-    with scripted_server() as server:
-        monkeypatch.setenv("http_proxy", server.url.replace("http://", "http://arthur:dent@"))
-        monkeypatch.setenv("no_proxy", "localhost")
-        run(app)
     (request,) = server.received
     assert request.path == "http://telemetry.invalid/v1/reports"
     assert request.headers["Proxy-Authorization"] == "Basic YXJ0aHVyOmRlbnQ="
 
 
-def test_proxy_is_left_out_where_the_environment_says_so(tmp_path, monkeypatch):
-    async def app():
-        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
-            record(telemetry, 1)
-            assert await telemetry.flush()
-
+@in_loop
+async def test_proxy_is_left_out_where_the_environment_says_so(tmp_path, monkeypatch):
     with scripted_server() as server:
         monkeypatch.setenv("http_proxy", NOWHERE)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        run(app)
+        async with AsyncTelemetry(make_registry(), server.url, tmp_path) as telemetry:
+            record(telemetry, 1)
+            assert await telemetry.flush()
     assert len(server.reports) == 1
 
 
-def test_only_the_proxy_of_an_https_endpoint_gets_its_login(tmp_path, monkeypatch):
+@in_loop
+async def test_only_the_proxy_of_an_https_endpoint_gets_its_login(tmp_path, monkeypatch):
     asked: list[bytes] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         asked.append(await reader.readuntil(b"\r\n\r\n"))
         writer.close()
 
-    async def app():
-        proxy = await asyncio.start_server(refuse, "127.0.0.1")
-        port = proxy.sockets[0].getsockname()[1]
-        monkeypatch.setenv("https_proxy", f"http://arthur:dent@127.0.0.1:{port}")
-        endpoint = "https://telemetry.invalid"
-        async with (
-            proxy,
-            AsyncTelemetry(make_registry(), endpoint, tmp_path, ingest_key="zaphod") as telemetry,
-        ):
-            record(telemetry, 1)
-            assert not await telemetry.flush(1.0)
-            await until(lambda: asked)
-
-    run(app)
+    proxy = await asyncio.start_server(refuse, "127.0.0.1")
+    port = proxy.sockets[0].getsockname()[1]
+    monkeypatch.setenv("https_proxy", f"http://arthur:dent@127.0.0.1:{port}")
+    endpoint = "https://telemetry.invalid"
+    async with (
+        proxy,
+        AsyncTelemetry(make_registry(), endpoint, tmp_path, ingest_key="zaphod") as telemetry,
+    ):
+        record(telemetry, 1)
+        assert not await telemetry.flush(1.0)
+        await until(lambda: asked)
     assert asked[0].startswith(b"CONNECT telemetry.invalid:443 HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic YXJ0aHVyOmRlbnQ=\r\n" in asked[0]
     assert b"zaphod" not in asked[0]
 
 
-def test_client_that_was_left_without_consent_stays_closed(tmp_path):
-    async def app():
+@in_loop
+async def test_client_that_was_left_without_consent_stays_closed(tmp_path):
+    with scripted_server() as server:
         async with AsyncTelemetry(
             make_registry(), server.url, tmp_path, consent=False
         ) as telemetry:
@@ -453,14 +419,12 @@ def test_client_that_was_left_without_consent_stays_closed(tmp_path):
         telemetry.set_consent(True)
         telemetry.record("homepage", "x")
         assert telemetry.status().disabled == "no consent"
-
-    with scripted_server() as server:
-        run(app)
     assert server.received == []
 
 
-def test_consent_may_be_given_and_withdrawn_in_the_loop(tmp_path):
-    async def app():
+@in_loop
+async def test_consent_may_be_given_and_withdrawn_in_the_loop(tmp_path):
+    with scripted_server() as server:
         async with AsyncTelemetry(
             make_registry(), server.url, tmp_path, consent=False
         ) as telemetry:
@@ -473,7 +437,4 @@ def test_consent_may_be_given_and_withdrawn_in_the_loop(tmp_path):
             telemetry.set_consent(True)
             record(telemetry, 1)
             assert await telemetry.flush()
-
-    with scripted_server() as server:
-        run(app)
     assert len(server.reports) == 3

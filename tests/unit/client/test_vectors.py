@@ -86,9 +86,7 @@ def test_permanent_responses():
         params = make_params(k=row["k"], h=row["h"], m=row["m"], f=row["f"])
         client = encoder(row, params)
         bits = bloom_bits(row["value"], client.cohort, params)
-        assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
-        permanent = client.permanent_response(bits).bits
-        assert permanent.to_bytes(row["k"] // 8, "little").hex() == row["permanent"]
+        assert_bits(client, bits, row)
 
 
 def test_open_strings_from_the_value_to_the_permanent_response():
@@ -101,13 +99,8 @@ def test_open_strings_from_the_value_to_the_permanent_response():
         step = client.cohort // metric_type.cohorts
         hashed = metric_type.prefix(canonical_bytes(row["value"]), step)
         assert hashed.hex() == row["hashed"]
-        bits = client.true_bits(row["value"])
-        assert bits.to_bytes(params.k // 8, "little").hex() == row["bits"]
-        permanent = client.permanent_response(bits).bits
-        assert permanent.to_bytes(params.k // 8, "little").hex() == row["permanent"]
-        metric = client.metric
-        stated = [float(f"{e:.9g}") for e in (metric.epsilon_permanent, metric.epsilon_report)]
-        assert stated == [row["epsilon_permanent"], row["epsilon_report"]]
+        assert_bits(client, client.true_bits(row["value"]), row)
+        assert_epsilons(client.metric, row)
 
 
 def test_vectors_of_open_strings_reach_every_step():
@@ -128,13 +121,8 @@ def test_joint_values_from_the_value_to_the_permanent_response():
         if metric_type.hashed:
             hashed = metric_type.tuple_bytes(metric_type.digits(row["value"]))
             assert hashed.hex() == row["hashed"]
-        bits = client.true_bits(row["value"])
-        assert bits.to_bytes(params.k // 8, "little").hex() == row["bits"]
-        permanent = client.permanent_response(bits).bits
-        assert permanent.to_bytes(params.k // 8, "little").hex() == row["permanent"]
-        metric = client.metric
-        stated = [float(f"{e:.9g}") for e in (metric.epsilon_permanent, metric.epsilon_report)]
-        assert stated == [row["epsilon_permanent"], row["epsilon_report"]]
+        assert_bits(client, client.true_bits(row["value"]), row)
+        assert_epsilons(client.metric, row)
 
 
 def test_vectors_of_joint_values_have_cells_and_hashes_of_two_and_three_fields():
@@ -217,9 +205,7 @@ def test_asymmetric_permanent_responses():
         params = RapporParams(row["k"], row["h"], row["m"], p=0.25, q=0.75, **noise)
         client = encoder(row, params)
         bits = bloom_bits(row["value"], client.cohort, params)
-        assert bits.to_bytes(row["k"] // 8, "little").hex() == row["bits"]
-        permanent = client.permanent_response(bits).bits
-        assert permanent.to_bytes(row["k"] // 8, "little").hex() == row["permanent"]
+        assert_bits(client, bits, row)
 
 
 def test_prices_of_more_reports():
@@ -322,6 +308,19 @@ def played(client: MemoryClient | DiskClient, row: Row) -> list[Outcome]:
 
 def expected(row: Row) -> list[Outcome]:
     return [Outcome(recording["result"], recording["answer"]) for recording in row["recordings"]]
+
+
+def assert_bits(client: Encoder, bits: int, row: Row) -> None:
+    """The true bits of a row's value, and the permanent response to them."""
+    width = client.metric.params.k // 8
+    assert bits.to_bytes(width, "little").hex() == row["bits"]
+    permanent = client.permanent_response(bits).bits
+    assert permanent.to_bytes(width, "little").hex() == row["permanent"]
+
+
+def assert_epsilons(metric: Metric, row: Row) -> None:
+    stated = [float(f"{e:.9g}") for e in (metric.epsilon_permanent, metric.epsilon_report)]
+    assert stated == [row["epsilon_permanent"], row["epsilon_report"]]
 
 
 def assert_sums(spending: Spending, row: Row) -> None:
