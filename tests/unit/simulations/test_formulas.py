@@ -1,4 +1,4 @@
-"""The literature's formulas give the figures that it publishes."""
+"""The literature's formulas give what it publishes, and so do the paper's headline numbers."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ from hubbub.simulations.paper.formulas import (
     symmetric_chaining,
     symmetric_oue_ratio,
 )
+from hubbub.simulations.paper.headline import Headline, formula_lines
 
 
 def budgets() -> st.SearchStrategy[Budget]:
@@ -68,3 +69,16 @@ def test_rounding_noise_down_costs_privacy():
     assert RapporParams(8, 2, 1, 0.45, 0.25, 0.75).epsilon_permanent == pytest.approx(
         4.947, abs=1e-3
     )
+
+
+@pytest.mark.parametrize(
+    "line", list(formula_lines()), ids=lambda line: f"{line.number} {line.what}"
+)
+def test_headline_number_is_reproduced(line):
+    assert line.within, f"{line.ours} instead of {line.stated}"
+
+
+def test_tolerance_is_a_share_of_the_stated_number():
+    line = Headline(1, "source", "what", 100.0, 104.0, 0.05, "formula")
+    assert line.within
+    assert not Headline(1, "source", "what", 100.0, 106.0, 0.05, "formula").within

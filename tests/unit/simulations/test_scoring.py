@@ -6,7 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hubbub.simulations.experiments.scoring import DecodedShares, Score, held_shares, score
+from hubbub.simulations.experiments.scoring import (
+    DecodedShares,
+    Score,
+    bands,
+    held_shares,
+    p_values_below,
+    score,
+)
 
 
 def score_of(
@@ -107,3 +114,33 @@ def test_total_variation_is_of_the_shares_that_add_up_if_there_are_any():
     result = score(truth, share, share - 0.3, share + 0.3, detected, refit)
     assert result.total_variation == pytest.approx(0.15)
     assert result.interval_coverage == 1
+
+
+def test_strings_are_sorted_by_true_share_for_recall_and_by_estimate_for_precision():
+    truth = np.array([0.2, 0.05, 0.02, 0.0, 0.0])
+    share = np.array([0.09, 0.04, 0.0, 0.15, 0.0])
+    detected = np.array([True, True, False, True, False])
+    *_, middle, top = bands(truth, share, detected)
+    assert (top.present, top.found, top.reported, top.right) == (1, 1, 1, 0)
+    assert (middle.present, middle.found, middle.reported, middle.right) == (2, 1, 2, 2)
+    assert (top.recall, top.precision) == (1.0, 0.0)
+    assert (middle.recall, middle.precision) == (0.5, 1.0)
+
+
+def test_bands_without_strings_have_neither():
+    first = bands(np.array([0.5]), np.array([0.5]), np.array([True]))[0]
+    assert math.isnan(first.recall)
+    assert math.isnan(first.precision)
+
+
+def test_p_values_are_counted_for_absent_candidates_alone():
+    p_value = np.array([1e-9, 0.04, 0.2, 0.9, np.nan])
+    truth = np.array([0.5, 0.0, 0.0, 0.0, 0.0])
+    below = p_values_below(p_value, truth)
+    assert below["0.05"] == 1 / 3
+    assert below["0.5"] == 2 / 3
+    assert below["0.001"] == 0
+
+
+def test_without_absent_candidates_there_is_nothing_to_say():
+    assert all(math.isnan(v) for v in p_values_below(np.array([0.5]), np.array([1.0])).values())
