@@ -28,7 +28,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
-from hubbub.simulations.scenarios import Collected
+from hubbub.simulations.scenarios import CollectedCounts
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
 from parameters import long_but
 from significance import ALARM, frequency_z, z_limit
@@ -65,7 +65,7 @@ DEMO = DEMO_CASE
 @cache
 def runs(
     case: StringsCase, n: int, correction: Correction = Correction.BONFERRONI
-) -> list[tuple[Collected, Decoding]]:
+) -> list[tuple[CollectedCounts, Decoding]]:
     """Return n independent runs of a case."""
     collected = [case.collect(seed) for seed in range(n)]
     return [

@@ -21,7 +21,7 @@ from hubbub.inference.likelihood.decoding import Likelihood, fit_reports
 from hubbub.inference.likelihood.sums import Mixture, distinct_positions
 from hubbub.inference.packed import pack
 from hubbub.simulations.populations import family_shares
-from hubbub.simulations.scenarios import Collected
+from hubbub.simulations.scenarios import CollectedCounts
 from parameters import long_but
 from significance import ALARM
 
@@ -39,7 +39,7 @@ NOBODY_PRESENT = (
 )
 
 
-def runs(case: StringsCase, n: int) -> Iterator[tuple[Collected, Likelihood]]:
+def runs(case: StringsCase, n: int) -> Iterator[tuple[CollectedCounts, Likelihood]]:
     """Yield independent runs and what the likelihood says of them, from even proposals on."""
     first = case.collect(0)
     counted = decode(first.counts, case.params, first.candidates)

@@ -216,7 +216,7 @@ class Chunks:
             self._trailer = None if self._left else 0
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """An answer.
 
     Attributes

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from hubbub.collector.http1 import Response
+from hubbub.collector.http1 import HttpResponse
 from hubbub.protocol.errors import HubbubError
 
 _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid"}
@@ -129,7 +129,7 @@ def problem(
     reports: Mapping[int, str] | None = None,
     headers: Mapping[str, str] | None = None,
     is_unstored: bool = False,
-) -> Response:
+) -> HttpResponse:
     """Return an application/problem+json answer.
 
     Parameters
@@ -154,10 +154,10 @@ def problem(
     if retry_after is not None:
         fields += (("Retry-After", str(math.ceil(retry_after))),)
     text = json.dumps(msgspec.to_builtins(body))
-    return Response(status, text.encode(), "application/problem+json", fields)
+    return HttpResponse(status, text.encode(), "application/problem+json", fields)
 
 
-def refusal(error: RefusalError) -> Response:
+def refusal(error: RefusalError) -> HttpResponse:
     """Return the answer that a refusal asks for."""
     return problem(
         error.status,
@@ -169,7 +169,7 @@ def refusal(error: RefusalError) -> Response:
     )
 
 
-def unexpected(error: Exception, log: logging.Logger) -> Response:
+def unexpected(error: Exception, log: logging.Logger) -> HttpResponse:
     """Log where an unexpected error was raised, and return the answer 500.
 
     The error's text reaches neither, because it may quote the request.

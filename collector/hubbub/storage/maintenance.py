@@ -83,7 +83,7 @@ class MaintenanceResult(NamedTuple):
     faults: Mapping[str, str] = MappingProxyType({})
 
 
-class _Run:
+class _Steps:
     """Runs steps, of which each may fail; `faults` says which did and why."""
 
     def __init__(self, observe: Callable[[str, bool], None]) -> None:
@@ -165,7 +165,7 @@ class Maintenance:
     async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
         """Run the steps that are soon done, merging first."""
         counted = forgotten = dropped = lost = None
-        run = _Run(self._observe)
+        run = _Steps(self._observe)
         merged = await run.step("merge", self._store.segments.merge(today))
         await run.step("pool", self._store.quarantine.merge(today))
         if self._quarantine.replay:
@@ -188,7 +188,7 @@ class Maintenance:
 
     async def _end(self, today: dt.date, *, is_clock_right: bool) -> MaintenanceResult:
         """Run the steps that may take long; what was counted or dropped needs no mixing."""
-        run = _Run(self._observe)
+        run = _Steps(self._observe)
         mixed = await run.step("mix", self._store.reshuffle(today, self._stopping.is_set))
         await run.step("tidy", self._store.database.reclaim_space())
         if is_clock_right:

@@ -54,7 +54,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedCounts:
     """What a collector would have counted, and what is true of it.
 
     Attributes
@@ -95,11 +95,11 @@ def collect(
     clients: int,
     seed: np.random.SeedSequence,
     periods: int = 1,
-) -> Collected:
+) -> CollectedCounts:
     """Let so many clients of a scenario report once, or in each period, and count the reports."""
     # Counts don't tell the days of a period apart.
     days = 1 if periods > 1 else 0
     plan = ReportingPlan(scenario.population, params, clients, periods, period_days=days)
     sample = sample_population(plan, seed)
     truth = scenario.candidates_share(sample.holders)
-    return Collected(sample.counts, scenario.candidates, truth)
+    return CollectedCounts(sample.counts, scenario.candidates, truth)

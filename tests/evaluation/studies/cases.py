@@ -24,7 +24,7 @@ from hubbub.simulations.populations import (
     census_names,
     family_shares,
 )
-from hubbub.simulations.scenarios import Collected, Scenario, make_scenario
+from hubbub.simulations.scenarios import CollectedCounts, Scenario, make_scenario
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 
 LOOSE = RapporParams(k=128, h=1, m=64, f=0.2, p=0.05, q=0.75)
@@ -74,11 +74,11 @@ class StringsCase:
         """About how long a trial takes."""
         return float(self.reports)
 
-    def collect(self, number: int) -> Collected:
+    def collect(self, number: int) -> CollectedCounts:
         """Draw the people of a trial and count their reports."""
         return self.collect_reports(number)[1]
 
-    def collect_reports(self, number: int) -> tuple[bytes, Collected]:
+    def collect_reports(self, number: int) -> tuple[bytes, CollectedCounts]:
         """Draw the people of a trial; return their reports as they are stored, and counted."""
         rng = np.random.default_rng(number)
         scenario = self.scenario(number)
@@ -86,7 +86,9 @@ class StringsCase:
         held = rng.choice(len(shares), size=self.reports, p=shares)
         records = draw_records(values, held, self.params, rng)
         truth = scenario.candidates_share(np.bincount(held, minlength=len(values)))
-        return records, Collected(count_records(records, self.params), scenario.candidates, truth)
+        return records, CollectedCounts(
+            count_records(records, self.params), scenario.candidates, truth
+        )
 
 
 def made_up(shares: FloatArray, seed: int, unlisted_every: int = 0, absent: int = 0) -> Scenario:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.collector.access.admission import LoadLimiter
-from hubbub.collector.http1 import Head, Response
+from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.problems import RefusalError, refusal
 from hubbub.collector.serving import connections
 from hubbub.collector.serving.connections import Connections, Posting
@@ -40,31 +40,31 @@ class _Echo:
         self.left = 0
         self._limiter = limiter
 
-    def begin(self, head: Head) -> Response | Awaitable[Response] | Posting:
+    def begin(self, head: Head) -> HttpResponse | Awaitable[HttpResponse] | Posting:
         if head.path == "/no":
             raise RefusalError(404, "not_found", "no")
         if head.path == "/large":
-            return Response(200, _LARGE)
+            return HttpResponse(200, _LARGE)
         if head.method == "POST":
             return _EchoPosting(self._limiter, _LATER.get(head.path, 0.0))
         if head.path == "/later":
             return self._answer_later(head)
-        return Response(200, head.path.encode(), "text/plain", (("X-Method", head.method),))
+        return HttpResponse(200, head.path.encode(), "text/plain", (("X-Method", head.method),))
 
-    def refuse(self, error: RefusalError) -> Response:
+    def refuse(self, error: RefusalError) -> HttpResponse:
         self.refused.append(error.reason)
         return refusal(error)
 
-    def fail(self, error: Exception) -> Response:
+    def fail(self, error: Exception) -> HttpResponse:
         raise AssertionError from error
 
     def leave(self) -> None:
         self.left += 1
 
     @staticmethod
-    async def _answer_later(head: Head) -> Response:
+    async def _answer_later(head: Head) -> HttpResponse:
         await asyncio.sleep(0.001)
-        return Response(200, head.path.encode(), "text/plain")
+        return HttpResponse(200, head.path.encode(), "text/plain")
 
 
 class _EchoPosting:
@@ -76,10 +76,10 @@ class _EchoPosting:
         self.hold, self.release = slot.hold, slot.release
         self._wait = wait
 
-    async def answer(self, body: bytes) -> Response:
+    async def answer(self, body: bytes) -> HttpResponse:
         if self._wait:
             await asyncio.sleep(self._wait)
-        return Response(201, body, "application/octet-stream")
+        return HttpResponse(201, body, "application/octet-stream")
 
 
 class _Serving(NamedTuple):

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.http1 import Head, Response
+from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.body import check_encoding, decompress
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
@@ -77,7 +77,7 @@ class Frontend:
         encoding = check_encoding(head.fields.get("content-encoding", ""))
         return _Posting(self, self._limiter, self._settings, key, media_type, encoding)
 
-    def answer(self, body: bytes, media_type: str, key: str | None) -> Awaitable[Response]:
+    def answer(self, body: bytes, media_type: str, key: str | None) -> Awaitable[HttpResponse]:
         """Read a batch at once; return what stores it and answers.
 
         Parameters
@@ -103,7 +103,7 @@ class Frontend:
         self._validator.check(batch)
         return self._store_and_answer(batch, key)
 
-    async def _put_off_or_keep_apart(self, error: BatchError, key: str | None) -> Response:
+    async def _put_off_or_keep_apart(self, error: BatchError, key: str | None) -> HttpResponse:
         """Put a sender off if another collector knows what this one doesn't yet, or store it."""
         unknown = {MetricVersion(*one) for one in error.unknown}
         if unknown and await self._rollout.has_any(unknown, self._reader.declared):
@@ -117,7 +117,7 @@ class Frontend:
 
     async def _store_and_answer(
         self, batch: NewBatch, key: str | None, refused: UnregisteredError | None = None
-    ) -> Response:
+    ) -> HttpResponse:
         """Store a batch.
 
         Parameters
@@ -136,9 +136,9 @@ class Frontend:
         if is_new:
             self._count(201, "quarantined" if apart else "stored")
             text = _QUARANTINED % (reports, apart) if apart else _ACCEPTED % reports
-            return Response(201, text)
+            return HttpResponse(201, text)
         self._count(200, "duplicate")
-        return Response(200, _DUPLICATE % reports)
+        return HttpResponse(200, _DUPLICATE % reports)
 
     async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
         """Store a batch at the expense of its key; return whether it was new.
@@ -214,7 +214,7 @@ class _Posting:
         self._slot.release()
         self._frontend.count_seconds(time.perf_counter() - self._begun)
 
-    def answer(self, body: bytes) -> Awaitable[Response]:
+    def answer(self, body: bytes) -> Awaitable[HttpResponse]:
         """Read the whole request, and return what answers it (raises as `Frontend.answer`)."""
         if self._encoding:
             body = decompress(body, self._encoding, self.most)

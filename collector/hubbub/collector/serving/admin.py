@@ -22,7 +22,7 @@ from aiohttp import web
 
 from hubbub.collector.access.auth import AdminGate
 from hubbub.collector.config.settings import Scope, Settings
-from hubbub.collector.http1 import Response
+from hubbub.collector.http1 import HttpResponse
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch
@@ -264,7 +264,7 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
         return _unless_begun(request, unexpected(error, _log))
 
 
-def _unless_begun(request: web.Request, answer: Response) -> web.Response:
+def _unless_begun(request: web.Request, answer: HttpResponse) -> web.Response:
     """Return an answer; if another has begun, cut the connection, so that it looks incomplete."""
     if request.writer.output_size:
         if request.transport is not None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from hubbub.collector.http1 import Response
+from hubbub.collector.http1 import HttpResponse
 from hubbub.collector.problems import UNEXPECTED, problem
 
 _LINGER_SECONDS = 2.0
@@ -71,7 +71,7 @@ class AdminConnections(web.Server):
             # The only way to refuse here; the socket is closed with the exception.
             raise ConnectionAbortedError("too many connections")
         self._expected += 1
-        connection = _Connection(
+        connection = _AdminConnection(
             self,
             loop=self._loop,
             access_log=None,  # type: ignore[arg-type]  # which turns it off
@@ -101,7 +101,7 @@ class AdminConnections(web.Server):
         await self.shutdown(_CLOSE_SECONDS)
 
 
-class _Connection(web.RequestHandler):
+class _AdminConnection(web.RequestHandler):
     """aiohttp's side of a connection, with problem documents for what can't be parsed."""
 
     send_seconds: float
@@ -170,7 +170,7 @@ class _Answer(web.Response):
         self.headers.popall("Server", None)
 
 
-def aiohttp_response(response: Response) -> web.Response:
+def aiohttp_response(response: HttpResponse) -> web.Response:
     """Return an answer as aiohttp wants it."""
     return _Answer(
         body=response.body,

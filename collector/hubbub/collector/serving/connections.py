@@ -23,7 +23,7 @@ from hubbub.collector.http1 import (
     Chunks,
     Head,
     HttpError,
-    Response,
+    HttpResponse,
     parse_head,
 )
 from hubbub.collector.problems import RefusalError
@@ -65,7 +65,7 @@ class Posting(Protocol):
     def hold(self, size: int) -> None:
         """Count so many bytes as held for it (raises RefusalError: 429)."""
 
-    def answer(self, body: bytes) -> Awaitable[Response]:
+    def answer(self, body: bytes) -> Awaitable[HttpResponse]:
         """Read the whole request at once, and return what then answers it.
 
         Both raise RefusalError.
@@ -86,7 +86,7 @@ class Application(Protocol):
 
     draining: bool
 
-    def begin(self, head: Head) -> Response | Awaitable[Response] | Posting:
+    def begin(self, head: Head) -> HttpResponse | Awaitable[HttpResponse] | Posting:
         """Answer a request of which the head has come, or ask for its body.
 
         Parameters
@@ -98,10 +98,10 @@ class Application(Protocol):
         RefusalError
         """
 
-    def refuse(self, error: RefusalError) -> Response:
+    def refuse(self, error: RefusalError) -> HttpResponse:
         """Count a refusal, and return its answer."""
 
-    def fail(self, error: Exception) -> Response:
+    def fail(self, error: Exception) -> HttpResponse:
         """Count and log an error that nobody expected, and return its answer."""
 
     def leave(self) -> None:
@@ -422,7 +422,7 @@ class _Connection(asyncio.BufferedProtocol):
             reply = application.refuse(error)
         except Exception as error:
             reply = application.fail(error)
-        if isinstance(reply, Response):
+        if isinstance(reply, HttpResponse):
             # A body that has come whole is passed over, so that the connection can be used again.
             is_whole = head.length is not None and head.length <= len(rest)
             self._respond(reply, is_last=not is_whole)
@@ -504,10 +504,10 @@ class _Connection(asyncio.BufferedProtocol):
         self._timer = None
         self.refuse(RefusalError(408, "slow", f"body: must arrive within {seconds:g} seconds"))
 
-    def _answer_by(self, answer: Awaitable[Response]) -> None:
+    def _answer_by(self, answer: Awaitable[HttpResponse]) -> None:
         self._answering = self._connections.loop.create_task(self._answer(answer))
 
-    async def _answer(self, answer: Awaitable[Response]) -> None:
+    async def _answer(self, answer: Awaitable[HttpResponse]) -> None:
         application = self._connections.application
         try:
             response = await answer
@@ -532,12 +532,12 @@ class _Connection(asyncio.BufferedProtocol):
         """Refuse a request of which more may come."""
         self._respond(self._connections.application.refuse(error), is_last=True)
 
-    def _respond(self, response: Response, *, is_last: bool) -> None:
+    def _respond(self, response: HttpResponse, *, is_last: bool) -> None:
         """Give an answer.
 
         Parameters
         ----------
-        response : Response
+        response : HttpResponse
         is_last : bool
             Whether the connection must be closed, because what follows isn't another request.
         """

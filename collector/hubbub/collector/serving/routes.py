@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.http1 import Head, Response
+from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import RefusalError, problem, refusal, unexpected
@@ -27,11 +27,11 @@ _STORE_FAILED = "the store failed; send the same batch again"
 _NOT_READY = "not ready"
 """Strangers read these: why is in the log and in the metrics."""
 
-_ALIVE = Response(200, b'{"status": "alive"}')
-_READY = Response(200, b'{"status": "ready"}')
+_ALIVE = HttpResponse(200, b'{"status": "alive"}')
+_READY = HttpResponse(200, b'{"status": "ready"}')
 _log = logging.getLogger("hubbub.collector")
 
-Reply: TypeAlias = Response | Awaitable[Response] | Posting
+Reply: TypeAlias = HttpResponse | Awaitable[HttpResponse] | Posting
 Handler: TypeAlias = Callable[[Head], Reply]
 
 
@@ -87,7 +87,7 @@ class Routes:
             raise RefusalError(413, "too_large", f"body: {head.method} takes none")
         return handler(head)
 
-    def refuse(self, error: RefusalError) -> Response:
+    def refuse(self, error: RefusalError) -> HttpResponse:
         """Count a refusal, and return its answer."""
         self._count(error.status, error.reason)
         if error.status == 429:
@@ -96,7 +96,7 @@ class Routes:
             self._count_key(error.key, error.reason)
         return refusal(error)
 
-    def fail(self, error: Exception) -> Response:
+    def fail(self, error: Exception) -> HttpResponse:
         """Count an error that is no refusal, and return its answer."""
         if isinstance(error, StoreError):
             self._count(503, "store")
@@ -150,7 +150,7 @@ class Probes:
                 self._asked_at = time.monotonic()
             return self._reason is None
 
-    async def _get_readyz(self, _head: Head) -> Response:
+    async def _get_readyz(self, _head: Head) -> HttpResponse:
         if self.draining or not await self.is_ready():
             return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
         return _READY
@@ -176,5 +176,5 @@ class Probes:
         return None
 
 
-def _get_livez(_head: Head) -> Response:
+def _get_livez(_head: Head) -> HttpResponse:
     return _ALIVE

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.http1 import Head, Response
+from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit
 from hubbub.collector.ingest.frontend import Frontend
 from hubbub.collector.ingest.openapi import openapi_document
@@ -169,9 +169,11 @@ class Description:
 
     def use(self, settings: Settings, registry: Registry) -> None:
         """Describe what these settings and this registry allow from now on."""
-        self._response = Response(200, json.dumps(openapi_document(settings, registry)).encode())
+        self._response = HttpResponse(
+            200, json.dumps(openapi_document(settings, registry)).encode()
+        )
 
-    def get(self, _head: Head) -> Response:
+    def get(self, _head: Head) -> HttpResponse:
         """Answer with the description."""
         return self._response
 
