@@ -22,7 +22,14 @@ from typing import NamedTuple, TypeVar
 from hubbub.client.storage import Storage, count_waiting, delete_unsent
 from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import EMPTY_BODY_BYTES, Batch, Report, json_size, new_batch_id
+from hubbub.protocol.wire import (
+    COHORT_BYTES,
+    EMPTY_BODY_BYTES,
+    Batch,
+    Report,
+    json_size,
+    new_batch_id,
+)
 
 _Item = TypeVar("_Item")
 
@@ -39,7 +46,6 @@ CREATE TABLE IF NOT EXISTS sent_days (  -- of metrics with reports_per_day = 1
     day INTEGER NOT NULL -- on which one may have arrived last, counted from 1970
 ) WITHOUT ROWID
 """
-_COHORT_BYTES = 2
 _ROW_BYTES = 64
 """What a report takes on disk beside its metric's name and its record: 60 to 68 bytes, measured as
 the growth of the file by 10,000 reports."""
@@ -259,7 +265,7 @@ class Outbox:
         room = MOST_BYTES - EMPTY_BODY_BYTES
         taken: list[tuple[int | None, int]] = []
         for row, metric, size in rows:
-            room -= json_size(metric, size - _COHORT_BYTES)
+            room -= json_size(metric, size - COHORT_BYTES)
             if room < 0 and taken:
                 break
             taken.append((key, row))

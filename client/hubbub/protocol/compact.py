@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 
 from hubbub.protocol.errors import CompactError
-from hubbub.protocol.wire import Batch, Report
+from hubbub.protocol.wire import COHORT_BYTES, Batch, Report
 
 MEDIA_TYPE = "application/vnd.hubbub.batch"
 FORMAT = 1
@@ -26,7 +26,6 @@ LONGEST_NAME = 64
 MOST_BYTES_OF_BITS = 512
 MOST = 2**16 - 1
 """Sections of a batch, and records of a section."""
-_COHORT_BYTES = 2  # as in `records`, which needs numpy
 
 
 def batch_to_compact(batch: Batch) -> bytes:
@@ -47,7 +46,7 @@ def batch_to_compact(batch: Batch) -> bytes:
         rows = [record for *_, record in members]
         widths = sorted({len(row) for row in rows})
         if len(widths) > 1:
-            some = " and ".join(str(width - _COHORT_BYTES) for width in widths)
+            some = " and ".join(str(width - COHORT_BYTES) for width in widths)
             raise CompactError(f"bits of {metric!r} version {version}: {some} bytes; must be equal")
         if len(rows) > MOST:
             raise CompactError(
@@ -64,7 +63,7 @@ def batch_to_compact(batch: Batch) -> bytes:
 def section_head(metric: str, version: int, width: int) -> bytes:
     """Return the bytes that name a section's metric, version and bits, given a record's width."""
     name = metric.encode("ascii")
-    numbers = version.to_bytes(4, "little") + (width - _COHORT_BYTES).to_bytes(2, "little")
+    numbers = version.to_bytes(4, "little") + (width - COHORT_BYTES).to_bytes(2, "little")
     return bytes([len(name)]) + name + numbers
 
 

@@ -14,9 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-COHORT_BYTES = 2
-"""A record is the cohort (unsigned, little-endian) followed by the k/8 bytes of bits."""
-
+from hubbub.protocol.wire import COHORT_BYTES
 
 _WORDS = ((8, "<u8"), (4, "<u4"), (2, "<u2"), (1, "u1"))
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.protocol.compact import section_head
 from hubbub.protocol.errors import SealedError, UnknownKeyError
+from hubbub.protocol.wire import COHORT_BYTES
 
 if TYPE_CHECKING:
     from hubbub.protocol.metrics import Metric
@@ -39,7 +40,6 @@ GRACE = dt.timedelta(days=30)
 
 _HEAD = struct.Struct("<B16sHH")  # format, batch id, bytes of a payload, number of records
 _NUMBERS = struct.Struct("<IH")  # version, bytes of bits
-_COHORT_BYTES = 2
 _MOST = 2**16 - 1
 _KEY = re.compile(r"hub_(seal|unseal)_(\d{8})_([A-Za-z0-9_-]{43})")
 
@@ -146,7 +146,7 @@ class SealedReport(NamedTuple):
 
 def least_payload(metrics: Iterable[Metric]) -> int:
     """Return the size of payloads in which the reports of all these metrics have room."""
-    needed = [_size(len(m.name), _COHORT_BYTES + m.params.k // 8) for m in metrics]
+    needed = [_size(len(m.name), COHORT_BYTES + m.params.k // 8) for m in metrics]
     return payload_size(max(needed))
 
 
@@ -185,7 +185,7 @@ def read_payload(payload: bytes) -> SealedReport:
         raise SealedError("metric: must be a name in ASCII")
     version, bits = _NUMBERS.unpack_from(payload, at)
     at += _NUMBERS.size
-    end = at + _COHORT_BYTES + bits
+    end = at + COHORT_BYTES + bits
     if not bits or end > len(payload):
         raise SealedError(f"bits: {bits} bytes; must be at least 1 and fit into the payload")
     if payload[end:].strip(b"\0"):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Self
 
-
-_COHORT_BYTES = 2  # as in `records`, which needs numpy
+COHORT_BYTES = 2
+"""A record is the cohort (unsigned, little-endian) followed by the k/8 bytes of bits."""
 
 
 class Report(NamedTuple):
@@ -39,13 +39,13 @@ class Report(NamedTuple):
     @classmethod
     def of_record(cls, metric: str, version: int, record: bytes) -> Self:
         """Return the report whose `record` this is."""
-        cohort = int.from_bytes(record[:_COHORT_BYTES], "little")
-        return cls(metric, version, cohort, record[_COHORT_BYTES:])
+        cohort = int.from_bytes(record[:COHORT_BYTES], "little")
+        return cls(metric, version, cohort, record[COHORT_BYTES:])
 
     @property
     def record(self) -> bytes:
         """As it is stored and sent: the cohort, 2 bytes little-endian, then the bits."""
-        return self.cohort.to_bytes(_COHORT_BYTES, "little") + self.bits
+        return self.cohort.to_bytes(COHORT_BYTES, "little") + self.bits
 
 
 def new_batch_id() -> str:

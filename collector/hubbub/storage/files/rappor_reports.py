@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import BinaryIO, TextIO, cast
 
 from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import COHORT_BYTES, Records, record_width
+from hubbub.protocol.records import Records, record_width
+from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
 
