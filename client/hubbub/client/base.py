@@ -249,10 +249,6 @@ class BaseTelemetry:
         account stay (`forget` deletes them, too). DO_NOT_TRACK and HUBBUB_DISABLED in the
         environment refuse for the user whatever the answer.
 
-        Parameters
-        ----------
-        consent : bool
-
         Notes
         -----
         Waits for the state at most a second. What can't be done in that time is done before

@@ -121,13 +121,7 @@ def seal(
 
 
 class Opener:
-    """Opens the records of some keys.
-
-    Parameters
-    ----------
-    keys : sequence of PrivateKey
-    application : str
-    """
+    """Opens the records of some keys."""
 
     def __init__(self, keys: Sequence[PrivateKey], application: str) -> None:
         self._suite = require_cryptography()

@@ -63,14 +63,7 @@ class RowChangedError(Exception):
 
 
 class Counts:
-    """The counts in one database.
-
-    Parameters
-    ----------
-    database : Database
-    ids : BatchIds
-    segments : Segments
-    """
+    """The counts in one database."""
 
     def __init__(self, database: Database, ids: BatchIds, segments: Segments) -> None:
         self._database = database

@@ -56,14 +56,7 @@ _GROUP = (_quarantine.c.metric, _quarantine.c.version, _quarantine.c.width, _qua
 
 
 class Quarantine:
-    """What one database keeps in quarantine.
-
-    Parameters
-    ----------
-    database : Database
-    ids : BatchIds
-    segments : Segments
-    """
+    """What one database keeps in quarantine."""
 
     def __init__(self, database: Database, ids: BatchIds, segments: Segments) -> None:
         self._database = database

@@ -76,12 +76,7 @@ class SegmentGroup(NamedTuple):
 
 
 class Segments(abc.ABC):
-    """The segments of one database, in one table unless it has several.
-
-    Parameters
-    ----------
-    database : Database
-    """
+    """The segments of one database, in one table unless it has several."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -65,10 +65,6 @@ _log = logging.getLogger("hubbub.collector")
 class Store(Reader):
     """Reports and batch ids in one SQL database; use `open_store`.
 
-    Parameters
-    ----------
-    opened : OpenDatabase
-
     Attributes
     ----------
     database : Database

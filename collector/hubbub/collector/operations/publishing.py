@@ -82,10 +82,6 @@ class Coarse:
 class Publisher:
     """Publishes the numbers of all processes of a collector; one process does it for all.
 
-    Parameters
-    ----------
-    metrics : Metrics
-
     Attributes
     ----------
     facts : mapping of CounterName to float

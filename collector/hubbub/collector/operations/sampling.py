@@ -135,10 +135,6 @@ def _one_digit(number: float) -> float:
 class Sampler:
     """Keeps a sample of each version's latest reports.
 
-    Parameters
-    ----------
-    store : Store
-
     Attributes
     ----------
     samples : mapping of MetricVersion to Sample

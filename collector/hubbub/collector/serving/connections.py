@@ -89,10 +89,6 @@ class Application(Protocol):
     def begin(self, head: Head) -> HttpResponse | Awaitable[HttpResponse] | Posting:
         """Answer a request of which the head has come, or ask for its body.
 
-        Parameters
-        ----------
-        head : Head
-
         Raises
         ------
         RefusalError

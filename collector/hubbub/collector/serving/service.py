@@ -247,15 +247,7 @@ async def _make_reader(settings: Settings, registry: Registry, store: Store) -> 
 async def running_ingest(
     files: ServiceFiles, store: Store, metrics: Metrics, ports: Ports
 ) -> AsyncIterator[Ingest]:
-    """Serve the public routes as long as the context is open; leaving it drains.
-
-    Parameters
-    ----------
-    files : ServiceFiles
-    store : Store
-    metrics : Metrics
-    ports : Ports
-    """
+    """Serve the public routes as long as the context is open; leaving it drains."""
     tls, (settings, registry) = None, files.current
     room = room_for_connections(settings.max_connections)
     if room.most < settings.max_connections:

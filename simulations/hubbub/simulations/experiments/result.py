@@ -51,12 +51,7 @@ class SimulationResult:
     pictures: Mapping[str, tuple[Chart, ...]]
 
     def write(self, folder: Path) -> None:
-        """Write result.json, the page and the pictures into a folder that exists.
-
-        Parameters
-        ----------
-        folder : Path
-        """
+        """Write result.json, the page and the pictures into a folder that exists."""
         atomic_write(folder / "result.json", partial(write_json, self.estimates))
         if self.estimates.page:
             atomic_write(folder / "report.html", partial(write_html, self.estimates))
