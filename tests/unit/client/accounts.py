@@ -127,6 +127,11 @@ class Process:
         self.recorder.settle(result.account, result.charges)
         return result
 
+    def store(self, time: float, metric: str, value: Value) -> CommitResult:
+        """Record a value, and bring it to the disk at once."""
+        self.record(time, metric, value)
+        return self.commit_reports(time)
+
 
 class DiskClient:
     """Processes that share a state directory and take turns, each committing what it recorded.

@@ -300,8 +300,7 @@ def test_two_versions_of_an_app_leave_each_others_periods_alone(tmp_path):
     old, new = (Process(tmp_path, make_registry(mood(version=version))) for version in (1, 2))
     for hour in range(6):
         for process in (old, new):
-            process.record(START + hour * HOUR, "mood", True)
-            assert not process.commit_reports(START + hour * HOUR).charges.refused
+            assert not process.store(START + hour * HOUR, "mood", True).charges.refused
     assert sorted(stored_reports(tmp_path).values()) == [6, 6]
 
 
@@ -309,12 +308,10 @@ def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_long
     tmp_path,
 ):
     old = Process(tmp_path, make_registry(mood(), THEME))
-    old.record(START, "mood", True)
-    old.commit_reports(START)
+    old.store(START, "mood", True)
     new = Process(tmp_path, make_registry(THEME))
     for time, periods_left in ((START + 10 * DAY - 1, 1), (START + 10 * DAY, 0)):
-        new.record(time, "theme", "red")
-        new.commit_reports(time)
+        new.store(time, "theme", "red")
         assert stored_periods(tmp_path) == periods_left
 
 
@@ -329,15 +326,13 @@ def test_a_metric_that_changed_under_its_version_harms_no_other(tmp_path, period
     """Nor does it lose its answer, should the change be taken back."""
     rightly = make_registry(mood(), THEME)
     before = Process(tmp_path, rightly)
-    before.record(START, "mood", True)
-    before.commit_reports(START)
+    before.store(START, "mood", True)
     wrongly = Process(tmp_path, make_registry(mood(period_days=period_days), THEME))
     for metric, value in (("mood", False), ("theme", "red")):
         wrongly.record(START + 6 * DAY, metric, value)
     assert wrongly.commit_reports(START + 6 * DAY).waiting == 2
     again = Process(tmp_path, rightly)
-    again.record(START + 7 * DAY, "mood", False)
-    again.commit_reports(START + 7 * DAY)
+    again.store(START + 7 * DAY, "mood", False)
     assert sorted(stored_reports(tmp_path).values()) == [1, 2]
 
 
@@ -350,8 +345,7 @@ def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path):
     processes = [Process(tmp_path, make_registry(mood())) for _ in range(3)]
     for turn, days in enumerate((0, -15, -12, -11, -5, -4, -4)):
         process = processes[turn % 3]
-        process.record(START + days * DAY, "mood", True)
-        process.commit_reports(START + days * DAY)
+        process.store(START + days * DAY, "mood", True)
     assert sorted(stored_reports(tmp_path).values()) == [3, 4]
 
 
@@ -359,11 +353,9 @@ def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path):
     """The second learns at the disk alone since when the clock is behind."""
     first, second = (Process(tmp_path, make_registry(mood())) for _ in range(2))
     for process, days in ((first, 0), (second, 0), (first, -15), (second, -5)):
-        process.record(START + days * DAY, "mood", True)
-        process.commit_reports(START + days * DAY)
+        process.store(START + days * DAY, "mood", True)
     assert sorted(stored_reports(tmp_path).values()) == [1, 3]
-    second.record(START - 5 * DAY, "mood", True)
-    second.commit_reports(START - 5 * DAY)
+    second.store(START - 5 * DAY, "mood", True)
     assert sorted(stored_reports(tmp_path).values()) == [2, 3]
 
 
@@ -383,11 +375,9 @@ def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path):
     """Of 60 reports in which two values alternate every change can be seen, for ever."""
     before = Process(tmp_path, make_registry(THEME._replace(max_values=2)))
     for number in range(60):
-        before.record(START, "theme", ("red", "green")[number % 2])
-    before.commit_reports(START)
+        before.store(START, "theme", ("red", "green")[number % 2])
     after = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
-    after.record(START, "theme", "red")
-    after.commit_reports(START)
+    after.store(START, "theme", "red")
     without = Process(tmp_path, make_registry(THEME._replace(name="other", max_values=1)))
     for process in (before, after, without):
         assert (
@@ -399,13 +389,11 @@ def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path):
 def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path):
     alone = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
     for colour in ("red", "green", "red"):
-        alone.record(START, "theme", colour)
-    alone.commit_reports(START)
+        alone.store(START, "theme", colour)
     raised = make_registry(THEME._replace(max_values=2))
     (spending,) = read_account(tmp_path, raised).ledger.spending().metrics
     assert spending.reports == 3
     assert spending.epsilon_any_history == spending.epsilon < math.inf
     later = Process(tmp_path, raised)
-    later.record(START, "theme", "red")
-    later.commit_reports(START)
+    later.store(START, "theme", "red")
     assert read_account(tmp_path, raised).ledger.spending().epsilon_any_history == math.inf

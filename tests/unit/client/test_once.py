@@ -153,8 +153,7 @@ def stored_memory(folder):
 
 def test_nothing_of_the_value_stays_on_the_disk_but_the_unsent_report(tmp_path):
     process = Process(tmp_path, make_registry(once(period_days=1)))
-    process.record(20_000 * SECONDS_A_DAY, "crash", "blue")
-    process.commit_reports(20_000 * SECONDS_A_DAY)
+    process.store(20_000 * SECONDS_A_DAY, "crash", "blue")
     assert stored_memory(tmp_path) == [(b"\0\0\0\1", 0, b"")]
 
 

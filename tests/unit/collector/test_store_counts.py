@@ -1,10 +1,12 @@
 """Counts that outlive reports, on both databases: none is lost, doubled, or told by the files."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import secrets
 import threading
 import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +64,12 @@ async def _store(
     await store.append([batch], day)
 
 
-async def _declare(store: Store) -> None:
-    await store.declare([make_metric(), make_metric("search"), make_metric(version=2)])
+@contextlib.asynccontextmanager
+async def _declared(url: str) -> AsyncIterator[Store]:
+    """Open a store with three versions of metrics."""
+    async with open_store(url, create=True) as store:
+        await store.declare([make_metric(), make_metric("search"), make_metric(version=2)])
+        yield store
 
 
 async def _everything(store: Store, key: MetricVersion = HOMEPAGE) -> KeptCounts:
@@ -124,8 +130,7 @@ def test_damaged_counts_are_refused(harm):
 @in_event_loop
 async def test_old_reports_become_counts_of_their_version_and_day(any_store_url):
     days = [_OLD, _OLD + dt.timedelta(days=1), _TODAY]
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         for number, day in enumerate(days):
             for key in (HOMEPAGE, _SEARCH):
                 await _store(store, _records(100 + number, seed=number), day, key)
@@ -150,8 +155,7 @@ async def test_old_reports_become_counts_of_their_version_and_day(any_store_url)
 
 @in_event_loop
 async def test_late_reports_are_added_to_the_counts_of_their_day(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         for number in range(3):
             await _store(store, _records(50, seed=number))
             assert await store.counts.count_reports(_TODAY) == 50
@@ -169,8 +173,7 @@ async def test_late_reports_are_added_to_the_counts_of_their_day(any_store_url):
 async def test_counting_takes_small_bites(any_store_url, monkeypatch):
     monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 50)
     monkeypatch.setattr(segments, "_SEGMENTS_AT_ONCE", 4)
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         for number in range(90):
             await _store(store, _records(20 if number % 7 else 60, seed=number))
         before = await _everything(store)
@@ -183,8 +186,7 @@ async def test_counting_takes_small_bites(any_store_url, monkeypatch):
 async def test_several_count_beside_mergers_readers_and_appends(any_store_url, monkeypatch):
     """Every reader sees each report once, whoever is at work."""
     monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 64)
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         for number in range(60):
             await _store(store, _records(16, seed=number))
         before = await _everything(store)
@@ -213,8 +215,7 @@ async def test_several_count_beside_mergers_readers_and_appends(any_store_url, m
 @in_event_loop
 async def test_reports_that_can_not_be_counted_stay_and_are_named(any_store_url):
     other = MetricVersion("homepage", 2)
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         beyond = _PARAMS.m.to_bytes(2, "little") + bytes(WIDTH - 2)
         await _store(store, beyond)
         await _store(store, _records(9), key=other)
@@ -234,8 +235,7 @@ async def test_reports_that_can_not_be_counted_stay_and_are_named(any_store_url)
 
 @in_event_loop
 async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         await _store(store, _records(9))
         await store.counts.count_reports(_TODAY)
         async with store.database.write() as connection:
@@ -249,8 +249,7 @@ async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_ur
 @in_event_loop
 async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(any_store_url):
     later = [_OLD + dt.timedelta(days=days) for days in range(1, 9)]
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         await _store(store, _records(9))
         await store.counts.count_reports(_TODAY)
         async with store.database.write() as connection:
@@ -282,8 +281,7 @@ async def test_writers_go_on_while_counts_are_packed(any_store_url, monkeypatch,
             assert may_pack.wait(60)
         return add_to_packed(*arguments)
 
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         await _store(store, _records(30))
         monkeypatch.setattr(counts, "add_to_packed", pack_slowly)
         slow = asyncio.create_task(
@@ -308,8 +306,7 @@ async def test_writers_go_on_while_counts_are_packed(any_store_url, monkeypatch,
 @in_event_loop
 async def test_imported_counts_are_added_once_by_their_id(any_store_url):
     kept = keep_counts(_records(30), _PARAMS)
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         for batch_id, is_new in ((b"1" * 16, True), (b"1" * 16, False), (b"2" * 16, True)):
             assert await store.counts.add(batch_id, HOMEPAGE, _OLD, kept, _TODAY) == is_new
         assert _same(await _everything(store), kept + kept)
@@ -322,8 +319,7 @@ async def test_imported_counts_are_added_once_by_their_id(any_store_url):
 
 @in_event_loop
 async def test_upkeep_counts_after_the_days_of_reports_and_drops_after_retention(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         for age in range(10):
             await _store(store, _records(3, seed=age), _TODAY - dt.timedelta(days=age))
         upkeep = Maintenance(store, 14, 7, _FOR_EVER, report_days=4)
@@ -343,8 +339,7 @@ async def test_no_byte_of_a_counted_report_is_left_in_the_file(sqlite_url, tmp_p
     """Also where the last ones came late and alone; P(false alarm) < 1e-20: 16 equal bytes."""
     kept = [secrets.token_bytes(16) for _ in range(50)]
     forgotten = [secrets.token_bytes(16) for _ in range(400)]
-    async with open_store(sqlite_url, create=True) as store:
-        await _declare(store)
+    async with _declared(sqlite_url) as store:
         await _store(store, b"".join(bytes(2) + bits for bits in kept), _TODAY)
         upkeep = Maintenance(store, 14, None, _FOR_EVER, report_days=4)
         for number, some in enumerate((forgotten[:390], forgotten[390:399], forgotten[399:])):
@@ -367,8 +362,7 @@ def test_counts_are_kept_and_deleted_by_hand(any_store_url):
     today = dt.datetime.now(dt.UTC).date()
 
     async def fill():
-        async with open_store(any_store_url, create=True) as store:
-            await _declare(store)
+        async with _declared(any_store_url) as store:
             for age in (0, 5):
                 await store.append([make_new_batch()], today - dt.timedelta(days=age))
 
@@ -389,8 +383,7 @@ def test_counts_are_kept_and_deleted_by_hand(any_store_url):
 @in_event_loop
 async def test_one_version_is_deleted_with_its_counts(any_store_url):
     other = MetricVersion("homepage", 2)
-    async with open_store(any_store_url, create=True) as store:
-        await _declare(store)
+    async with _declared(any_store_url) as store:
         for key in (HOMEPAGE, other, _SEARCH):
             await _store(store, _records(10), key=key)
             await _store(store, _records(10), _TODAY, key)
