@@ -174,7 +174,7 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
         values[:, series].T.ravel()
         for values in (trends.share, trends.std_error, trends.low, trends.high)
     ]
-    changed = [{change.day for change in trends.changes[column]} for column in order]
+    changed = [{change.day for change in trends.found.changes[column]} for column in order]
     is_share = _quantity(trends) is _SHARE
     weekdays = [day.weekday() for day in trends.days]
     values: list[Values] = [
@@ -189,12 +189,12 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
         *(share * reports for share in shares if is_share),
         *shares,
         [day in days for days in changed for day in range(n_days)],
-        np.repeat(trends.p_value[series], n_days),
-        np.repeat(trends.q_value[series], n_days),
-        [_forms_on(day, trends.changes[column]) for column in order for day in range(n_days)],
-        trends.weekday_effect[weekdays][:, series].T.ravel(),
-        np.repeat(trends.weekly_p_value[series], n_days),
-        np.repeat(trends.weekly_q_value[series], n_days),
+        np.repeat(trends.found.p_value[series], n_days),
+        np.repeat(trends.found.q_value[series], n_days),
+        [_forms_on(day, trends.found.changes[column]) for column in order for day in range(n_days)],
+        trends.found.weekday_effect[weekdays][:, series].T.ravel(),
+        np.repeat(trends.found.weekly_p_value[series], n_days),
+        np.repeat(trends.found.weekly_q_value[series], n_days),
     ]
     types = TYPES if trends.has_unknown else CATEGORY_TYPES if is_share else STATISTIC_TYPES
     return {
@@ -228,17 +228,17 @@ def _by_day(trends: Trends[Any], order: list[int]) -> dict[str, object]:
             {
                 "kind": _kind(trends, column),
                 trends.kind: trends.name(column) or "",
-                "p_value": float(trends.p_value[column]),
-                "q_value": float(trends.q_value[column]),
+                "p_value": float(trends.found.p_value[column]),
+                "q_value": float(trends.found.q_value[column]),
                 "changes": [
                     {"form": change.form, **asdict(change), **_dates(trends, change)}
-                    for change in trends.changes[column]
+                    for change in trends.found.changes[column]
                 ],
                 "weekly": {
-                    "p_value": float(trends.weekly_p_value[column]),
-                    "q_value": float(trends.weekly_q_value[column]),
-                    "effect": _by_weekday(trends.weekday_effect[:, column]),
-                    "std_error": _by_weekday(trends.weekday_error[:, column]),
+                    "p_value": float(trends.found.weekly_p_value[column]),
+                    "q_value": float(trends.found.weekly_q_value[column]),
+                    "effect": _by_weekday(trends.found.weekday_effect[:, column]),
+                    "std_error": _by_weekday(trends.found.weekday_error[:, column]),
                 }
                 if _weeks_are_compared(trends)
                 else None,
@@ -267,13 +267,13 @@ def _weeks_are_compared(trends: Trends[Any]) -> bool:
 
 
 def _has_pattern(trends: Trends[Any], column: int) -> bool:
-    return not np.isnan(trends.weekday_effect[:, column]).all()
+    return not np.isnan(trends.found.weekday_effect[:, column]).all()
 
 
 def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
     """Return how many days were decoded, and how many series changed."""
     summary = trends.pooled.summary
-    changed = sum(bool(each) for each in trends.changes)
+    changed = sum(bool(each) for each in trends.found.changes)
     rate = ERROR_RATES[summary.correction].replace("detection", "change")
     text = f"{changed:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"
     found = [
@@ -295,10 +295,10 @@ def _change_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
             "change",
             "",
             f"{_name(trends, column)}: {describe_changes(trends, column)}",
-            [f"{trends.days[change.day]}" for change in trends.changes[column]],
+            [f"{trends.days[change.day]}" for change in trends.found.changes[column]],
         )
         for column in order
-        if trends.changes[column]
+        if trends.found.changes[column]
     )
 
 
@@ -307,7 +307,7 @@ def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
     found = []
     for column in order:
         if _has_pattern(trends, column):
-            effect = trends.weekday_effect[:, column]
+            effect = trends.found.weekday_effect[:, column]
             sizes = map(_quantity(trends).differing, effect)
             words = ", ".join(map(" ".join, zip(_WEEKDAYS, sizes, strict=True)))
             text = f"{_name(trends, column)}, beside the mean over weekdays: {words}"
@@ -392,7 +392,7 @@ def describe_changes(trends: Trends[Any], column: int) -> str:
     """Return the days on which, or from which on, a series is another, and by how much."""
     shown = _quantity(trends).shown
     words = []
-    for change in trends.changes[column]:
+    for change in trends.found.changes[column]:
         day, last = _dates(trends, change).values()
         until = {"shift": "", "spike": " alone", "stretch": f" until {last}"}[change.form]
         sign = "▲" if change.after > change.before else "▼"
@@ -402,7 +402,7 @@ def describe_changes(trends: Trends[Any], column: int) -> str:
 
 def _week(trends: Trends[Any], column: int) -> str:
     """Return a weekly pattern as seven characters, and the weekday that differs most."""
-    effect = trends.weekday_effect[:, column]
+    effect = trends.found.weekday_effect[:, column]
     if np.isnan(effect).all():
         return ""
     most = int(np.nanargmax(np.abs(effect)))
@@ -439,7 +439,7 @@ def day_counts(trends: Trends[Any]) -> str:
 
 def _headline(trends: Trends[Any], columns: list[int]) -> str:
     """Return what was found, in a sentence."""
-    changed = [column for column in columns if trends.changes[column]]
+    changed = [column for column in columns if trends.found.changes[column]]
     days = f"From {trends.days[0]} to {trends.days[-1]}"
     if not columns:
         return f"{days} no string was detected, so there is nothing to follow."
@@ -472,10 +472,10 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
             quantity.differing(change.after - change.before)
             + f" ± {quantity.error.format(change.std_error)}",
             f"{change.p_value:.1e}",
-            f"{trends.q_value[column]:.1e}",
+            f"{trends.found.q_value[column]:.1e}",
         )
         for column in order
-        for change in trends.changes[column]
+        for change in trends.found.changes[column]
     )
     heads = headings(
         trends.kind,
@@ -485,8 +485,8 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
     weekly = tuple(
         (
             _name(trends, column),
-            *map(quantity.differing, trends.weekday_effect[:, column]),
-            f"{trends.weekly_q_value[column]:.1e}",
+            *map(quantity.differing, trends.found.weekday_effect[:, column]),
+            f"{trends.found.weekly_q_value[column]:.1e}",
         )
         for column in order
         if _has_pattern(trends, column)
@@ -502,15 +502,15 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
 def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
     quantity = _quantity(trends)
     ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
-    expected = trends.expected[:, column]
+    expected = trends.found.expected[:, column]
     share, low, high, expected = (quantity.factor * values for values in (*ends, expected))
     days = tuple(f"{day}" for day in trends.days)
     rows = tuple(
         (day, f"{reports:,}", *(quantity.shown(float(each)) for each in numbers))
         for day, reports, *numbers in zip(days, trends.reports, *ends, strict=True)
     )
-    starts = {change.day for change in trends.changes[column]}
-    returns = {change.last + 1 for change in trends.changes[column] if change.last is not None}
+    starts = {change.day for change in trends.found.changes[column]}
+    returns = {change.last + 1 for change in trends.found.changes[column] if change.last is not None}
     changes = tuple(sorted(starts | returns))
     known = trends.share[~np.isnan(trends.share[:, column]), column]
     described = "Not estimated on any day."

@@ -137,8 +137,8 @@ def judge_changes(
     happened = what.series & set(names)
     changed = happened if what.by else set()
     patterned = happened if what.weekend else set()
-    marks = {name: each for name, each in zip(names, trends.changes, strict=True) if each}
-    weekly = trends.weekly_q_value <= trends.pooled.summary.alpha
+    marks = {name: each for name, each in zip(names, trends.found.changes, strict=True) if each}
+    weekly = trends.found.weekly_q_value <= trends.pooled.summary.alpha
     patterns = {name for name, found in zip(names, weekly.tolist(), strict=True) if found}
     truths = {
         i: shares[name]

@@ -73,7 +73,7 @@ def test_a_day_has_the_shares_and_intervals_of_its_reports_alone(trends):
 
 def test_change_is_marked_on_its_day_and_only_where_it_is(trends):
     """20 points are over 20 standard errors; seeded."""
-    marked = [[change.day for change in each] for each in trends.changes]
+    marked = [[change.day for change in each] for each in trends.found.changes]
     assert marked == [[CHANGED], [CHANGED], [], []]
 
 
@@ -88,7 +88,7 @@ def test_what_days_share_is_the_noise_that_is_not_new_in_each_report(one_time):
     own = variance if one_time else instantaneous_variance(estimates, total, METRIC)
     assert (own <= variance).all()
     n_days = len(counts_by_day())
-    (change,) = trends.changes[0]
+    (change,) = trends.found.changes[0]
     before = sum(SIZES[:CHANGED])
     noise = own[0] * total * (1 / before + 1 / (total - before))
     shared = (variance[0] - own[0]) * n_days

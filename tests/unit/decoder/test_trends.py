@@ -84,7 +84,7 @@ def test_every_day_is_estimated_within_its_error(trends):
 def test_change_is_marked_on_its_day_and_only_there(trends):
     days = {
         name: [trends.days[cut.day].day for cut in cuts]
-        for name, cuts in zip(("unknown", *trends.followed), trends.changes, strict=True)
+        for name, cuts in zip(("unknown", *trends.followed), trends.found.changes, strict=True)
     }
     assert days == {STEADY: [], HOSTILE: [], RISING: [6], "unknown": [6]}
 
@@ -110,10 +110,10 @@ def test_every_marked_series_has_a_day_and_no_other_has(trends, correction):
         correction=correction,
         min_reports=1,
     )
-    assert 0.005 < found.p_value[9] < 0.05
-    marked = (found.q_value <= 0.05).tolist()
+    assert 0.005 < found.found.p_value[9] < 0.05
+    marked = (found.found.q_value <= 0.05).tolist()
     assert marked == [True] * 9 + [correction is Correction.BH]
-    assert [bool(each) for each in found.changes] == marked
+    assert [bool(each) for each in found.found.changes] == marked
 
 
 def test_days_in_any_order_give_the_same():
@@ -142,7 +142,7 @@ def test_nothing_detected_leaves_nothing_to_follow():
 
 def test_one_day_is_no_trend_but_a_result():
     single = decode_days(counts_by_day(1), CLEAR, NAMES)
-    assert single.p_value.tolist() == [1.0] * 4
+    assert single.found.p_value.tolist() == [1.0] * 4
     assert_accessible(page_of(single))
     assert "2026-11-01" in table_of(single)
 
@@ -200,7 +200,7 @@ def test_sparkline_is_a_character_a_day():
 
 
 def test_headline_shortens_long_strings(trends):
-    changed = next(i for i, cuts in enumerate(trends.changes[1:]) if cuts)
+    changed = next(i for i, cuts in enumerate(trends.found.changes[1:]) if cuts)
     names = list(trends.followed)
     names[changed] = "https://example.com/" + "x" * 500 + "/end"
     headline = result_of(replace(trends, followed=tuple(names))).report().headline

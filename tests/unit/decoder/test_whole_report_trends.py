@@ -61,7 +61,7 @@ def test_days_far_from_all_days_together_are_estimated_without_bias(trends):
 def test_change_is_marked_on_its_day(trends):
     marked = {
         name: [change.day for change in changes]
-        for name, changes in zip(trends.followed, trends.changes[1:], strict=True)
+        for name, changes in zip(trends.followed, trends.found.changes[1:], strict=True)
     }
     assert marked == {"a": [2], "b": [], "c": [2]}
 
@@ -70,7 +70,7 @@ def test_number_of_threads_changes_nothing(trends):
     other = follow(records_by_day(), threads=3)
     assert other
     assert other.share.tolist() == trends.share.tolist()
-    assert other.q_value.tolist() == trends.q_value.tolist()
+    assert other.found.q_value.tolist() == trends.found.q_value.tolist()
 
 
 def test_nothing_detected_leaves_nothing_to_follow():

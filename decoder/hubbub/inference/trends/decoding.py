@@ -61,6 +61,36 @@ class DayEstimates(NamedTuple):
         return cls(share, std_error, share - half, share + half, own)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesFindings:
+    """What changed in each of s series.
+
+    Attributes
+    ----------
+    p_value, q_value : float64 array, shape (s,)
+        Of "the share was the same on all days", or in all weeks from three on; q is corrected for
+        the number of series.
+    changes : tuple of tuple of Change, length s
+        Days on which a share was another; empty if q_value > alpha.
+    weekly_p_value, weekly_q_value : float64 array, shape (s,)
+        Of "all weekdays are alike"; 1 without three weeks.
+    weekday_effect, weekday_error : float64 array, shape (7, s)
+        Differences of Monday, Tuesday, ... from the mean over weekdays, and their standard errors;
+        nan if weekly_q_value > alpha.
+    expected : float64 array, shape (d, s)
+        By the changes and the weekly pattern that were found; nan if none were.
+    """
+
+    p_value: FloatArray
+    q_value: FloatArray
+    changes: tuple[tuple[Change, ...], ...]
+    weekly_p_value: FloatArray
+    weekly_q_value: FloatArray
+    weekday_effect: FloatArray
+    weekday_error: FloatArray
+    expected: FloatArray
+
+
 @dataclass(frozen=True, slots=True)
 class Trends(Generic[Pooled]):
     """Shares day by day; nan on days that weren't decoded.
@@ -83,18 +113,8 @@ class Trends(Generic[Pooled]):
         share changed is asked of the population in any case.
     low, high : float64 array, shape (d, s)
         95% intervals, each by itself.
-    p_value, q_value : float64 array, shape (s,)
-        Of "the share was the same on all days", or in all weeks from three on; q is corrected for
-        the number of series.
-    changes : tuple of tuple of Change, length s
-        Days on which a share was another; empty if q_value > alpha.
-    weekly_p_value, weekly_q_value : float64 array, shape (s,)
-        Of "all weekdays are alike"; 1 without three weeks.
-    weekday_effect, weekday_error : float64 array, shape (7, s)
-        Differences of Monday, Tuesday, ... from the mean over weekdays, and their standard errors;
-        nan if weekly_q_value > alpha.
-    expected : float64 array, shape (d, s)
-        By the changes and the weekly pattern that were found; nan if none were.
+    found : SeriesFindings
+        What changed in them.
     pooled : Decoding or CategoryDecoding
         Of the decoded days together.
     min_reports : int
@@ -111,14 +131,7 @@ class Trends(Generic[Pooled]):
     std_error: FloatArray
     low: FloatArray
     high: FloatArray
-    p_value: FloatArray
-    q_value: FloatArray
-    changes: tuple[tuple[Change, ...], ...]
-    weekly_p_value: FloatArray
-    weekly_q_value: FloatArray
-    weekday_effect: FloatArray
-    weekday_error: FloatArray
-    expected: FloatArray
+    found: SeriesFindings
     pooled: Pooled
     min_reports: int
 
@@ -189,7 +202,7 @@ def compare_days(
     unknown = DayEstimates(*np.full((len(DayEstimates._fields), len(shared)), np.nan))
     each_day = [estimates.get(day, unknown) for day in days]
     columns = DayEstimates(*(np.stack(each) for each in zip(*each_day, strict=True)))
-    tested = _tested(columns.share, columns.own, shared, first.weekday(), alpha, correction)
+    found = _tested(columns.share, columns.own, shared, first.weekday(), alpha, correction)
     return Trends(
         days=days,
         reports=np.array([by_day[day].total if day in by_day else 0 for day in days]),
@@ -201,7 +214,7 @@ def compare_days(
         std_error=columns.std_error,
         low=columns.low,
         high=columns.high,
-        **tested._asdict(),
+        found=found,
         pooled=pooled,
         min_reports=min_reports,
     )
@@ -343,19 +356,6 @@ def day_errors(
     return np.sqrt(variance)
 
 
-class _Tested(NamedTuple):
-    """What was found in each series: fields of `Trends`."""
-
-    p_value: FloatArray
-    q_value: FloatArray
-    changes: tuple[tuple[Change, ...], ...]
-    weekly_p_value: FloatArray
-    weekly_q_value: FloatArray
-    weekday_effect: FloatArray
-    weekday_error: FloatArray
-    expected: FloatArray
-
-
 def _tested(
     share: FloatArray,
     own: FloatArray,
@@ -363,7 +363,7 @@ def _tested(
     first_weekday: int,
     alpha: float,
     correction: Correction,
-) -> _Tested:
+) -> SeriesFindings:
     """Test each series, and look for changes at the level that the series' discovery had."""
     n_days, n_series = share.shape
     columns = [(share[:, i], own[:, i], float(shared[i])) for i in range(n_series)]
@@ -383,7 +383,7 @@ def _tested(
     error = np.where(weekly, np.stack([fit.weekday_error for fit in fits], axis=1), np.nan)
     by_day = np.where(weekly, effect[np.arange(n_days) % WEEK], 0.0)
     level_by_day = np.stack([fit.level for fit in fits], axis=1)
-    return _Tested(
+    return SeriesFindings(
         np.exp(log_p),
         np.exp(log_q),
         tuple(fit.changes for fit in fits),
