@@ -25,6 +25,7 @@ from scipy import optimize, special
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import PlanError
 from hubbub.inference.likelihood.inference import EXACT_FROM_Z
+from hubbub.inference.likelihood.limits import MOST_MEMBERS
 from hubbub.inference.regression.search import SEARCHED, is_short
 from hubbub.protocol.params import RapporParams
 
@@ -231,10 +232,13 @@ class DetectionTest:
         """Return the undetected strings' sum of squared shares if `limit` is the limit.
 
         By Zipf's law the share of rank r is C / r with C = 1 / (1 + 1/2 + ... + 1/n); the squares
-        of those below the limit add up to about C limit.
+        of those below the limit add up to about C limit. Where the likelihood has the whole list in
+        its mixture, nothing is left that it doesn't know.
         """
         if self.concentration is not None:
             return self.concentration
+        if self.method is DetectionMethod.LIKELIHOOD and self.candidates <= MOST_MEMBERS:
+            return 0.0
         strings = self.strings or self.candidates
         harmonic = math.log(strings) + _EULER + 1 / (2 * strings)
         return min(limit, 1.0) / harmonic

@@ -37,6 +37,7 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.laboratory.figures import Figure
 from hubbub.simulations.simulated_clients.clients import as_records
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 
@@ -388,6 +389,17 @@ def cases() -> list[RepeatedCase]:
     ]
 
 
+def _false_shares(
+    chosen: Sequence[RepeatedCase], scores: Sequence[Sequence[RepeatCoverage]]
+) -> tuple[str, ...]:
+    """Say what the false shares of a metric's rows come to: trials of one number share strings."""
+    by_metric: dict[str, list[list[float]]] = {}
+    for case, trials in zip(chosen, scores, strict=True):
+        by_metric.setdefault(case.name, []).append([trial.false_share for trial in trials])
+    means = {name: Figure.of(np.mean(rows, axis=0)) for name, rows in by_metric.items()}
+    return tuple(f"False share, all rows of {name}: {figure}" for name, figure in means.items())
+
+
 STUDY = Study(
     "Repeated reports: 95% intervals that hold the truth, and false detections",
     """Shares of the 95% intervals that hold the truth where clients report again.
@@ -405,4 +417,5 @@ STUDY = Study(
         **means(*(field.name for field in fields(RepeatCoverage) if field.name != "repeats")),
     },
     runs=100,
+    notes=_false_shares,
 )

@@ -1,6 +1,7 @@
 """The theory of what can be found: its laws, and the formulas that it contains as special cases."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.inference.errors import PlanError
+from hubbub.inference.likelihood.limits import MOST_MEMBERS
 from hubbub.planning.limits import (
     DetectionMethod,
     DetectionTest,
@@ -94,6 +96,15 @@ def test_without_collisions_and_scatter_the_error_is_the_papers():
     wide = RapporParams(1024, 2, 64, 0.5, 0.5, 0.75)
     errors = string_errors(wide, 1e6, 0.0, DetectionTest(1e3, concentration=0.0))
     assert errors.absent == pytest.approx(math.sqrt(count_variance(wide) / 1e6), rel=5e-3)
+
+
+def test_of_a_list_that_is_in_the_mixture_nothing_is_unlisted():
+    whole, longer = (
+        DetectionTest(n, method=DetectionMethod.LIKELIHOOD) for n in (MOST_MEMBERS, 1e4)
+    )
+    assert whole.scatter(0.01) == 0 < longer.scatter(0.01)
+    assert replace(whole, concentration=0.1).scatter(0.01) == 0.1
+    assert replace(whole, method=DetectionMethod.REGRESSION).scatter(0.01) > 0
 
 
 @settings(deadline=None, max_examples=25)

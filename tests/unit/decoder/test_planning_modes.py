@@ -7,7 +7,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli.group import main
+from hubbub.planning.schedules import Schedule
+from hubbub.planning.wording import entry_text
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import Subset, Window
 
@@ -66,6 +69,15 @@ def test_errors_and_epsilons_are_those_of_days_periods_and_years(question, tmp_p
     one_time = rows[once["name"].replace("once", "one-time")]
     assert one_time["error_year"] == once["std_error"]
     assert one_time["epsilon_life"] == once["epsilon_period"]
+
+
+@pytest.mark.parametrize("memory", ["period", "value"])
+def test_an_entry_of_daily_reports_keeps_clients_to_one_a_day(memory):
+    schedule = Schedule("longitudinal", memory, period_days=10, max_periods=9, reports_each=5)
+    params = RapporParams(64, 1, 8, 0.5, 0.25, 0.75)
+    metric = entry(entry_text(params, "planned", "string", schedule=schedule))
+    assert (metric.memory, metric.reports_per_day) == (memory, 1)
+    assert metric.period_days == (10 if memory == "period" else 0)
 
 
 def test_repeated_reports_have_the_least_permanent_noise_and_show_their_price(tmp_path):
