@@ -72,7 +72,7 @@ def test_python_npm_citation_and_installed_package_have_one_version(request):
 
 
 def test_links_of_the_page_on_pypi_lead_somewhere():
-    page = metadata("hubbub").get_payload()
+    page = metadata("hubbub").json["description"]
     assert isinstance(page, str)
     links = re.findall(r"\]\(([^)]+)\)", page)
     assert len(links) > 20
