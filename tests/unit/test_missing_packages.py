@@ -12,12 +12,15 @@ main = importlib.import_module("hubbub.{package}.cli").main
 main({arguments!r}, prog_name="hubbub")
 """
 
+ANSWERS = ["--application", "a.b", "--name", "c", "--values", "yes/no", "--clients", "1e5"]
+
 
 @pytest.mark.parametrize(
     ("package", "missing", "arguments", "extra"),
     [
         ("collector", "click", [], "collector"),
         ("collector", "pydantic", ["serve", "--help"], "collector"),
+        ("collector", "scipy", ["init", *ANSWERS], "collector,decoder"),
         ("decoder", "click", [], "decoder"),
         ("decoder", "numpy", ["privacy", "docs/examples/metrics.toml"], "decoder"),
         ("release", "click", [], "release"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
 WordArray = npt.NDArray[np.uint32]
 NumberArray = npt.NDArray[np.uint64]
-SparseMatrix: TypeAlias = "sparse.csr_array[np.float64, tuple[int, int]]"
-"""In words: only newer versions of SciPy have a generic."""
 PositionArray = npt.NDArray[np.int16]
+
+if TYPE_CHECKING:
+    SparseMatrix = sparse.csr_array[np.float64, tuple[int, int]]
+else:
+    SparseMatrix = sparse.csr_array  # no generic before SciPy 1.16

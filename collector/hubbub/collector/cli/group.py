@@ -17,19 +17,20 @@ from hubbub.protocol.errors import HubbubError
 from hubbub.storage.errors import mask
 
 _SUBCOMMANDS = {
-    "serve": ("service", "Receive reports until SIGTERM."),
-    "token": ("service", "Make an ingest key or an admin token."),
-    "migrate": ("stores", "Bring a store to this version's schema."),
-    "maintain": ("stores", "Merge segments and forget what is too old."),
-    "replay": ("stores", "Count the reports in quarantine that the registry knows by now."),
-    "delete": ("stores", "Delete the reports of a metric."),
-    "backup": ("stores", "Copy a store that is in use, as of one moment."),
-    "export": ("stores", "Write reports as Parquet."),
-    "import": ("stores", "Read reports from Parquet or CSV."),
-    "keygen": ("sealing", "Make a key to which clients seal reports."),
-    "open": ("sealing", "Open sealed reports, where the collector can't."),
+    "init": ("hubbub.planning.cli.init", "Write a first metrics.toml: four questions."),
+    "serve": (".service", "Receive reports until SIGTERM."),
+    "token": (".service", "Make an ingest key or an admin token."),
+    "migrate": (".stores", "Bring a store to this version's schema."),
+    "maintain": (".stores", "Merge segments and forget what is too old."),
+    "replay": (".stores", "Count the reports in quarantine that the registry knows by now."),
+    "delete": (".stores", "Delete the reports of a metric."),
+    "backup": (".stores", "Copy a store that is in use, as of one moment."),
+    "export": (".stores", "Write reports as Parquet."),
+    "import": (".stores", "Read reports from Parquet or CSV."),
+    "keygen": (".sealing", "Make a key to which clients seal reports."),
+    "open": (".sealing", "Open sealed reports, where the collector can't."),
 }
-"""The module of each, and the words of `--help`."""
+"""The module of each, here or in a package above, and the words of `--help`."""
 
 _OTHERS = 0o007
 
@@ -45,7 +46,7 @@ class _LateGroup(click.Group):
         """Import a subcommand."""
         if cmd_name not in _SUBCOMMANDS:
             return None
-        module = importlib.import_module(f"hubbub.collector.cli.{_SUBCOMMANDS[cmd_name][0]}")
+        module = importlib.import_module(_SUBCOMMANDS[cmd_name][0], "hubbub.collector.cli")
         commands = (found for found in vars(module).values() if isinstance(found, click.Command))
         return next(command for command in commands if command.name == cmd_name)
 

@@ -126,6 +126,33 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
     )
 
 
+@main.command("try")
+@_folder("out/try")
+@click.option(
+    "--reports", default=10_000, show_default=True, type=click.IntRange(100), help="Of a round."
+)
+@click.option(
+    "--seconds",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="When to stop, unless Ctrl-C comes first.",
+)
+def try_(output: Path, reports: int, seconds: float) -> None:
+    """Run a small service to watch: a collector, apps that report, and a report that sharpens.
+
+    Starts a real collector with its admin page on the loopback interface and lets people report
+    their first names to it, in rounds, some through real clients. After each round all reports
+    are decoded into report.html, which reloads itself. Ctrl-C stops all of it.
+    """
+    from hubbub.simulations.quickstart import run_quickstart
+
+    with _system_errors():
+        _make_folder(output)
+        run_quickstart(output, reports, seconds, click.echo)
+    click.echo(f"stopped; files in {output}/")
+
+
 class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
     """A whole number, which may be written as 1e7."""
 

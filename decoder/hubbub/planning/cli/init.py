@@ -1,0 +1,185 @@
+"""`hubbub-collector init`: four questions, planned parameters, a metrics.toml with comments.
+
+Only what --help needs is imported at once; planning needs the decoder's packages, which a collector
+may lack.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hubbub.protocol.extras import explain_missing_packages
+
+if TYPE_CHECKING:
+    from hubbub.planning.goals import Goal
+
+_CANDIDATES = 10_000
+"""Strings that will be looked for: what a list of hosts or settings has."""
+_COMMENTS = {
+    "version": "raise it whenever anything below changes",
+    "description": "your users may read this",
+    "owner": "who answers for it",
+    "expires": "clients stop reporting after this day",
+    "mode": "one report each period, of its first value; nothing of it stays on the device",
+    "period_days": "how often a client answers anew",
+    "max_periods": "a client is silent after so many",
+    "k": "bits of a report",
+    "h": "hash functions",
+    "m": "cohorts, which hash differently",
+    "p": "chance that a 0 is reported as 1",
+    "q": "chance that what holds is reported",
+    "response": "a random set of categories",
+}
+
+
+class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
+    """`text`, `yes/no`, categories with commas, or two bounds as 0..60; gives itself back."""
+
+    name = "values"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | tuple[float, float] | list[str]:
+        """Return "text", the bounds, or the categories."""
+        if not isinstance(value, str) or value == "text":
+            return value
+        if bounds := re.fullmatch(r"(-?[\d.]+)\.\.(-?[\d.]+)", value):
+            return float(bounds[1]), float(bounds[2])
+        categories = [part.strip() for part in value.replace("/", ",").split(",")]
+        if len(set(categories)) < max(2, len(categories)) or not all(categories):
+            self.fail(f"{value!r} must be text, yes/no, a,b,c or 0..60", param, ctx)
+        return categories
+
+
+@click.command()
+@click.option(
+    "--application",
+    prompt="Your app's name, as a domain in reverse",
+    default="com.example.app",
+    metavar="NAME",
+    help="The app, as a domain in reverse.",
+)
+@click.option(
+    "--name",
+    prompt="What do you want to know? A short name",
+    default="search_engine",
+    metavar="NAME",
+    help="The metric's name.",
+)
+@click.option(
+    "--values",
+    type=_Values(),
+    prompt="Its values: text, yes/no, light,dark,system, or a number as 0..60",
+    default="text",
+    metavar="VALUES",
+    help="text (of which you will list what to look for), yes/no, categories with commas between "
+    "them, or a number's bounds as 0..60.",
+)
+@click.option(
+    "--clients",
+    type=click.FloatRange(100, 1e12),
+    prompt="How many people will report? Roughly",
+    default=100_000,
+    metavar="N",
+    help="Clients that will report, as 1e5.",
+)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0.01, 20),
+    default=2.0,
+    show_default=True,
+    help="What a client's report of a period may reveal.",
+)
+@click.option(
+    "--owner", default="privacy@example.com", show_default=True, help="Who answers for the metric."
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="metrics.toml",
+    show_default=True,
+    help="The file to be made; one that exists is kept.",
+)
+def init(
+    application: str,
+    name: str,
+    values: Any,
+    clients: float,
+    epsilon: float,
+    owner: str,
+    output: Path,
+) -> None:
+    """Write a first metrics.toml: four questions, and the best parameters for the answers.
+
+    \b
+      hubbub-collector init
+      hubbub-collector init --application com.example.app --name theme \\
+          --values light,dark,system --clients 1e5
+
+    What isn't given is asked. Each client reports once a period; docs/planning.md says how the
+    parameters are found, and `hubbub-decoder plan` compares other ways to ask.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    explain_missing_packages("collector,decoder")
+    from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick
+    from hubbub.planning.schedules import Schedule  # noqa: PLC0415
+    from hubbub.protocol.registry import Registry  # noqa: PLC0415
+    from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
+
+    with cli_errors():
+        schedule = Schedule("once")
+        best = modes.compare(modes.offers(_goal(values), epsilon, schedule), n_clients=clients).best
+        price = schedule.max_periods * epsilon
+        described = {"description": "What we learn from it, and what for", "owner": owner}
+        entry = best.goal.entry(best.params, name)
+        if isinstance(values, list):
+            texts = json.dumps(values, ensure_ascii=False)
+            entry = re.sub(
+                r"categories = \[.*?\]", lambda _: f"categories = {texts}", entry, flags=re.DOTALL
+            )
+        expires = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=365)
+        entry = entry.replace("2099-12-31", str(expires))
+        limit = best.goal.about_limit(best).text
+        lines = [
+            f"# Planned for {clients:,.0f} clients and epsilon {epsilon:g} a period.",
+            f"# {limit}",
+            f"application = {json.dumps(application)}",
+            f"lifetime_epsilon = {price:.1f}  # of all answers that a client ever gives",
+            "",
+            *(_commented(line, described) for line in entry.splitlines()),
+        ]
+        text = "\n".join(lines) + "\n"
+        Registry.parse(text)
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    click.echo(limit)
+    click.echo(f"Wrote {output}. Now: say what it is for in its description, and\n")
+    click.echo(
+        f"    hubbub-collector serve --metrics {output} --store sqlite:///hubbub.db --port 8100"
+    )
+
+
+def _goal(values: Any) -> Goal:
+    """Return what the planner is asked."""
+    from hubbub.planning.categories import categories_goal  # noqa: PLC0415
+    from hubbub.planning.limits import DetectionMethod, DetectionTest  # noqa: PLC0415
+    from hubbub.planning.numbers import number_goal  # noqa: PLC0415
+    from hubbub.planning.strings import StringsGoal  # noqa: PLC0415
+
+    if values == "text":
+        return StringsGoal(
+            DetectionTest(_CANDIDATES, 0.05, 0.9, DetectionMethod("regression"), None)
+        )
+    return number_goal(*values) if isinstance(values, tuple) else categories_goal(len(values))
+
+
+def _commented(line: str, texts: dict[str, str]) -> str:
+    """Return a line of the entry with its text, and what its key means."""
+    key = line.partition(" = ")[0]
+    line = f"{key} = {json.dumps(texts[key], ensure_ascii=False)}" if key in texts else line
+    return f"{line}  # {_COMMENTS[key]}" if key in _COMMENTS else line
