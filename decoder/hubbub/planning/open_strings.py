@@ -9,9 +9,12 @@ the epsilons are those of one step, since a client answers one.
 from __future__ import annotations
 
 import math
+import string
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple, Self
 
 from hubbub.inference.errors import PlanError
 from hubbub.inference.open_strings.search import LONGEST_END, ROOM_A_STEP
@@ -24,7 +27,7 @@ from hubbub.planning.limits import (
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import fitted_curve
 from hubbub.planning.wording import entry_text, share_text
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.open_strings import LONGEST_STEP, OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
 from hubbub.reporting.blocks import Types
@@ -36,7 +39,10 @@ EFFECTIVE_CANDIDATES = 3_000.0
 TYPICAL_LENGTH = 8
 """Bytes: first names, words that are typed."""
 
-_STEPS = (4, 7, 10, 14)  # docs/planning.md: fewer are better in theory, but can't be bridged
+# What each step adds to strings, of letters that are equally likely: 4, 3, 3 and 4 of the alphabet
+# (docs/planning.md: fewer steps are better in theory, but can't be bridged).
+_STEP_BITS = (19, 15, 15, 19)
+_HARDLY_EVER = 0.05  # of strings are longer than the longest
 _SHORT_STEP = 2
 _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
 _NEAR_BITS = 1.05  # docs/planning.md: fewer bits make the search quicker, for 5% of the limit
@@ -45,6 +51,49 @@ _FEWEST_BITS = 64  # the narrowest filter that docs/planning.md measures
 _COHORTS = (32, 64, 128, 256, 512, 1024)
 _MANY_COHORTS = 256  # with which bits are chosen: what docs/planning.md measures most
 _FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
+
+
+class Letters(NamedTuple):
+    """What strings are written in.
+
+    Attributes
+    ----------
+    bits : float
+        How much a character says: log2 of their number, if all are equally common.
+    width : int
+        Bytes of a character, at most or in general.
+    """
+
+    bits: float
+    width: int
+
+    @classmethod
+    def of_alphabet(cls, alphabet: str) -> Self:
+        """Return those of an alphabet: its characters, in any order."""
+        characters = set(alphabet)
+        return cls(math.log2(len(characters)), max(len(each.encode()) for each in characters))
+
+
+PLAIN = Letters.of_alphabet(string.ascii_lowercase)
+
+
+def of_corpus(texts: Sequence[str]) -> tuple[int, Letters]:
+    """Return how long public texts hardly ever aren't, in bytes, and what they are written in.
+
+    Raises
+    ------
+    PlanError
+        If there is no character in them.
+    """
+    counts = Counter("".join(texts))
+    if not counts:
+        raise PlanError("corpus: empty; expected one text a line")
+    lengths = sorted(len(text.encode()) for text in texts)
+    total = sum(counts.values())
+    bits = -sum(count / total * math.log2(count / total) for count in counts.values())
+    width = sum(count * len(character.encode()) for character, count in counts.items()) / total
+    longest = lengths[min(int((1 - _HARDLY_EVER) * len(lengths)), len(lengths) - 1)]
+    return max(longest, 1), Letters(bits, round(width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +234,26 @@ def open_test(
     )
 
 
-def choose_steps(length: int) -> tuple[int, ...]:
-    """Return steps for strings of a typical length in bytes: 4, 7, 10 and 14, as far as it goes.
+def choose_steps(longest: int, letters: Letters = PLAIN) -> tuple[int, ...]:
+    """Return steps for strings that are hardly ever longer, in bytes: 4, 7, 10 and 14 of `PLAIN`.
+
+    Parameters
+    ----------
+    longest : int
+        All steps are below it, but for one that must be.
+    letters : Letters
+        What strings are written in.
 
     Raises
     ------
     PlanError
         If it isn't at least 1.
     """
-    if length < 1:
-        raise PlanError(f"longest = {length}: must be at least 1 byte")
-    return tuple(step for step in _STEPS if step < length) or (_SHORT_STEP,)
+    if longest < 1:
+        raise PlanError(f"longest = {longest}: must be at least 1 byte")
+    added = [max(1, int(bits / max(letters.bits, 1.0))) for bits in _STEP_BITS]
+    steps = (letters.width * characters for characters in accumulate(added))
+    return tuple(step for step in steps if step < min(longest, LONGEST_STEP)) or (_SHORT_STEP,)
 
 
 def open_params(metric: Metric) -> tuple[tuple[int, ...], RapporParams]:

@@ -112,6 +112,10 @@ def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(goal, 
         ),
         (("open", "--longest", "40", *ONE_TIME), ["steps = [4, 7, 10, 14]"]),
         (
+            ("open", "--longest", "15", "--alphabet", "0123456789", *ONE_TIME),
+            ["steps = [5, 9, 13]"],
+        ),
+        (
             (*GOALS["table"], *ONE_TIME),
             ["total variation", "The test of independence", "Side by side", "3 bytes"],
         ),
@@ -124,6 +128,17 @@ def test_what_a_plan_means_is_said(arguments, words):
     assert result.exit_code == 0, result.output
     for word in words:
         assert word in result.stdout
+
+
+def test_steps_of_open_strings_follow_from_a_corpus(tmp_path):
+    """Of 16 letters, two bytes each: four of them say 16 bits of the first step's 19."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("абвгдежз\nиклмнопр\n", encoding="utf-8")
+    result = plan("open", "--corpus", str(corpus), *ONE_TIME, "--reports", "1e6")
+    assert "steps = [8, 14]" in result.stdout
+    corpus.write_bytes(b"\xff")
+    result = plan("open", "--corpus", str(corpus), *ONE_TIME, "--reports", "1e6")
+    assert "'--corpus': can't be read as UTF-8" in result.stderr
 
 
 def test_pairs_of_values_are_booleans_and_hashed_cells_have_k_h_and_m():
@@ -362,6 +377,7 @@ STRINGS, OPEN, TABLE = (GOALS[goal] for goal in GOALS)
         ((*OPEN, *EPSILONS, "--candidates", "1e5"), "No such option: --candidates"),
         ((*OPEN, *EPSILONS, "--method", "regression"), "No such option: --method"),
         ((*OPEN, "--longest", "9", "--steps", "4"), "--longest and --steps can't be combined"),
+        ((*OPEN, "--alphabet", "ab", "--steps", "4"), "--alphabet and --steps can't be combined"),
         ((*OPEN, "--longest", "0"), "0 is not in the range 1<=x<=64"),
         ((*OPEN, "--steps", "7,4"), "--steps"),
         ((*OPEN, "--steps", "4,x"), "'4,x' must be integers as 4,7"),

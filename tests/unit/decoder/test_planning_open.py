@@ -10,7 +10,7 @@ from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Plan
 from hubbub.planning.limits import detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import OpenGoal, choose_steps, open_test
+from hubbub.planning.open_strings import Letters, OpenGoal, choose_steps, of_corpus, open_test
 from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.params import RapporParams
 
@@ -62,6 +62,32 @@ def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(log_reports, 
 )
 def test_steps_follow_from_how_long_strings_are(length, steps):
     assert choose_steps(length) == steps
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "steps"),
+    [
+        ("0123456789abcdef", (4, 7, 10, 14)),
+        ("0123456789", (5, 9, 13, 18)),
+        ("абвгдеёжзийклмнопрстуфхцчшщъыьэюя", (6, 10, 14, 20)),
+        ("".join(map(chr, range(0x4E00, 0x5E00))), (3, 6, 9, 12)),
+        ("a", (19, 34)),
+    ],
+)
+def test_steps_end_between_characters_and_add_what_can_be_looked_at(alphabet, steps):
+    assert choose_steps(40, Letters.of_alphabet(alphabet)) == steps
+
+
+def test_a_corpus_says_how_long_strings_are_and_how_much_a_letter_says():
+    """All but a twentieth are as long, or shorter."""
+    longest, letters = of_corpus(["abcd"] * 19 + ["абвг"])
+    assert longest == 8
+    assert of_corpus(["abcd"] * 20 + ["абвг"])[0] == 4
+    assert letters.width == 1
+    assert 2 < letters.bits < 3
+    assert of_corpus(["абвг"])[1] == Letters(2.0, 2)
+    with pytest.raises(PlanError, match="corpus: empty"):
+        of_corpus([""])
 
 
 def test_too_few_bits_and_no_length_are_refused():

@@ -7,7 +7,8 @@ Only what --help needs is imported at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -51,6 +52,16 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
             top = "" if math.isinf(self._high) else f" and below {self._high:g}"
             self.fail(f"{value} must be above {self._low:g}{top}", param, ctx)
         return number
+
+
+def _lines(
+    context: click.Context, option: click.Parameter, file: Path | None
+) -> Sequence[str] | None:
+    """Return the lines of a file."""
+    try:
+        return file.read_text(encoding="utf-8-sig").splitlines() if file else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"can't be read as UTF-8: {error}", context, option) from error
 
 
 def _ascending(
@@ -307,11 +318,24 @@ def strings(
     metavar="BYTES,...",
     help="Instead of --longest: lengths of the prefixes, as 4,7.",
 )
+@click.option(
+    "--alphabet",
+    metavar="CHARACTERS",
+    help="The characters of strings, if known: 0123456789abcdef.  [default: a letter is a byte]",
+)
+@click.option(
+    "--corpus",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=_lines,
+    help="Public strings, one a line, as long as those to be found and of the same letters.",
+)
 @_common_options("kmfpq", _USUAL_BITS)
 @_concentration
 def open_strings(
     longest: int | None,
     steps: tuple[int, ...] | None,
+    alphabet: str | None,
+    corpus: Sequence[str] | None,
     alpha: float,
     power: float,
     concentration: float | None,
@@ -324,7 +348,9 @@ def open_strings(
           --epsilon-permanent inf --epsilon-report 4
       hubbub-decoder plan open --reports 1e6 typed_words --metrics metrics.toml
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    _one_of({"--longest": longest, "--steps": steps, "METRIC": shared["metric"]}, least=0)
+    told = {"--steps": steps, "METRIC": shared["metric"], "--corpus": corpus}
+    _one_of({"--longest": longest, **told}, least=0)
+    _one_of({"--alphabet": alphabet, **told}, least=0)
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
         from hubbub.planning import open_strings as planning  # noqa: PLC0415
@@ -333,7 +359,11 @@ def open_strings(
         if metric:
             of_metric, params = planning.open_params(metric)
             return planning.OpenGoal(test, of_metric), params
-        chosen = steps or planning.choose_steps(longest or planning.TYPICAL_LENGTH)
+        letters = planning.Letters.of_alphabet(alphabet) if alphabet else planning.PLAIN
+        length = longest or planning.TYPICAL_LENGTH
+        if corpus is not None:
+            length, letters = planning.of_corpus(corpus)
+        chosen = steps or planning.choose_steps(length, letters)
         planning.check_cohorts(chosen, shared["m"] or 1)
         return planning.OpenGoal(test, chosen), None
 
