@@ -74,12 +74,15 @@ class CandidateOptions:
         A folder in which hashed candidates of a file are kept.
     blend : str, optional
         A release of an opted-in group's counts.
+    corpus : str, optional
+        A file of public strings that open strings are expected to be like.
     """
 
     candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
     map: str | Mapping[str, str] | None = None
     candidate_cache: str | None = None
     blend: str | None = None
+    corpus: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +240,10 @@ def check_estimate(options: DecodeOptions) -> None:
                 Option("schema"),
                 f": {why}.",
             )
-        if how.extend:
+        open_only = {"extend": how.extend, "corpus": options.candidates.corpus}
+        for name in (name for name, given in open_only.items() if given):
             raise OptionError(
-                Option("extend"),
-                ": must be left out; ",
-                Option("schema"),
-                " says what reports hold.",
+                Option(name), ": must be left out; ", Option("schema"), " says what reports hold."
             )
         if how.reports_per_client is not None:
             raise OptionError(

@@ -80,6 +80,7 @@ def decode_metric(
     estimand: str = "population",
     candidate_cache: str | PathLike[str] | None = None,
     extend: str = "",
+    corpus: str | PathLike[str] | None = None,
     blend: str | PathLike[str] | None = None,
     engine: str = "local",
     master: str | None = None,
@@ -129,6 +130,8 @@ def decode_metric(
         Directory to keep hashed candidates of a file in.
     extend : str
         Of a metric of type open-string, look only for strings that begin so.
+    corpus : path
+        Of a metric of type open-string, a list of public strings to learn letters from.
     blend : path
         Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
     engine : "local", "dask" or "spark"
@@ -193,6 +196,7 @@ def decode_metric(
             ),
             candidate_cache=_path(candidate_cache),
             blend=_path(blend),
+            corpus=_path(corpus),
         ),
         EstimateOptions(
             alpha,
@@ -288,9 +292,10 @@ def _check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: Decod
             f": must be left out; metrics.{metric.name}.mode = 'one-time', so clients report once.",
         )
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
-    if options.estimate.extend and not decoder.finds_strings:
+    open_only = {"extend": options.estimate.extend, "corpus": options.candidates.corpus}
+    for name in (name for name, given in open_only.items() if given and not decoder.finds_strings):
         raise OptionError(
-            Option("extend"),
+            Option(name),
             f": must be left out; {what} isn't searched prefix by prefix, as an open-string is.",
         )
     if options.candidates.blend is not None and not decoder.blends:

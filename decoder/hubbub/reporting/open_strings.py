@@ -145,8 +145,8 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
     for number, step in enumerate(found.steps, 1):
         if step.is_blind:
             text = (
-                f"counts of step {number}, {step.length} bytes, scatter {step.scatter:.2f} times as "
-                "much as sampling explains, so common beginnings are there, but none was found: a "
+                f"counts of step {number}, {step.length} bytes, scatter {step.scatter:.2f} times "
+                "as much as sampling explains, so common beginnings are there, but none was found: a "
                 "shorter first step or --corpus may show them"
             )
             yield Finding("blind_step", "", text, number, Level.WARNING)
@@ -154,7 +154,11 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
         named = [
             f"{each.share:.2%} ({each.low:.2%} to {each.high:.2%}) begin with "
             f"{visible(prefix_text(each.prefix))}: "
-            + (f"{each.strings:,} found below make up less than half" if each.strings else "nothing below it was found")
+            + (
+                f"{each.strings:,} found below make up less than half"
+                if each.strings
+                else "nothing below it was found"
+            )
             for each in found.unexplained[:_NAMED]
         ]
         more = len(found.unexplained) - len(named)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.inference.open_strings.alphabets import LEAST_END, alphabets, all_beginnings
+from hubbub.inference.open_strings.alphabets import LEAST_END, all_beginnings, alphabets
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.open_strings.letters import END, AlphabetModel, contexts_at, state_after
 from hubbub.inference.open_strings.mixture import Mixture
@@ -69,7 +69,7 @@ def test_bytes_make_characters_as_likely_as_the_alphabet_does(text):
     chances = dict(zip(everything.codes.tolist(), everything.chances.tolist(), strict=True))
     expected = np.prod([chances[ord(character)] for character in text])
     assert spelled(AlphabetModel(everything), text) == pytest.approx(expected)
-    assert LEAST_END == pytest.approx(1 - everything.chances.sum())
+    assert pytest.approx(1 - everything.chances.sum()) == LEAST_END
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,9 @@ def test_kinds_of_strings_are_learned_and_none_is_given_up(lessons, likely, unli
 
 
 def test_what_is_going_on_may_have_ended():
-    parts = Mixture.at_start().shares_of_models(np.array([[97, END], [0xD0, 0xBF]], dtype=np.uint16))
+    parts = Mixture.at_start().shares_of_models(
+        np.array([[97, END], [0xD0, 0xBF]], dtype=np.uint16)
+    )
     assert parts.sum(axis=1) == pytest.approx([1, 1])
 
 

@@ -16,8 +16,9 @@ from hubbub.inference.open_strings.decoding import OpenDecoding, decode_open_str
 from hubbub.inference.open_strings.steps import offset_words
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.reporting.estimates import Level
 from hubbub.reporting.formats.writers import write_results
-from hubbub.reporting.open_strings import open_estimates, prefix_text, tree_chart
+from hubbub.reporting.open_strings import open_estimates, open_findings, prefix_text, tree_chart
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4)
@@ -156,6 +157,61 @@ def test_few_reports_and_cohorts_without_any_are_decoded():
 )  # fmt: skip
 def test_prefixes_are_shown_without_half_characters(text, shown):
     assert prefix_text(text) == shown
+
+
+@pytest.fixture(scope="module")
+def without_ends() -> OpenDecoding:
+    """40% hold a string that goes on as no other does, 20% the string "rome"."""
+    clients = {"zqxjkvwpfghzz": 20_000, "rome": 10_000, "lyon": 20_000}
+    return decoded(draw_counts(clients, PARAMS, STEPS, np.random.default_rng(5)))
+
+
+def test_a_common_beginning_without_its_string_is_named_with_an_interval(without_ends):
+    """40% is far beyond the interval's width; it misses with probability 0.05 at most, seeded."""
+    (missing,) = without_ends.unexplained
+    assert missing.prefix == b"zqxj"
+    assert missing.low < 0.4 < missing.high
+    assert missing.strings == 0
+    (finding,) = [f for f in open_findings(without_ends) if f.code == "beginnings"]
+    assert "begin with zqxj…: nothing below it was found" in finding.text
+
+
+def test_nothing_is_missing_where_all_strings_were_found():
+    """Each beginning is said to be missing with probability 0.05 at most; seeded."""
+    clients = {"paris": 9_000, "parma": 9_000, "rome": 9_000}
+    found = decoded(draw_counts(clients, PARAMS, STEPS, np.random.default_rng(6)))
+    assert not found.unexplained
+    assert all(step.unexplained < 0.1 for step in found.steps)
+
+
+def test_a_step_that_shows_beginnings_and_finds_none_is_loud():
+    """Two strings of 50%, among 26^12 beginnings: found by chance with probability 1e-10."""
+    params = open_params((12,))
+    strings = {"qkzvjxwqpzkj": 20_000, "vwxkqjzhgpqz": 20_000}
+    counts = draw_counts(strings, params, (12,), np.random.default_rng(7))
+    found = decode_open_strings(counts, params, OpenStringType((12,), 32), room=ROOM)
+    assert not found.decoding.detected.any()
+    (finding,) = [each for each in open_findings(found) if each.code == "blind_step"]
+    assert finding.level is Level.WARNING
+
+
+def test_strings_beyond_doubt_have_little_chance_to_be_false(found):
+    likely = found.decoding.share > 0.1
+    assert likely.any()
+    assert (found.chance_false[likely] < 0.05).all()
+    assert ((found.chance_false >= 0) & (found.chance_false <= 1)).all()
+
+
+def test_a_corpus_shows_what_strings_are_like():
+    """Ten strings of twelve letters below two beginnings, as likely as 26^-8 without the corpus."""
+    rng = np.random.default_rng(8)
+    syllables = ["qux", "zyv", "wok", "jib"]
+    words = ["".join(rng.choice(syllables, 4)) for _ in range(200)]
+    clients = dict.fromkeys(words[:10], 5_000)
+    counts = draw_counts(clients, PARAMS, STEPS, rng)
+    learned = decoded(counts, corpus=words[10:]).decoding
+    detected = {s for s, d in zip(learned.candidates, learned.detected, strict=True) if d}
+    assert len(detected & set(clients)) >= 8
 
 
 def test_every_format_shows_the_search(found, tmp_path):

@@ -44,12 +44,15 @@ class CandidateLists:
         The address of a list that is screened in parts instead of being read into memory.
     notes : tuple of str
         What a reader must know about them.
+    corpus : tuple of str
+        Strings to learn from, which aren't looked for.
     """
 
     hashed: Candidates | None = None
     by_field: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     streamed: str | None = None
     notes: tuple[str, ...] = ()
+    corpus: tuple[str, ...] = ()
 
     @property
     def strings(self) -> Sequence[str]:
@@ -242,7 +245,9 @@ def candidate_sources(options: DecodeOptions, lists: CandidateLists) -> list[Sou
             _source(f"candidates of {name}", listed, lists.strings)
             for name, listed in given.items()
         ]
-    return [] if given is None else [_source("candidates", given, lists.strings)]
+    sources = [] if given is None else [_source("candidates", given, lists.strings)]
+    corpus = options.candidates.corpus
+    return sources if corpus is None else [*sources, _source("corpus", corpus, lists.corpus)]
 
 
 def _source(role: str, listed: CandidateInput, strings: Sequence[str]) -> Source:

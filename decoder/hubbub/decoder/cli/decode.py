@@ -76,6 +76,12 @@ def _without_time(
     help="Of a metric of type open-string: look only for strings that begin so, and closer.",
 )
 @click.option(
+    "--corpus",
+    metavar="FILE",
+    help="Of a metric of type open-string: public strings, one a line, that the clients' may be "
+    "like. Letters are learned from them; they aren't candidates.",
+)
+@click.option(
     "--blend",
     metavar="FILE",
     help="Of a metric of strings: blend with an opted-in group's counts, the JSON of a "

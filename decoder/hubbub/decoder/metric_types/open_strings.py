@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
-from hubbub.decoder.candidates.lists import CandidateLists, plain_list
+from hubbub.decoder.candidates.lists import CandidateLists, list_candidates, plain_list
 from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
@@ -33,8 +34,12 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
         refuse_beyond_counts(options, what, "hashes candidates at several steps")
 
     def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
-        """Read the strings that are tested in any case, if there are any."""
-        return plain_list(options, metric)
+        """Read the strings that are tested in any case, and those to learn from, if any."""
+        lists, corpus = plain_list(options, metric), options.candidates.corpus
+        if corpus is None:
+            return lists
+        learned, _ = list_candidates(corpus, None, metric.params)
+        return replace(lists, corpus=tuple(learned.strings))
 
     def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
         """Find the strings, and estimate how often each occurs."""
@@ -46,6 +51,7 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
                 cast("OpenStringType", evidence.metric.type),
                 candidates=tuple(evidence.candidates.strings),
                 below=options.extend,
+                corpus=evidence.candidates.corpus,
                 alpha=options.alpha,
                 correction=evidence.correction,
                 repeats=evidence.repeats,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.open_strings.letters import (
     END,
     N_SYMBOLS,

@@ -159,7 +159,7 @@ class WordModel:
         """Keep the last symbol and character."""
         return np.full_like(before, ANYTHING), last, states
 
-    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:  # noqa: ARG002
         """Return the chances of symbols after the kind of the last one."""
         first_byte, pending = np.divmod(states, STATES)
         chances = (_FLAT if self.flat else _START)[_CLASSES[last]]
@@ -168,7 +168,7 @@ class WordModel:
         chances[alike, first_byte[alike]] += _SAME_SCRIPT
         return utf_8(chances, last, states)
 
-    def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+    def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:  # noqa: ARG002
         """Return a small chance: other letters are other models' matter."""
         return np.where(states % STATES > 0, _OTHER_CHARACTER, 1.0)
 
@@ -240,8 +240,8 @@ class AlphabetModel:
             return np.zeros((len(last), _TRAILS)), np.zeros(len(last))
         first, pending = np.divmod(states, STATES)
         size = 1 + _NEEDS[first] - pending
-        node = np.select([size == 1, size == 2], [last, before << 8 | last], 0)  # noqa: PLR2004
-        node = np.where(size > 2, (first << 8 | before) << 8 | last, node)  # noqa: PLR2004
+        node = np.select([size == 1, size == 2], [last, before << 8 | last], 0)
+        node = np.where(size > 2, (first << 8 | before) << 8 | last, node)
         place = np.minimum(np.searchsorted(self._nodes, node), len(self._nodes) - 1)
         masses = self._masses[place] * (self._nodes[place] == node)[:, None]
         return masses, masses.sum(axis=1)

@@ -35,12 +35,13 @@ from hubbub.inference.open_strings.prefixes import Prefixes
 # Part of the strings that are words, and of those whose letters are all equally common. Where what
 # was learned or guessed misled, the latter are worth more.
 _WORDS, _FLAT_WORDS = 0.35, 0.03
-# What was learned has a tenth of the weight at first, when it is next to nothing, and at most nine
-# tenths; symbols by which it comes half of the way.
-_LEAST_LEARNED, _MOST_LEARNED, _HALF_WAY = 0.1, 0.9, 20.0
+# What was learned has a tenth of the weight at first, when it is next to nothing, and at most 95%;
+# symbols by which it comes half of the way.
+_LEAST_LEARNED, _MOST_LEARNED, _HALF_WAY = 0.1, 0.95, 20.0
 # Prefixes that the weights at first stand for; rounds of expectation and maximisation.
 _PRIOR_PREFIXES, _ROUNDS = 2.0, 3
-_LEAST_LOG = -1e3
+_LEAST_LOG = -1e4
+_N_WORDS = 2
 # Of a corpus: bytes of a line, lines that are learned from, and from how many of them the weights
 # are; found strings that it counts for.
 _LONGEST, _MOST_LINES, _MOST_WEIGHED, _CORPUS_WEIGHT = 64, 100_000, 1_000, 500.0
@@ -102,7 +103,7 @@ class Mixture:
         return cls(ngrams, _LEAST_LEARNED + more, weights, _blended(weights), prior)
 
     def unlearned(self) -> Mixture:
-        """Return what is expected where all that was learned misled, the frequencies of letters too."""
+        """Return what is expected where what was learned misled, and frequencies of letters too."""
         weights = self.prior.copy()
         weights[[0, 1]] = weights[[1, 0]]
         return replace(self, learned_weight=0.0, weights=weights)
@@ -145,16 +146,19 @@ class Mixture:
         n, length = symbols.shape
         found = np.zeros((n, len(self.weights)))
         states = np.zeros(n, dtype=np.int64)
+        models, _, log_roots = _fixed()
         for place in range(length):
             before, last = contexts_at(symbols, place)
             symbol = symbols[:, place].astype(np.int64)
-            for number, model in enumerate(_fixed()[0]):
-                rows = np.flatnonzero((last != END) & (found[:, number] > _LEAST_LOG))
+            begun = states % STATES > 0
+            free = np.flatnonzero((last != END) & ~begun)
+            found[free, _N_WORDS:] += log_roots[:, symbol[free]].T
+            for number, model in enumerate(models):
+                some = begun if number >= _N_WORDS else last != END
+                rows = np.flatnonzero(some & (found[:, number] > _LEAST_LOG / 2))
                 if len(rows):
                     all_chances = model.chances(before[rows], last[rows], states[rows])
-                    chances = all_chances[np.arange(len(rows)), symbol[rows]]
-                    found[rows, number] += np.log(np.maximum(chances, np.exp(_LEAST_LOG / 2)))
-                    found[rows[chances <= 0], number] = _LEAST_LOG
+                    found[rows, number] += _log(all_chances[np.arange(len(rows)), symbol[rows]])
             states = state_after(states, symbol)
         return found
 
@@ -178,29 +182,36 @@ class Mixture:
             found[:, rows] = np.stack(some)
         return found[0], found[1], found[2]
 
-    def chances(
-        self, model: int, before: IntArray, last: IntArray, states: IntArray
-    ) -> FloatArray:
+    def chances(self, model: int, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
         """Return the chance of each symbol in some contexts of a model, shape (c, 257)."""
         if model:
             return _fixed()[0][model - 1].chances(before, last, states)
         words = _fixed()[0][:_N_WORDS]
         start = np.zeros((len(last), N_SYMBOLS))
-        for weight, fixed in zip((*self.weights[:_N_WORDS], 1.0), (*words, self.characters), strict=True):
+        for weight, fixed in zip(
+            (*self.weights[:_N_WORDS], 1.0), (*words, self.characters), strict=True
+        ):
             begun = weight * fixed.begun(before, last, states)
             start += begun[:, None] * fixed.chances(before, last, states)
         return self.ngrams.chances(before, last, states, utf_8(start, last, states))
 
 
-_N_WORDS = 2
-
-
 @cache
-def _fixed() -> tuple[tuple[Model, ...], FloatArray]:
-    """Return the fixed models, and their weights before anything was learned."""
-    models = (WordModel(), WordModel(flat=True), *map(AlphabetModel, alphabets()))
+def _fixed() -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
+    """Return the fixed models, their weights before anything was learned, and of characters.
+
+    Returns
+    -------
+    models : tuple of Model, length c
+    weights : float64 array, shape (c,)
+    log_roots : float64 array, shape (c - 2, 257)
+        ln of each alphabet's chances where a character begins.
+    """
+    of_alphabets = tuple(map(AlphabetModel, alphabets()))
+    models = (WordModel(), WordModel(flat=True), *of_alphabets)
     weights = np.array([_WORDS, _FLAT_WORDS, *(alphabet.weight for alphabet in alphabets())])
-    return models, weights / weights.sum()
+    log_roots = _log(np.array([model.root for model in of_alphabets]))
+    return models, weights / weights.sum(), log_roots
 
 
 def _blended(weights: FloatArray) -> AlphabetModel:
@@ -211,7 +222,14 @@ def _blended(weights: FloatArray) -> AlphabetModel:
     ]
     codes, where = np.unique(np.concatenate([each.codes for _, each in parts]), return_inverse=True)
     chances = np.bincount(where, np.concatenate([weight * each.chances for weight, each in parts]))
-    return AlphabetModel(Alphabet(1.0, codes, chances, LEAST_END, codes))
+    end = LEAST_END * sum(weight for weight, _ in parts)
+    return AlphabetModel(Alphabet(1.0, codes, chances, end, codes))
+
+
+def _log(chances: FloatArray) -> FloatArray:
+    """Return ln of chances, and much less than any string's where there is none."""
+    possible = chances > 0
+    return np.where(possible, np.log(np.where(possible, chances, 1.0)), _LEAST_LOG)
 
 
 def _relative(log_likelihoods: FloatArray) -> FloatArray:
