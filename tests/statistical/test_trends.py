@@ -66,7 +66,7 @@ def test_whole_reports_tell_days_apart_better_and_no_less_reliably():
         days = new_clients_each_day(np.random.default_rng([9, seed]), 3_000)
         counted = trends_of(days, TWO_THIRDS_LISTED[:16])
         whole = trends_of(days, TWO_THIRDS_LISTED[:16], whole=True)
-        alarms += any(whole.changes)
+        alarms += any(whole.found.changes)
         for column in range(1, len(whole.followed) + 1):
             truth = truths.get(whole.followed[column - 1], 0.0)
             inside.append((whole.low[:, column] <= truth) & (truth <= whole.high[:, column]))

@@ -21,9 +21,9 @@ from typing import NamedTuple, TypeVar
 
 from hubbub.client.storage import Storage, count_waiting, delete_unsent
 from hubbub.protocol.metrics import SECONDS_A_DAY
+from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import (
-    COHORT_BYTES,
     EMPTY_BODY_BYTES,
     Batch,
     Report,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 
 from hubbub.protocol.errors import CompactError
-from hubbub.protocol.wire import COHORT_BYTES, Batch, Report
+from hubbub.protocol.params import COHORT_BYTES
+from hubbub.protocol.wire import Batch, Report
 
 MEDIA_TYPE = "application/vnd.hubbub.batch"
 FORMAT = 1

@@ -25,6 +25,8 @@ MOST_BITS = 4096
 """The largest k: a report is at most 512 bytes."""
 MOST_COHORTS = 65_535
 """What two bytes can number; types may allow fewer."""
+COHORT_BYTES = 2
+"""A record is the cohort (unsigned, little-endian) followed by the k/8 bytes of bits."""
 
 
 class _Numbers(NamedTuple):

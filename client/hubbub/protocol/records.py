@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.protocol.wire import COHORT_BYTES
+from hubbub.protocol.params import COHORT_BYTES
 
 _WORDS = ((8, "<u8"), (4, "<u4"), (2, "<u2"), (1, "u1"))
 

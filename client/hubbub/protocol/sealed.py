@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.protocol.compact import section_head
 from hubbub.protocol.errors import SealedError, UnknownKeyError
-from hubbub.protocol.wire import COHORT_BYTES
+from hubbub.protocol.params import COHORT_BYTES
 
 if TYPE_CHECKING:
     from hubbub.protocol.metrics import Metric

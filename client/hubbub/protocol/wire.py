@@ -11,11 +11,10 @@ import binascii
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from hubbub.protocol.params import COHORT_BYTES
+
 if TYPE_CHECKING:
     from typing import Self
-
-COHORT_BYTES = 2
-"""A record is the cohort (unsigned, little-endian) followed by the k/8 bytes of bits."""
 
 
 class Report(NamedTuple):

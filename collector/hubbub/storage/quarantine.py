@@ -23,9 +23,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol.params import COHORT_BYTES, RapporParams
 from hubbub.protocol.records import Records, cohorts, joined, record_width, shuffled, table
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage.batch_ids import BatchIds, are_new
 from hubbub.storage.database import Database, Row
 from hubbub.storage.reports import (

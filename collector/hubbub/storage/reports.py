@@ -16,11 +16,10 @@ from typing import Any, NamedTuple, Protocol
 
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol.params import COHORT_BYTES, RapporParams
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.responses import Response, response_of
 from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES
-from hubbub.protocol.wire import COHORT_BYTES
 
 SEALED = "_sealed"
 """The metric of sealed records; names of others begin with a letter."""

@@ -23,10 +23,10 @@ from typing import IO, NamedTuple, TypeAlias
 
 from hubbub.protocol.errors import NotOpenedError, SealedError
 from hubbub.protocol.hpke import Opener, PrivateKey
+from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Records
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES, prefixed
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage import (
     SEALED,
     MetricVersion,

@@ -510,7 +510,9 @@ def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
         for day, reports, *numbers in zip(days, trends.reports, *ends, strict=True)
     )
     starts = {change.day for change in trends.found.changes[column]}
-    returns = {change.last + 1 for change in trends.found.changes[column] if change.last is not None}
+    returns = {
+        change.last + 1 for change in trends.found.changes[column] if change.last is not None
+    }
     changes = tuple(sorted(starts | returns))
     known = trends.share[~np.isnan(trends.share[:, column]), column]
     described = "Not estimated on any day."

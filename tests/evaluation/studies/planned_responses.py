@@ -238,7 +238,7 @@ class Day(Strings):
     @property
     def name(self) -> str:
         """What tells it from the others."""
-        return f"a day of {_PERIOD}: {Strings.name.__get__(self)}"
+        return f"a day of {_PERIOD}: {super(Day, self).name}"
 
     @property
     def asked(self) -> float:
@@ -248,7 +248,7 @@ class Day(Strings):
     @property
     def planned(self) -> float:
         """N times the variance of a day's estimates."""
-        return _PERIOD * Strings.planned.__get__(self)
+        return _PERIOD * super(Day, self).planned
 
     @property
     def published(self) -> tuple[str, float]:

@@ -37,7 +37,7 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.laboratory.figures import Figure
+from hubbub.simulations.laboratory import Figure
 from hubbub.simulations.simulated_clients.clients import as_records
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 

@@ -119,10 +119,16 @@ def test_days_share_no_noise_because_sets_are_drawn_anew():
               for day in range(1, 9)
               for shares in [SHARES if day < 5 else SHARES[[1, 0, 2, 3, 4]]]}  # fmt: skip
     trends = decode_category_days(by_day, metric, alpha=1e-4)
-    assert [[each.day for each in changes] for changes in trends.changes] == [[4], [4], [], [], []]
+    assert [[each.day for each in changes] for changes in trends.found.changes] == [
+        [4],
+        [4],
+        [],
+        [],
+        [],
+    ]
     # Two halves of the reports, each with twice the variance of all.
     expected = 2 * trends.pooled.estimates.std_error[0]
-    assert trends.changes[0][0].std_error == pytest.approx(expected, rel=0.01)
+    assert trends.found.changes[0][0].std_error == pytest.approx(expected, rel=0.01)
 
 
 def test_sets_of_another_size_are_no_honest_ones():

@@ -17,8 +17,8 @@ from hubbub.collector.cli.configuration import config_option, read_configuration
 from hubbub.collector.cli.group import cli_errors
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import describe_default
+from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage import (
     MetricVersion,
     QuarantineKey,

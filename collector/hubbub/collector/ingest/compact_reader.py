@@ -28,8 +28,8 @@ from hubbub.protocol.compact import (
     section_head,
 )
 from hubbub.protocol.errors import CompactError, TooManyReportsError
+from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Records, column
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage import MetricVersion, NewBatch
 
 _NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records

@@ -28,10 +28,9 @@ from hubbub.protocol.errors import (
     UnknownKeyError,
 )
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
+from hubbub.protocol.params import COHORT_BYTES, MOST_BITS, MOST_COHORTS
 from hubbub.protocol.records import Records
 from hubbub.protocol.registry import MOST_VERSION, Registry
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage import (
     Declared,
     MetricVersion,

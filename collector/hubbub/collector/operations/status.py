@@ -19,8 +19,8 @@ from hubbub.collector.operations.expiry import Expiry
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.publishing import Coarse
 from hubbub.collector.operations.sampling import Sample
+from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage import (
     SEALED,
     DayCount,

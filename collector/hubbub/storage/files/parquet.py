@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from hubbub.protocol.counts import CohortCounts, KeptCounts, check_counts
 from hubbub.protocol.errors import RecordsError
+from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Columns, Records, cohorts, interleaved, table
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.locations import (
     Address,

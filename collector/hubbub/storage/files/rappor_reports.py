@@ -15,9 +15,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, TextIO, cast
 
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol.params import COHORT_BYTES, RapporParams
 from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.wire import COHORT_BYTES
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
 
