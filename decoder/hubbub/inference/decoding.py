@@ -29,7 +29,7 @@ from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguisha
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.intervals import reported_intervals
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.inference.testing.totals import selection_bias
+from hubbub.inference.testing.totals import selection_bias, without_bias
 from hubbub.protocol.params import RapporParams
 
 # By convention a limit of detection is what is found nine times in ten.
@@ -137,7 +137,8 @@ class Decoding:
         q_value <= alpha.
     constrained_share : float64 array, shape (n,)
         Shares of the detected under the constraint that none is negative and all, with the unknown
-        mass, are 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
+        mass, are 1, less what they owe to their having been detected; 0 for others. For adding up
+        and plotting: less noisy, but not unbiased.
     same_bits : CollisionGroups
         Candidates that can't be told from an earlier one. Of each group all have the numbers of
         the first, which are those of the group; its constrained share is the first one's alone.
@@ -344,17 +345,28 @@ def decoding_of(
         estimates.std_error,
         np.sqrt(repeats.sampling_variance(estimates.share, bits.collected)),
     )
-    low, high = reported_intervals(
-        estimates.share,
-        std_error,
-        chosen,
-        tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen]),
-        noise,
+    thresholds = tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen])
+    low, high = reported_intervals(estimates.share, std_error, chosen, thresholds, noise)
+    too_high, added = selection_bias(
+        found.estimates.share,
+        found.estimates.std_error,
+        found.log_p,
+        detected,
+        found.log_cutoffs,
+        found.n_tests,
+        found.estimates.typical_error,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
     if len(chosen):
         selected, shares = constrained_shares(of_detected(found, detected))
         constrained[selected] = shares
+        constrained[chosen] = without_bias(
+            constrained[chosen],
+            estimates.share[chosen],
+            estimates.std_error[chosen],
+            thresholds,
+            too_high,
+        )
     fit, rate = found.fit, bits.rate
     variance = np.full(len(fit.weights), np.nan)
     np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
@@ -369,7 +381,7 @@ def decoding_of(
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
         same_bits=NO_GROUPS,
-        summary=_summary(found, noise, counts, alpha, correction, repeats),
+        summary=_summary(found, noise, counts, alpha, correction, repeats, (too_high, added)),
         diagnostics=Diagnostics(
             reports=counts.reports,
             observed=rate,
@@ -388,19 +400,12 @@ def _summary(
     alpha: float,
     correction: Correction,
     repeats: RepeatedReports,
+    selection: tuple[float, float],
 ) -> Summary:
     params, bits, fit, estimates = found.tests.params, found.tests.bits, found.fit, found.estimates
     n, detected = found.listed, found.detected
     total, total_error = total_share(fit, estimates, bits, params, np.flatnonzero(detected))
-    bias, added = selection_bias(
-        estimates.share,
-        estimates.std_error,
-        found.log_p,
-        detected,
-        found.log_cutoffs,
-        found.n_tests,
-        estimates.typical_error,
-    )
+    bias, added = selection
     listed, listed_error = np.nan, np.nan
     if len(fit.selected) == n and not fit.penalties.any():
         listed, listed_error = total_share(fit, estimates, bits, params, np.arange(n))

@@ -67,7 +67,9 @@ def assert_same(found: Decoding, expected: Decoding) -> None:
     of_all = expected.only(np.flatnonzero(expected.detected))
     assert list(found.candidates) == list(of_all.candidates)
     for name in NUMBERS:
-        np.testing.assert_allclose(getattr(found, name), getattr(of_all, name), rtol=1e-9)
+        # What shares owe to their selection goes by the median error, known to a part of a step.
+        rtol = 2e-6 if name == "constrained_share" else 1e-9
+        np.testing.assert_allclose(getattr(found, name), getattr(of_all, name), rtol=rtol)
     np.testing.assert_array_equal(found.same_bits.rows, of_all.same_bits.rows)
     np.testing.assert_array_equal(found.same_bits.first, of_all.same_bits.first)
     summary, own = asdict(expected.summary), asdict(found.summary)

@@ -42,7 +42,7 @@ from hubbub.inference.testing.multiple_testing import (
     log_cutoff,
     log_q_values,
 )
-from hubbub.inference.testing.totals import selection_bias
+from hubbub.inference.testing.totals import selection_bias, without_bias
 from hubbub.protocol.params import RapporParams
 
 # Weaker candidates add work and hardly information (docs/likelihood.md, Members).
@@ -182,13 +182,7 @@ def fit_reports(
                 break
             start[whole.members] = whole.solution.shares[1:]
         needed = max(_LEAST_EVIDENCE_Z, -float(special.ndtri(1.0 / len(candidates))))
-        kept = with_evidence(whole.solution, reports.total, needed)
-        estimating = model
-        if len(kept) < len(model.members):
-            fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
-            if not misses_members(whole, fitted):
-                smaller = Model(fitted)
-                estimating = smaller if smaller.spread <= LARGEST_SPREAD else model
+        estimating = estimating_model(model, needed, solve)
         fitted, found = estimating.fitted, estimating.estimated(candidates)
         detected &= ~np.isnan(found.share)
         rows = np.flatnonzero(detected)
@@ -220,6 +214,31 @@ def fit_reports(
         gap=max(fitted.solution.gap, constrained.gap),
         passes=passes,
     )
+
+
+def estimating_model(
+    model: Model, least_z: float, solve: Callable[[IntArray, FloatArray], Fitted]
+) -> Model:
+    """Return the model of members with evidence, or that of all where it can't be relied on.
+
+    Parameters
+    ----------
+    model : Model
+        Of all members.
+    least_z : float
+        As of `with_evidence`.
+    solve : callable
+        Returns the most likely mixture of some candidates, from shares near it.
+    """
+    whole = model.fitted
+    kept = with_evidence(whole.solution, whole.mixture.reports.total, least_z)
+    if len(kept) == len(model.members):
+        return model
+    fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
+    if misses_members(whole, fitted):
+        return model
+    smaller = Model(fitted)
+    return smaller if smaller.spread <= LARGEST_SPREAD else model
 
 
 def misses_members(whole: Fitted, fitted: Fitted) -> bool:
@@ -301,15 +320,18 @@ def decode_reports(
     of_masses = np.array([found.unknown_share, found.unlisted_share])
     drawn_masses = reports_drawn.sampling_variance(of_masses, total)
     std_error = np.sqrt(estimates.std_error**2 + drawn)
-    low, high = reported_intervals(
-        estimates.share,
-        std_error,
-        chosen,
-        _thresholds(presence, estimates.share, chosen, cutoff),
-        estimates.noise,
-    )
+    thresholds = _thresholds(presence, estimates.share, chosen, cutoff)
+    low, high = reported_intervals(estimates.share, std_error, chosen, thresholds, estimates.noise)
     bias, added = selection_bias(
         estimates.share, estimates.std_error, presence.log_p, found.detected, cutoff, found.n_tests
+    )
+    constrained = found.constrained_share
+    constrained[chosen] = without_bias(
+        constrained[chosen],
+        estimates.share[chosen],
+        estimates.std_error[chosen],
+        thresholds,
+        bias,
     )
     # The share that a typical candidate needs to be detected with probability 0.9.
     limit = np.nan
@@ -326,7 +348,7 @@ def decode_reports(
         p_value=np.exp(presence.log_p),
         q_value=np.exp(found.log_q),
         detected=found.detected,
-        constrained_share=found.constrained_share,
+        constrained_share=constrained,
         summary=replace(
             summary,
             detected=int(found.detected.sum()),

@@ -510,7 +510,7 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     start = np.maximum(found, 0.0)
     start = start / start.sum() if start.any() else np.full(len(found), 1.0 / len(found))
     shares = best_of_quadratic(information, information @ (found - start), start, keep_sum=True)
-    return fit.selected[fixed[1:]], shares[1:]
+    return fit.selected[fixed[1:]], (shares / shares.sum())[1:]
 
 
 class LeaveOneOutFit(NamedTuple):

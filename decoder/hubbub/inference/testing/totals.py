@@ -8,7 +8,7 @@ estimate X of theta with variance sigma^2 and a threshold c,
 
 f being the density of X (Stein, Annals of Statistics 9, 1981). Summed over all candidates it is
 the density of their z-scores at the threshold, which can be seen on both sides of it. This holds
-however the estimates depend on each other.
+however the estimates depend on each other. Shares that have to add up give it back, each its part.
 """
 
 from __future__ import annotations
@@ -73,3 +73,34 @@ def selection_bias(
     bias = float(scale.sum()) / (2 * _HALF_WIDTH) + n_absent * of_absent * typical
     counted = float(scale @ scale) / (2 * _HALF_WIDTH) ** 2
     return bias, counted + (_RELATIVE_ERROR * bias) ** 2
+
+
+def without_bias(
+    constrained: FloatArray,
+    share: FloatArray,
+    std_error: FloatArray,
+    threshold: FloatArray,
+    bias: float,
+) -> FloatArray:
+    """Return shares of the detected that owe nothing to their having been selected; shape (d,).
+
+    Parameters
+    ----------
+    constrained : float64 array, shape (d,)
+        Shares of the detected that add up, at least 0.
+    share, std_error, threshold : float64 array, shape (d,)
+        Their estimates, and the shares above which they were detected.
+    bias : float
+        Of their total, as `selection_bias` returns it.
+
+    Notes
+    -----
+    By how much a normal estimate is too high on average given that it passed its threshold,
+    sigma f(z) / F(z) at z standard errors above it, says which part of the bias is whose: hardly
+    any of those far above.
+    """
+    above = (share - threshold) / std_error
+    parts = std_error * np.exp(-(above**2) / 2 - special.log_ndtr(above))
+    if bias <= 0 or not parts.sum() > 0:
+        return constrained
+    return np.asarray(np.maximum(constrained - bias * parts / parts.sum(), 0.0))
