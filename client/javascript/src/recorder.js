@@ -164,8 +164,8 @@ export class Recorder {
   }
 
   /**
-   * Return why a period's answer needn't be drawn: the account refuses it, and has nothing to note of that. Null if
-   * that is seen only when it is stored, after what waits.
+   * Return why a period's answer needn't be drawn: the account refuses it, and has nothing to note of that.
+   * Null if that is seen only when it is stored, after what waits.
    *
    * @param {import("./encoder.js").Encoder} encoder
    * @param {number} seconds since 1970

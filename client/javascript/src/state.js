@@ -55,9 +55,9 @@ export class StateStore {
    * @param {Readonly<import("./registry.js").Registry>} registry
    * @param {string} origin of the collector
    * @param {number} seconds since 1970
-   * @returns {Promise<{secret: Uint8Array, counts: import("./outbox.js").Counts, lost: number}>} with
-   *   the unsent reports, and how many were given up because the state is a copy; throws StorageError
-   *   if it is damaged, RandomnessError, and what the storage throws
+   * @returns {Promise<{secret: Uint8Array, account: State["account"], counts: import("./outbox.js").Counts,
+   *   lost: number}>} with the unsent reports, and how many were given up because the state is a copy;
+   *   throws StorageError if it is damaged, RandomnessError, and what the storage throws
    */
   async open(registry, origin, seconds) {
     let lost = 0;

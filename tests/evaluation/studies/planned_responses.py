@@ -178,10 +178,13 @@ class Strings:
 
     Attributes
     ----------
+    days : int
+        Of which one is estimated, if each client reports on one of them; N are the clients of all.
     bits : int
         If not 0, in place of the planner's, with the rate of ones that is best for an absent value.
     """
 
+    days: int = 1
     bits: int = 0
     epsilon: float = 4.39
     candidates: int = 10_000
@@ -191,12 +194,13 @@ class Strings:
     def name(self) -> str:
         """What tells it from the others."""
         bits = f", {self.bits:,} bits" if self.bits else ""
-        return f"strings, epsilon {self.epsilon:g}, once{bits}"
+        day = f", a day of {self.days}" if self.days > 1 else ""
+        return f"strings, epsilon {self.epsilon:g}, once{day}{bits}"
 
     @property
     def asked(self) -> float:
         """How many times the published may be."""
-        return 0.058 / self.published[1]
+        return (1.6 if self.days > 1 else 0.058) / self.published[1]
 
     @property
     def plan(self) -> Plan:
@@ -212,11 +216,13 @@ class Strings:
     @property
     def planned(self) -> float:
         """N times the variance that the planner states."""
-        return self.plan.std_error**2 * _CLIENTS
+        return self.days * self.plan.std_error**2 * _CLIENTS
 
     @property
     def published(self) -> tuple[str, float]:
-        """OUE, which knows the list before it asks."""
+        """OUE, which knows the list before it asks; of days RAPPOR, asked on each of them."""
+        if self.days > 1:
+            return "daily, (4.39, 1.07)", Rates.of(self.epsilon, 1.07).variance(1)
         return "OUE", oue_variance(self.epsilon)
 
     def run(self, number: int) -> Measured:
@@ -228,36 +234,7 @@ class Strings:
         params = self.plan.params
         counts = draw_counts(names[:held], shares / shares.sum(), params, _CLIENTS, rng)
         found = decode(counts, params, names).share[held:]
-        return Measured(_CLIENTS * float(np.nanmean(found**2)), math.nan)
-
-
-@dataclass(frozen=True, slots=True)
-class Day(Strings):
-    """A day of a period in which each client reports once; N are the clients of all its days."""
-
-    @property
-    def name(self) -> str:
-        """What tells it from the others."""
-        return f"a day of {_PERIOD}: {super(Day, self).name}"
-
-    @property
-    def asked(self) -> float:
-        """How many times the published may be."""
-        return 1.6 / self.published[1]
-
-    @property
-    def planned(self) -> float:
-        """N times the variance of a day's estimates."""
-        return _PERIOD * super(Day, self).planned
-
-    @property
-    def published(self) -> tuple[str, float]:
-        """RAPPOR, by which all clients report every day."""
-        return "daily, (4.39, 1.07)", Rates.of(self.epsilon, 1.07).variance(1)
-
-    def run(self, number: int) -> Measured:
-        """Draw a day's reports and decode them."""
-        return Measured(_PERIOD * Strings.run(self, number).planned, math.nan)
+        return Measured(self.days * _CLIENTS * float(np.nanmean(found**2)), math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +324,8 @@ def cases() -> tuple[Categories | Strings | Repeated, ...]:
     return (
         *(Categories(d, epsilon) for d in (4, 10, 20, 100) for epsilon in (1.0, 2.0, 4.0)),
         Strings(),
-        Day(),
-        Day(1024),
+        Strings(_PERIOD),
+        Strings(_PERIOD, bits=1024),
         *(Repeated(4.39, report, n) for report in (1.1, 2.04) for n in (1, 7, 30)),
     )
 
