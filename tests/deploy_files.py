@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.publishing import Publisher
+
 FOLDER = Path(__file__).parents[1] / "docs" / "deploy"
 PLACEHOLDERS = {
     "store": "postgresql://hubbub:open-sesame@postgresql/hubbub",
@@ -110,6 +113,14 @@ def alerts() -> list[Any]:
 def metrics_in(expression: str) -> set[str]:
     """Return the names of the metrics of ours in an alert's expression."""
     return set(re.findall(r"\bhubbub_\w+", expression))
+
+
+def exposed_names() -> set[str]:
+    """Return the names under which Prometheus keeps what /metrics tells."""
+    body, _ = Publisher(Metrics()).exposition()
+    types = re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE)
+    parts = {"histogram": ("_bucket", "_sum", "_count")}
+    return {name + end for name, kind in types for end in parts.get(kind, ("",))}
 
 
 def commands() -> list[list[str]]:

@@ -13,6 +13,7 @@ from deploy_files import (
     alerts,
     commands,
     dockerfile,
+    exposed_names,
     kubernetes,
     metrics_in,
     pod,
@@ -24,8 +25,7 @@ from hubbub.client import Registry, __version__
 from hubbub.collector.cli import main
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import CONFIG_VARIABLE, load
-from hubbub.collector.operations.metrics import FAMILIES, FamilyType, Metrics
-from hubbub.collector.operations.publishing import Publisher
+from hubbub.collector.operations.metrics import FAMILIES, FamilyType
 
 ROOT = FOLDER.parents[1]
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a container
@@ -294,7 +294,7 @@ def test_image_of_the_pods_is_this_version():
 
 
 def test_alerts_are_about_numbers_that_exist():
-    exposed = _exposed_names()
+    exposed = exposed_names()
     for rule in alerts():
         metrics = metrics_in(rule["expr"])
         assert metrics <= exposed, rule["alert"]
@@ -352,11 +352,3 @@ def _service(name: str) -> str:
 def _container() -> Any:
     (container,) = pod()["containers"]
     return container
-
-
-def _exposed_names() -> set[str]:
-    """Return the names under which Prometheus keeps what /metrics tells."""
-    body, _ = Publisher(Metrics()).exposition()
-    types = re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE)
-    parts = {"histogram": ("_bucket", "_sum", "_count")}
-    return {name + end for name, kind in types for end in parts.get(kind, ("",))}

@@ -1,5 +1,6 @@
 """Files that other programs read: workflows, dependabot, the citation, Compose."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,7 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy_files import exposed_names, metrics_in
+from hubbub.collector.config.settings import Settings
+from hubbub.collector.config.sources import load
+
 ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docs" / "deploy" / "compose"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -18,6 +24,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
         ("github-workflows", ".github/workflows/*.yml"),
         ("dependabot", ".github/dependabot.yml"),
         ("citation-file-format", "CITATION.cff"),
+        ("compose-spec", "docs/deploy/compose/compose.yaml"),
     ],
 )
 def test_file_has_the_form_that_its_reader_expects(schema, pattern):
@@ -47,3 +54,44 @@ def test_workflows_test_each_python_that_the_package_names():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
     for job in ("test", "dist"):
         assert jobs[job]["strategy"]["matrix"]["python"] == named
+
+
+def test_services_of_compose_find_each_other_and_their_files():
+    compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    services = compose["services"]
+    for name, service in services.items():
+        assert set(service.get("depends_on", [])) <= services.keys(), name
+        assert set(service.get("secrets", [])) <= compose["secrets"].keys(), name
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                mine = source in {"./metrics.toml", "./candidates.txt"}
+                assert mine or (COMPOSE / source).exists(), source
+            else:
+                assert source in compose["volumes"], name
+    text = "".join(path.read_text() for path in COMPOSE.rglob("*") if path.is_file())
+    hosts = set(re.findall(r"\b(\w+):(?:8100|8101|9090)\b", text)) | {"postgresql"}
+    assert hosts == {"collector", "postgresql", "prometheus"}
+    readme = (ROOT / "docs" / "deploy" / "README.md").read_text()
+    assert [name for name in re.findall(r"\$\{(\w+):", text) if f"`{name}`" not in readme] == []
+
+
+def test_collector_of_compose_starts_with_its_variables(monkeypatch):
+    """All that is in the file and the environment is a setting, and whole."""
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    for name, text in services["collector"]["environment"].items():
+        monkeypatch.setenv(name, "0" * 64 if name.endswith("SHA256") else text)
+    settings = load({}, COMPOSE / "collector.toml").settings
+    assert isinstance(settings, Settings)
+    assert not settings.anonymous
+    assert settings.admin_tokens["prometheus"].scopes == {"read"}
+    assert (settings.port, settings.admin_port) == (8100, 8101)
+    assert "max_size 1MiB" in (COMPOSE / "Caddyfile").read_text()
+    assert settings.max_body_bytes == 2**20
+
+
+def test_dashboard_shows_numbers_that_exist():
+    dashboard = json.loads((COMPOSE / "grafana" / "dashboards" / "hubbub.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(shown) > 8
+    assert [each for each in shown if not metrics_in(each) <= exposed_names()] == []

@@ -51,6 +51,9 @@ class _Echo:
             return self._answer_later(head)
         return HttpResponse(200, head.path.encode(), "text/plain", (("X-Method", head.method),))
 
+    def origin_fields(self, _head: Head) -> dict[str, str]:
+        return {}
+
     def refuse(self, error: RefusalError) -> HttpResponse:
         self.refused.append(error.reason)
         return refusal(error)

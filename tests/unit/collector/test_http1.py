@@ -59,7 +59,9 @@ def test_what_is_taken_means_the_same_to_another_parser(first, lines):
     assert ours.keeps_alive == (not theirs.should_close and theirs.version == (1, 1))
     assert ours.has_body == (body is not None)
     for name, value in ours.fields.items():
-        given = [v.encode("utf-8", "surrogateescape") for v in theirs.headers.getall(name)]
+        # Older versions of aiohttp keep white space at the end.
+        texts = [text.strip(" \t") for text in theirs.headers.getall(name)]
+        given = [text.encode("utf-8", "surrogateescape") for text in texts]
         assert b", ".join(given) == value.encode("latin-1")
 
 

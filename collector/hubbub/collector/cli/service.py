@@ -25,7 +25,13 @@ _WITHOUT_FLAG = {
 }  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
 _UNITS = {"bytes": "BYTES", "seconds": "SECONDS", "days": "DAYS", "port": "PORT", "host": "HOST"}
-_METAVARS = {"store": "URL", "metrics": "FILE", "tls_certificate": "FILE", "tls_key": "FILE"}
+_METAVARS = {
+    "cors_origins": "ORIGINS",
+    "store": "URL",
+    "metrics": "FILE",
+    "tls_certificate": "FILE",
+    "tls_key": "FILE",
+}
 _Command = Callable[..., None]
 
 

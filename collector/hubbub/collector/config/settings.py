@@ -178,6 +178,12 @@ class Settings(_Frozen):
     admin_tokens: dict[_Name, AdminToken] = Field(
         default={}, description="Tokens for the admin listener, by name."
     )
+    cors_origins: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s/]+( https?://[^\s/]+)*)?$",
+        description="Origins of web pages that may send from elsewhere (CORS), such as "
+        "https://app.example.com, with a space between two; unset: none.",
+    )
     probe_host: str = Field(
         default="127.0.0.1", min_length=1, description="Address of the listener for probes."
     )

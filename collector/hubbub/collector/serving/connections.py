@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol, cast
 
@@ -93,6 +93,9 @@ class Application(Protocol):
         ------
         RefusalError
         """
+
+    def origin_fields(self, head: Head) -> Mapping[str, str]:
+        """Return what the answer, whatever it is, says to browsers about other origins."""
 
     def refuse(self, error: RefusalError) -> HttpResponse:
         """Count a refusal, and return its answer."""
@@ -411,7 +414,7 @@ class _Connection(asyncio.BufferedProtocol):
             self.refuse(_not_http(str(error)))
             return b""
         # Kept while the request is under way, and its fields can weigh twenty times what they say.
-        self._head = head._replace(path="", fields={})
+        self._head = head._replace(path="", fields=dict(application.origin_fields(head)))
         try:
             reply = application.begin(head)
         except RefusalError as error:
@@ -543,6 +546,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._release()
         keeps_alive = head is not None and head.keeps_alive
         self._is_last = is_last or not keeps_alive or self._connections.application.draining
+        if head is not None and head.fields:
+            response = response._replace(fields=(*response.fields, *head.fields.items()))
         is_head = head is not None and head.method == "HEAD"
         data = self._encrypt(response.to_bytes(with_body=not is_head, closes=self._is_last))
         if self._is_last and self._tls is not None:

@@ -34,6 +34,17 @@ _log = logging.getLogger("hubbub.collector")
 Reply: TypeAlias = HttpResponse | Awaitable[HttpResponse] | Posting
 Handler: TypeAlias = Callable[[Head], Reply]
 
+_PREFLIGHT = (
+    ("Access-Control-Allow-Methods", "POST"),
+    ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
+    ("Access-Control-Max-Age", "86400"),
+)
+
+
+def preflight(_head: Head) -> HttpResponse:
+    """Answer a browser that asks whether a page may send; `origin_fields` says which may."""
+    return HttpResponse(200, b"", fields=_PREFLIGHT)
+
 
 class Routes:
     """What a listener answers (a `connections.Application`).
@@ -46,6 +57,8 @@ class Routes:
         Where answers that aren't 2xx are counted.
     retry_after : float
         Seconds to wait while the store fails.
+    origins : str
+        Of web pages that may read answers, with spaces between them.
 
     Attributes
     ----------
@@ -58,6 +71,7 @@ class Routes:
         routes: Mapping[str, Mapping[str, Handler]],
         metrics: Metrics,
         retry_after: float,
+        origins: str = "",
     ) -> None:
         self.draining = False
         self._routes = routes
@@ -65,6 +79,7 @@ class Routes:
         self._count_shed = metrics.shed
         self._count_key = metrics.key_refused
         self._retry_after = retry_after
+        self._origins = frozenset(origins.split())
 
     def begin(self, head: Head) -> Reply:
         """Answer a request of which the head has come, or ask for its body.
@@ -86,6 +101,14 @@ class Routes:
         if head.has_body and head.method != "POST":
             raise RefusalError(413, "too_large", f"body: {head.method} takes none")
         return handler(head)
+
+    def origin_fields(self, head: Head) -> Mapping[str, str]:
+        """Let a page of an allowed origin read the answer; say nothing if none is allowed."""
+        if not self._origins:
+            return {}
+        origin = head.fields.get("origin", "")
+        allowed = {"Access-Control-Allow-Origin": origin} if origin in self._origins else {}
+        return {"Vary": "Origin", "Access-Control-Expose-Headers": "Retry-After", **allowed}
 
     def refuse(self, error: RefusalError) -> HttpResponse:
         """Count a refusal, and return its answer."""

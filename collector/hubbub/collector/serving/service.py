@@ -31,7 +31,7 @@ from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import Listener, listening, room_for_connections
-from hubbub.collector.serving.routes import Probes, Routes
+from hubbub.collector.serving.routes import Probes, Routes, preflight
 from hubbub.collector.serving.tls import load_certificate, tls_context
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry, check_compatible
@@ -270,12 +270,14 @@ async def running_ingest(
         description = Description(settings, registry)
         routes = Routes(
             {
-                "/v1/reports": {"POST": frontend.begin},
+                "/v1/reports": {"POST": frontend.begin}
+                | ({"OPTIONS": preflight} if settings.cors_origins else {}),
                 "/openapi.json": {"GET": description.get, "HEAD": description.get},
                 **probes.routes,
             },
             metrics,
             settings.retry_after_seconds,
+            settings.cors_origins,
         )
         connections = Connections(
             routes,
