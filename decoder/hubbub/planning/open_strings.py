@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
@@ -36,9 +36,12 @@ from hubbub.reporting.estimates import Finding
 EFFECTIVE_CANDIDATES = 3_000.0
 """A list on which every string had the same weight would be so long; docs/planning.md measures."""
 
-TYPICAL_LENGTH = 8
-"""Bytes: first names, words that are typed."""
+UNKNOWN_LENGTH = 16
+"""Bytes that hardly any string is longer than, if nothing is said: words, of two bytes a letter."""
 
+# For strings of which nothing is known: all beginnings of the first step can be looked at, whatever
+# they are written in, and what is found there is learned from before more is added at once.
+_ANY_STEPS = (2, 4, 7, 10, 14)
 # What each step adds to strings, of letters that are equally likely: 4, 3, 3 and 4 of the alphabet
 # (docs/planning.md: fewer steps are better in theory, but can't be bridged).
 _STEP_BITS = (19, 15, 15, 19)
@@ -234,15 +237,15 @@ def open_test(
     )
 
 
-def choose_steps(longest: int, letters: Letters = PLAIN) -> tuple[int, ...]:
-    """Return steps for strings that are hardly ever longer, in bytes: 4, 7, 10 and 14 of `PLAIN`.
+def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...]:
+    """Return steps for strings that are hardly ever longer, in bytes.
 
     Parameters
     ----------
     longest : int
         All steps are below it, but for one that must be.
-    letters : Letters
-        What strings are written in.
+    letters : Letters, optional
+        What strings are written in, if that is known: 4, 7, 10 and 14 of `PLAIN`.
 
     Raises
     ------
@@ -251,8 +254,10 @@ def choose_steps(longest: int, letters: Letters = PLAIN) -> tuple[int, ...]:
     """
     if longest < 1:
         raise PlanError(f"longest = {longest}: must be at least 1 byte")
-    added = [max(1, int(bits / max(letters.bits, 1.0))) for bits in _STEP_BITS]
-    steps = (letters.width * characters for characters in accumulate(added))
+    steps: Iterable[int] = _ANY_STEPS
+    if letters:
+        added = [max(1, int(bits / max(letters.bits, 1.0))) for bits in _STEP_BITS]
+        steps = (letters.width * characters for characters in accumulate(added))
     return tuple(step for step in steps if step < min(longest, LONGEST_STEP)) or (_SHORT_STEP,)
 
 

@@ -21,7 +21,7 @@ from evaluation.studies.study import Columns, Study
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import TYPICAL_LENGTH, OpenGoal, choose_steps, open_test
+from hubbub.planning.open_strings import UNKNOWN_LENGTH, OpenGoal, choose_steps, open_test
 from hubbub.planning.search import plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.laboratory import seed_of
@@ -65,7 +65,7 @@ class OpenPopulation:
     population: str
     epsilon: float
     reports: int
-    steps: tuple[int, ...] = choose_steps(TYPICAL_LENGTH)
+    steps: tuple[int, ...] = choose_steps(UNKNOWN_LENGTH)
     room: int | None = None
 
     @property

@@ -22,7 +22,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import OpenGoal, choose_steps, open_test
+from hubbub.planning.open_strings import PLAIN, OpenGoal, choose_steps, open_test
 from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import LISTS
@@ -76,7 +76,7 @@ class PlannedSearch:
 
 def _chosen(population: str, reports: int, epsilon: float) -> PlannedSearch:
     """Let the planner choose for strings of the population's length."""
-    steps = choose_steps(_DOMAINS if population == "domains" else _NAMES)
+    steps = choose_steps(_DOMAINS if population == "domains" else _NAMES, PLAIN)
     goal = OpenGoal(open_test(power=_POWER), steps)
     best = plan(goal, Budget(math.inf, epsilon), n_reports=reports).best
     return PlannedSearch(population, reports, epsilon, goal, best)

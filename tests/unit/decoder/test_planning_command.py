@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import shlex
+import string
 import sys
 from pathlib import Path
 
@@ -50,6 +51,7 @@ PARAMS = {
 SIX_BY_FOUR = JointType(
     tuple(Field(f"field_{n}", EnumType(tuple(map(str, range(n))))) for n in (6, 4))
 )
+PLAIN = ("--alphabet", string.ascii_lowercase)
 TYPES = {"strings": StringType(), "open": OpenStringType((4, 7), 256), "table": SIX_BY_FOUR}
 goals = pytest.mark.parametrize("goal", GOALS)
 
@@ -102,7 +104,7 @@ def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(goal, 
         ((*GOALS["strings"], *EPSILONS, "--share", "0.008"), ["One held by 0.800% is found with"]),
         ((*GOALS["strings"], *EPSILONS, "--error", "0.0005"), ["An error of 0.05% takes"]),
         (
-            ("open", *ONE_TIME),
+            ("open", "--longest", "8", *PLAIN, *ONE_TIME),
             [
                 "A string held by 0.279% is found with probability 0.9",
                 "Each of 3 steps has 333,333 reports",
@@ -110,7 +112,8 @@ def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(goal, 
                 "Strings of more than 71 bytes can't be found",
             ],
         ),
-        (("open", "--longest", "40", *ONE_TIME), ["steps = [4, 7, 10, 14]"]),
+        (("open", "--longest", "40", *PLAIN, *ONE_TIME), ["steps = [4, 7, 10, 14]"]),
+        (("open", *ONE_TIME), ["steps = [2, 4, 7, 10, 14]"]),
         (
             ("open", "--longest", "15", "--alphabet", "0123456789", *ONE_TIME),
             ["steps = [5, 9, 13]"],

@@ -10,7 +10,14 @@ from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Plan
 from hubbub.planning.limits import detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import Letters, OpenGoal, choose_steps, of_corpus, open_test
+from hubbub.planning.open_strings import (
+    PLAIN,
+    Letters,
+    OpenGoal,
+    choose_steps,
+    of_corpus,
+    open_test,
+)
 from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.params import RapporParams
 
@@ -61,7 +68,11 @@ def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(log_reports, 
     [(1, (2,)), (4, (2,)), (5, (4,)), (8, (4, 7)), (12, (4, 7, 10)), (40, (4, 7, 10, 14))],
 )
 def test_steps_follow_from_how_long_strings_are(length, steps):
-    assert choose_steps(length) == steps
+    """Of plain letters; where none are known the first step is one that leaves nothing out."""
+    assert choose_steps(length, PLAIN) == steps
+    of_any = choose_steps(length)
+    assert of_any[0] == 2
+    assert len(of_any) == 1 or of_any[-1] < length
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def strings(
     type=click.IntRange(1, 64),
     metavar="BYTES",
     help="How long all but a few strings are, from which --steps follow; 8 for names, 40 for "
-    "domains.  [default: 8]",
+    "domains.  [default: 16]",
 )
 @click.option(
     "--steps",
@@ -321,7 +321,7 @@ def strings(
 @click.option(
     "--alphabet",
     metavar="CHARACTERS",
-    help="The characters of strings, if known: 0123456789abcdef.  [default: a letter is a byte]",
+    help="The characters of most strings, if known: 0123456789abcdef.  [default: any]",
 )
 @click.option(
     "--corpus",
@@ -359,8 +359,8 @@ def open_strings(
         if metric:
             of_metric, params = planning.open_params(metric)
             return planning.OpenGoal(test, of_metric), params
-        letters = planning.Letters.of_alphabet(alphabet) if alphabet else planning.PLAIN
-        length = longest or planning.TYPICAL_LENGTH
+        letters = planning.Letters.of_alphabet(alphabet) if alphabet else None
+        length = longest or planning.UNKNOWN_LENGTH
         if corpus is not None:
             length, letters = planning.of_corpus(corpus)
         chosen = steps or planning.choose_steps(length, letters)
