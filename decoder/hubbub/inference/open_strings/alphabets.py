@@ -50,13 +50,13 @@ _OF_PROGRAMS: tuple[tuple[float, dict[str, float]], ...] = (
     (0.03, {_LOWER: 0.82, "_-": 0.12, _DIGITS: 0.06}),  # snake_case, kebab-case
     (0.03, {_LOWER: 0.8, _UPPER: 0.15, _DIGITS: 0.05}),  # camelCase
     (0.04, {_DIGITS: 0.9, ".-:/,+ ": 0.1}),  # numbers, dates, versions
-    (0.06, {_DIGITS: 0.625, "abcdef": 0.375}),  # hexadecimal
+    (0.04, {_DIGITS: 0.625, "abcdef": 0.375}),  # hexadecimal
     (0.03, {_DIGITS: 0.625, "ABCDEF": 0.375}),
     (0.02, {_LOWER: 0.72, _DIGITS: 0.28}),  # base 36
     (0.02, {_LOWER: 0.42, _UPPER: 0.42, _DIGITS: 0.16}),  # base 62
     (0.02, {string.printable[:95]: 1.0}),  # all of ASCII
 )
-_SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.3, 0.02
+_SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.2, 0.02
 
 
 @dataclass(frozen=True, slots=True)

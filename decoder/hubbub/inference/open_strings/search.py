@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, NumberArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.alphabets import all_beginnings
 from hubbub.inference.open_strings.extension import Extensions, extend
@@ -43,9 +43,9 @@ LONGEST_END = 64
 # prefixes, so that it gets three times the room; rows that scatter 15% more than sampling explains
 # mean that something is missing, since chance makes it less than a percent or two.
 _MORE_ROOM = 4
-_EVERYWHERE = 0.25  # of all mass
+_EVERYWHERE = 0.1  # of all mass
 _FIRST_ROOM = 3
-_UNLEARNED = 3
+_UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
 SCATTER = 1.15
 _MOST_KEPT = 1_500
 _LEAST_SHARE = 0.3  # of a standard error
@@ -195,10 +195,12 @@ class _Step:
         self._add(Extensions(Prefixes.of_all(texts, self.length), nobody, expected))
 
     def _add(self, found: Extensions) -> None:
-        """Look for some extensions, as far as they are new."""
+        """Look for some extensions, as far as they are new.
+
+        What was expected of the others stays: what a step has taught must not weigh its own tests.
+        """
         words = self.reports.words(found.prefixes.texts(TERMINATOR))
         keys = words.view(np.uint64).ravel()
-        self._expect(keys, found.expected)
         new = np.flatnonzero(~np.isin(keys, self._seen))
         found, words = found.take(new), words[new]
         self._seen = np.concatenate([self._seen, keys[new]])
@@ -210,15 +212,6 @@ class _Step:
         self.reports, self.tests = self.reports.fitted(
             self.words, self.listed.expected, mean, float(self.tried)
         )
-
-    def _expect(self, keys: NumberArray, expected: FloatArray) -> None:
-        """Take over what is now expected of extensions that are listed already, if it is more."""
-        listed = self.words.view(np.uint64).ravel()
-        _, rows, again = np.intersect1d(listed, keys, return_indices=True)
-        before, most = self.listed.expected[rows], self.reports.saturation
-        now = np.maximum(before, expected[again])
-        self._expected_sum += float((np.minimum(now, most) - np.minimum(before, most)).sum())
-        self.listed.expected[rows] = now
 
     def learned(self, letters: Mixture) -> Mixture:
         """Return the letter model that also knows what is likely to be there in this step."""
@@ -354,7 +347,8 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
     ends, others = (each.take(np.flatnonzero(each.prefixes.whole)) for each in (ends, others))
     known = set(ends.prefixes.texts(b""))
     new = [row for row, text in enumerate(others.prefixes.texts(b"")) if text not in known]
-    return ends.joined(others.take(np.array(new, dtype=np.int64)))
+    others = others.take(np.array(new, dtype=np.int64))
+    return ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
 
 
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
