@@ -23,6 +23,7 @@ from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.open_strings.steps import (
     LOG_ALPHA,
     SATURATION,
+    SCATTER,
     StepReports,
     Tests,
     step_reports,
@@ -40,13 +41,12 @@ LONGEST_END = 64
 
 # How much is looked at, and again, as docs/open-strings.md describes it (How strings are found, 1
 # to 5): rooms trade time against rare strings, and only the last step tests. A first step knows no
-# prefixes, so that it gets three times the room; rows that scatter 15% more than sampling explains
-# mean that something is missing, since chance makes it less than a percent or two.
+# prefixes, so that it gets three times the room.
 _MORE_ROOM = 4
 _EVERYWHERE = 0.1  # of all mass
 _FIRST_ROOM = 3
 _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
-SCATTER = 1.15
+_BLIND = 0.9
 _MOST_KEPT = 1_500
 _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01
@@ -94,8 +94,8 @@ class FoundPrefixes:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the rows show that prefixes are there, and none was found."""
-        return not self.texts and self.scatter > SCATTER
+        """Whether the rows show that prefixes are there, and hardly any was found."""
+        return self.scatter > SCATTER and self.unexplained > _BLIND
 
     @property
     def unexplained(self) -> float:
@@ -259,7 +259,7 @@ class _Step:
             texts=tuple(self.listed.prefixes.take(detected).texts(TERMINATOR)),
             share=self.tests.share[detected],
             std_error=self.reports.std_error,
-            scatter=self.reports.std_error / self.reports.sampling_error,
+            scatter=self.reports.scatter,
         )
 
     def _shares(self, rows: IntArray) -> FloatArray:
@@ -362,7 +362,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look_everywhere()
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
-    if step.reports.std_error > SCATTER * step.reports.sampling_error:
+    if step.reports.scatter > SCATTER:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
     for part, more, learns in _GAP_TURNS:
         gaps, their_shares = step.unexplained(part)
