@@ -146,8 +146,8 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
         if step.is_blind:
             text = (
                 f"counts of step {number}, {step.length} bytes, scatter {step.scatter:.2f} times "
-                "as much as sampling explains, so common beginnings are there, but none was found: a "
-                "shorter first step or --corpus may show them"
+                "as much as sampling explains, so common beginnings are there, but hardly "
+                "any was found: a shorter first step or --corpus may show them"
             )
             yield Finding("blind_step", "", text, number, Level.WARNING)
     if found.unexplained:

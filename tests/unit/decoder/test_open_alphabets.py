@@ -11,6 +11,7 @@ from hubbub.inference.open_strings.letters import END, AlphabetModel, contexts_a
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from parameters import long_but
 from unit.decoder.open_counts import draw_counts, open_params
 
 SCRIPTS = {
@@ -103,24 +104,25 @@ def test_what_is_going_on_may_have_ended():
     assert parts.sum(axis=1) == pytest.approx([1, 1])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("привет", "москва", "собака", "молоко"),
-        ("αθήνα", "ήλιος", "νερό", "μήλο"),
-        ("😀😂", "🎉", "👍🏽", "🚀🔥"),
-        ("北京", "上海", "你好", "东京"),
-        ("მზე", "დედა", "ცა", "თვე"),
-        ("c08e77", "9d4fab", "3fa91c", "b20c5e"),
-    ],
-)
+FOUR_WORDS = {
+    "Cyrillic": ("привет", "москва", "собака", "молоко"),
+    "Greek": ("αθήνα", "ήλιος", "νερό", "μήλο"),
+    "emoji": ("😀😂", "🎉", "👍🏽", "🚀🔥"),
+    "Han": ("北京", "上海", "你好", "东京"),
+    "Georgian": ("მზე", "დედა", "ცა", "თვე"),
+    "hexadecimal": ("c08e77", "9d4fab", "3fa91c", "b20c5e"),
+}
+
+
+@pytest.mark.parametrize("words", long_but("Cyrillic", FOUR_WORDS, str))
 def test_four_words_of_any_script_are_found(words):
     """Shares of 40 to 10% at epsilon 6, each beyond 20 errors: P(false alarm) < 1e-6; seeded."""
+    words = FOUR_WORDS[words]
     params, clients = open_params((4, 8), 64, 32, 6.0), (12_000, 9_000, 6_000, 3_000)
     counts = draw_counts(
         dict(zip(words, clients, strict=True)), params, (4, 8), np.random.default_rng(1)
     )
-    found = decode_open_strings(counts, params, OpenStringType((4, 8), 32), room=20_000).decoding
+    found = decode_open_strings(counts, params, OpenStringType((4, 8), 32), room=60_000).decoding
     detected = [found.candidates[row] for row in found.largest_detected()]
     assert tuple(detected[:4]) == words
 

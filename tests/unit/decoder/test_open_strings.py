@@ -189,7 +189,7 @@ def test_a_step_that_shows_beginnings_and_finds_none_is_loud():
     params = open_params((12,))
     strings = {"qkzvjxwqpzkj": 20_000, "vwxkqjzhgpqz": 20_000}
     counts = draw_counts(strings, params, (12,), np.random.default_rng(7))
-    found = decode_open_strings(counts, params, OpenStringType((12,), 32), room=ROOM)
+    found = decode_open_strings(counts, params, OpenStringType((12,), 32), room=3_000)
     assert not found.decoding.detected.any()
     (finding,) = [each for each in open_findings(found) if each.code == "blind_step"]
     assert finding.level is Level.WARNING

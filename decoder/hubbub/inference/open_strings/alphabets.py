@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import string
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -50,13 +50,13 @@ _OF_PROGRAMS: tuple[tuple[float, dict[str, float]], ...] = (
     (0.03, {_LOWER: 0.82, "_-": 0.12, _DIGITS: 0.06}),  # snake_case, kebab-case
     (0.03, {_LOWER: 0.8, _UPPER: 0.15, _DIGITS: 0.05}),  # camelCase
     (0.04, {_DIGITS: 0.9, ".-:/,+ ": 0.1}),  # numbers, dates, versions
-    (0.06, {_DIGITS: 0.625, "abcdef": 0.375}),  # hexadecimal
+    (0.04, {_DIGITS: 0.625, "abcdef": 0.375}),  # hexadecimal
     (0.03, {_DIGITS: 0.625, "ABCDEF": 0.375}),
     (0.02, {_LOWER: 0.72, _DIGITS: 0.28}),  # base 36
     (0.02, {_LOWER: 0.42, _UPPER: 0.42, _DIGITS: 0.16}),  # base 62
     (0.02, {string.printable[:95]: 1.0}),  # all of ASCII
 )
-_SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.3, 0.02
+_SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.2, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,27 +205,35 @@ def all_beginnings(length: int) -> tuple[bytes, ...]:
         for codes in (own if len(own) else alphabet.codes, alphabet.common):
             characters = [chr(code).encode() for code in codes.tolist()]
             found.update(character[:length] for character in characters)
-            cuts = [sorted({each[:room] for each in characters}) for room in range(length + 1)]
-            if characters and _how_many(cuts) <= _MOST_STRINGS:
-                found.update(_strings(cuts))
+            cuts = [sorted({each[:room] for each in characters}) for room in range(5)]
+            if characters and _how_many(cuts, length) <= _MOST_STRINGS:
+                found.update(_strings(cuts, length))
                 break
     return tuple(sorted(found))
 
 
-def _strings(cuts: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Return all strings whose last character is cut where no room is left for all of it."""
+def _strings(cuts: Sequence[Sequence[bytes]], length: int) -> list[bytes]:
+    """Return all strings whose last character is cut where no room is left for all of it.
+
+    Parameters
+    ----------
+    cuts : sequence of sequences of bytes, length 5
+        All characters, cut to 0 to 4 bytes; none is longer.
+    length : int
+    """
     found = unfinished = [b""]
-    length = len(cuts) - 1
     while unfinished:
-        longer = [text + each for text in unfinished for each in cuts[length - len(text)]]
+        longer = [text + each for text in unfinished for each in cuts[min(length - len(text), 4)]]
         unfinished = [text for text in longer if len(text) < length]
         found = found + longer
     return found
 
 
-def _how_many(cuts: Sequence[Sequence[bytes]]) -> int:
-    """Return how many strings there are of up to so many bytes, the last character being cut."""
+def _how_many(cuts: Sequence[Sequence[bytes]], length: int) -> int:
+    """Return how many strings `_strings` would return."""
+    sizes = [Counter(map(len, cut)) for cut in cuts]
     n_strings = [1]
-    for room in range(1, len(cuts)):
-        n_strings.append(1 + sum(n_strings[room - len(character)] for character in cuts[room]))
+    for room in range(1, length + 1):
+        of_size = sizes[min(room, 4)].items()
+        n_strings.append(1 + sum(n * n_strings[room - size] for size, n in of_size))
     return n_strings[-1]

@@ -34,7 +34,7 @@ from hubbub.inference.open_strings.prefixes import Prefixes
 
 # Part of the strings that are words, and of those whose letters are all equally common. Where what
 # was learned or guessed misled, the latter are worth more.
-_WORDS, _FLAT_WORDS = 0.35, 0.03
+_WORDS, _FLAT_WORDS = 0.5, 0.03
 # What was learned has a tenth of the weight at first, when it is next to nothing, and at most 95%;
 # symbols by which it comes half of the way.
 _LEAST_LEARNED, _MOST_LEARNED, _HALF_WAY = 0.1, 0.95, 20.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, NumberArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.alphabets import all_beginnings
 from hubbub.inference.open_strings.extension import Extensions, extend
@@ -23,6 +23,7 @@ from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.open_strings.steps import (
     LOG_ALPHA,
     SATURATION,
+    SCATTER,
     StepReports,
     Tests,
     step_reports,
@@ -40,13 +41,12 @@ LONGEST_END = 64
 
 # How much is looked at, and again, as docs/open-strings.md describes it (How strings are found, 1
 # to 5): rooms trade time against rare strings, and only the last step tests. A first step knows no
-# prefixes, so that it gets three times the room; rows that scatter 15% more than sampling explains
-# mean that something is missing, since chance makes it less than a percent or two.
+# prefixes, so that it gets three times the room.
 _MORE_ROOM = 4
-_EVERYWHERE = 0.25  # of all mass
+_EVERYWHERE = 0.1  # of all mass
 _FIRST_ROOM = 3
-_UNLEARNED = 3
-SCATTER = 1.15
+_UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
+_BLIND = 0.9
 _MOST_KEPT = 1_500
 _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01
@@ -94,8 +94,8 @@ class FoundPrefixes:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the rows show that prefixes are there, and none was found."""
-        return not self.texts and self.scatter > SCATTER
+        """Whether the rows show that prefixes are there, and hardly any was found."""
+        return self.scatter > SCATTER and self.unexplained > _BLIND
 
     @property
     def unexplained(self) -> float:
@@ -195,10 +195,12 @@ class _Step:
         self._add(Extensions(Prefixes.of_all(texts, self.length), nobody, expected))
 
     def _add(self, found: Extensions) -> None:
-        """Look for some extensions, as far as they are new."""
+        """Look for some extensions, as far as they are new.
+
+        What was expected of the others stays: what a step has taught must not weigh its own tests.
+        """
         words = self.reports.words(found.prefixes.texts(TERMINATOR))
         keys = words.view(np.uint64).ravel()
-        self._expect(keys, found.expected)
         new = np.flatnonzero(~np.isin(keys, self._seen))
         found, words = found.take(new), words[new]
         self._seen = np.concatenate([self._seen, keys[new]])
@@ -210,15 +212,6 @@ class _Step:
         self.reports, self.tests = self.reports.fitted(
             self.words, self.listed.expected, mean, float(self.tried)
         )
-
-    def _expect(self, keys: NumberArray, expected: FloatArray) -> None:
-        """Take over what is now expected of extensions that are listed already, if it is more."""
-        listed = self.words.view(np.uint64).ravel()
-        _, rows, again = np.intersect1d(listed, keys, return_indices=True)
-        before, most = self.listed.expected[rows], self.reports.saturation
-        now = np.maximum(before, expected[again])
-        self._expected_sum += float((np.minimum(now, most) - np.minimum(before, most)).sum())
-        self.listed.expected[rows] = now
 
     def learned(self, letters: Mixture) -> Mixture:
         """Return the letter model that also knows what is likely to be there in this step."""
@@ -266,7 +259,7 @@ class _Step:
             texts=tuple(self.listed.prefixes.take(detected).texts(TERMINATOR)),
             share=self.tests.share[detected],
             std_error=self.reports.std_error,
-            scatter=self.reports.std_error / self.reports.sampling_error,
+            scatter=self.reports.scatter,
         )
 
     def _shares(self, rows: IntArray) -> FloatArray:
@@ -354,7 +347,8 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
     ends, others = (each.take(np.flatnonzero(each.prefixes.whole)) for each in (ends, others))
     known = set(ends.prefixes.texts(b""))
     new = [row for row, text in enumerate(others.prefixes.texts(b"")) if text not in known]
-    return ends.joined(others.take(np.array(new, dtype=np.int64)))
+    others = others.take(np.array(new, dtype=np.int64))
+    return ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
 
 
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
@@ -368,7 +362,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look_everywhere()
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
-    if step.reports.std_error > SCATTER * step.reports.sampling_error:
+    if step.reports.scatter > SCATTER:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
     for part, more, learns in _GAP_TURNS:
         gaps, their_shares = step.unexplained(part)

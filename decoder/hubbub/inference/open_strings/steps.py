@@ -20,6 +20,7 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.inference.regression.estimates import bounded_scores
 from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, reports_by_row
 from hubbub.inference.scanning import scan
+from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -31,10 +32,16 @@ _QUARTER = 4
 _LEAST_Z = 1.0
 _ALWAYS_LOOKED_AT = 20_000
 # Each fit explains more, so that more stands out; it ends when less than 5% joins.
-_FITS = 3
+_FITS = 4
 _STILL_GROWING = 1.05
 # A fit takes the time of its members' square times the rows.
 _MOST_MEMBERS = 1_000
+SCATTER = 1.15
+"""Rows that scatter 15% more than sampling explains mean that something is missing, since chance
+makes it less than a percent or two.
+"""
+# Standard deviations at which tails are worked out; beyond the last all is as good as certain.
+_TAIL_AT = (-3.0, 0.0, 1.0, 2.0, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 10.0, 13.0, 17.0, 25.0)
 LOG_ALPHA = float(np.log(0.05))
 """ln of the false discovery rate at which a prefix counts as detected in its step."""
 SATURATION = 2.0
@@ -156,10 +163,27 @@ class StepReports:
         mean, deviation = _moments(scores)
         share = (totals[:, 0] - mean) / self._information()
         share[self.fit.selected] = self.fit.coefficients[1:]
-        log_p = special.log_ndtr(-share * self._information() / deviation)
+        log_p = self._log_tails(scores, share * self._information() / deviation)
         weighted = np.minimum(log_p - log_weights, 0.0)
         log_q = log_q_values(weighted, Correction.BH, listed)
         return Tests(share, weighted, log_q)
+
+    def _log_tails(self, scores: FloatArray, z: FloatArray) -> FloatArray:
+        """Return ln of how likely an absent prefix is to stand out so far, by its hash.
+
+        Common prefixes that aren't in the model make tails that no normal distribution has: what
+        shares their bits in a few cohorts would stand out by the hundred.
+        """
+        if self.scatter <= SCATTER:
+            return np.asarray(special.log_ndtr(-z))
+        null, (mean, deviation) = HashNull(scores, 1), _moments(scores)
+        tails = [null.log_tail(mean + each * deviation) for each in _TAIL_AT]
+        return np.interp(z, _TAIL_AT, np.minimum.accumulate(tails))
+
+    @property
+    def scatter(self) -> float:
+        """How many times as much rows scatter as sampling explains."""
+        return self.std_error / self.sampling_error
 
     def _scores(self) -> FloatArray:
         return bounded_scores(self.fit.scores, self.fit.weights, self.params)
