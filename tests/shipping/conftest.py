@@ -11,7 +11,13 @@ from unit.javascript.node import NODE
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
-PYTHONS = [f"python3.{minor}" for minor in range(11, 15) if shutil.which(f"python3.{minor}")]
+PYTHONS = [
+    name
+    for name in (f"python3.{minor}" for minor in range(11, 15))
+    # A shim of pyenv is found and may not run: PYENV_VERSION=3.11:3.12 names what it starts.
+    if shutil.which(name)
+    and subprocess.run([name, "-V"], capture_output=True, check=False).returncode == 0
+]
 NODES = [str(NODE), *filter(None, [shutil.which("node")])]
 
 
