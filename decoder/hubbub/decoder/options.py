@@ -243,7 +243,7 @@ def check_estimate(options: DecodeOptions) -> None:
         open_only = {"extend": how.extend, "corpus": options.candidates.corpus}
         for own in (name for name, given in open_only.items() if given):
             raise OptionError(
-                Option(open_option),
+                Option(own),
                 ": must be left out; ",
                 Option("schema"),
                 " says what reports hold.",
