@@ -241,9 +241,12 @@ def check_estimate(options: DecodeOptions) -> None:
                 f": {why}.",
             )
         open_only = {"extend": how.extend, "corpus": options.candidates.corpus}
-        for name in (name for name, given in open_only.items() if given):
+        for own in (name for name, given in open_only.items() if given):
             raise OptionError(
-                Option(name), ": must be left out; ", Option("schema"), " says what reports hold."
+                Option(own),
+                ": must be left out; ",
+                Option("schema"),
+                " says what reports hold.",
             )
         if how.reports_per_client is not None:
             raise OptionError(

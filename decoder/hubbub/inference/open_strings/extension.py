@@ -139,7 +139,7 @@ def _merged(extensions: Extensions) -> Extensions:
         keys = (keys ^ symbols[:, place]) * _MULTIPLIER
         keys ^= keys >> np.uint64(32)
     _, first, where = np.unique(keys, return_index=True, return_inverse=True)
-    expected = np.bincount(where, extensions.expected, len(first))
+    expected: FloatArray = np.bincount(where, extensions.expected, len(first)).astype(np.float64)
     return replace(extensions.take(first), expected=expected)
 
 

@@ -208,7 +208,7 @@ def _fixed() -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
         ln of each alphabet's chances where a character begins.
     """
     of_alphabets = tuple(map(AlphabetModel, alphabets()))
-    models = (WordModel(), WordModel(flat=True), *of_alphabets)
+    models: tuple[Model, ...] = (WordModel(), WordModel(flat=True), *of_alphabets)
     weights = np.array([_WORDS, _FLAT_WORDS, *(alphabet.weight for alphabet in alphabets())])
     log_roots = _log(np.array([model.root for model in of_alphabets]))
     return models, weights / weights.sum(), log_roots
@@ -221,7 +221,8 @@ def _blended(weights: FloatArray) -> AlphabetModel:
         for weight, alphabet in zip(weights[_N_WORDS:].tolist(), alphabets(), strict=True)
     ]
     codes, where = np.unique(np.concatenate([each.codes for _, each in parts]), return_inverse=True)
-    chances = np.bincount(where, np.concatenate([weight * each.chances for weight, each in parts]))
+    parts_of_chances = np.concatenate([weight * each.chances for weight, each in parts])
+    chances: FloatArray = np.bincount(where, parts_of_chances).astype(np.float64)
     end = LEAST_END * sum(weight for weight, _ in parts)
     return AlphabetModel(Alphabet(1.0, codes, chances, end, codes))
 
