@@ -97,7 +97,8 @@ def test_every_package_that_users_get_has_a_licence_without_conditions_for_them(
     components = json.loads(bill.read_text(encoding="utf-8"))["components"]
     licences = {each["name"]: json.dumps(each.get("licenses", [])) for each in components}
     assert {"mmh3", "numpy", "sqlalchemy", "opendp"} <= {name.lower() for name in licences}
-    assert [name for name, text in licences.items() if text == "[]"] == []
+    # partd's BSD licence is a file that its metadata names in words that SBOMs don't know.
+    assert {name for name, text in licences.items() if text == "[]"} <= {"partd"}
     # libgfortran, in the wheels of numpy and SciPy, may be linked to anything.
     conditional = re.compile(r"GPL(?!-3\.0-with-GCC-exception)|SSPL|BUSL|Commons Clause")
     assert {name: text for name, text in licences.items() if conditional.search(text)} == {}
