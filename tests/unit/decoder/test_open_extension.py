@@ -1,5 +1,7 @@
 """Extending prefixes: the best stay, whatever their order, and only what can be UTF-8."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,13 +31,13 @@ def texts_of(found: Extensions) -> dict[bytes, float]:
     return dict(zip(texts, found.expected.tolist(), strict=True))
 
 
-def test_what_stays_is_what_is_expected_most():
-    some = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 500, START))
-    more = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 10_000, START))
-    assert 250 < len(some) <= 600  # several models list the same
+def test_of_one_model_what_stays_is_what_is_expected_most():
+    words = replace(START, learned_weight=0.0, weights=np.eye(len(START.weights))[0])
+    some = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 500, words))
+    more = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 10_000, words))
+    assert 400 < len(some) <= 600
     assert some.keys() < more.keys()
-    best = sorted(more, key=more.__getitem__, reverse=True)[:200]
-    assert some.keys() >= set(best)
+    assert min(some.values()) >= max(more[text] for text in more.keys() - some.keys())
 
 
 def test_all_chances_of_extensions_add_up_to_the_prefix():

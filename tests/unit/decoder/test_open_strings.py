@@ -168,7 +168,7 @@ def without_ends() -> OpenDecoding:
 
 def test_a_common_beginning_without_its_string_is_named_with_an_interval(without_ends):
     """40% is far beyond the interval's width; it misses with probability 0.05 at most, seeded."""
-    (missing,) = without_ends.unexplained
+    missing = without_ends.unexplained[0]
     assert missing.prefix == b"zqxj"
     assert missing.low < 0.4 < missing.high
     assert missing.strings == 0
