@@ -57,6 +57,7 @@ def test_bare_install_records(python, file, tmp_path):
     assert float(run(inside, "-c", RECORD)) > 0
 
 
+@pytest.mark.timeout(1800)  # a whole environment is installed, on a slow machine too
 @pytest.mark.parametrize("python", PYTHONS)
 def test_installed_wheel_passes_the_clients_tests_and_runs_the_demonstration(python, tmp_path):
     inside = install(python, tmp_path / "venv", f"{built('*.whl')}[test]")
