@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from deploy_files import FOLDER, commands_of, decoder_objects, decoder_pods, dockerfile, kubernetes
+from hubbub.client import __version__
 from hubbub.collector.cli import main as collector
 from hubbub.decoder.cli import main as decoder
 
@@ -106,8 +107,8 @@ def test_images_are_this_version_and_hold_what_is_run():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     readme = (FOLDER / "README.md").read_text()
     images = {spec["containers"][0]["image"] for spec in decoder_pods().values()}
-    assert images == {f"hubbub-{kind}:{project['version']}" for kind in ("collector", "decoder")}
-    build = rf"--build-arg EXTRAS=([\w,]+) --tag hubbub-decoder:{re.escape(project['version'])} \."
+    assert images == {f"hubbub-{kind}:{__version__}" for kind in ("collector", "decoder")}
+    build = rf"--build-arg EXTRAS=([\w,]+) --tag hubbub-decoder:{re.escape(__version__)} \."
     (extras,) = re.findall(build, readme)
     assert {"dask"} <= set(extras.split(",")) <= project["optional-dependencies"].keys()
     assert any("EXTRAS=" in i.rest for i in dockerfile() if i.word == "ARG")

@@ -218,7 +218,7 @@ def trends():
 
 def test_a_change_of_the_mean_is_marked_on_its_day(trends):
     """20 of a range of 60, over 20 standard errors; the variance stays as it is."""
-    assert [[change.day for change in each] for each in trends.changes] == [[5], []]
+    assert [[change.day for change in each] for each in trends.found.changes] == [[5], []]
     assert np.isnan(trends.share[[2, 4]]).all()
     alone = trends.pooled.estimates
     assert trends.std_error[0, 0] > alone.std_error[0]

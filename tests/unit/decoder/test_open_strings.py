@@ -184,6 +184,7 @@ def test_nothing_is_missing_where_all_strings_were_found():
     assert all(step.unexplained < 0.1 for step in found.steps)
 
 
+@pytest.mark.long
 def test_a_step_that_shows_beginnings_and_finds_none_is_loud():
     """Two strings of 50%, among 26^12 beginnings: found by chance with probability 1e-10."""
     params = open_params((12,))

@@ -27,6 +27,7 @@ from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
+from hubbub.simulations.populations import census_names
 from unit.decoder.pages import Page, assert_self_contained
 
 EPSILONS = ("--epsilon-permanent", "4.4", "--epsilon-report", "1.1")
@@ -201,7 +202,7 @@ def test_columns_of_a_goals_own_are_written(tmp_path):
     planned("open", *ONE_TIME, "--output", path)
     document = json.loads(path.read_text(encoding="utf-8"))
     (row,) = document["rows"]
-    assert row["steps"] == "4 7"
+    assert row["steps"] == "2 4 7 10 14"
     assert row["share_if_listed"] < row["detectable_share"]
     assert document["question"]["effective_candidates"] == 3000
     three = ("table", "--cells", "4x3x2", "--error", "0.001", *ONE_TIME)
@@ -446,6 +447,7 @@ def test_documented_commands_run(line, tmp_path, monkeypatch):
     """With the registry of the docs; more than ten are there, so none is overlooked."""
     registry = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
     (tmp_path / "metrics.toml").write_bytes(registry.read_bytes())
+    (tmp_path / "public-names.txt").write_text("\n".join(census_names()[:200]), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     _, *words = shlex.split(line, comments=True)
     result = CliRunner().invoke(main, words)
