@@ -11,7 +11,7 @@ from evaluation.loadtest.soak import main as soak
 @pytest.mark.long
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_disk_ids_reports_and_memory_level_off_over_weeks(store):
-    weeks = Weeks(store, 26, 0.7, 60.0, deduplication=2, report=3, retention=5)
+    weeks = Weeks(store, 26, 1.5, 60.0, deduplication=2, report=3, retention=5)
     assert not list(faults_of(run_weeks(weeks), weeks))
 
 
