@@ -179,6 +179,11 @@ class DecodeOptions:
         }
         return [Option(name) for name in names if getattr(places[name], name) is not None]
 
+    def of_open_strings(self) -> list[Option]:
+        """Return those of the options for open strings alone that were given."""
+        values = {"extend": self.estimate.extend, "corpus": self.candidates.corpus}
+        return [Option(name) for name, value in values.items() if value]
+
 
 def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
     """Return the file that an option names, or the files of several fields: FIELD=FILE, repeated.
@@ -240,10 +245,9 @@ def check_estimate(options: DecodeOptions) -> None:
                 Option("schema"),
                 f": {why}.",
             )
-        open_only = {"extend": how.extend, "corpus": options.candidates.corpus}
-        for own in (name for name, given in open_only.items() if given):
+        for own in options.of_open_strings():
             raise OptionError(
-                Option(own),
+                own,
                 ": must be left out; ",
                 Option("schema"),
                 " says what reports hold.",

@@ -292,10 +292,9 @@ def _check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: Decod
             f": must be left out; metrics.{metric.name}.mode = 'one-time', so clients report once.",
         )
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
-    open_only = {"extend": options.estimate.extend, "corpus": options.candidates.corpus}
-    for name in (name for name, given in open_only.items() if given and not decoder.finds_strings):
+    for own in () if decoder.finds_strings else options.of_open_strings():
         raise OptionError(
-            Option(name),
+            own,
             f": must be left out; {what} isn't searched prefix by prefix, as an open-string is.",
         )
     if options.candidates.blend is not None and not decoder.blends:

@@ -216,14 +216,15 @@ def _fixed() -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
 
 def _blended(weights: FloatArray) -> AlphabetModel:
     """Return one model of all alphabets, each character as likely as they make it together."""
+    of_each = weights[_N_WORDS:].tolist()
+    codes, where = np.unique(
+        np.concatenate([alphabet.codes for alphabet in alphabets()]), return_inverse=True
+    )
     parts = [
-        (weight, alphabet)
-        for weight, alphabet in zip(weights[_N_WORDS:].tolist(), alphabets(), strict=True)
+        weight * alphabet.chances for weight, alphabet in zip(of_each, alphabets(), strict=True)
     ]
-    codes, where = np.unique(np.concatenate([each.codes for _, each in parts]), return_inverse=True)
-    parts_of_chances = np.concatenate([weight * each.chances for weight, each in parts])
-    chances: FloatArray = np.bincount(where, parts_of_chances).astype(np.float64)
-    end = LEAST_END * sum(weight for weight, _ in parts)
+    chances: FloatArray = np.bincount(where, np.concatenate(parts)).astype(np.float64)
+    end = LEAST_END * sum(of_each)
     return AlphabetModel(Alphabet(1.0, codes, chances, end, codes))
 
 

@@ -40,7 +40,7 @@ _RANDOM = 200_000
 _DICTIONARY = 10
 """Strings of google/rappor's unknown dictionaries."""
 _NAMES, _DOMAINS = (4, 7), (4, 7, 10, 14)
-"""Steps that the planner chooses for names and domains."""
+"""Steps that the planner chooses for names and domains, told that their letters are plain."""
 
 
 @dataclass(frozen=True, slots=True)
