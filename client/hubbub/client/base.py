@@ -48,10 +48,11 @@ if TYPE_CHECKING:
     from hubbub.client.transport import Answer, DeliveryFailure
 
 
-EXIT_SECONDS = 2.0
+EXIT_SECONDS = 2.0  # what people still wait for when they close an app
 SPOOL_SECONDS = 1.0  # a killed app loses at most the recordings of this time
-RETRY_DISK_SECONDS = 5.0
+RETRY_DISK_SECONDS = 5.0  # a full or locked disk is seldom freed sooner, and each try wakes it
 IDLE_SECONDS = 3600.0
+"""Nothing to do: whoever records wakes the thread, this only bounds a lost wake-up."""
 _SWITCHES = ("DO_NOT_TRACK", "HUBBUB_DISABLED")
 _SWITCHED_OFF = frozenset({"", "0", "false", "no"})
 _NAMES_REPORTS = 422  # whose detail may quote a cohort, which doesn't belong in a log

@@ -46,12 +46,12 @@ from hubbub.protocol.registry import Registry
 
 MAX_AGE = 13 * 86_400.0
 """Seconds: a day less than the collector remembers batch ids."""
-_LEASE_MARGIN = 30.0
-_FIRST_DELAY = 1.0
-_LONGEST_DELAY = 300.0
-_LONGEST_REQUESTED_DELAY = 86_400.0
+_LEASE_MARGIN = 30.0  # for a process that was suspended or starved between a lease and its answer
+_FIRST_DELAY = 1.0  # doubled after each failure: a collector that restarts is back within seconds
+_LONGEST_DELAY = 300.0  # reports come within five minutes of a collector's return
+_LONGEST_REQUESTED_DELAY = 86_400.0  # what a faulty Retry-After can cost at most: a day
 _LONGEST_WAIT = _LONGEST_REQUESTED_DELAY + _LONGEST_DELAY
-_IDLE = 3600.0
+_IDLE = 3600.0  # seconds between looks if nothing waits; whoever spools wakes the sender
 _PAUSE = 0.5  # the shortest wait before looking again for batches that other processes lease
 _LOOK_AGAIN = 60.0  # the longest
 

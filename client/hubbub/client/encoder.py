@@ -28,12 +28,12 @@ from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.wire import Report
 
-SECRET_BYTES = 32
+SECRET_BYTES = 32  # 256 bits, the security level of the keyed hash
 _COHORT_TAG = b"hubbub/1/cohort"
 _PERMANENT_TAG = b"hubbub/1/permanent"
 _VALUE_TAG = b"hubbub/1/value"
-_DIGEST_BYTES = 16
-_MOST_RESPONSES = 256
+_DIGEST_BYTES = 16  # two of a client's answers have one digest with chance 2^-128
+_MOST_RESPONSES = 256  # bounds memory (at most 128 KiB of bits); a client has some tens of values
 
 
 class PermanentResponse(NamedTuple):

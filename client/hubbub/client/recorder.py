@@ -51,7 +51,7 @@ EXPIRED = "expired metric"
 REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
-_MOST_RESPONSES = 1024
+_MOST_RESPONSES = 1024  # bounds memory; far above the values that one process records of a metric
 _UNDRAWN = PermanentResponse(0, 0)
 """In place of a period's response that isn't drawn yet; known as an object."""
 _EXPECTED = frozenset(

@@ -39,6 +39,7 @@ _FORMAT = re.compile(rb"hubbub-secret-1 ([0-9a-f]{64}) ([0-9a-f]{16})\n")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _PATIENCE = 5.0
+"""SQLite's usual 5 s: a transaction takes milliseconds, so longer means a hung process."""
 SHORT_PATIENCE = 0.5
 """Seconds that an app's own thread may wait for other processes' transactions."""
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")

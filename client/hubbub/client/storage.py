@@ -39,8 +39,8 @@ _CONSEQUENCE = (
     "nothing is sent, because what this client has spent of its privacy is no longer known; "
     "forget() starts anew"
 )
-_BUSY_SECONDS = 5.0
-_FORMAT = 1
+_BUSY_SECONDS = 5.0  # as `State` waits
+_FORMAT = 1  # user_version of the schema below; others are refused
 _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),

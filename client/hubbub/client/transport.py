@@ -34,16 +34,18 @@ if TYPE_CHECKING:
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _JSON = "application/json"
 _GZIP = "gzip"
-_COMPRESS_ABOVE = 1024
+_COMPRESS_ABOVE = 1024  # less fits into one packet anyway
 _WORTH_COMPRESSING = 0.75
 """Noise hardly shrinks: a compact body is compressed only if this part of it remains at most."""
-_LONGEST_DETAIL = 200
+_LONGEST_DETAIL = 200  # characters of a foreign answer in a log: its first sentence
 _KEY_STATUSES = frozenset({401, 403})
-_ADDRESS_STATUSES = frozenset({404, 405})
+"""Unauthorized, forbidden: RFC 9110, sections 15.5.2 and 15.5.4."""
+_ADDRESS_STATUSES = frozenset({404, 405})  # not found, method not allowed: another service answers
 _UNKNOWN_FORM_STATUSES = frozenset({400, 403, 406, 415})
 """What collectors, or firewalls before them, answer to a media type that they don't know."""
 _PROXY_LOGIN = 407  # comes from a proxy, not from the collector
 _RETRY_STATUSES = frozenset({_PROXY_LOGIN, 408, 429})
+"""Timeout and too many requests: refusals of this moment, not of the batch."""
 _TUNNEL_REFUSED = re.compile(r"Tunnel connection failed: (\d{3})\b", re.ASCII)
 _BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 

@@ -15,8 +15,8 @@ import mmh3
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.params import RapporParams
 
-MAX_VALUE_BYTES = 65_536
-_MASK = 0xFFFFFFFF
+MAX_VALUE_BYTES = 65_536  # the protocol's bound (section 2): hashing stays below a millisecond
+_MASK = 0xFFFFFFFF  # arithmetic modulo 2^32
 _FIRST_WORDS = struct.Struct("<II").unpack_from
 
 

@@ -16,15 +16,15 @@ from hubbub.protocol.wire import Batch, Report
 MEDIA_TYPE = "application/vnd.hubbub.batch"
 FORMAT = 1
 """The first byte; another arrangement of the bytes would have another."""
-ID_BYTES = 16
+ID_BYTES = 16  # 128 bits: batches of all clients of all time have different ids
 HEAD_BYTES = 1 + ID_BYTES + 2
 """What precedes the sections: format, batch id, number of sections."""
 COUNT_BYTES = 2
 """A section's number of records, between its head and them."""
 FIXED_HEAD_BYTES = 1 + 4 + 2
 """A section's head without the metric's name: its length, version, bytes of bits."""
-LONGEST_NAME = 64
-MOST_BYTES_OF_BITS = 512
+LONGEST_NAME = 64  # the protocol's, section 1
+MOST_BYTES_OF_BITS = 512  # k is at most 4096
 MOST = 2**16 - 1
 """Sections of a batch, and records of a section."""
 

@@ -28,12 +28,12 @@ _BLOCK = 2**15
 _BLOCK_OF_COHORT = 128
 """But so many of each cohort, where cohorts are many: short runs have a cost of their own."""
 
-_MOST_IN_BLOCK = 2**17
+_MOST_IN_BLOCK = 2**17  # 64 MiB of the widest reports
 
-_MOST = 255
-_LOWEST_BITS = np.uint64(0x0101_0101_0101_0101)
+_MOST = 255  # what a lane of one byte can add up
+_LOWEST_BITS = np.uint64(0x0101_0101_0101_0101)  # of each of the word's eight lanes
 _SIZES = struct.Struct("<II")
-_MOST_COHORTS = 2**16
+_MOST_COHORTS = 2**16  # a cohort is two bytes
 _IntArray = NDArray[np.int64]
 
 

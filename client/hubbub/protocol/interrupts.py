@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-_EXIT_CODE = 128 + signal.SIGINT
+_EXIT_CODE = 128 + signal.SIGINT  # what shells report of a program that Ctrl-C ended
 
 
 def quiet_interrupts() -> None:

@@ -16,7 +16,7 @@ MAX_VALUES = 100
 """Default of `max_values`: distinct values that a client reports of a metric in its life."""
 MAX_PERIODS = 100
 """Default of `max_periods`: answers that a client gives to a metric with periods in its life."""
-SECONDS_A_DAY = 86_400
+SECONDS_A_DAY = 86_400  # of Unix time, which has no leap seconds
 
 Memory = Literal["value", "period"]
 Mode = Literal["longitudinal", "one-time", "once"]

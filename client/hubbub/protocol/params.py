@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from typing import Any, Self
 
-_DIGITS = 50
+_DIGITS = 50  # a double has 17 digits: products and quotients of some are exact to 30 more
 MOST_BITS = 4096
 """The largest k: a report is at most 512 bytes."""
 MOST_COHORTS = 65_535

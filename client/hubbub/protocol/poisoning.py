@@ -27,10 +27,10 @@ _IntArray = NDArray[np.int64]
 _ROUNDING = 1 + 1e-9  # far more than k products and sums of positive doubles can be off
 # A key is the cohort (16 bits), the set bits (13, for there are up to 4096) and a hash (35).
 _COHORT_SHIFT, _SET_BITS_SHIFT = np.uint64(48), np.uint64(35)
-_SET_BITS_MASK = np.uint64(2**13 - 1)
-_HASH_SHIFT = np.uint64(64 - 35)
-_COLLISION = 2.0**-35
-_MOST_CHANCE = 0.01
+_SET_BITS_MASK = np.uint64(2**13 - 1)  # 13 bits of a key
+_HASH_SHIFT = np.uint64(64 - 35)  # 35 bits of a key
+_COLLISION = 2.0**-35  # chance that two other reports have one hash
+_MOST_CHANCE = 0.01  # if honest reports repeat each other more often, repeats accuse nobody
 _MULTIPLIER, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 

@@ -31,10 +31,10 @@ _OPTIONAL = ("mode", "memory", "response")
 _MEMORIES: tuple[Memory, ...] = ("value", "period")
 _OF_MODE = {"longitudinal": ("reports_per_day",), "one-time": (), "once": ()}
 _OF_MEMORY = {"value": ("max_values",), "period": ("period_days", "max_periods")}
-_MOST_DAYS = 3650
+_MOST_DAYS = 3650  # ten years, longer than an app's installation lives
 _NOISE = ("f", "f0", "f1", "p", "q")
 _CHOICES = ("life", "period")
-MOST_VERSION = 2**31 - 1
+MOST_VERSION = 2**31 - 1  # fits a signed 32-bit integer, as databases have
 
 
 class Group(NamedTuple):

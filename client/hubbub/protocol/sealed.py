@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from hubbub.protocol.metrics import Metric
 
 MEDIA_TYPE = "application/vnd.hubbub.sealed"
-FORMAT = 1
+FORMAT = 1  # first byte of a sealed batch; another arrangement of the bytes has another
 PAYLOAD_SIZES = (64, 128, 256, 512, 1024)
 """The bytes that a padded report may have; the largest metric has room in the last."""
 
-ID_BYTES = 8
-NUMBER_BYTES = 16
-KEY_BYTES = 32
+ID_BYTES = 8  # the few keys of a registry have different ids (two collide with chance 2^-64)
+NUMBER_BYTES = 16  # 128 random bits of each report, which make all reports different
+KEY_BYTES = 32  # of X25519 (RFC 7748)
 OVERHEAD = ID_BYTES + KEY_BYTES + 16
 """What a record has besides the payload: the key's id, the encapsulated key, the tag."""
 
@@ -40,7 +40,7 @@ GRACE = dt.timedelta(days=30)
 
 _HEAD = struct.Struct("<B16sHH")  # format, batch id, bytes of a payload, number of records
 _NUMBERS = struct.Struct("<IH")  # version, bytes of bits
-_MOST = 2**16 - 1
+_MOST = 2**16 - 1  # the head counts records in two bytes
 _KEY = re.compile(r"hub_(seal|unseal)_(\d{8})_([A-Za-z0-9_-]{43})")
 
 

@@ -35,7 +35,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
 _MOST_LINES = 512
 """Of chunks that are read at a time, in less than a millisecond: they may say a byte each."""
 
-_MOST_CHUNK_LINE = 256
+_MOST_CHUNK_LINE = 256  # bytes: 16 hexadecimal digits, and room for extensions that nobody uses
 _LENGTH = re.compile(r"[0-9]{1,15}", re.ASCII)
 _GIVEN_ONCE = frozenset(
     {

@@ -20,7 +20,7 @@ from hubbub.storage.errors import StoreError
 _PAGES_A_STEP = 256
 """1 MiB: a few milliseconds of a disk, after which it is left to others for as long."""
 
-_BUSY_SECONDS = 10.0
+_BUSY_SECONDS = 10.0  # twice what a statement of the service may wait
 
 
 def copy_database(source: Path, target: Path, progress: Callable[[int, int], None]) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hubbub.storage.id_tables import ID_BYTES, IdTable
 
-WORD_BYTES = 8
+WORD_BYTES = 8  # a filter is of 64-bit words: one read of memory an id
 
 BITS_PER_ID = 16
 """So many that one of 889 ids that aren't there may be (`false_positive_rate`)."""
@@ -25,7 +25,7 @@ BITS_SET = 4
 """Of each of the two words that an id chooses; some of them may be the same."""
 
 _WORD = np.dtype("<u8")
-_WORD_BITS = 8 * WORD_BYTES
+_WORD_BITS = 8 * WORD_BYTES  # in which all bits of an id lie
 _SCHEME = b"hubbub-ids-2"
 """Goes into the digest: a filter that chooses bits in another way isn't taken for one of these."""
 

@@ -29,7 +29,7 @@ from hubbub.storage.schema import id_filters
 PART_BYTES = 1024**2
 """What is stored or loaded at a time, so that nobody waits for long."""
 
-_RETRY_SECONDS = 60.0
+_RETRY_SECONDS = 60.0  # without a filter each batch costs a look into the table: slower, not wrong
 
 _log = logging.getLogger("hubbub.collector")
 

@@ -23,9 +23,9 @@ from typing import NamedTuple
 PREFIX = "batch_ids_"
 """Begins the names of these tables, and no others."""
 
-ID_BYTES = 16
+ID_BYTES = 16  # the protocol's: 128 bits
 
-_SORTED = -1
+_SORTED = -1  # below the numbers of all other sections
 _NAME = re.compile(rf"{PREFIX}(\d{{8}})(?:_(\d+|sorted))?")
 _TRIGGER = re.compile(rf"({PREFIX}\d{{8}}(?:_(?:\d+|sorted))?)_(?:closed|filter_([0-9a-f]{{32}}))")
 

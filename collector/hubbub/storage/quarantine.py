@@ -44,7 +44,7 @@ MOST_KEYS = 64
 _ROW_BYTES = 256
 """What a row counts besides its records, more than it takes: small ones are bounded, too."""
 
-_REPORTS_AT_ONCE = 65_536
+_REPORTS_AT_ONCE = 65_536  # 1 MiB at k = 128
 _ROWS_AT_ONCE = 256
 """Bounds on what a transaction changes, so that appends don't wait for long."""
 

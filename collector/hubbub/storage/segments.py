@@ -34,7 +34,7 @@ At k = 128 that many are 288 kB, so that a day of a million reports is some sixt
 REPORTS_IN_PLACE = 8192
 """Up to here shuffling takes less than to hand it to a thread and to wait for the answer."""
 
-_REPORTS_AT_ONCE = 65_536
+_REPORTS_AT_ONCE = 65_536  # 1 MiB at k = 128
 _SEGMENTS_AT_ONCE = 1024
 """Bounds on what a transaction changes, so that appends don't wait for long: four segments that
 were nearly large enough, or a day's single ones by the thousand.

@@ -52,7 +52,7 @@ PAGES_TO_COPY = 1024
 PAGES_AT_MOST = 8192
 """The log's length from which on writers have to wait until it has been begun anew."""
 
-_PAGE_BYTES = 4096
+_PAGE_BYTES = 4096  # SQLite's own default
 _CACHE_PAGES = 8192
 """32 MiB for the connection that inserts ids, each of them into a random page of a large key.
 
@@ -62,11 +62,11 @@ By default it would be 2 MiB, and nearly every id would have a page read from th
 _POLL_SECONDS = 0.001
 """Between two attempts to take the write lock: a commit keeps it for about as long."""
 
-_RETRY_SECONDS = 0.01
+_RETRY_SECONDS = 0.01  # a writer's commit ends within some of these
 _PATIENCE_SECONDS = 1.0
 """How long emptying the log is tried beside writers; the next attempt is seconds away."""
 
-_IDS_A_STATEMENT = 500
+_IDS_A_STATEMENT = 500  # below SQLite's 999 parameters, with room for others
 _TABLES_A_STATEMENT = 100
 """SQLite takes 999 parameters of a statement, and expressions 1,000 deep: one level for a table."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hubbub.protocol.params import RapporParams
 
 _COIN_BYTES, _COIN_DIGITS = 8, 53  # of doubles: what Python and JavaScript compare alike
-_UNUSED_DIGITS = 64 - _COIN_DIGITS
+_UNUSED_DIGITS = 64 - _COIN_DIGITS  # of the 64 that are drawn
 
 
 class NumberType(MetricType):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from hubbub.protocol.params import RapporParams
 
 MOST_STEPS = 8
+"""Each step has its own clients: with eight, an eighth of them."""
 LONGEST_STEP = 64
+"""What is longer differs before its 64th byte, and the last step asks the whole text."""
 TERMINATOR = b"\xff"
 """Follows a value where it is cut: no UTF-8 has this byte, so "at" isn't the beginning of "ate"."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 MOST_COHORTS = 1024
+"""The decoder has m k equations; more cohorts cost memory and tell candidates apart no better."""
 
 
 class StringType(MetricType):

@@ -21,8 +21,8 @@ from hubbub.collector.problems import RefusalError
 
 Purpose = Literal["ingest", "admin"]
 
-_SECRET_BYTES = 32
-_CHECKSUM_LENGTH = 4
+_SECRET_BYTES = 32  # 256 bits: nobody guesses one, so a plain hash of it may be kept
+_CHECKSUM_LENGTH = 4  # base64url digits: a mistyped secret passes with chance 2^-24
 _Entry = TypeVar("_Entry", IngestKey, AdminToken)
 
 

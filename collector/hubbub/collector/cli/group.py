@@ -32,7 +32,7 @@ _SUBCOMMANDS = {
 }
 """The module of each, here or in a package above, and the words of `--help`."""
 
-_OTHERS = 0o007
+_OTHERS = 0o007  # all rights of all other users of the machine
 
 
 class _LateGroup(click.Group):

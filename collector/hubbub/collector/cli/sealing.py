@@ -20,8 +20,8 @@ from hubbub.storage.errors import StoreError, mask_address
 from hubbub.storage.files.reader import SCHEME, ParquetReader
 from hubbub.storage.sealed import OpenResult, open_reports
 
-_USUAL_DAYS = 90
-_ONLY_ITS_OWNER = 0o600
+_USUAL_DAYS = 90  # a quarter: long enough to plan, short if the key is stolen
+_ONLY_ITS_OWNER = 0o600  # may read and write it
 
 
 @click.command()

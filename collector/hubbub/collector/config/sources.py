@@ -25,7 +25,7 @@ from hubbub.storage.errors import mask
 CONFIG_VARIABLE = "HUBBUB_COLLECTOR_CONFIG"
 _PREFIX = "HUBBUB_COLLECTOR_"
 _NESTING = "__"
-_LONGEST_VALUE = 80
+_LONGEST_VALUE = 80  # characters: a message stays on two lines of a terminal
 _Path = tuple[str | int, ...]
 
 _UNKNOWN = "unknown setting"

@@ -7,7 +7,7 @@ import zlib
 from hubbub.collector.problems import RefusalError
 
 ENCODINGS = ("gzip", "deflate")
-_GZIP = 16 + zlib.MAX_WBITS
+_GZIP = 16 + zlib.MAX_WBITS  # zlib's way to ask for gzip's header (its manual, inflateInit2)
 _MOST_MEMBERS = 64
 """Of a body: what follows a member is copied, so a megabyte of empty ones would cost minutes."""
 

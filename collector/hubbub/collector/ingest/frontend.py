@@ -24,7 +24,7 @@ from hubbub.collector.problems import BatchError, RefusalError
 from hubbub.storage import MetricVersion, NewBatch, Store
 from hubbub.storage.errors import QuarantineFullError
 
-_MAX_CONCURRENT_LOOKUPS = 16
+_MAX_CONCURRENT_LOOKUPS = 16  # one looks and 15 wait, some milliseconds each
 
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _ACCEPTED = b'{"accepted": %d}'

@@ -36,7 +36,7 @@ _REFUSALS = {
     503: "The store can't be reached, or a metric or version isn't known here yet but to another "
     "collector on the same store. Send the same batch again after Retry-After.",
 }
-_RETRYABLE = {429, 503}
+_RETRYABLE = {429, 503}  # these carry Retry-After
 _SEALED: _Json = {
     "schema": {
         "type": "string",

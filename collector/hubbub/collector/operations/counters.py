@@ -27,9 +27,9 @@ import msgspec
 
 from hubbub.protocol.errors import HubbubError
 
-_SLOTS = 2**17
-_BYTES = 8
-_OVERFLOW = 0
+_SLOTS = 2**17  # a registry of 10,000 metrics has some ten counters each; all take 1 MiB a process
+_BYTES = 8  # of a double, which counts exactly up to 2^53
+_OVERFLOW = 0  # the slot of whatever has none of its own
 _PREFIX = "hubbub-counters-"
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hubbub.collector.config.settings import Settings
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_DAY = dt.timedelta(days=1)
+_DAY = dt.timedelta(days=1)  # what is valid through a day ends when the next begins
 _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 """Tags of DER."""
 

@@ -23,9 +23,9 @@ from hubbub.storage.errors import mask
 
 LIFECYCLE = "hubbub.collector.lifecycle"
 _OURS = "hubbub"
-_LONGEST_TEXT = 2000
-_MOST_KEYS = 20
-_MOST_FRAMES = 20
+_LONGEST_TEXT = 2000  # characters: the bounds below and this keep a line within 64 KiB or so
+_MOST_KEYS = 20  # our own events have at most a dozen
+_MOST_FRAMES = 20  # the innermost ones, where an error arose
 _OF_LOGGING = ("exc_info", "stack_info", "stacklevel")
 
 

@@ -61,7 +61,9 @@ class Family(NamedTuple):
 
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""The usual bounds of prometheus_client, from an SSD's commit on."""
 _COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
+"""Two per decade, from a lone batch to the largest transactions."""
 _COUNTER, _GAUGE = FamilyType.COUNTER, FamilyType.GAUGE
 _LATEST, _HISTOGRAM = FamilyType.LATEST, FamilyType.HISTOGRAM
 
@@ -297,7 +299,7 @@ class _Peak(NamedTuple):
     highest: float
 
 
-_NO_PEAK = _Peak(-1, 0.0, 0.0)
+_NO_PEAK = _Peak(-1, 0.0, 0.0)  # of no period
 
 
 class Metrics:

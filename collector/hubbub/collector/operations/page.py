@@ -33,8 +33,9 @@ CONTENT_SECURITY_POLICY = (
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _PARAMETERS = ("k", "h", "m", "f", "f0", "f1", "p", "q")
 _DRAWN = ("response", "size", "cells", "window", "chance", "low", "high")
-_CHART_HEIGHT = 2.0
+_CHART_HEIGHT = 2.0  # a cohort with twice its share of reports touches the top
 _MOST_OUTLINED = 1024
+"""As many as a wide chart has pixels; and no page grows beyond some kilobytes a metric."""
 _TOLD_BEFORE = dt.timedelta(days=14)
 """Time to get a new certificate or key and to bring it to those who need it."""
 

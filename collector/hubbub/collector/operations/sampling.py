@@ -25,8 +25,8 @@ from hubbub.storage import SEALED, DayCount, Declared, MetricVersion, Store
 ALARM = 1e-6
 """Chance that honest reports look forged in one sample, by either sign."""
 
-_REPORTS = 50_000
-_DAYS = 7
+_REPORTS = 50_000  # read and examined in a fraction of a second, however many there are
+_DAYS = 7  # a whole week: weekdays and weekends have other users
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,4 +192,4 @@ class Sampler:
         return await asyncio.to_thread(examine, Records(width, data), params, version.response)
 
 
-_NOTHING = Sample(0, None, None)
+_NOTHING = Sample(0, None, None)  # of no reports, nothing is said

@@ -31,7 +31,7 @@ from hubbub.storage import (
 )
 from hubbub.storage.quarantine import why_quarantined
 
-DAYS_SHOWN = 14
+DAYS_SHOWN = 14  # two weeks: this week beside the last
 STEPS_SHOWN = 144
 """A day of steps of ten minutes."""
 

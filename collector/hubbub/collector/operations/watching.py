@@ -40,12 +40,12 @@ from hubbub.protocol.registry import Registry
 from hubbub.storage import MetricVersion, Store
 from hubbub.storage.errors import StoreError
 
-_FRESH_SECONDS = 1.0
-_PATIENCE_SECONDS = 15.0
+_FRESH_SECONDS = 1.0  # probes of many come every few seconds; one of them asks the store
+_PATIENCE_SECONDS = 15.0  # more than a store's own limit of a statement, so its error comes first
 _MIB = 2**20
 """Sizes are shown in whole ones: a batch moves them by some kilobytes."""
 
-_DIGEST_DIGITS = 12
+_DIGEST_DIGITS = 12  # 48 bits: two registries of one service differ in them
 _VERSION = importlib.metadata.version("hubbub")
 _log = logging.getLogger("hubbub.collector.operations.admin")
 

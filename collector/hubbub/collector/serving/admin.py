@@ -44,11 +44,12 @@ RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
 LAST_COUNTED_HEADER = "Hubbub-Last-Counted-Day"
 """The header of an export with the last day of which only counts are kept, if there is one."""
 
-_SEND_SECONDS = 60.0
+_SEND_SECONDS = 60.0  # a segment is at most some megabytes: a minute even at 100 kB/s
 _EXPORTS = 2
 """At once: each holds one of the store's few connections until its client has read it all."""
 
 _REFRESH = range(5, 3601)
+"""Seconds: each reads the store, so not below five; an hour is as good as by hand."""
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -273,9 +274,9 @@ def _unless_begun(request: web.Request, answer: HttpResponse) -> web.Response:
     return aiohttp_response(answer)
 
 
-_CLOSE_SECONDS = 1.0
-_CONNECTIONS = 64
-_BACKLOG = 128
+_CLOSE_SECONDS = 1.0  # what requests under way get when the service ends; nothing is lost with them
+_CONNECTIONS = 64  # operators and scrapers are few
+_BACKLOG = 128  # asyncio's own is 100; these come seldom together
 
 
 @asynccontextmanager

@@ -16,9 +16,9 @@ from aiohttp import web
 from hubbub.collector.http1 import HttpResponse
 from hubbub.collector.problems import UNEXPECTED, problem
 
-_LINGER_SECONDS = 2.0
-_LARGE_ANSWER = 2**14
-_CLOSE_SECONDS = 1.0
+_LINGER_SECONDS = 2.0  # for the rest of a refused request, so that its client reads the answer
+_LARGE_ANSWER = 2**14  # bytes: less fits into the kernel's buffer, so nobody waits for its reader
+_CLOSE_SECONDS = 1.0  # as the listener has
 _MOST_BYTES = 2**16
 """That may come on a connection before an answer: requests here have no bodies, and short heads."""
 

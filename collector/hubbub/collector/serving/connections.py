@@ -30,7 +30,7 @@ from hubbub.collector.problems import RefusalError
 from hubbub.collector.serving.tls import TlsStream
 from hubbub.collector.serving.turns import Turns
 
-_READ_BYTES = 2**16
+_READ_BYTES = 2**16  # one buffer for all connections: a usual batch in one read
 _PIPELINED_BYTES = 2048
 """Read of what follows on a request that is under way: with none, nobody would see a client go.
 And of what has to wait its turn: a request with a few reports."""
@@ -44,8 +44,8 @@ _LINGER_SECONDS = 2.0
 _IPV6_BITS = 64
 """Whoever has one address of IPv6 has as many as these leave."""
 
-_SWEEP_SECONDS = 0.25
-_CLOSE_SECONDS = 1.0
+_SWEEP_SECONDS = 0.25  # idle_seconds are kept within a quarter of a second
+_CLOSE_SECONDS = 1.0  # cancelled tasks end at once; one that doesn't must not hang the service
 
 
 class Posting(Protocol):

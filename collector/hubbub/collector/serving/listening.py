@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 
 from hubbub.protocol.errors import HubbubError
 
-_BACKLOG = 1024
-_OTHER_FILES = 256
-_PAUSE_SECONDS = 60.0
+_BACKLOG = 1024  # connections that wait for accept(): a second of a busy service's
+_OTHER_FILES = 256  # the store's files, connections and pipes are some tens
+_PAUSE_SECONDS = 60.0  # a shortage of files is logged once a minute, not once a connection
 
 _log = logging.getLogger("hubbub.collector")
 

@@ -21,14 +21,14 @@ from hubbub.collector.serving.connections import Posting
 from hubbub.storage import Store
 from hubbub.storage.errors import StoreError
 
-_GOOD_FOR_SECONDS = 1.0
-_PATIENCE_SECONDS = 5.0
+_GOOD_FOR_SECONDS = 1.0  # however many probes ask, the store is asked once a second
+_PATIENCE_SECONDS = 5.0  # orchestrators give a probe up after 1 to 10 seconds
 _STORE_FAILED = "the store failed; send the same batch again"
 _NOT_READY = "not ready"
 """Strangers read these: why is in the log and in the metrics."""
 
-_ALIVE = HttpResponse(200, b'{"status": "alive"}')
-_READY = HttpResponse(200, b'{"status": "ready"}')
+_ALIVE = HttpResponse(200, b'{"status": "alive"}')  # the process answers: no more is said
+_READY = HttpResponse(200, b'{"status": "ready"}')  # reports are taken
 _log = logging.getLogger("hubbub.collector")
 
 Reply: TypeAlias = HttpResponse | Awaitable[HttpResponse] | Posting

@@ -38,8 +38,8 @@ from hubbub.protocol.registry import Registry, check_compatible
 from hubbub.storage import Store
 from hubbub.storage.errors import StoreError
 
-_GAUGE_SECONDS = 1.0
-_PROBE_CONNECTIONS = 64
+_GAUGE_SECONDS = 1.0  # far shorter than a scrape's interval
+_PROBE_CONNECTIONS = 64  # orchestrators keep one or two
 _PROBE_BYTES = 2**20
 """For orchestrators and who else reaches that listener: some connections and short heads."""
 
@@ -47,7 +47,9 @@ _FILTER_SECONDS = 30.0
 """How long the first request may wait for filters of batch ids; without them it costs more."""
 
 _OBJECTS_A_COLLECTION = 20_000
+"""Python's own 700 takes a tenth of the time; see the function that sets it."""
 _SWITCH_SECONDS = 0.0005
+"""A tenth of Python's own: the loop waits that long for threads that compute."""
 _lifecycle = get_logger(LIFECYCLE)
 
 

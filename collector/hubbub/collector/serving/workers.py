@@ -35,10 +35,10 @@ from hubbub.collector.serving.service import (
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage import open_store
 
-_START_SECONDS = 60.0
-_PAUSE_SECONDS = 1.0
-_KILL_SECONDS = 10.0
-_BEAT_SECONDS = 0.5
+_START_SECONDS = 60.0  # a start takes a second; a store's migration comes before
+_PAUSE_SECONDS = 1.0  # a worker that fails at its start is tried again once a second
+_KILL_SECONDS = 10.0  # beyond drain_seconds, to commit and to close the store
+_BEAT_SECONDS = 0.5  # a hung worker is seen after _MISSED_BEATS of these: five seconds
 _MISSED_BEATS = 10
 """A worker that has missed so many is killed."""
 

@@ -37,9 +37,9 @@ from hubbub.storage.files.partitions import (
 )
 from hubbub.storage.files.rappor_reports import open_unpacked, read_report_csv
 
-CHUNK_BYTES = 2**22
-_IN_MEMORY = 2**22
-_PIECE_BYTES = 2**20
+CHUNK_BYTES = 2**22  # of records, a transaction each: some tens of milliseconds
+_IN_MEMORY = 2**22  # as much as a transaction holds; more is spooled to a file
+_PIECE_BYTES = 2**20  # hashing is as quick with larger ones
 
 
 class ImportSource(NamedTuple):

@@ -30,7 +30,7 @@ from hubbub.storage.errors import StorageError, StoreError
 SCHEMES = ("s3", "gs", "abfs", "abfss", "file")
 """How addresses of storage begin; all else is a path on this machine."""
 
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 5.0  # storage in another region answers within one
 SILENT_SECONDS = 20.0
 """How long S3 may send nothing, before a request is tried again or given up."""
 
@@ -40,7 +40,7 @@ ATTEMPTS = 5
 RETRY_SECONDS = 60
 """How long requests to Google's storage are tried again."""
 
-_AHEAD_BYTES = 2**22
+_AHEAD_BYTES = 2**22  # a request of some 50 ms is worth this much at 100 MB/s
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _NEITHER = re.compile(rf"(parquet|{'|'.join(SCHEMES)}):", re.IGNORECASE)

@@ -35,7 +35,7 @@ from hubbub.storage.files.locations import (
 DEFINITION = "_definition.json"
 """The file beside the days of a version that says how its reports were made."""
 
-_BATCH_BYTES = 2**20
+_BATCH_BYTES = 2**20  # of records at a time: fits a processor's cache
 _REQUEST_BYTES = 2**23
 """How much is fetched from other storage at a time: an export's row group in a request a column."""
 
@@ -303,7 +303,7 @@ def _fixed(pa: Any, path: Location, bits: Any, width: int, rows: int) -> Any:
     return bits.cast(pa.binary()).cast(pa.binary(width))
 
 
-_MOST_COHORTS = 2**16
+_MOST_COHORTS = 2**16  # a cohort is two bytes
 _COLUMNS = ("cohort", "reports", "bits")
 
 

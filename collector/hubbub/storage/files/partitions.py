@@ -34,8 +34,8 @@ from hubbub.storage.files.parquet import DEFINITION
 MANIFEST = "_manifest.json"
 """Hive's readers pass over what begins with `_`."""
 
-_FORMAT = 1
-_READINGS = 5
+_FORMAT = 1  # of a manifest; others are refused
+_READINGS = 5  # each meets another replacement only if the file is written all the time
 _PART = re.compile(r"part-[0-9a-f]{16}\.parquet")
 _COUNTS = re.compile(r"_counts-[0-9a-f]{16}\.pq")
 _UNFINISHED = re.compile(

@@ -20,7 +20,7 @@ from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
 
-_ROWS = 50_000
+_ROWS = 50_000  # at a time: some megabytes
 
 
 @contextlib.contextmanager

@@ -36,9 +36,10 @@ MAKE_ARRIVED = f"CREATE TEMPORARY TABLE IF NOT EXISTS {ARRIVED} (ids uuid[])"
 COPY_IDS = f"COPY {ARRIVED} FROM STDIN (FORMAT binary)"
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+"""Signature, flags and extension of COPY's binary form (PostgreSQL's manual, COPY)."""
 _TRAILER = b"\xff\xff"
-_EPOCH = dt.date(2000, 1, 1)
-_UUID = 2950
+_EPOCH = dt.date(2000, 1, 1)  # postgreSQL counts days from here
+_UUID = 2950  # the type's number (pg_type.oid)
 _LENGTH = struct.Struct(">i")
 _ARRAY = struct.Struct(">iiiii")
 

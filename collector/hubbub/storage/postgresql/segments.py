@@ -33,7 +33,7 @@ Each statement that reads all days locks all tables, and a server has room for s
 _NAME = re.compile(r"segments_(mixed_)?(\d{8})")
 _OF_OLD_DAYS = "segments_mixed"
 
-_PREFIXES_A_STATEMENT = 1000
+_PREFIXES_A_STATEMENT = 1000  # a statement's time is then the rows', not its round trip's
 _SEGMENTS_MOVED = 64
 """In a transaction: 18 MB at k = 128."""
 

@@ -37,12 +37,15 @@ from hubbub.storage.postgresql.driver import (
 from hubbub.storage.schema import metadata
 
 _CONNECT_SECONDS = 5.0
+"""A server on the same network answers in milliseconds, one that fails over in seconds."""
 _STATEMENT_SECONDS = 10
+"""An append takes milliseconds: after this the server hangs, and clients send again."""
 _GRACE_SECONDS = 5
 """Later than that, a server that doesn't report the timeout itself is given up."""
 
 _LOOKS_AT_SESSIONS = 32
-_CONNECTIONS = 4
+"""A pooler that shares sessions shows the same one in both, but with chance 2^-31 or so."""
+_CONNECTIONS = 4  # of a worker, beside the appending ones: readers, upkeep, probes and one to spare
 _STATEMENTS_KEPT = 32
 """Statements that are kept compiled by a pool, and prepared by each of its connections.
 
@@ -74,9 +77,9 @@ LOCK_SECONDS = 0.5
 
 WAIT_BRIEFLY = sa.text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
 
-_TIDYING_ATTEMPTS = 3
+_TIDYING_ATTEMPTS = 3  # what is in the way is a reader of some seconds; upkeep comes again anyway
 _MISSING_TABLE = "42P01"
-_BEAT_SECONDS = _STATEMENT_SECONDS / 5
+_BEAT_SECONDS = _STATEMENT_SECONDS / 5  # five before the server's limit of an idle session
 _DURABLE = ("on", "remote_apply")
 
 _KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
