@@ -25,7 +25,7 @@ _QUERIES = ("histogram", "candidates")
 _SELECTING, _OTHERS = "thresholded", "in the others"
 """How a mechanism's name begins that shows large counts alone; and what it says if others count."""
 _LEAST_TOTAL = 10.0  # standard deviations of its noise
-_LARGEST = 2.0**62
+_LARGEST = 2.0**62  # what sums of doubles and 64-bit integers bear; no population is larger
 
 
 def read_release(path: Path) -> CentralRelease:

@@ -26,7 +26,7 @@ from hubbub.protocol.params import RapporParams
 _CELLS = 768  # twice as many change no prediction by more than .0003
 _ROOM = 16.0  # nats beyond ln(N/m) that the grid has: what lies outside has a chance below 1e-6
 _FINE = 1 / 128  # nats; each bit's rounding adds a variance of 4e-6 at most
-_FINE_CELLS = 2**15
+_FINE_CELLS = 2**15  # a power of 2, for the transforms; holds a typical metric's whole law
 _DEVIATIONS = 12  # of L to either side of its mean, that the fine lattice holds
 _LOST = 1e-13  # chances below are rounding of the transforms
 _TURNS, _SETTLED = 200, 1e-6

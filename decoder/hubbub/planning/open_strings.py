@@ -46,7 +46,7 @@ _ANY_STEPS = (2, 4, 7, 10, 14)
 # (docs/planning.md: fewer steps are better in theory, but can't be bridged).
 _STEP_BITS = (19, 15, 15, 19)
 _HARDLY_EVER = 0.05  # of strings are longer than the longest
-_SHORT_STEP = 2
+_SHORT_STEP = 2  # bytes, where even the first step would be as long as all strings
 _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
 _NEAR_BITS = 1.05  # docs/planning.md: fewer bits make the search quicker, for 5% of the limit
 _LISTED = 3 * ROOM_A_STEP  # prefixes that a step looks at, of three steps as names have

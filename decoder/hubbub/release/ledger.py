@@ -25,7 +25,7 @@ from hubbub.release.accounting import Composition, total
 from hubbub.release.errors import BudgetError, LedgerError
 from hubbub.release.noise import Cost
 
-_VERSION = 2
+_VERSION = 2  # of the file's tables; others are refused
 _PATIENCE = 60.0  # seconds to wait for another process
 _MARK = "user.hubbub.spends"
 """An attribute of the file, where there are such: how many spends it held. What is written over the

@@ -20,12 +20,12 @@ import numpy as np
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 
-CONFIDENCE = 0.95
-_MOST = 2**62
+CONFIDENCE = 0.95  # as everywhere in hubbub
+_MOST = 2**62  # stands for no bound: nothing that is paid is near it
 _MOST_RHO = 1e6  # beyond which OpenDP's map overflows
 _FAR = 12.0  # deviations, beyond which a discrete Gaussian's tail is below 1e-31
 _TABULATED = 1e5  # deviations up to which its law is added up term by term
-_STEPS = 200
+_STEPS = 200  # halvings: two doubles are neighbours after at most 64 and its exponents' 11 bits
 _LEAST_EPSILON, _MOST_EPSILON = Fraction("1e-6"), Fraction(10**6)
 _LEAST_DELTA = Fraction("1e-100")
 _ROUNDING = 1e-13  # relative, and more than that of a threshold

@@ -25,8 +25,8 @@ NUMBERS = (
     *("central_weight", "difference_p_value"),
 )
 """Columns besides those of listed strings, all of them shares or chances."""
-_NAMED = 5
-_ON_CHART = 200
+_NAMED = 5  # as many as fit on a line or two
+_ON_CHART = 200  # more points hide each other
 _LOCAL_ALONE = "detection_limit", "not_listed", "if_forged"
 _BLENDED = (
     "Shares are of the population from which both groups are taken to be drawn, the reports and "

@@ -43,7 +43,7 @@ from hubbub.reporting.wording import (
 )
 
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
-_MOST = 100
+_MOST = 100  # bars, the largest: a page's height
 
 
 def categories_estimates(

@@ -46,10 +46,10 @@ TESTS = ("refit", "p_value", "q_value")
 DEPARTURES = ("expected", "residual", "residual_std_error", "residual_q_value")
 """Of a cell: the product of its margins, by how much it is larger, and how sure that is."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
-_ON_MAP = 20
-_MARGINS = 30
-_IN_REPORT = 200
-_DEPARTURES = 15
+_ON_MAP = 20  # rows and columns, the largest: labels stay legible
+_MARGINS = 30  # bars, the largest: half a page
+_IN_REPORT = 200  # rows, some pages; files of results have them all
+_DEPARTURES = 15  # rows on a terminal, below the cells
 _REFIT = (
     "Colours and numbers are refit shares: cells drawn towards independence as far as noise "
     "allows, so that the table as a whole is nearest to the truth. Estimates and intervals are "

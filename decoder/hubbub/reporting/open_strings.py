@@ -21,8 +21,8 @@ from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import Additions, string_findings, strings_estimates
 from hubbub.reporting.text import visible
 
-_SHOWN = 40
-_NAMED = 5
+_SHOWN = 40  # nodes at each step, the largest: a page's height
+_NAMED = 5  # as many as fit on a line or two
 _TREE = (
     "Each column is a step's own reports, and a box as high as the share of what was detected "
     "there, beside the prefix that it begins with. Only the last column was tested."

@@ -76,7 +76,7 @@ COLUMNS = ("string", *NUMBERS, "detected", "group")
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
 _NOTED = "yes *"
 _NAMED = 3  # of a group, besides its first string
-_IN_HEADLINE = 60
+_IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
 
 
 class Additions(NamedTuple):

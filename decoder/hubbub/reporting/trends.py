@@ -69,8 +69,8 @@ _COURSES = (
     "Upright lines mark where another {} begins; the dashed line is what was found, changes and "
     "weekly patterns."
 )
-_DAYS_IN_COLUMNS = 7
-_IN_HEADLINE = 60
+_DAYS_IN_COLUMNS = 7  # a week fits on a terminal; more days are summed up
+_IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
 CHARTS = 40
 """Most strings that are drawn."""
 

@@ -28,7 +28,7 @@ from hubbub.simulations.populations import LISTS, Population, family_shares
 
 _ItemT = TypeVar("_ItemT")
 
-_LONGEST = 48
+_LONGEST = 48  # bytes of an identifier; longer ones are few
 _WORDS = 3_000
 """As many of all that are made up."""
 

@@ -45,7 +45,7 @@ _PIECE_BYTES, _PIECE_ROWS = 2**18, 2**13
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONGEST_LINE = 8 * MAX_VALUE_BYTES
 """No normal form is so much shorter than its string that a longer line could be a value."""
-_MOST_REPEATED_ROWS = 2**20
+_MOST_REPEATED_ROWS = 2**20  # some tens of megabytes; sorting more rarely costs nothing that shows
 
 
 class Piece(NamedTuple):

@@ -35,10 +35,10 @@ from hubbub.inference.parallel import cores
 _Shared = TypeVar("_Shared")
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_AHEAD = 3
+_AHEAD = 3  # tasks of each thread of the workers: one runs, and more are there when it ends
 _PATIENCE = 60.0
 """Seconds to wait for a scheduler, or for workers where all are gone."""
-_LOOK = 1.0
+_LOOK = 1.0  # seconds: lost workers are seen within two of these
 _NOBODY = (
     f"--engine dask: no worker stayed in the last {_PATIENCE:.0f} seconds: they were lost, or "
     "ended at their first task, as those do that have no hubbub, or an earlier one; see their logs"

@@ -12,7 +12,7 @@ from hubbub.inference.parallel import cores
 _Shared = TypeVar("_Shared")
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_AHEAD = 3
+_AHEAD = 3  # tasks of each thread: one runs, and more are there when it ends
 
 
 class LocalEngine:

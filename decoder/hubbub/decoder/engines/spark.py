@@ -41,7 +41,7 @@ from hubbub.inference.parallel import cores
 _Shared = TypeVar("_Shared")
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_JOBS = 2
+_JOBS = 2  # the next one's tasks start while the last one's stragglers end
 _FAILURES = 4  # as of Spark's clusters; of `local[N]` a task may not fail even once
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a JVM that only hands bytes on: what the second compiler takes long for is seldom run again,

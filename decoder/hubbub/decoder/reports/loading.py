@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from hubbub.storage import MetricVersion, Reader
     from hubbub.storage.files.reader import ParquetReader
 
-_PIECE_BYTES = 2**22
-_PIECES_A_THREAD = 3
+_PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a hand-over
+_PIECES_A_THREAD = 3  # enough that none waits for the reader; they are what memory is used for
 _EXPORTED = "metric="  # begins a folder of every file that an export wrote
 SpoolFor = Callable[[int, dt.date | None], ReportSpool | None]
 """From the number of reports to what keeps them; None if they aren't needed whole.

@@ -33,9 +33,9 @@ from hubbub.inference.scanning import fingerprints, same_sums
 
 BLOCK_ROWS = 2**17
 """Sets of bits that a task tests: always the same ones, so that sums are, too."""
-_MOST_IN_RANGE = 2**22
-_AT_ONCE = 2**20
-_MOST_SINGLY = 2**16
+_MOST_IN_RANGE = 2**22  # 32 MiB of numbers, sorted at once
+_AT_ONCE = 2**20  # numbers of a file that are read at a time: 8 MiB
+_MOST_SINGLY = 2**16  # more rows touch most pages of the file: mapping it is quicker than seeking
 _NUMBER = np.dtype("<u8")
 
 

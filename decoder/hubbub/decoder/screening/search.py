@@ -83,6 +83,7 @@ _NEEDED_Z = 0.5
 _SURE = (0.35, 0.65)
 _DISPERSION_ERROR, _MARGIN = 0.02, 1e-3
 _LEAST_STEP = float(np.log(8))
+"""A limit is raised eightfold at least, so that the list isn't gone over again for little."""
 
 
 class Screened(NamedTuple):

@@ -9,8 +9,8 @@ import click
 
 from hubbub.reporting.command_line import cli_errors, only_files
 
-_WIDTH_OFF_TERMINAL = 150
-_MOST_REPORTS = 1_000_000_000
+_WIDTH_OFF_TERMINAL = 150  # columns: its widest table isn't wrapped in a file
+_MOST_REPORTS = 1_000_000_000  # far more than a client sends in its life
 
 
 class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click

@@ -19,7 +19,7 @@ from hubbub.release.mechanisms.mechanism import Mechanism, Row
 from hubbub.release.noise import Cost, select, select_best, select_scale
 
 _LARGEST_DENOMINATOR = 10_000  # 2^31 values times this are far below 2^63
-_MOST_OPTIONS = 2**20
+_MOST_OPTIONS = 2**20  # their scores fill some tens of megabytes
 EXPONENTIAL = "exponential mechanism (permute-and-flip)"
 _THEOREM = "epsilon = {factor}sensitivity / scale (McSherry, Talwar 2007; McKenna, Sheldon 2020)"
 

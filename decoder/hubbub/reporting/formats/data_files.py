@@ -33,6 +33,7 @@ _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 _FORMS = {str: "%s", bool: "%s", int: "%d", float: "%.10g"}
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _ROWS_A_GROUP = 131_072
+"""Parquet's readers skip groups: small enough to skip, large enough to pack well."""
 _ARROW = {str: "string", float: "float64", bool: "bool_", int: "int64"}
 
 

@@ -46,11 +46,11 @@ from hubbub.reporting.text import columns, shortened
 
 _LEFT, _RIGHT, _TOP, _HEIGHT = 70.0, WIDTH - 16.0, 12.0, 250.0
 _COURSE_TOP, _COURSE_HEIGHT = 8.0, 110.0
-_CELLS = 48
-_POINTS = 2_000
-_SHADES = 5
-_COLOURS = 4
-_LEGEND_ROW = 18.0
+_CELLS = 48  # each is 13 of the chart's units wide: large enough to be seen
+_POINTS = 2_000  # more hide each other, and weigh a megabyte
+_SHADES = 5  # of the style sheet (d1 to d5)
+_COLOURS = 4  # of the style sheet: more are hard to tell apart
+_LEGEND_ROW = 18.0  # a line of text of 12 units, and room
 _LETTER = 7.0
 """About as wide as a letter is."""
 _NAME, _LABEL = 24, 32

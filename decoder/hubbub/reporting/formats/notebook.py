@@ -22,7 +22,7 @@ from hubbub.reporting.formats.html_page import environment
 from hubbub.reporting.formats.picture import svg_of, write_picture
 from hubbub.reporting.formats.terminal import plain_console, show
 
-_TEXT_WIDTH = 120
+_TEXT_WIDTH = 120  # columns that a notebook shows without wrapping
 _REST = "tables made of the result hold them all"
 
 

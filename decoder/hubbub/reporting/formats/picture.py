@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
-_HEADING = 34.0
+_HEADING = 34.0  # room for a chart's title of 15 units
 _PIXELS_PER_INCH, _POINTS_PER_INCH = 100.0, 72.0
 _PAPER = "svg { background: var(--paper); }\n"
 

@@ -16,8 +16,9 @@ from markupsafe import Markup, escape
 from hubbub.reporting.charts import Labels
 from hubbub.reporting.text import shortened
 
-WIDTH = 720.0
+WIDTH = 720.0  # units; a page's text is as wide
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Of an axis, times a power of ten: numbers that people count by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 from hubbub.reporting.blocks import Block, Line, Table
 from hubbub.reporting.text import shortened
 
-_LEAST = 16
+_LEAST = 16  # columns of a name, of which less would tell nothing
 _BORDERS = 3
 """Columns between two cells."""
 

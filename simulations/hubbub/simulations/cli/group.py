@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hubbub.simulations.simulated_clients.attacks import Attack
 
 _POPULATION = "zipf:1.0"
-_UNIQUE = 1_000
-_CATEGORIES = 10
+_UNIQUE = 1_000  # strings, of which a million reports find some tens
+_CATEGORIES = 10  # a short list, as settings have
 _PERIOD_DAYS = 30
 """What the README's example asks for."""
 _OPEN_POPULATION = "census"

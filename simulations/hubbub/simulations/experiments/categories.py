@@ -184,7 +184,7 @@ def run_categories(
     return CategoryOutcome(decoding, estimates, scored, seconds)
 
 
-_ROWS = 50
+_ROWS = 50  # one page
 
 
 def category_result(

@@ -12,7 +12,7 @@ from hubbub.reporting.charts import GroupedBars, Histogram, Labels, Series, XYCh
 from hubbub.reporting.text import visible
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
-_NAMED = 12
+_NAMED = 12  # points with a name beside them; more names cover each other
 _BINS = 20
 """Of p-values: the first is those below .05."""
 

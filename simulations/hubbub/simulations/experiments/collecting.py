@@ -30,10 +30,10 @@ from hubbub.simulations.experiments.scoring import DecodedShares
 from hubbub.simulations.simulated_clients.population_sampler import Reporter, chunks
 
 _METRIC = "simulated"
-_THREADS = 16
-_CONNECTIONS = 16
-_BATCH = 500
-_CLIENT_SECONDS = 60.0
+_THREADS = 16  # clients wait for answers most of the time
+_CONNECTIONS = 16  # enough that a collector always has a batch to take
+_BATCH = 500  # reports; a client sends some, a proxy that gathers them hundreds
+_CLIENT_SECONDS = 60.0  # an answer takes milliseconds: after this the collector hangs
 _Progress = Callable[[int, int], None]
 
 

@@ -33,7 +33,7 @@ from hubbub.simulations.simulated_clients.population_sampler import (
     sample_population,
 )
 
-_AUDITED = 1 << 19
+_AUDITED = 1 << 19  # reports of either value, in some seconds
 _PEOPLE, _FORGERS, _AUDIT = range(3)
 """Parts of the experiment that draw random numbers of their own."""
 

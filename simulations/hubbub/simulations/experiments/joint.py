@@ -115,7 +115,7 @@ def judge_table(experiment: JointExperiment, counts: CohortCounts) -> JointOutco
     return JointOutcome(decoding, score_joint(decoding, population.shares), seconds)
 
 
-_ON_MAP = 20
+_ON_MAP = 20  # as in decoded tables
 _INTERVALS = {
     "cells": "cells",
     "common_cells": f"cells above {COMMON:.1%}",

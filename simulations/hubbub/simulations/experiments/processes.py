@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_STOP_SECONDS = 60.0
+_STOP_SECONDS = 60.0  # twice the collector's own drain_seconds
 
 
 class ProcessError(Exception):

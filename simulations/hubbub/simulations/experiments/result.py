@@ -31,8 +31,8 @@ from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.charts import bands_chart, estimates_chart, p_values_chart
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 
-_ROWS = 50
-_NAME = 60
+_ROWS = 50  # one page
+_NAME = 60  # characters: the line stays on a terminal's
 
 
 @dataclass(frozen=True, slots=True)

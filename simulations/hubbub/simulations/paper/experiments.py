@@ -26,8 +26,8 @@ from hubbub.simulations.paper.settings import (
     run_scenario,
 )
 
-_MILLION = 1_000_000
-_CANDIDATES = 500
+_MILLION = 1_000_000  # reports, as in the paper
+_CANDIDATES = 500  # strings and absent candidates together: more than the formula calls learnable
 _GROWTH = paper_params(m=32)
 _SIZES = (0.5, 0.75, 1.0)
 """How many strings share the population, as multiples of what the formula calls learnable."""

@@ -33,7 +33,7 @@ from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
 
-_MILLION = 1_000_000
+_MILLION = 1_000_000  # reports, as in the paper
 _TABLE_2 = 186_792
 """Reports in the paper's table 2."""
 _CHROME = RapporParams(128, 2, 16, 0.5, 0.25, 0.75)
