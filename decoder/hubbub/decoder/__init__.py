@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hubbub.decoder.comparing import compare_metric
     from hubbub.decoder.pipeline import decode_metric
     from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
     from hubbub.inference.counts import CohortCounts, count_records, empty_counts
@@ -27,6 +28,7 @@ _HOMES = {
     "NumberDecoding": "hubbub.inference.numbers.decoding",
     "Summary": "hubbub.inference.decoding",
     "Trends": "hubbub.inference.trends.decoding",
+    "compare_metric": "hubbub.decoder.comparing",
     "count_records": "hubbub.inference.counts",
     "decode": "hubbub.inference.decoding",
     "decode_categories": "hubbub.inference.categories.decoding",
@@ -48,6 +50,7 @@ __all__ = [
     "NumberDecoding",
     "Summary",
     "Trends",
+    "compare_metric",
     "count_records",
     "decode",
     "decode_categories",

@@ -53,7 +53,7 @@ from hubbub.reporting.provenance import (
     file_source,
 )
 
-_Listed = str | PathLike[str] | Iterable[str]
+Listed = str | PathLike[str] | Iterable[str]
 
 
 def decode_metric(
@@ -64,7 +64,7 @@ def decode_metric(
     reports: str | PathLike[str] | None = None,
     counts: str | PathLike[str] | None = None,
     params: str | PathLike[str] | None = None,
-    candidates: _Listed | Mapping[str, _Listed] | None = None,
+    candidates: Listed | Mapping[str, Listed] | None = None,
     map: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,  # noqa: A002
     schema: str | PathLike[str] | None = None,
     since: dt.date | str | None = None,
@@ -170,11 +170,9 @@ def decode_metric(
             raise OptionError(Option(name, repr(value)), f": must be one of {choices}")
     listed: CandidateInput | dict[str, CandidateInput] | None
     if isinstance(candidates, Mapping):
-        listed = {field: _listed(strings) for field, strings in candidates.items()}
+        listed = {field: strings_or_file(strings) for field, strings in candidates.items()}
     else:
-        listed = None if candidates is None else _listed(candidates)
-    if min_reports is None:
-        min_reports = int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
+        listed = None if candidates is None else strings_or_file(candidates)
     options = DecodeOptions(
         SourceOptions(
             metric=metric,
@@ -206,7 +204,7 @@ def decode_metric(
             extend,
             detected_only,
             rows,
-            min_reports,
+            min_reports_or_default(min_reports),
             reports_per_client,
             estimand,
         ),
@@ -218,7 +216,15 @@ def decode_metric(
         return decode(options)
 
 
-def _listed(strings: _Listed) -> CandidateInput:
+def min_reports_or_default(min_reports: int | None) -> int:
+    """Return the fewest reports that are decoded: the operator's choice, if there is no other."""
+    if min_reports is None:
+        return int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
+    return min_reports
+
+
+def strings_or_file(strings: Listed) -> CandidateInput:
+    """Return candidates as options have them: a file's name, or distinct strings."""
     if isinstance(strings, str | PathLike):
         return os.fspath(strings)
     return tuple(dict.fromkeys(strings))
@@ -253,9 +259,9 @@ def decode(
         from hubbub.decoder.association import decode_variables  # noqa: PLC0415 - seldom
 
         return decode_variables(options, observer, provenance=provenance)
-    metric = _metric(options.source)
+    metric = metric_of(options.source)
     decoder = decoder_of(metric)
-    _check_type(decoder, metric, options)
+    check_type(decoder, metric, options)
     with open_engine(options.engine.engine, options.engine.master) as engine:
         lists = decoder.read_candidates(metric, options)
         for note in lists.notes:
@@ -272,7 +278,7 @@ def decode(
                 spool_for=choice.spool_for if choice else lambda _total, _counted: None,
                 progress=update,
             )
-        origin = _provenance(options, metric, lists, reports) if provenance else None
+        origin = provenance_of(options, metric, lists, reports) if provenance else None
         evidence = Evidence(
             metric, reports, lists, options.estimate, engine, choice, release, origin
         )
@@ -283,7 +289,7 @@ def decode(
     return estimates
 
 
-def _check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: DecodeOptions) -> None:
+def check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: DecodeOptions) -> None:
     """Raise OptionError for options that make no sense for the metric's type."""
     decoder.check(metric, options)
     if options.estimate.reports_per_client is not None and metric.one_time:
@@ -313,7 +319,7 @@ def _release(options: DecodeOptions) -> CentralRelease | None:
     return read_release(Path(options.candidates.blend))
 
 
-def _metric(source: SourceOptions) -> Metric:
+def metric_of(source: SourceOptions) -> Metric:
     """Return what is decoded; a params.csv stands for a metric of strings in no registry."""
     if source.metric is not None:
         return Registry.load(source.metrics or "")[source.metric]
@@ -336,7 +342,7 @@ def _metric(source: SourceOptions) -> Metric:
     )
 
 
-def _provenance(
+def provenance_of(
     options: DecodeOptions, metric: Metric, lists: CandidateLists, reports: CountedReports
 ) -> Provenance:
     """Return where estimates come from, except for the method that will make them."""

@@ -21,6 +21,7 @@ from hubbub.decoder.options import DecodeOptions, EstimateOptions
 from hubbub.inference.errors import DecoderError
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, repeats_of
 from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hubbub.decoder.reports.loading import CountedReports
     from hubbub.inference.anomalies import AnomalyReport
     from hubbub.inference.blending.release import CentralRelease
+    from hubbub.inference.comparison import Comparison, Groups
     from hubbub.inference.likelihood.choice import Choice
     from hubbub.inference.ratios import Ratios
     from hubbub.reporting.estimates import Estimates
@@ -221,6 +223,32 @@ class TypeDecoder(ABC, Generic[_Type]):
         UndecodableError
             If the reports can't answer the question.
         """
+
+    def compare(self, evidence: Evidence, groups: Groups, observer: Observer) -> Comparison[Any]:  # noqa: ARG002
+        """Compare two groups' reports; by default refused.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            Both groups' reports together, candidates and options.
+        groups : Groups
+            The counts of each.
+        observer : Observer
+            Sees how far the work is.
+
+        Raises
+        ------
+        OptionError
+            If groups of this type aren't compared.
+        UndecodableError
+            If the reports can't answer the question.
+        """
+        metric = evidence.metric
+        raise OptionError(
+            Option("metric", metric.name),
+            f": is of type {metric.type.name!r}; groups are compared of types string, enum, "
+            "boolean, ordinal and number.",
+        )
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the likelihood ratios of the worst pair of values, in each direction that differs.

@@ -8,6 +8,7 @@ from evaluation.studies import (
     categories,
     cells,
     change,
+    comparisons,
     detected,
     joint,
     joint_fields,
@@ -29,6 +30,7 @@ from evaluation.studies import (
 
 STUDIES = {
     "categories": categories.STUDY,
+    "comparisons": comparisons.STUDY,
     "detected": detected.STUDY,
     "joint": joint.STUDY,
     "likelihood": likelihood.STUDY,

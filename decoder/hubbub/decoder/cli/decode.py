@@ -6,21 +6,22 @@ Only what --help needs is imported here; the work is in `hubbub.decoder.pipeline
 from __future__ import annotations
 
 import datetime as dt
-import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubbub.decoder.engines import ENGINES, LOCAL
+from hubbub.decoder.cli import shared
 from hubbub.decoder.options import (
     MIN_REPORTS,
     MIN_REPORTS_VARIABLE,
-    STORE,
     DecodeOptions,
     by_field,
     check_options,
 )
 from hubbub.reporting.command_line import cli_errors
+
+if TYPE_CHECKING:
+    from hubbub.reporting.estimates import Estimates
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -33,13 +34,8 @@ def _without_time(
 
 @click.command()
 @click.argument("metric", required=False)
-@click.option("--metrics", metavar="FILE", help="The registry, metrics.toml; METRIC needs it.")
-@click.option(
-    "--store",
-    metavar="URL",
-    help=f"The collector's database, or parquet:DIR for an export, also "
-    f"parquet:s3://BUCKET/PATH and so on.  [default: {STORE}]",
-)
+@shared.metrics
+@shared.store
 @click.option(
     "--reports",
     metavar="FILE",
@@ -116,61 +112,19 @@ def _without_time(
     help="regression: least squares on bit counts; likelihood: whole reports, which takes longer "
     "and finds more; auto: that if it is worth the time.",
 )
-@click.option(
-    "--alpha",
-    default=0.05,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Error rate of what is called detected.",
-)
-@click.option(
-    "--correction",
-    default="bh",
-    show_default=True,
-    type=click.Choice(["bh", "bonferroni"]),
-    help="bh: share of false names among the detected; bonferroni: chance of even one.",
-)
-@click.option(
-    "--engine",
-    default=LOCAL,
-    show_default=True,
-    type=click.Choice(ENGINES),
-    help="Where files of reports are counted, and summed up whole if they are many, and lists that "
-    "are screened are tested: this machine's threads, or the workers of Dask or Spark, which must "
-    "see the same files.",
-)
-@click.option(
-    "--master",
-    metavar="URL",
-    help="Dask's scheduler, such as tcp://HOST:8786, or Spark's master, such as spark://HOST:7077 "
-    "or k8s://...  [default: workers on this machine]",
-)
+@shared.alpha
+@shared.correction
+@shared.engine
+@shared.master
 @click.option(
     "--detected-only",
     is_flag=True,
     help="Leave out what isn't detected. With --method regression, or --candidates in several "
     "files, the list is then screened: it needn't fit in memory.",
 )
-@click.option(
-    "--output",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="Also write the result to FILE.csv, .json, .parquet, or as a report to FILE.html; - "
-    "writes CSV to stdout instead of the table. May be repeated.",
-)
-@click.option(
-    "--spreadsheet-safe",
-    is_flag=True,
-    help="In CSV, put ' before strings that a spreadsheet would run as a formula.",
-)
-@click.option(
-    "--rows",
-    default=40,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Most rows to show in the terminal's table.",
-)
+@shared.output
+@shared.spreadsheet_safe
+@shared.rows
 @click.option(
     "--min-reports",
     default=MIN_REPORTS,
@@ -180,13 +134,7 @@ def _without_time(
     type=click.IntRange(1),
     help="Refuse to decode fewer reports than this; with --by, on any day.",
 )
-@click.option(
-    "--reports-per-client",
-    type=click.FloatRange(1),
-    metavar="R",
-    help="How many of these reports the client of an average one has sent: what they share widens "
-    "the errors. Otherwise R is the most that the days' numbers of reports allow.",
-)
+@shared.reports_per_client
 @click.option(
     "--estimand",
     default="population",
@@ -225,30 +173,18 @@ def decode(**options: Any) -> None:
     estimated, and perhaps their variance. Metrics of type open-string need none: their strings are
     found prefix by prefix; --candidates adds strings that are tested in any case.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    if math.isnan(options["alpha"]):  # which every comparison of the range lets pass
-        raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
+    shared.check_alpha(options["alpha"])
     with cli_errors():
         for option in ("candidates", "map"):
             options[option] = by_field(option, options[option])
         files, safe = options.pop("files"), options.pop("spreadsheet_safe")
         chosen = DecodeOptions.of(options)
         check_options(chosen)
-        from hubbub.reporting.formats import writers  # noqa: PLC0415 - see `cli.group`
 
-        try:
-            writers.validate_output_formats(files)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="'--output'") from error
-        from threadpoolctl import (  # type: ignore[import-untyped]  # noqa: PLC0415
-            threadpool_limits,
-        )
+        def decoded(*, provenance: bool) -> Estimates:
+            from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415 - see `cli.group`
+            from hubbub.decoder.pipeline import decode as decode_options  # noqa: PLC0415
 
-        from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
-        from hubbub.decoder.pipeline import decode as decode_options  # noqa: PLC0415
+            return decode_options(chosen, OnTerminal(), provenance=provenance)
 
-        # Last digits depend on how many threads linear algebra takes; results must not depend on
-        # cores.
-        with threadpool_limits(1):
-            provenance = writers.needs_provenance(files)
-            estimates = decode_options(chosen, OnTerminal(), provenance=provenance)
-            writers.write_results(estimates, files, spreadsheet_safe=safe)
+        shared.write_estimates(decoded, files, spreadsheet_safe=safe)

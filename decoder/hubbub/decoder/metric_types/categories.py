@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hubbub.decoder.metric_types.days import estimate_days
 from hubbub.decoder.metric_types.refusals import refuse_lists_and_reports
@@ -15,6 +15,10 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.categories import categories_estimates, category_findings
 from hubbub.reporting.estimates import Estimates
+
+if TYPE_CHECKING:
+    from hubbub.inference.categories.decoding import CategoryDecoding
+    from hubbub.inference.comparison import Comparison, Groups
 
 _Type = TypeVar("_Type", bound=MetricType)
 
@@ -48,6 +52,20 @@ class CategoryDecoder(TypeDecoder[_Type]):
         anomalies, detected_only, rows = evidence.shown
         provenance = evidence.made_by("inversion")
         return categories_estimates(decoding, anomalies, provenance, detected_only, rows)
+
+    def compare(
+        self,
+        evidence: Evidence,
+        groups: Groups,
+        observer: Observer,  # noqa: ARG002
+    ) -> Comparison[CategoryDecoding]:
+        """Compare the shares of all categories."""
+        from hubbub.inference.comparison import compare_categories  # noqa: PLC0415 - seldom
+
+        options = evidence.options
+        return compare_categories(
+            groups, evidence.metric, alpha=options.alpha, correction=evidence.correction
+        )
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two values that set a bit each: both play the same part."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hubbub.decoder.metric_types.days import estimate_days
 from hubbub.decoder.metric_types.refusals import refuse_lists_and_reports
 from hubbub.decoder.options import DecodeOptions
@@ -11,6 +13,10 @@ from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.numbers import number_findings, numbers_estimates
+
+if TYPE_CHECKING:
+    from hubbub.inference.comparison import Comparison, Groups
+    from hubbub.inference.numbers.decoding import NumberDecoding
 
 
 class NumberDecoder(TypeDecoder[NumberType]):
@@ -42,3 +48,17 @@ class NumberDecoder(TypeDecoder[NumberType]):
             repeats=evidence.repeats,
         )
         return numbers_estimates(decoding, reports.anomalies, evidence.made_by("weights of cells"))
+
+    def compare(
+        self,
+        evidence: Evidence,
+        groups: Groups,
+        observer: Observer,  # noqa: ARG002
+    ) -> Comparison[NumberDecoding]:
+        """Compare the means, and perhaps the variances."""
+        from hubbub.inference.comparison import compare_numbers  # noqa: PLC0415 - seldom
+
+        options = evidence.options
+        return compare_numbers(
+            groups, evidence.metric, alpha=options.alpha, correction=evidence.correction
+        )

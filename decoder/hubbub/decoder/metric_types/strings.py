@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import TYPE_CHECKING
 
 from hubbub.decoder.candidates.lists import (
     CandidateLists,
@@ -24,6 +25,9 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.strings import string_findings, strings_estimates
+
+if TYPE_CHECKING:
+    from hubbub.inference.comparison import Comparison, Groups
 
 
 class StringDecoder(TypeDecoder[StringType]):
@@ -57,6 +61,21 @@ class StringDecoder(TypeDecoder[StringType]):
             blending = blend(decoding, evidence.release)
             return blended_estimates(blending, anomalies, provenance, detected_only, rows)
         return strings_estimates(decoding, anomalies, provenance, detected_only, rows)
+
+    def compare(
+        self, evidence: Evidence, groups: Groups, observer: Observer
+    ) -> Comparison[Decoding]:
+        """Detect strings in both groups together, and compare their shares by bit counts."""
+        from hubbub.inference.comparison import compare_strings  # noqa: PLC0415 - seldom
+
+        pooled, listed = _decode(evidence, groups.together, observer)
+        return compare_strings(
+            groups,
+            pooled,
+            listed,
+            alpha=evidence.options.alpha,
+            correction=evidence.correction,
+        )
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two filters without a common bit: both play the same part."""

@@ -1,0 +1,84 @@
+"""`hubbub-decoder compare`: the options, and what each of them means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hubbub.decoder.cli import shared
+from hubbub.decoder.options import (
+    MIN_REPORTS,
+    MIN_REPORTS_VARIABLE,
+    DecodeOptions,
+    check_options,
+)
+from hubbub.reporting.command_line import cli_errors
+
+if TYPE_CHECKING:
+    from hubbub.reporting.estimates import Estimates
+
+
+@click.command()
+@click.argument("metric")
+@shared.metrics
+@shared.store
+@click.option(
+    "--control",
+    required=True,
+    metavar="GROUP",
+    help="The group to compare with: FIRST..LAST, UTC days of --store; another store's URL; or "
+    "URL@FIRST..LAST.",
+)
+@click.option("--treatment", required=True, metavar="GROUP", help="The group that is compared.")
+@click.option(
+    "--candidates",
+    metavar="FILE",
+    help="Of a metric of strings: those to look for, one a line, as for decode.",
+)
+@shared.alpha
+@shared.correction
+@shared.engine
+@shared.master
+@shared.output
+@shared.spreadsheet_safe
+@shared.rows
+@click.option(
+    "--min-reports",
+    default=MIN_REPORTS,
+    show_default=True,
+    envvar=MIN_REPORTS_VARIABLE,
+    show_envvar=True,
+    type=click.IntRange(1),
+    help="Refuse to compare a group with fewer reports than this.",
+)
+@shared.reports_per_client
+def compare(control: str, treatment: str, **options: Any) -> None:
+    """Compare two groups of reports: two periods, two releases, two arms.
+
+    For every string that is detected in both groups together, every category, or every mean, this
+    shows both shares, their difference and their ratio with 95% intervals, and whether the groups
+    differ, at a controlled rate of false discoveries.
+
+    \b
+      hubbub-decoder compare homepage --metrics metrics.toml --candidates urls.txt \\
+          --control 2026-11-01..2026-11-07 --treatment 2026-11-08..2026-11-14
+
+    Groups of different clients, such as arms of an experiment, are compared best; the same
+    clients' periods may be, and intervals are then wider than they need be.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    shared.check_alpha(options["alpha"])
+    with cli_errors():
+        files, safe = options.pop("files"), options.pop("spreadsheet_safe")
+        chosen = DecodeOptions.of({**options, "method": "regression"})
+        check_options(chosen)
+
+        def compared(*, provenance: bool) -> Estimates:
+            from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415 - see `cli.group`
+            from hubbub.decoder.comparing import CompareOptions  # noqa: PLC0415
+            from hubbub.decoder.comparing import compare as compare_groups  # noqa: PLC0415
+
+            groups = CompareOptions(control, treatment, chosen)
+            return compare_groups(groups, OnTerminal(), provenance=provenance)
+
+        shared.write_estimates(compared, files, spreadsheet_safe=safe)

@@ -1,0 +1,119 @@
+"""Options that `decode` and `compare` have in common, and how both write what they found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from hubbub.decoder.engines import ENGINES, LOCAL
+from hubbub.decoder.options import STORE
+
+if TYPE_CHECKING:
+    from hubbub.reporting.estimates import Estimates
+
+metrics = click.option(
+    "--metrics", metavar="FILE", help="The registry, metrics.toml; METRIC needs it."
+)
+store = click.option(
+    "--store",
+    metavar="URL",
+    help=f"The collector's database, or parquet:DIR for an export, also "
+    f"parquet:s3://BUCKET/PATH and so on.  [default: {STORE}]",
+)
+alpha = click.option(
+    "--alpha",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Error rate of what is called detected.",
+)
+correction = click.option(
+    "--correction",
+    default="bh",
+    show_default=True,
+    type=click.Choice(["bh", "bonferroni"]),
+    help="bh: share of false names among the detected; bonferroni: chance of even one.",
+)
+engine = click.option(
+    "--engine",
+    default=LOCAL,
+    show_default=True,
+    type=click.Choice(ENGINES),
+    help="Where files of reports are counted, and summed up whole if they are many, and lists that "
+    "are screened are tested: this machine's threads, or the workers of Dask or Spark, which must "
+    "see the same files.",
+)
+master = click.option(
+    "--master",
+    metavar="URL",
+    help="Dask's scheduler, such as tcp://HOST:8786, or Spark's master, such as spark://HOST:7077 "
+    "or k8s://...  [default: workers on this machine]",
+)
+output = click.option(
+    "--output",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Also write the result to FILE.csv, .json, .parquet, or as a report to FILE.html; - "
+    "writes CSV to stdout instead of the table. May be repeated.",
+)
+spreadsheet_safe = click.option(
+    "--spreadsheet-safe",
+    is_flag=True,
+    help="In CSV, put ' before strings that a spreadsheet would run as a formula.",
+)
+rows = click.option(
+    "--rows",
+    default=40,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most rows to show in the terminal's table.",
+)
+reports_per_client = click.option(
+    "--reports-per-client",
+    type=click.FloatRange(1),
+    metavar="R",
+    help="How many of these reports the client of an average one has sent: what they share widens "
+    "the errors. Otherwise R is the most that the days' numbers of reports allow.",
+)
+
+
+class _Making(Protocol):
+    def __call__(self, *, provenance: bool) -> Estimates: ...
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise BadParameter for nan, which every comparison of the option's range lets pass."""
+    if math.isnan(alpha):
+        raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
+
+
+def write_estimates(make: _Making, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
+    """Make estimates and write them; the files' forms are checked before the work begins.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the estimates; `provenance` says whether a file will state it.
+    files : sequence of str
+        As --output names them.
+    spreadsheet_safe : bool
+        Whether CSV holds nothing that a spreadsheet would run.
+    """
+    from threadpoolctl import (  # type: ignore[import-untyped]  # noqa: PLC0415 - see `cli.group`
+        threadpool_limits,
+    )
+
+    from hubbub.reporting.formats import writers  # noqa: PLC0415
+
+    try:
+        writers.validate_output_formats(files)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--output'") from error
+    # Last digits depend on how many threads linear algebra takes; results must not depend on cores.
+    with threadpool_limits(1):
+        estimates = make(provenance=writers.needs_provenance(files))
+        writers.write_results(estimates, files, spreadsheet_safe=spreadsheet_safe)

@@ -1,0 +1,269 @@
+"""Two groups of reports -> by how much they differ: what `compare` and notebooks call.
+
+A group is a period of a store, another store, or both: "2026-11-01..2026-11-07",
+"parquet:exports/beta", "sqlite:///beta.db@2026-11-01..". Both hold reports of one metric, and so of
+the same parameters.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hubbub.decoder.engines import open_engine
+from hubbub.decoder.options import (
+    STORE,
+    CandidateOptions,
+    DecodeOptions,
+    EngineOptions,
+    EstimateOptions,
+    SourceOptions,
+    check_options,
+)
+from hubbub.decoder.pipeline import (
+    check_type,
+    metric_of,
+    min_reports_or_default,
+    provenance_of,
+    strings_or_file,
+)
+from hubbub.decoder.reports.loading import CountedReports
+from hubbub.decoder.reports.sources import StoredReports, count
+from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
+from hubbub.inference.likelihood.choice import Method
+from hubbub.protocol.errors import Missing, Option, OptionError
+from hubbub.reporting.comparison import comparison_estimates
+from hubbub.reporting.estimates import Estimates, Level
+from hubbub.reporting.wording import anomaly_findings
+
+if TYPE_CHECKING:
+    from hubbub.reporting.estimates import Finding
+
+_DAY = r"\d{4}-\d\d-\d\d"
+_DAYS = re.compile(rf"(?:(?P<store>.+)@)?(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What is compared, and how.
+
+    Attributes
+    ----------
+    control, treatment : str
+        The groups: days of a store, another store, or both.
+    decode : DecodeOptions
+        What a decoding of either is asked for; its store is that of groups that name none.
+    """
+
+    control: str
+    treatment: str
+    decode: DecodeOptions
+
+
+def compare_metric(
+    metric: str,
+    control: str,
+    treatment: str,
+    *,
+    metrics: str | PathLike[str],
+    store: str | None = None,
+    candidates: str | PathLike[str] | Iterable[str] | None = None,
+    alpha: float = 0.05,
+    correction: str = "bh",
+    rows: int = 40,
+    min_reports: int | None = None,
+    reports_per_client: float | None = None,
+    engine: str = "local",
+    master: str | None = None,
+) -> Estimates:
+    """Compare two groups: the estimates that `hubbub-decoder compare` writes, as an object.
+
+    Parameters
+    ----------
+    metric : str
+        The metric's name.
+    control, treatment : str
+        The groups: UTC days of the store, both included, such as "2026-11-01..2026-11-07"; another
+        store; or both, as "STORE@DAYS".
+    metrics : path
+        The registry's file.
+    store : str, optional
+        Where the reports are of groups that name no store.
+    candidates : path, or iterable of str, optional
+        Strings to look for, of a metric of strings.
+    alpha : float
+        Error rate of what is said to differ, and of the strings that are compared, in (0, 1).
+    correction : "bh" or "bonferroni"
+    rows : int
+        Most rows that are shown; tables and files hold them all.
+    min_reports : int, optional
+        Refuse to compare groups with fewer; by default as `decode_metric`.
+    reports_per_client : float, optional
+        How many of a group's reports the client of an average one has sent.
+    engine, master
+        As for `decode_metric`.
+
+    Raises
+    ------
+    OptionError
+        If arguments leave something open, contradict each other or don't suit the metric's type.
+    HubbubError, OSError
+        If something can't be read, or isn't what it should be.
+    """
+    options = DecodeOptions(
+        SourceOptions(metric=metric, metrics=os.fspath(metrics), store=store),
+        CandidateOptions(candidates=None if candidates is None else strings_or_file(candidates)),
+        EstimateOptions(
+            alpha=alpha,
+            correction=correction,
+            method=Method.REGRESSION,
+            rows=rows,
+            min_reports=min_reports_or_default(min_reports),
+            reports_per_client=reports_per_client,
+        ),
+        EngineOptions(engine, master),
+    )
+    check_options(options)
+    with threadpool_limits(1):  # as `decode_metric`
+        return compare(CompareOptions(control, treatment, options))
+
+
+def compare(
+    options: CompareOptions, observer: Observer | None = None, *, provenance: bool = True
+) -> Estimates:
+    """Compare what options name, which were checked; otherwise as `compare_metric`.
+
+    Parameters
+    ----------
+    options : CompareOptions
+        What is asked for.
+    observer : Observer, optional
+        Sees notes, and how far the work is.
+    provenance : bool
+        Whether the estimates say where they come from.
+    """
+    observer, decode = observer or Observer(), options.decode
+    sources = _sources(options)
+    metric = metric_of(decode.source)
+    decoder = decoder_of(metric)
+    check_type(decoder, metric, decode)
+    from hubbub.inference.comparison import Group, Groups  # noqa: PLC0415 - see `cli.group`
+
+    with open_engine(decode.engine.engine, decode.engine.master) as engine:
+        lists = decoder.read_candidates(metric, decode)
+        for note in lists.notes:
+            observer.note(note)
+        choice = decoder.choice(metric, lists, decode.estimate)
+        least, evidences = decode.estimate.min_reports, []
+        for source in sources:
+            with observer.counting() as update:
+                reports = count(source, metric, engine, min_reports=least, progress=update)
+            evidences.append(Evidence(metric, reports, lists, decode.estimate, engine, choice))
+        groups = Groups(*(Group(each.reports.counts, each.repeats) for each in evidences))
+        both = replace(evidences[0], reports=_together([each.reports for each in evidences]))
+        comparison = decoder.compare(both, groups, observer)
+    labels = _label(sources[0], options), _label(sources[1], options)
+    origin = provenance_of(decode, metric, lists, both.reports) if provenance else None
+    estimates = comparison_estimates(
+        comparison,
+        labels,
+        _odd(labels, [each.reports for each in evidences]),
+        origin and replace(origin, days=" and ".join(labels)).made_by("differences of bit counts"),
+        decode.estimate.rows,
+    )
+    for finding in estimates.findings:
+        if finding.level is Level.WARNING:
+            observer.note(f"{finding.label} {finding.text}")
+    return estimates
+
+
+def group_source(option: str, text: str, store: str) -> StoredReports:
+    """Return the reports that a group's text names.
+
+    Parameters
+    ----------
+    option : str
+        Its name, for messages.
+    text : str
+        DAYS, STORE or STORE@DAYS; days are DAY, DAY..DAY, DAY.. or ..DAY.
+    store : str
+        Of a group that names none.
+
+    Raises
+    ------
+    OptionError
+        If there is no such day, or the last is before the first.
+    """
+    found = _DAYS.fullmatch(text)
+    if found is None or not (found["since"] or found["range"]):
+        return StoredReports(text)
+    if found["until"] and not found["range"]:
+        raise OptionError(Option(option, text), ": days must be FIRST..LAST.")
+    try:
+        since, until = (
+            day and dt.date.fromisoformat(day) for day in (found["since"], found["until"])
+        )
+    except ValueError:
+        raise OptionError(Option(option, text), ": has a day that isn't in the calendar.") from None
+    if not found["range"]:
+        until = since
+    if since and until and since > until:
+        raise OptionError(Option(option, text), ": ends before it begins.")
+    return StoredReports(found["store"] or store, since or None, until or None)
+
+
+def _sources(options: CompareOptions) -> tuple[StoredReports, StoredReports]:
+    """Return both groups' reports (raises OptionError if they have any in common)."""
+    if options.decode.source.metric is None:
+        raise OptionError(Missing("metric"), ".")
+    store = options.decode.source.store or STORE
+    control = group_source("control", options.control, store)
+    treatment = group_source("treatment", options.treatment, store)
+    first, last = dt.date.min, dt.date.max
+    overlap = (control.since or first) <= (treatment.until or last) and (
+        treatment.since or first
+    ) <= (control.until or last)
+    if control.url == treatment.url and overlap:
+        raise OptionError(
+            Option("control", options.control), " and ", Option("treatment", options.treatment),
+            " have reports in common: groups must be of different days, or of different stores.",
+        )  # fmt: skip
+    return control, treatment
+
+
+def _label(source: StoredReports, options: CompareOptions) -> str:
+    """Return a group's name: its days, and its store if it isn't that of both, without secrets."""
+    from hubbub.storage.errors import mask_address  # noqa: PLC0415 - as `reports.loading`
+
+    days = ""
+    if source.since or source.until:
+        days = f"{source.since or 'the first'} to {source.until or 'the last'}"
+    if source.url == (options.decode.source.store or STORE):
+        return days or "all days"
+    return f"{mask_address(source.url)}{f', {days}' if days else ''}"
+
+
+def _together(both: list[CountedReports]) -> CountedReports:
+    """Return both groups' reports as those of one."""
+    sizes: Counter[dt.date] = Counter()
+    for each in both:
+        sizes.update(each.day_sizes)
+    return CountedReports(both[0].counts + both[1].counts, day_sizes=sizes)
+
+
+def _odd(labels: tuple[str, str], both: list[CountedReports]) -> tuple[Finding, ...]:
+    """Return what looks odd in either group's reports."""
+    return tuple(
+        finding._replace(code=f"{side}_{finding.code}", label=f"{finding.label} of {label}")
+        for side, label, reports in zip(("control", "treatment"), labels, both, strict=True)
+        for finding in anomaly_findings(reports.anomalies)
+        if finding.level is Level.ALARM
+    )

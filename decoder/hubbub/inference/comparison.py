@@ -1,0 +1,425 @@
+"""Counts of two groups -> by how much their shares differ, and how sure that is.
+
+Two periods, two releases of an app, two arms of an experiment: groups of different clients, who
+answered the same question with the same parameters. Strings are detected in both groups together.
+The pooled share (n_1 s_1 + n_2 s_2) / (n_1 + n_2) and the difference s_2 - s_1 are uncorrelated
+where a report's noise is the same in both groups, whatever their sizes; so what is found by the one
+has an unbiased other, and no interval has to be corrected for the selection.
+
+Invariant: of each row, the difference is that of the two shares beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from scipy import linalg, sparse, special
+
+from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
+from hubbub.inference.candidates import Candidates, make_design
+from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
+from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference.counts import CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.decoding import Decoding
+from hubbub.inference.numbers.decoding import NumberDecoding, decode_numbers, estimate_numbers
+from hubbub.inference.regression.model import (
+    Fit,
+    estimate_excess_variance,
+    fit_selected,
+    reports_by_row,
+)
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports
+from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.inference.testing.multiple_testing import (
+    LOG_HALF,
+    Correction,
+    log_cutoff,
+    log_q_values,
+)
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import RapporParams
+
+Pooled = TypeVar("Pooled")
+POWER = 0.9
+"""Chance with which a difference of the stated size is found, as for shares."""
+_REWEIGHTINGS = 3
+"""Rounds after which the excess variance stands: weights depend on it weakly."""
+_FARTHEST, _HALVINGS = 40.0, 60
+"""Standard errors within which an interval ends, and halvings after which its ends stand."""
+
+
+class Group(NamedTuple):
+    """One group's reports.
+
+    Attributes
+    ----------
+    counts : CohortCounts
+    repeats : RepeatedReports
+        How often its clients have reported, and whose shares are asked for.
+    """
+
+    counts: CohortCounts
+    repeats: RepeatedReports = ONCE
+
+
+class Groups(NamedTuple):
+    """The group that is compared with, and the one that is compared."""
+
+    control: Group
+    treatment: Group
+
+    @property
+    def together(self) -> CohortCounts:
+        """The counts of both."""
+        return self.control.counts + self.treatment.counts
+
+
+class ShareEstimates(NamedTuple):
+    """Estimates of s rows in a group, or of their differences; float64 arrays of shape (s,)."""
+
+    value: FloatArray
+    std_error: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Generic[Pooled]):
+    """Differences of s rows between two groups.
+
+    Attributes
+    ----------
+    kind : str
+        What rows are of: "string", "category" or "statistic".
+    names : tuple of str, length s
+        The strings that were detected in both groups together, largest first; or all categories;
+        or the statistics of a number.
+    control, treatment : ShareEstimates
+        Unbiased; may fall outside [0, 1].
+    difference : ShareEstimates
+        Treatment less control.
+    low, high : float64 array, shape (s,)
+        95% intervals of the differences; of rows that differ, given that they were marked.
+    ratio, ratio_low, ratio_high : float64 array, shape (s,)
+        Treatment over control, and Fieller's 95% interval. Where the control isn't sure to be
+        above 0 the ratio is nan and the interval goes to infinity.
+    p_value, q_value : float64 array, shape (s,)
+        Of "both groups have the same"; q is corrected for all rows.
+    differs : bool array, shape (s,)
+        Whether q_value is at most alpha.
+    least_difference : float64 array, shape (s,)
+        Which is called a difference nine times in ten, if the row were the only one that differs.
+    alpha : float
+    correction : Correction
+    reports : tuple of int
+        Of the control, and of the treatment.
+    pooled : Decoding, CategoryDecoding or NumberDecoding
+        Of both groups together.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    control: ShareEstimates
+    treatment: ShareEstimates
+    difference: ShareEstimates
+    low: FloatArray
+    high: FloatArray
+    ratio: FloatArray
+    ratio_low: FloatArray
+    ratio_high: FloatArray
+    p_value: FloatArray
+    q_value: FloatArray
+    differs: BoolArray
+    least_difference: FloatArray
+    alpha: float
+    correction: Correction
+    reports: tuple[int, int]
+    pooled: Pooled
+
+
+def compare_strings(
+    groups: Groups,
+    pooled: Decoding,
+    candidates: Candidates,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+) -> Comparison[Decoding]:
+    """Compare the shares of the strings that were detected in both groups together.
+
+    Parameters
+    ----------
+    groups : Groups
+        Counts of both, made with the candidates' parameters.
+    pooled : Decoding
+        Of both groups together, by whatever method.
+    candidates : Candidates
+        A list that holds all strings that `pooled` detected.
+    alpha : float
+        Level of the rows that are said to differ.
+    correction : Correction
+        Which error rate `alpha` bounds.
+
+    Raises
+    ------
+    UndecodableError
+        If a group has no reports, or counts of another shape.
+
+    Notes
+    -----
+    Both groups' bit rates y_g are fitted with the same weights W, by L = (X W X')^-1 X W, so that
+    L (y_2 - y_1) is the difference of their shares. W is 1 / (v_1 + v_2 + tau^2), with the
+    sampling variances v_g of the groups' rates and the excess variance tau^2 of the differences:
+    strings that nobody listed set their own bits in both groups, so that they scatter only as far
+    as the groups have different ones.
+    """
+    found = pooled.largest_detected()
+    names = tuple(candidates.strings[int(index)] for index in found)
+    reports = _sizes(groups)
+    if not len(found):
+        nothing = ShareEstimates(np.empty(0), np.empty(0))
+        return _compared("string", names, nothing, nothing, nothing, alpha, correction, reports,
+                         pooled)  # fmt: skip
+    params = candidates.params
+    design = make_design(candidates.positions(found), params)
+    fits = [
+        fit_selected(estimate_bits(group.counts, params), design, np.arange(len(found)), params)
+        for group in groups
+    ]
+    kept = np.intersect1d(fits[0].selected, fits[1].selected)
+    shares = _fitted_alike(groups, fits, design.matrix[kept], params)
+    every = [np.full((2, len(found)), np.nan) for _ in shares]
+    for filled, (value, error) in zip(every, shares, strict=True):
+        filled[:, kept] = value, error
+    control, treatment, difference = (ShareEstimates(*filled) for filled in every)
+    return _compared("string", names, control, treatment, difference, alpha, correction, reports,
+                     pooled)  # fmt: skip
+
+
+def _fitted_alike(
+    groups: Groups, fits: Sequence[Fit], matrix: SparseMatrix, params: RapporParams
+) -> tuple[ShareEstimates, ShareEstimates, ShareEstimates]:
+    """Return the shares of control, treatment, and their differences, all by the same weights."""
+    bits = [estimate_bits(group.counts, params) for group in groups]
+    rates = [each.rate.ravel() for each in bits]
+    sampling, there = [], np.ones(rates[0].shape, dtype=np.bool_)
+    for rate, fit, each in zip(rates, fits, bits, strict=True):
+        reports = reports_by_row(each)
+        there &= reports > 0
+        variance = variance_of_one(rate - fit.residuals, params)
+        sampling.append(np.divide(variance, reports, out=np.zeros_like(variance), where=there))
+    basis = SparseMatrix(sparse.vstack([fits[0].basis[:1], matrix], format="csr"))
+    both, differences = sampling[0] + sampling[1], rates[1] - rates[0]
+    penalties, excess = np.zeros(basis.shape[0]), 0.0
+    for step in range(_REWEIGHTINGS):
+        weights = np.where(there, 1.0 / np.where(there, both + excess, 1.0), 0.0)
+        weighted = SparseMatrix(basis @ sparse.diags_array(weights))
+        gram = (weighted @ basis.T).toarray()
+        covariance = np.asarray(linalg.inv(gram), dtype=np.float64)
+        residuals = differences - np.asarray(
+            basis.T @ (covariance @ np.asarray(weighted @ differences))
+        )
+        if step < _REWEIGHTINGS - 1:
+            excess = estimate_excess_variance(
+                weights * residuals, weights, both, basis, covariance, penalties, 0.0
+            )
+    found = []
+    for rate, own, group, fit in zip(rates, sampling, groups, fits, strict=True):
+        share: FloatArray = covariance @ np.asarray(weighted @ rate)
+        noise = _diagonal(covariance, weighted, own + fit.excess_variance)
+        drawn = _more_drawn(share, group)
+        found.append((share, noise + drawn, drawn))
+    (first, of_first, drawn_first), (second, of_second, drawn_second) = found
+    variance = _diagonal(covariance, weighted, both + excess) + drawn_first + drawn_second
+    return (
+        ShareEstimates(first[1:], np.sqrt(of_first[1:])),
+        ShareEstimates(second[1:], np.sqrt(of_second[1:])),
+        ShareEstimates((second - first)[1:], np.sqrt(variance[1:])),
+    )
+
+
+def _diagonal(covariance: FloatArray, weighted: SparseMatrix, variance: FloatArray) -> FloatArray:
+    """Return the diagonal of L diag(variance) L', for L = covariance @ weighted."""
+    inner = (SparseMatrix(weighted @ sparse.diags_array(variance)) @ weighted.T).toarray()
+    return np.asarray(np.einsum("ij,jk,ki->i", covariance, inner, covariance, optimize=True))
+
+
+def _more_drawn(share: FloatArray, group: Group) -> FloatArray:
+    """Return how much more the drawing of clients adds than if each had reported once."""
+    clipped = np.clip(share, 0.0, 1.0)
+    once = clipped * (1 - clipped) / group.counts.total
+    return group.repeats.sampling_variance(share, group.counts.total) - once
+
+
+def compare_categories(
+    groups: Groups,
+    metric: Metric,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+) -> Comparison[CategoryDecoding]:
+    """Compare the shares of all categories of a metric whose registry lists them.
+
+    Parameters
+    ----------
+    groups : Groups
+        Counts of both.
+    metric : Metric
+        Of type enum, boolean or ordinal.
+    alpha : float
+        Level of the categories that are said to differ.
+    correction : Correction
+        Which error rate `alpha` bounds.
+
+    Raises
+    ------
+    MetricError, DecoderError, UndecodableError
+        As `decode_categories`.
+    """
+    found = [estimate_categories(counts, metric, repeats) for counts, repeats in groups]
+    control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
+    pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
+    return _compared("category", pooled.categories, control, treatment,
+                     _of_independent(control, treatment), alpha, correction, _sizes(groups),
+                     pooled)  # fmt: skip
+
+
+def compare_numbers(
+    groups: Groups,
+    metric: Metric,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+) -> Comparison[NumberDecoding]:
+    """Compare the means, and perhaps the variances, of a metric of numbers.
+
+    Parameters
+    ----------
+    groups : Groups
+        Counts of both.
+    metric : Metric
+        Of type number.
+    alpha : float
+        Level of the statistics that are said to differ.
+    correction : Correction
+        Which error rate `alpha` bounds.
+
+    Raises
+    ------
+    DecoderError, UndecodableError
+        As `decode_numbers`.
+    """
+    found = [estimate_numbers(counts, metric, repeats) for counts, repeats in groups]
+    control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
+    pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
+    return _compared("statistic", pooled.statistics, control, treatment,
+                     _of_independent(control, treatment), alpha, correction, _sizes(groups),
+                     pooled)  # fmt: skip
+
+
+def _sizes(groups: Groups) -> tuple[int, int]:
+    return groups.control.counts.total, groups.treatment.counts.total
+
+
+def _of_independent(control: ShareEstimates, treatment: ShareEstimates) -> ShareEstimates:
+    """Return the differences of groups whose errors have nothing in common."""
+    return ShareEstimates(
+        treatment.value - control.value, np.hypot(treatment.std_error, control.std_error)
+    )
+
+
+def _compared(
+    kind: str,
+    names: tuple[str, ...],
+    control: ShareEstimates,
+    treatment: ShareEstimates,
+    difference: ShareEstimates,
+    alpha: float,
+    correction: Correction,
+    reports: tuple[int, int],
+    pooled: Pooled,
+) -> Comparison[Pooled]:
+    """Test the differences, and put them beside what they are of."""
+    z = difference.value / difference.std_error
+    log_p = np.where(np.isnan(z), 0.0, special.log_ndtr(-np.abs(z)) - LOG_HALF)
+    log_q = log_q_values(log_p, correction)
+    differs = log_q <= math.log(alpha)
+    n, count = len(names), int(np.count_nonzero(differs))
+
+    def cutoff(differing: int) -> float:
+        """Return the |z| from which on a row differs, if so many do."""
+        log_level = log_cutoff(differing, max(n, 1), math.log(alpha), correction)
+        return -float(special.ndtri_exp(log_level + LOG_HALF))
+
+    low, high = difference.value + Z_CONFIDENCE * np.outer([-1.0, 1.0], difference.std_error)
+    found = after_marking(np.abs(z[differs]), cutoff(count))
+    ends = np.sort(found * np.sign(z[differs]), axis=0) * difference.std_error[differs]
+    low[differs], high[differs] = ends
+    needed = cutoff(1) - float(special.ndtri(1 - POWER))
+    return Comparison(
+        kind, names, control, treatment, difference, low, high,
+        *ratio_interval(control, treatment, nonnegative=kind != "statistic"),
+        np.exp(log_p), np.exp(log_q), differs, needed * difference.std_error, alpha, correction,
+        reports, pooled,
+    )  # fmt: skip
+
+
+def after_marking(z: FloatArray, cutoff: float) -> FloatArray:
+    """Return 95% intervals of normal means, given that |z| passed a cutoff; shape (2, n).
+
+    Parameters
+    ----------
+    z : float64 array, shape (n,)
+        Observed, at least `cutoff`; of unit variance.
+    cutoff : float
+        Above 0.
+
+    Notes
+    -----
+    The means mu for which P(Z >= z | |Z| >= cutoff) is .025 and .975, found by bisection: it rises
+    with mu. So the interval holds mu in 95% of the cases in which a row is marked, whatever mu is.
+    """
+    tails = np.log([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])[:, None]
+    below, above = np.array([z - _FARTHEST, z + _FARTHEST])[:, None] * np.ones((1, 2, 1))
+    for _ in range(_HALVINGS):
+        middle = (below + above) / 2
+        marked = np.logaddexp(special.log_ndtr(middle - cutoff), special.log_ndtr(-cutoff - middle))
+        is_low = special.log_ndtr(middle - z) - marked < tails
+        below, above = np.where(is_low, middle, below), np.where(is_low, above, middle)
+    return np.asarray((below + above) / 2)
+
+
+def ratio_interval(
+    control: ShareEstimates, treatment: ShareEstimates, *, nonnegative: bool = True
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return treatment over control, and Fieller's (1954) 95% interval; shape (s,) each.
+
+    Parameters
+    ----------
+    control, treatment : ShareEstimates
+        With independent normal errors.
+    nonnegative : bool
+        Whether neither can be below 0, and so no ratio.
+
+    Notes
+    -----
+    All r for which |t - r c| <= z sqrt(var_t + r^2 var_c): the r between the roots of
+    (c^2 - z^2 var_c) r^2 - 2 t c r + t^2 - z^2 var_t, or outside of them where c isn't
+    significantly different from 0. Then the ratio itself is nan and the interval ends nowhere.
+    """
+    (c, of_c), (t, of_t) = control, treatment
+    leading = c**2 - (Z_CONFIDENCE * of_c) ** 2
+    sure = leading > 0
+    last = t**2 - (Z_CONFIDENCE * of_t) ** 2
+    root = np.sqrt(np.maximum((t * c) ** 2 - leading * last, 0.0))
+    scale = np.where(leading == 0, np.inf, leading)
+    first, second = np.sort([(t * c - root) / scale, (t * c + root) / scale], axis=0)
+    ratio = np.divide(t, c, out=np.full(c.shape, np.nan), where=sure)
+    if not nonnegative:
+        return ratio, np.where(sure, first, -np.inf), np.where(sure, second, np.inf)
+    # Outside of two roots of which the first is below 0 there is one range of what can be.
+    one_range = ~sure & (first < 0) & (second > 0) & (last > 0)
+    low = np.where(sure, np.maximum(first, 0.0), np.where(one_range, second, 0.0))
+    return ratio, low, np.where(sure, np.maximum(second, 0.0), np.inf)

@@ -1,0 +1,253 @@
+"""A comparison as estimates: one row per string, category or statistic, differences first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hubbub.inference.arrays import IntArray
+from hubbub.inference.comparison import POWER, Comparison
+from hubbub.inference.testing.intervals import CONFIDENCE
+from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
+from hubbub.reporting.charts import Interval, IntervalChart, Labels
+from hubbub.reporting.estimates import (
+    Column,
+    Estimates,
+    Finding,
+    Level,
+    as_facts,
+    table_of,
+    warnings_in,
+)
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.wording import (
+    ERROR_RATES,
+    estimand_finding,
+    first_charts,
+    provenance_section,
+)
+
+_INTERVAL = f"{CONFIDENCE:.0%} interval"
+_IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
+_NAMED = 3  # rows that the headline names
+_ON_CHART = 40  # bars: a page's height
+_STATISTIC = "statistic"
+_INDEPENDENT = (
+    "Intervals take the groups' clients to be different people. Where the same clients are in "
+    "both, what they keep (their values and permanent responses) cancels, and intervals are wider "
+    "than they need be."
+)
+
+
+def comparison_estimates(
+    comparison: Comparison[Any],
+    labels: tuple[str, str],
+    findings: Sequence[Finding] = (),
+    provenance: Provenance | None = None,
+    limit: int = 40,
+) -> Estimates:
+    """Return both groups' shares side by side, their differences and their ratios.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The differences.
+    labels : tuple of str
+        What the control is, and the treatment.
+    findings : sequence of Finding
+        What else is said, such as what looks odd in reports.
+    provenance : Provenance, optional
+        Where all of it comes from.
+    limit : int
+        Most rows that a terminal shows.
+    """
+    said = (*comparison_findings(comparison, labels), *findings)
+    columns = _columns(comparison)
+    order = np.lexsort((np.arange(len(comparison.names)), comparison.p_value))
+    page = Page(
+        f"{visible(provenance.metric) if provenance else 'Reports'}: {labels[1]} against "
+        f"{labels[0]}",
+        _headline(comparison),
+        (
+            Section(
+                "What differs",
+                charts=_charts(comparison, labels, order),
+                tables=(_table(comparison, columns, order, len(order)),),
+            ),
+            Section("Summary", (_INDEPENDENT,), facts=as_facts(said)),
+            provenance_section(provenance),
+        ),
+        warnings_in(said),
+    )
+    return Estimates(
+        columns=columns,
+        keys=(comparison.kind,),
+        findings=said,
+        metadata={
+            "comparison": {
+                "control": labels[0],
+                "treatment": labels[1],
+                "control_reports": comparison.reports[0],
+                "treatment_reports": comparison.reports[1],
+                "alpha": comparison.alpha,
+                "correction": comparison.correction.value,
+            },
+            "provenance": provenance and provenance.as_json(),
+        },
+        view=(_table(comparison, columns, order, limit), Line(""), as_facts(said)),
+        page=page,
+        charts=first_charts(page),
+    )
+
+
+def comparison_findings(
+    comparison: Comparison[Any], labels: tuple[str, str]
+) -> tuple[Finding, ...]:
+    """Return who was compared with whom, and how many rows differ.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The differences.
+    labels : tuple of str
+        What the control is, and the treatment.
+    """
+    sides = [
+        Finding(f"{side}_reports", side, f"{label}: {reports:,} reports", reports)
+        for side, label, reports in zip(
+            ("control", "treatment"), labels, comparison.reports, strict=True
+        )
+    ]
+    count = int(np.count_nonzero(comparison.differs))
+    rate = ERROR_RATES[comparison.correction]
+    compared = f"{count:,} of {len(comparison.names):,} rows at a {rate} of at most "
+    found = [
+        *sides,
+        Finding("differs", "differ", f"{compared}{comparison.alpha:g}", count),
+        *_least_difference(comparison),
+        estimand_finding(comparison.pooled.summary.repeats),
+    ]
+    if not len(comparison.names):
+        nothing = "no string was detected in both groups together, so there is nothing to compare"
+        found.append(Finding("nothing_compared", "note", nothing, level=Level.WARNING))
+    return tuple(found)
+
+
+def _least_difference(comparison: Comparison[Any]) -> tuple[Finding, ...]:
+    least = comparison.least_difference[np.isfinite(comparison.least_difference)]
+    if comparison.kind == _STATISTIC or not len(least):
+        return ()
+    middle = float(np.median(least))
+    text = (
+        f"one of {100 * middle:.2g} percentage points is found with probability {POWER:g} in a "
+        "typical row"
+    )
+    return (Finding("least_difference", "least difference", text, middle),)
+
+
+def _columns(comparison: Comparison[Any]) -> dict[str, Column]:
+    """Return all columns; of strings in the order of their pooled shares."""
+    numbers = {
+        "control": comparison.control.value,
+        "control_std_error": comparison.control.std_error,
+        "treatment": comparison.treatment.value,
+        "treatment_std_error": comparison.treatment.std_error,
+        "difference": comparison.difference.value,
+        "difference_std_error": comparison.difference.std_error,
+        "low": comparison.low,
+        "high": comparison.high,
+        "ratio": comparison.ratio,
+        "ratio_low": comparison.ratio_low,
+        "ratio_high": comparison.ratio_high,
+        "p_value": comparison.p_value,
+        "q_value": comparison.q_value,
+        "least_difference": comparison.least_difference,
+    }
+    return {
+        comparison.kind: Column(str, list(comparison.names)),
+        **{name: Column(float, values) for name, values in numbers.items()},
+        "differs": Column(bool, comparison.differs.tolist()),
+    }
+
+
+def _table(
+    comparison: Comparison[Any], columns: dict[str, Column], order: IntArray, limit: int
+) -> Table:
+    """Return the surest differences first."""
+    rows = order[:limit]
+    shown = {name: column.only(rows).values[:] for name, column in columns.items()}
+    form = "+.5g" if comparison.kind == _STATISTIC else "+.3%"
+    plain = form.removeprefix("+")
+    return table_of(
+        "Differences between the groups",
+        [(visible(comparison.names[row]),) for row in rows.tolist()],
+        {name: values for name, values in shown.items() if name != comparison.kind},
+        (
+            ("control", f"{{control:{plain}}}"),
+            ("treatment", f"{{treatment:{plain}}}"),
+            ("difference", f"{{difference:{form}}}"),
+            (_INTERVAL, f"{{low:{form}}} … {{high:{form}}}"),
+            ("ratio", "{ratio:.3g} ({ratio_low:.3g} … {ratio_high:.3g})"),
+            ("q-value", "{q_value:.2g}"),
+        ),
+        heads=(comparison.kind,),
+        last=(
+            Heading("differs", "left"),
+            ["yes" if comparison.differs[row] else "" for row in rows.tolist()],
+        ),
+        n_rows=len(order),
+    )
+
+
+def _headline(comparison: Comparison[Any]) -> str:
+    """Return what differs most surely, in a sentence."""
+    changed = np.flatnonzero(comparison.differs)
+    if not len(changed):
+        return "No difference between the groups is seen."
+    surest = changed[np.argsort(comparison.p_value[changed], kind="stable")][:_NAMED]
+    named = ", ".join(_told(comparison, row) for row in surest.tolist())
+    more = len(changed) - len(surest)
+    return f"The groups differ in {named}{f' and {more:,} more' if more else ''}."
+
+
+def _told(comparison: Comparison[Any], row: int) -> str:
+    name = shortened(visible(comparison.names[row]), _IN_HEADLINE)
+    difference = comparison.difference.value[row]
+    by = (
+        f"{difference:+.3g}"
+        if comparison.kind == _STATISTIC
+        else f"{100 * difference:+.2g} percentage points"
+    )
+    return f"“{name}” ({by})"
+
+
+def _charts(
+    comparison: Comparison[Any], labels: tuple[str, str], order: IntArray
+) -> tuple[IntervalChart, ...]:
+    """Draw the surest differences; a mean and a variance have no unit in common."""
+    is_statistic = comparison.kind == _STATISTIC
+    rows = [row for row in order.tolist() if np.isfinite(comparison.low[row])]
+    rows = rows[: 1 if is_statistic else _ON_CHART]
+    if not rows:
+        return ()
+    scale = 1.0 if is_statistic else 100.0
+    bars = [
+        Interval(
+            visible(comparison.names[row]),
+            *(
+                scale * float(each[row])
+                for each in (comparison.difference.value, comparison.low, comparison.high)
+            ),
+        )
+        for row in rows
+    ]
+    described = (
+        f"{labels[1]} less {labels[0]}, with {_INTERVAL}s of each row by itself: the "
+        f"{len(rows):,} surest differences, the surest first."
+    )
+    unit = "the metric's unit" if is_statistic else "difference (percentage points)"
+    words = Labels("differences", "Differences", described, unit)
+    return (IntervalChart(words, bars, "" if is_statistic else " pp", comparison.kind),)
