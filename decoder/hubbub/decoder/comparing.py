@@ -246,6 +246,8 @@ def _label(source: StoredReports, options: CompareOptions) -> str:
     days = ""
     if source.since or source.until:
         days = f"{source.since or 'the first'} to {source.until or 'the last'}"
+    if source.since and source.since == source.until:
+        days = f"{source.since}"
     if source.url == (options.decode.source.store or STORE):
         return days or "all days"
     return f"{mask_address(source.url)}{f', {days}' if days else ''}"

@@ -179,8 +179,10 @@ def _table(
     """Return the surest differences first."""
     rows = order[:limit]
     shown = {name: column.only(rows).values[:] for name, column in columns.items()}
-    form = "+.5g" if comparison.kind == _STATISTIC else "+.3%"
-    plain = form.removeprefix("+")
+    form, plain, unit = "+.5g", ".5g", ""
+    if comparison.kind != _STATISTIC:
+        form, plain, unit = "+.3f", ".3%", " (pp)"
+        shown |= {name: 100 * np.asarray(shown[name]) for name in ("difference", "low", "high")}
     return table_of(
         "Differences between the groups",
         [(visible(comparison.names[row]),) for row in rows.tolist()],
@@ -188,7 +190,7 @@ def _table(
         (
             ("control", f"{{control:{plain}}}"),
             ("treatment", f"{{treatment:{plain}}}"),
-            ("difference", f"{{difference:{form}}}"),
+            (f"difference{unit}", f"{{difference:{form}}}"),
             (_INTERVAL, f"{{low:{form}}} … {{high:{form}}}"),
             ("ratio", "{ratio:.3g} ({ratio_low:.3g} … {ratio_high:.3g})"),
             ("q-value", "{q_value:.2g}"),

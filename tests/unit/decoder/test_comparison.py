@@ -1,0 +1,173 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from evaluation.drawn_counts import draw_counts
+from factories import make_metric, make_params
+from hubbub.inference.candidates import hashed
+from hubbub.inference.comparison import (
+    Group,
+    Groups,
+    ShareEstimates,
+    after_marking,
+    compare_categories,
+    compare_strings,
+    ratio_interval,
+)
+from hubbub.inference.decoding import decode
+from hubbub.inference.repeated_reports import RepeatedReports
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.metric_types.enums import EnumType
+
+PARAMS = make_params(64, 2, 8, f=0.0, p=0.25, q=0.75)
+NAMES = [f"name {i}" for i in range(12)]
+THEMES = make_metric(metric_type=EnumType(("dark", "light", "system")), params=make_params(8, 1, 1))
+
+
+def strings(seed, first=20_000, second=20_000):
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.ones(len(NAMES)), 2)
+    return Groups(
+        *(
+            Group(draw_counts(NAMES, each, PARAMS, reports, rng))
+            for each, reports in zip(shares, (first, second), strict=True)
+        )
+    )
+
+
+def themes(seed, shares, reports=5_000):
+    rng = np.random.default_rng(seed)
+    values = THEMES.type.categories
+    return Group(draw_counts(values, np.array(shares), THEMES.params, reports, rng, THEMES.type))
+
+
+def compared(groups, **options):
+    listed = hashed(NAMES[:8], PARAMS)
+    return compare_strings(groups, decode(groups.together, PARAMS, listed), listed, **options)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32), st.integers(3_000, 40_000), st.integers(3_000, 40_000))
+def test_groups_in_the_other_order_differ_by_as_much_the_other_way(seed, first, second):
+    groups = strings(seed, first, second)
+    there, back = compared(groups), compared(Groups(*reversed(groups)))
+    assert there.names == back.names
+    np.testing.assert_allclose(there.difference.value, -back.difference.value, atol=1e-9)
+    np.testing.assert_allclose(there.difference.std_error, back.difference.std_error, rtol=1e-9)
+    np.testing.assert_allclose(there.low, -back.high, atol=1e-7)
+    np.testing.assert_allclose(there.q_value, back.q_value, rtol=1e-6)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32))
+def test_a_difference_is_that_of_the_shares_beside_it(seed):
+    found = compared(strings(seed))
+    difference = found.treatment.value - found.control.value
+    np.testing.assert_allclose(found.difference.value, difference, atol=1e-12)
+    assert (found.low <= found.high).all()
+
+
+def test_a_string_that_only_one_group_has_is_seen_to_differ():
+    rng = np.random.default_rng(1)
+    steady = np.full(6, 1 / 6)
+    groups = Groups(
+        Group(draw_counts(NAMES[:6], steady, PARAMS, 50_000, rng)),
+        Group(draw_counts(NAMES[1:7], steady, PARAMS, 50_000, rng)),
+    )
+    found = compared(groups)
+    of = dict(zip(found.names, zip(found.low, found.high, found.differs, strict=True), strict=True))
+    assert of[NAMES[6]][0] > 0
+    assert of[NAMES[6]][2]
+    assert of[NAMES[0]][1] < 0
+    assert of[NAMES[0]][2]
+    assert not any(of[name][2] for name in NAMES[1:6])
+
+
+def test_nothing_detected_is_nothing_compared():
+    rng = np.random.default_rng(2)
+    nobody = [f"nobody {i}" for i in range(200)]
+    groups = Groups(
+        *(Group(draw_counts(nobody, np.full(200, 1 / 200), PARAMS, 300, rng)) for _ in range(2))
+    )
+    found = compared(groups, correction=Correction.BONFERRONI, alpha=1e-9)
+    assert found.names == ()
+    assert found.low.shape == (0,)
+
+
+def test_categories_differ_by_the_estimates_of_each_group():
+    found = compare_categories(
+        Groups(themes(1, [0.5, 0.3, 0.2]), themes(2, [0.2, 0.6, 0.2])), THEMES
+    )
+    assert found.names == ("dark", "light", "system")
+    assert found.differs.tolist() == [True, True, False]
+    assert found.reports == (5_000, 5_000)
+    variance = found.control.std_error**2 + found.treatment.std_error**2
+    np.testing.assert_allclose(found.difference.std_error**2, variance)
+
+
+def test_reports_of_the_same_clients_widen_intervals():
+    control, treatment = themes(1, [0.5, 0.3, 0.2]), themes(2, [0.2, 0.6, 0.2])
+    again = RepeatedReports(responses=7.0, clients=7.0)
+    once = compare_categories(Groups(control, treatment), THEMES)
+    often = compare_categories(Groups(control._replace(repeats=again), treatment), THEMES)
+    assert (often.difference.std_error > once.difference.std_error).all()
+
+
+def test_the_least_difference_is_found_nine_times_in_ten():
+    """Were it the only row that differs, at the level that Benjamini-Hochberg leaves for one."""
+    found = compare_categories(
+        Groups(themes(1, [0.5, 0.3, 0.2]), themes(2, [0.5, 0.3, 0.2])), THEMES
+    )
+    needed = found.least_difference / found.difference.std_error
+    cutoff = stats.norm.isf(0.05 / 3 / 2)
+    np.testing.assert_allclose(stats.norm.sf(cutoff - needed), 0.9, rtol=1e-9)
+
+
+@settings(max_examples=30)
+@given(st.floats(-8, 8), st.floats(2, 4))
+def test_intervals_of_marked_rows_hold_whatever_the_mean_is(mean, cutoff):
+    """Of 2,000 quantiles of Z given |Z| >= cutoff 95% have an interval that holds the mean."""
+    below, above = stats.norm.cdf(-cutoff - mean), stats.norm.sf(cutoff - mean)
+    place = (np.arange(2_000) + 0.5) / 2_000 * (below + above)
+    z = np.where(
+        place < below,
+        mean + stats.norm.ppf(np.minimum(place, below)),
+        mean + stats.norm.isf(np.minimum(below + above - place, above)),
+    )
+    low, high = np.sort(after_marking(np.abs(z), cutoff) * np.sign(z), axis=0)
+    held = (low <= mean) & (mean <= high)
+    assert held.mean() == pytest.approx(0.95, abs=0.002)
+
+
+def test_far_from_the_cutoff_selection_changes_nothing():
+    low, high = after_marking(np.array([15.0]), 3.0)
+    assert low[0] == pytest.approx(15 - Z_CONFIDENCE)
+    assert high[0] == pytest.approx(15 + Z_CONFIDENCE)
+
+
+@given(
+    st.floats(-0.1, 1), st.floats(1e-3, 0.2), st.floats(-0.1, 1), st.floats(1e-3, 0.2),
+    st.floats(0, 50),
+)  # fmt: skip
+def test_ratios_are_those_that_the_data_do_not_refuse(c, of_c, t, of_t, ratio):
+    """Fieller's set: r is inside unless |t - r c| exceeds z times its standard error."""
+    control = ShareEstimates(np.array([c]), np.array([of_c]))
+    treatment = ShareEstimates(np.array([t]), np.array([of_t]))
+    _, low, high = ratio_interval(control, treatment)
+    excess = abs(t - ratio * c) - Z_CONFIDENCE * np.hypot(of_t, ratio * of_c)
+    if excess < -1e-9:
+        assert low[0] - 1e-6 <= ratio <= high[0] + 1e-6
+    elif excess > 1e-9 and np.isfinite(high[0]):
+        assert not low[0] + 1e-6 < ratio < high[0] - 1e-6
+
+
+def test_ratios_of_numbers_may_be_anything_if_the_control_may_be_0():
+    control = ShareEstimates(np.array([0.01]), np.array([1.0]))
+    treatment = ShareEstimates(np.array([5.0]), np.array([1.0]))
+    ratio, low, high = ratio_interval(control, treatment, nonnegative=False)
+    assert np.isnan(ratio[0])
+    assert low[0] == -np.inf
+    assert high[0] == np.inf
