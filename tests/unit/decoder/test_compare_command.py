@@ -53,7 +53,7 @@ def test_python_gives_what_the_command_writes(themes):
         "theme", FIRST, REST, metrics=themes.registry, store=themes.url, min_reports=100
     )
     assert found["category"] == ["a", "b", "c"]
-    assert len(found.charts[0].intervals) == 3
+    assert len(found.charts[0].rows) == 3
     assert "No difference between the groups is seen." in found.report().headline
 
 
