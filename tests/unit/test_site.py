@@ -55,5 +55,7 @@ def test_every_key_of_a_metric_is_explained():
     for keys in (*registry._OF_MODE.values(), *registry._OF_MEMORY.values()):
         of_all |= set(keys)
     assert of_all == OF_ALL_TYPES.keys()
-    of_types = {key for each in types_for("string").values() for key in each.keys + each.optional_keys}
+    of_types = {
+        key for each in types_for("string").values() for key in each.keys + each.optional_keys
+    }
     assert of_types <= OF_A_TYPE.keys() | OF_ALL_TYPES.keys()

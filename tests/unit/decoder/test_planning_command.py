@@ -439,7 +439,7 @@ def documented_commands() -> list[str]:
     pages = [path.read_text(encoding="utf-8") for path in docs.rglob("*.md")]
     lines = "\n".join(pages).replace("\\\n", " ").splitlines()
     starts = ("    hubbub-decoder plan ", "    hubbub-decoder privacy ")
-    return [" ".join(line.split()) for line in lines if line.startswith(starts)]
+    return sorted({" ".join(line.split()) for line in lines if line.startswith(starts)})
 
 
 @pytest.mark.parametrize("line", documented_commands())
