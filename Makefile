@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo try test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer lint lint-javascript dist bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer lint lint-javascript dist bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -31,6 +31,9 @@ demo: $(READY)  ## half a million simulated clients, a real collector, a real de
 
 try: $(READY)  ## a small service to watch for ten minutes or until Ctrl-C: collector, apps, a report that sharpens
 	$(BIN)/hubbub-simulate try --output out/try
+
+docs: $(READY)  ## the documentation as a site in out/site (open out/site/index.html); a dead link is an error
+	PYTHONPATH=tests NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: $(READY)  ## all tests but the long ones
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly'

@@ -70,7 +70,7 @@ def error_bound(mixture: Mixture, shares: FloatArray) -> FloatArray:
     Returns
     -------
     float64 array, shape (1 + a,)
-        Errors about the shares of the collected reports (see docs/likelihood.md).
+        Errors about the shares of the collected reports (see docs/understand/likelihood.md).
     """
     variance = np.diag(linalg.inv(mixture.evaluate(shares).information))
     return np.asarray(np.sqrt(variance - shares / mixture.reports.total))

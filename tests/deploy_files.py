@@ -123,11 +123,17 @@ def exposed_names() -> set[str]:
     return {name + end for name, kind in types for end in parts.get(kind, ("",))}
 
 
+def guide() -> str:
+    """Return the pages that say how to use the examples."""
+    pages = ("deploy.md", "engines.md")
+    return "\n".join((FOLDER.parent / "do" / name).read_text() for name in pages)
+
+
 def commands() -> list[list[str]]:
     """Return what follows `hubbub-collector` wherever the examples run it."""
     (container,) = pod()["containers"]
     entry = {i.word: i.command for i in dockerfile() if i.word in {"ENTRYPOINT", "CMD"}}
     found = [container["args"], entry["CMD"], shlex.split(unit()["Service.ExecStart"][0])[1:]]
-    text = (FOLDER / "README.md").read_text().replace("\\\n", " ")
+    text = guide().replace("\\\n", " ")
     told = re.findall(r"hubbub-collector ((?:serve|token|export) [^`)\n]*)", text)
     return found + [shlex.split(command) for command in told]

@@ -1,4 +1,4 @@
-"""The README's words in the README's order: what it tells a reader to type works as it stands."""
+"""The commands of README and guides: what a reader is told to type works as it stands."""
 
 import ast
 import asyncio
@@ -32,6 +32,14 @@ FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 @pytest.fixture
 def readme(request) -> str:
     return (request.config.rootpath / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def guides(request, readme) -> str:
+    """Return README and the guides that show how to decode and to publish."""
+    folder = request.config.rootpath / "docs" / "do"
+    names = ("decode.md", "joint.md", "publish.md")
+    return "\n".join([readme, *((folder / name).read_text(encoding="utf-8") for name in names)])
 
 
 @pytest.fixture
@@ -74,8 +82,8 @@ def test_client_example_collector_and_decoder_work_together(readme, folder):
     assert lines[1].startswith("search.example.org,")
 
 
-def test_what_the_readme_records_is_what_its_registry_takes(readme, folder):
-    calls = [ast.parse(line.strip()) for line in readme.splitlines() if "telemetry.record(" in line]
+def test_what_guides_record_is_what_its_registry_takes(guides, folder):
+    calls = [ast.parse(line.strip()) for line in guides.splitlines() if "telemetry.record(" in line]
     telemetry = RecordingTelemetry(folder / "metrics.toml")
     for call in calls:
         (statement,) = call.body
@@ -91,11 +99,11 @@ def test_what_the_readme_records_is_what_its_registry_takes(readme, folder):
     assert not refused
 
 
-def test_entries_that_the_readme_shows_are_those_of_its_registry(readme, folder):
+def test_entries_that_guides_show_are_those_of_its_registry(guides, folder):
     """Each shows a part of the entry: what it shows is there."""
     text = (folder / "metrics.toml").read_text(encoding="utf-8")
     blocks = re.findall(
-        r"(?:^    .*\n)+", re.sub(r"(?m)^\n(?=    )", "    \n", readme), re.MULTILINE
+        r"(?:^    .*\n)+", re.sub(r"(?m)^\n(?=    )", "    \n", guides), re.MULTILINE
     )
     shown = [tomllib.loads(entry) for block in blocks for entry in _entries(block)]
     assert len(shown) >= 2
@@ -115,7 +123,7 @@ def _entries(block: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_open_strings_are_decoded_as_the_readme_says(readme, folder):
+def test_open_strings_are_decoded_as_guides_say(guides, folder):
     """Everybody holds the one string, so each step sees it beyond any doubt."""
     metric = Registry.load(folder / "metrics.toml")["typed_words"]
     open_type = cast("OpenStringType", metric.type)
@@ -123,10 +131,10 @@ def test_open_strings_are_decoded_as_the_readme_says(readme, folder):
     clients = SimulatedClients(("kathmandu",), metric.params, rng, open_type)
     reports = clients.report(np.zeros(20_000, dtype=np.int64))
     store(folder, metric, as_records(*reports))
-    assert "kathmandu" in decoded(readme, "typed_words", folder)
+    assert "kathmandu" in decoded(guides, "typed_words", folder)
 
 
-def test_joint_values_are_decoded_as_the_readme_says(readme, folder):
+def test_joint_values_are_decoded_as_guides_say(guides, folder):
     """Everybody holds the one pair, so it is detected beyond any doubt."""
     metric = Registry.load(folder / "metrics.toml")["crash_by_driver"]
     params, rng = metric.params, np.random.default_rng(8)
@@ -139,7 +147,7 @@ def test_joint_values_are_decoded_as_the_readme_says(readme, folder):
     store(folder, metric, as_records(cohorts, packed))
     drivers = "nvidia 535\nmesa 24.1\nintel 31\n"
     (folder / "drivers.txt").write_text(drivers, encoding="utf-8")
-    shown = decoded(readme, "crash_by_driver", folder)
+    shown = decoded(guides, "crash_by_driver", folder)
     (found,) = (line for line in shown.splitlines() if line.rstrip(" │").endswith("yes"))
     assert "out of memory" in found
     assert "nvidia 535" in found
@@ -169,22 +177,8 @@ def decoded(readme: str, metric: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("job", "shown"),
-    [
-        ("plan strings --reports 1e6 --candidates", "[metrics.example]"),
-        ("plan table --reports 1e6 --cells", "[[metrics.example.fields]]"),
-        ("privacy", "homepage"),
-    ],
-)
-def test_parameters_are_chosen_as_the_readme_says(readme, folder, job, shown):
-    run = [sys.executable, "-m", "hubbub.decoder", *command(readme, f"hubbub-decoder {job}")]
-    done = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True, timeout=120)
-    assert shown in done.stdout
-
-
 @pytest.mark.long
-def test_a_table_is_published_as_the_readme_says(readme, folder):
+def test_a_table_is_published_as_guides_say(guides, folder):
     """The homepage that all but one have is released, and his isn't: P(alarm) < 1e-6."""
     homes = ["search.example.org"] * 1_999 + ["only.example.org"]
     users, minutes = [f"u{i}" for i in range(2_000)], [i % 60 for i in range(2_000)]
@@ -192,7 +186,7 @@ def test_a_table_is_published_as_the_readme_says(readme, folder):
     parquet.write_table(pa.table(table), folder / "visits.parquet")
     program = Path(sys.executable).with_name("hubbub-release")
     for words in ("init", "mean", "histogram", "ledger", "candidates"):
-        line = command(readme, f"hubbub-release {words}")
+        line = command(guides, f"hubbub-release {words}")
         arguments, _, names = " ".join(line).partition(" > ")
         run: list[str | Path] = [program, *arguments.split()]
         done = subprocess.run(run, cwd=folder, check=True, capture_output=True, timeout=60)

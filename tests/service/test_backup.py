@@ -45,7 +45,7 @@ def test_backup_under_load_has_all_that_was_acknowledged_before(metrics_file, da
 def test_restored_backup_recognises_its_batches_and_takes_the_others_once(
     metrics_file, database, tmp_path, disaster
 ):
-    """As docs/operations.md says: the log of what was there must not stay beside the backup."""
+    """As docs/do/operate.md says: the log of what was there must not stay beside the backup."""
     accounts, copy = Accounts(), tmp_path / "backup.db"
     with running_collector(metrics_file, database) as collector:
         with Load(collector.url, accounts) as load:

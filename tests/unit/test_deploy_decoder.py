@@ -7,7 +7,15 @@ import click
 import pytest
 import yaml
 
-from deploy_files import FOLDER, commands_of, decoder_objects, decoder_pods, dockerfile, kubernetes
+from deploy_files import (
+    FOLDER,
+    commands_of,
+    decoder_objects,
+    decoder_pods,
+    dockerfile,
+    guide,
+    kubernetes,
+)
 from hubbub.client import __version__
 from hubbub.collector.cli import main as collector
 from hubbub.decoder.cli import main as decoder
@@ -65,12 +73,12 @@ def test_nobody_joins_without_a_certificate():
     communication = settings["distributed"]["comm"]
     assert communication["require-encryption"] is True
     needed = set(re.findall(r"/etc/hubbub/tls/([\w.]+)", str(communication["tls"])))
-    readme = (FOLDER / "README.md").read_text()
+    readme = guide()
     assert needed == set(re.findall(r"--from-file ([a-z]+\.pem)", readme))
 
 
 def test_pods_mount_what_there_is_and_are_told_no_secret_that_they_do_not_need():
-    readme = (FOLDER / "README.md").read_text()
+    readme = guide()
     maps = {"hubbub-collector", "hubbub-dask"}
     for name, spec in decoder_pods().items():
         (container,) = spec["containers"]
@@ -105,7 +113,7 @@ def test_pods_meet_the_restricted_standard():
 
 def test_images_are_this_version_and_hold_what_is_run():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    readme = (FOLDER / "README.md").read_text()
+    readme = guide()
     images = {spec["containers"][0]["image"] for spec in decoder_pods().values()}
     assert images == {f"hubbub-{kind}:{__version__}" for kind in ("collector", "decoder")}
     build = rf"--build-arg EXTRAS=([\w,]+) --tag hubbub-decoder:{re.escape(__version__)} \."

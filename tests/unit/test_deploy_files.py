@@ -14,6 +14,7 @@ from deploy_files import (
     commands,
     dockerfile,
     exposed_names,
+    guide,
     kubernetes,
     metrics_in,
     pod,
@@ -82,8 +83,8 @@ def test_commands_and_flags_are_the_collectors(arguments):
 
 
 def test_readme_names_every_file_and_only_those():
-    table = (FOLDER / "README.md").read_text().split("\n\n")[2]
-    files = {path.name for path in FOLDER.iterdir()} - {"README.md"}
+    table = (ROOT / "docs" / "do" / "deploy.md").read_text().split("\n\n")[2]
+    files = {path.name for path in FOLDER.iterdir()}
     assert set(re.findall(r"`([\w.-]+\.?\w+)`", table)) == files
 
 
@@ -182,13 +183,13 @@ def test_unit_gives_the_collector_the_folder_and_the_files_that_it_needs(on_mach
 
 
 def _most_memory(settings: Settings) -> int:
-    """Return the MiB that a worker without TLS holds at most, as docs/operations.md has it."""
+    """Return the MiB that a worker without TLS holds at most, as docs/do/operate.md has it."""
     kib = settings.max_waiting_bytes // 2**10 + 16 * settings.max_connections
     return 112 + kib // 2**10
 
 
 def test_documentation_and_attack_allow_the_same_memory():
-    text = " ".join((ROOT / "docs" / "operations.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "do" / "operate.md").read_text().split())
     most, over_tls = (
         int(number)
         for number in re.findall(r"(\d+) MiB with the defaults, (\d+) with TLS", text)[0]
@@ -226,7 +227,7 @@ def test_secrets_are_referred_to_and_not_in_the_manifest():
     text = (FOLDER / "kubernetes.yaml").read_text()
     assert "Secret" not in kubernetes()
     assert not re.search(r"[0-9a-f]{64}|postgresql://|hub_(ingest|admin)_", text)
-    readme = (FOLDER / "README.md").read_text()
+    readme = guide()
     for variable in _container()["env"]:
         reference = variable["valueFrom"]["secretKeyRef"]
         assert f"secret generic {reference['name']} " in readme
@@ -290,7 +291,10 @@ def test_pods_meet_the_restricted_standard():
 
 def test_image_of_the_pods_is_this_version():
     assert _container()["image"] == f"hubbub-collector:{__version__}"
-    assert f"--tag hubbub-collector:{__version__} ." in (FOLDER / "README.md").read_text()
+    assert (
+        f"--tag hubbub-collector:{__version__} ."
+        in (ROOT / "docs" / "do" / "deploy.md").read_text()
+    )
 
 
 def test_alerts_are_about_numbers_that_exist():

@@ -237,8 +237,8 @@ def _remove_files(folder: Path) -> None:
 def _keep_to_owner(folder: Path) -> None:
     """Remove others' permissions on directory and database; refuse a secret they could read.
 
-    The database reveals little without the secret (docs/privacy.md, State at rest). A directory
-    that contains other files, too, is left as it is, unless others may write there.
+    The database reveals little without the secret (docs/understand/proofs.md, State at rest). A
+    directory that contains other files, too, is left as it is, unless others may write there.
     """
     if os.name == "nt":  # which has no such modes
         return

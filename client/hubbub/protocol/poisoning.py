@@ -139,7 +139,7 @@ def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:
     by at most x q*/(q* - p*); if q* < p* the ends change places: x p*/(p* - q*) and
     x (1 - q*)/(p* - q*). The same holds for any average of bit rates, such as that of a string's
     bits over cohorts. A regression that also *subtracts* rates can be moved further; the decoder
-    computes by how much (docs/poisoning.md).
+    computes by how much (docs/understand/attacks.md).
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share = {share}: must be between 0 and 1")

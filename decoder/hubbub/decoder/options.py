@@ -19,7 +19,8 @@ from hubbub.protocol.errors import Missing, Option, OptionError
 STORE = "sqlite:///hubbub.db"
 """Where reports are if no option names a place: what a collector makes by default."""
 MIN_REPORTS = 1_000
-"""Fewest reports that are decoded unless the operator decides otherwise (docs/poisoning.md).
+"""Fewest reports that are decoded unless the operator decides otherwise
+(docs/understand/attacks.md).
 
 Each report is private by itself, whoever decodes it; this is a second safeguard: against results
 about so few people that they are about somebody, and against taking noise for news.

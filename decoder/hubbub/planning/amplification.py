@@ -14,8 +14,8 @@ makes the sum more spread out in the convex order, and so its positive part larg
 The distribution of the sum follows by one Fourier transform; what that could lose is bounded and
 added.
 
-Invariant: every rounding, cut and discretisation makes delta larger. docs/privacy.md has the
-proofs.
+Invariant: every rounding, cut and discretisation makes delta larger. docs/understand/proofs.md has
+the proofs.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from hubbub.reporting.estimates import Finding
 
 NEAR_BEST = 1.01
 """A limit within 1% of the best counts as the best: the theory itself is off by 4% to 7% where
-docs/planning.md finds it worst."""
+docs/understand/planning.md finds it worst."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ value: epsilon_permanent still holds. These probabilities are exact sums of bino
 Histories are compared in two senses. The first compares histories that change at the same times:
 that is what the client's account adds up. The second compares *any* two histories that record at
 the same times; where a change itself can be seen there is no such bound, and the figure is
-infinite. docs/privacy.md has the proofs. Reports come once a day, however the periods' borders lie.
-Invariant: every rounding makes a bound larger.
+infinite. docs/understand/proofs.md has the proofs. Reports come once a day, however the periods'
+borders lie. Invariant: every rounding makes a bound larger.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A string is detected if its one-sided test at level alpha / n rejects, so the share that is found
 with a given power lies z_level standard errors of an absent string and z_power of a present one
-above 0. Both errors follow from (k, h, m, p*, q*) and N; docs/planning.md derives them and compares
-them with simulations. All functions are pure.
+above 0. Both errors follow from (k, h, m, p*, q*) and N; docs/understand/planning.md derives them
+and compares them with simulations. All functions are pure.
 
 For whole reports the errors follow from the exact Fisher information of one string among
 random strings. A report's likelihood under a string, relative to noise alone, depends

@@ -5,8 +5,8 @@ client have a log likelihood ratio L against two of different clients: a sum ove
 is the information I that a report has about another. Whoever holds two shuffled days matches all
 reports at once, and `right_links` predicts the share of right links of the best such attacker: a
 link is found if its L exceeds what both of its ends would gain by other partners, in a world where
-these partners' gains are independent (the cavity method). docs/privacy.md has the derivation, and
-how close the prediction is to attacks.
+these partners' gains are independent (the cavity method). docs/understand/proofs.md has the
+derivation, and how close the prediction is to attacks.
 
 Invariant: where the prediction leaves something out, it is in the attacker's favour.
 """

@@ -73,7 +73,7 @@ def offers(
         If an epsilon is out of range.
     """
     if isinstance(goal, StringsGoal):
-        goal = replace(goal, hashes=(1,))  # which wins in every mode (docs/planning.md)
+        goal = replace(goal, hashes=(1,))  # which wins in every mode (docs/understand/planning.md)
     once = Budget(math.inf, epsilon)
     spent = epsilon / USUAL_PART if epsilon_report is None else epsilon_report
     many = Budget(epsilon, spent, schedule.reports_each)

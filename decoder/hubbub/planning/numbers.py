@@ -34,7 +34,7 @@ from hubbub.protocol.responses import Window
 from hubbub.reporting.estimates import Finding
 
 MOST_CELLS = 32
-"""More cells lower the variance by under 1% up to epsilon 6 (docs/planning.md)."""
+"""More cells lower the variance by under 1% up to epsilon 6 (docs/understand/planning.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ from hubbub.reporting.blocks import Types
 from hubbub.reporting.estimates import Finding
 
 EFFECTIVE_CANDIDATES = 3_000.0
-"""A list on which every string had the same weight would be so long; docs/planning.md measures."""
+"""A list on which every string had the same weight would be so long; docs/understand/planning.md
+measures."""
 
 UNKNOWN_LENGTH = 16
 """Bytes that hardly any string is longer than, if nothing is said: words, of two bytes a letter."""
@@ -43,16 +44,17 @@ UNKNOWN_LENGTH = 16
 # they are written in, and what is found there is learned from before more is added at once.
 _ANY_STEPS = (2, 4, 7, 10, 14)
 # What each step adds to strings, of letters that are equally likely: 4, 3, 3 and 4 of the alphabet
-# (docs/planning.md: fewer steps are better in theory, but can't be bridged).
+# (docs/understand/planning.md: fewer steps are better in theory, but can't be bridged).
 _STEP_BITS = (19, 15, 15, 19)
 _HARDLY_EVER = 0.05  # of strings are longer than the longest
 _SHORT_STEP = 2  # bytes, where even the first step would be as long as all strings
 _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
-_NEAR_BITS = 1.05  # docs/planning.md: fewer bits make the search quicker, for 5% of the limit
+# Fewer bits make the search quicker, for 5% of the limit (docs/understand/planning.md).
+_NEAR_BITS = 1.05
 _LISTED = 3 * ROOM_A_STEP  # prefixes that a step looks at, of three steps as names have
-_FEWEST_BITS = 64  # the narrowest filter that docs/planning.md measures
+_FEWEST_BITS = 64  # the narrowest filter that docs/understand/planning.md measures
 _COHORTS = (32, 64, 128, 256, 512, 1024)
-_MANY_COHORTS = 256  # with which bits are chosen: what docs/planning.md measures most
+_MANY_COHORTS = 256  # with which bits are chosen: what docs/understand/planning.md measures most
 _FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
 
 

@@ -39,23 +39,25 @@ from hubbub.protocol.responses import UNARY
 KNOWN = (0.5, 0.99)
 """Probabilities with which an observer is said to know a permanent response."""
 
-OF_DAYS = "what all reports of an answer reveal together: docs/privacy.md, Linked reports"
+OF_DAYS = "what all reports of an answer reveal together: docs/understand/proofs.md, Linked reports"
 OF_VALUES = (
-    "min(T times the dearest of a value's reports, V times all T of one value): docs/privacy.md, "
+    "min(T times the dearest of a value's reports, V times all T of one value): "
+    "docs/understand/proofs.md, "
     "One client"
 )
 OF_PERIODS = (
-    "the sum over periods of what their reports reveal, {:,} periods at most: docs/privacy.md, "
+    "the sum over periods of what their reports reveal, {:,} periods at most: "
+    "docs/understand/proofs.md, "
     "Periods"
 )
-ONCE_A_PERIOD = "one report in each of {:,} periods at most: docs/privacy.md, Periods"
+ONCE_A_PERIOD = "one report in each of {:,} periods at most: docs/understand/proofs.md, Periods"
 AN_ANSWER = "all reports of one answer: {}"
 LIFE = "max_periods times the price of an answer, or one price"
 ONE_REPORT = "one report in a client's life"
 FIRST_VALUE = OF_DAYS + "; only a client's first value is ever reported ({})"
 NOT_BOUNDED = (
     "not bounded: a change can be seen by whoever links reports: "
-    "docs/privacy.md, Values that change"
+    "docs/understand/proofs.md, Values that change"
 )
 SEQUENTIAL = "sequential composition (Dwork et al. 2006; McSherry 2009, theorem 3)"
 PARALLEL = "parallel composition (McSherry 2009, theorem 4) of the metrics that exclude each other"
@@ -65,8 +67,11 @@ RESERVE = (
 )
 CHANGES = "what the reserve leaves of lifetime_epsilon for second and later values"
 GROUP = "group privacy (Dwork, Roth 2014, theorem 2.2)"
-TRACKING = "exact binomial probabilities of the likeliest permanent bits: docs/privacy.md, Tracking"
-CELLS = "q (d - w) / ((1 - q) w) at most for any report: docs/privacy.md, Responses"
+TRACKING = (
+    "exact binomial probabilities of the likeliest permanent bits: "
+    "docs/understand/proofs.md, Tracking"
+)
+CELLS = "q (d - w) / ((1 - q) w) at most for any report: docs/understand/proofs.md, Responses"
 CLOSED_FORM = "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <= {:.3g}"
 CLONES = (
     "Feldman, McMillan, Talwar 2021, section 3: the clones' pair of binomials, summed numerically"
@@ -75,16 +80,16 @@ BLANKET = "Balle, Bell, Gascon, Nissim 2019, section 5, with the report's own li
 LEAST = "the least of the bounds on one shuffled report, each of which holds"
 ONE_MESSAGE = (
     "all reports of a permanent response as one message, shuffled once, among clients that report "
-    "on the same days and whose value stays, too: docs/privacy.md, More days"
+    "on the same days and whose value stays, too: docs/understand/proofs.md, More days"
 )
 PERIODS_COMPOSE = (
     "all of a period's reports as one message, shuffled once; {:,} periods at most, each with its "
     "part of delta (sequential composition, for periods are independent given the values): "
-    "docs/privacy.md, More days"
+    "docs/understand/proofs.md, More days"
 )
 BY_VALUE = (
     "independent given the value: at most cosh^2(epsilon/2) times as likely of one client as of "
-    "two: docs/privacy.md, Linking by content"
+    "two: docs/understand/proofs.md, Linking by content"
 )
 ONE_OF_GROUP = (
     "a client answers one of the group's metrics, chosen without regard to values: parallel "
@@ -92,7 +97,7 @@ ONE_OF_GROUP = (
 )
 ALL_OF_GROUP = "sequential composition, if clients answered all of them"
 PART_OF_GROUP = "one part of the clients for each metric, chosen at random"
-INFORMATION = "nats that a report has about {}: docs/privacy.md, Linking by content"
+INFORMATION = "nats that a report has about {}: docs/understand/proofs.md, Linking by content"
 TWO_DAYS, MANY_DAYS = "another of its client's", "the permanent response, which many days show"
 THRESHOLD = "m e^nats: among so many clients more than half of all links are right"
 RIGHT_LINKS = (

@@ -308,7 +308,7 @@ class _Asked:
             f"By their content alone, shuffled daily reports of {clients:,} clients are linked: "
             f"{100 * two:.3g}% rightly from two days, at most {100 * many:.3g}% from many "
             f"({information:.3g} nats a pair, against ln(clients/m) = "
-            f"{math.log(clients / params.m):.3g}; docs/privacy.md, Linking by content)."
+            f"{math.log(clients / params.m):.3g}; docs/understand/proofs.md, Linking by content)."
         )
         yield Finding("linked_share", "", text, two)
 

@@ -37,11 +37,11 @@ from hubbub.reporting.estimates import Finding, Level
 PAPER, SIMPLE = "the paper's default", "simple numbers"
 """Names of two rivals."""
 
-_HASHES = range(1, 9)  # h = 1 wins, and each further hash is worse (docs/planning.md)
+_HASHES = range(1, 9)  # h = 1 wins, and each further hash is worse (docs/understand/planning.md)
 _MOST_COHORTS = 1024  # 16 times as many lower the limit by under 1%; by 5% at (8, 6), 1e9 reports
-_REPORTS_PER_COHORT = 100  # fewer are outside of what docs/planning.md measures
+_REPORTS_PER_COHORT = 100  # fewer are outside of what docs/understand/planning.md measures
 # How many times z^2 a plan's positions, h m, are at least. With 2 the promised .90 was .84 and .85,
-# with 2.5 or more .89 to .92 (docs/planning.md, Promised and found).
+# with 2.5 or more .89 to .92 (docs/measured/planning.md, Promised and found).
 _NEAR_NORMAL = 2.5
 # Steps of a third to a half: the limit is flat in m, and `NEAR_BEST` takes the first that will do.
 _COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

@@ -2,8 +2,8 @@
 
 With the eyes of who has its disk: all files, rows by their places and by the transactions that they
 are marked with, what ANALYZE sampled, a dump, an export, and the server's text log, which tells of
-every statement here. The write-ahead log isn't recycled, as docs/operations.md asks for
-(docs/disks.md).
+every statement here. The write-ahead log isn't recycled, as docs/do/operate.md asks for
+(docs/understand/operator.md).
 """
 
 from __future__ import annotations

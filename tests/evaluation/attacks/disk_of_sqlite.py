@@ -1,7 +1,7 @@
 """Read from the files of an SQLite store in which order batches came, and what came together.
 
 Every byte is looked at, the log and free pages included, and so is every byte of a backup and of an
-export (docs/disks.md).
+export (docs/understand/operator.md).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from service.faults import is_alive, peak_bytes, reset_peak
 
 _LIMIT = 512 * 2**20
 MOST_MIB, MOST_MIB_OVER_TLS = 240, 470
-"""MiB that docs/operations.md promises at most, with the defaults and a small registry."""
+"""MiB that docs/do/operate.md promises at most, with the defaults and a small registry."""
 
 _CGROUPS = Path("/sys/fs/cgroup/memory")
 _BODY = b"x" * 100_000

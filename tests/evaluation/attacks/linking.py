@@ -24,7 +24,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from significance import BitArray, FloatArray, IntArray, unpack
 
 _EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
-_ACCURACY = 0.02  # of the prediction, as docs/privacy.md states it
+_ACCURACY = 0.02  # of the prediction, as docs/understand/proofs.md states it
 _DEVIATIONS = 5.0  # of the measured share; errors come in pairs, so its variance is doubled
 _HOSTS = tuple(f"host-{i}.example" for i in range(2_000))
 _TURNS, _KEPT = 60, 0.3  # of the messages; kept of the last turn, or they swing

@@ -2,7 +2,7 @@
 
 The attacker may read, scrapes as often as he can, and sends batches of his own, so that a number
 stands just below the value at which it would be shown to move. What he finds beyond the bounds of
-docs/operations.md breaks them.
+docs/do/operate.md breaks them.
 """
 
 from __future__ import annotations

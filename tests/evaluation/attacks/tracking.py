@@ -1,7 +1,7 @@
 """Be a collector that wants to know which requests are one client's, from network to network.
 
 It can answer as it likes. What it can't be kept from seeing: a report that is sent again is the
-same report, unless reports are sealed (docs/privacy.md, What a collector can track).
+same report, unless reports are sealed (docs/understand/proofs.md, What a collector can track).
 """
 
 from __future__ import annotations

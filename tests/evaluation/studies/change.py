@@ -1,4 +1,4 @@
-"""How much changing values reveal, beside what is stated of them (docs/privacy.md)."""
+"""How much changing values reveal, beside what is stated of them (docs/understand/proofs.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How often the intervals of tables hold the truth, and independence is rejected (docs/joint.md).
+"""How often the intervals of tables hold the truth, and independence is rejected.
 
 The suite's tables and smaller ones. Counts are drawn by their distribution; one trial is one
 population with partners of its own, and one sample of it.
+docs/understand/joint.md has the table.
 """
 
 from __future__ import annotations

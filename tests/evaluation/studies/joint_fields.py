@@ -3,7 +3,7 @@
 A report's estimate of a category is (bit - p*) / (q* - p*); the noise of a category that the client
 doesn't hold is that estimate's variance. Fields that are reported apart share epsilon, and the
 estimate of a cell is the product of its categories' estimates, so their noises multiply
-(docs/privacy.md).
+(docs/understand/proofs.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What it costs if the steps of open strings hash alike: false names that each hands to the next.
 
 A million clients' domains at epsilon 4, hashed as the protocol says, and with each step's cohorts
-numbered from 0 (docs/open-strings.md).
+numbered from 0 (docs/understand/open-strings.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Ours gets the steps, bits and noise that the planner proposes to who knows nothing of the strings;
 PEM is told the alphabet, or nothing, and how long strings are. Counts are drawn by their exact
-distribution (docs/open-strings.md).
+distribution (docs/understand/open-strings.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the plan says of joint tables, and what comes out (docs/planning.md).
+"""What the plan says of joint tables, and what comes out (docs/measured/planning.md).
 
 Tables are drawn by the distribution of their counts and estimated. Errors are compared in units of
 what the theory says of each cell, value and conditional share, so that one number stands for all of

@@ -1,8 +1,9 @@
-"""The plan's share of open strings, and the one that most searches really find (docs/planning.md).
+"""The plan's share of open strings, and the one that most searches really find.
 
 Populations are real lists of names, because how likely strings look decides what is looked for:
 first names and surnames of the census, and domain names, with the parameters that the planner
 chooses for them. Counts are drawn by their distribution.
+docs/measured/planning.md has the table.
 """
 
 from __future__ import annotations

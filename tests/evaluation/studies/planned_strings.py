@@ -2,7 +2,7 @@
 
 Strings are planted at the share that the theory calls the limit, decoded, and counted if found. The
 level of one test is that of the question, alpha / n, whatever the number of strings that are really
-decoded: so a million candidates cost no more than fifty (docs/planning.md).
+decoded: so a million candidates cost no more than fifty (docs/measured/planning.md).
 """
 
 from __future__ import annotations

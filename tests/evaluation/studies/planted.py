@@ -1,6 +1,7 @@
 """Which share of forged reports plants a string that nobody holds among open strings.
 
-A million honest reports of first names at epsilon 4, and forged ones on top (docs/poisoning.md).
+A million honest reports of first names at epsilon 4, and forged ones on top
+(docs/understand/attacks.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors of the central mechanisms, beside what textbooks state (docs/release.md).
+"""Errors of the central mechanisms, beside what textbooks state (docs/understand/mechanisms.md).
 
 Mechanisms are called as `hubbub-release` calls them. Their noise is drawn from the operating
 system, so that figures differ a little from run to run; data are seeded. One user has one row.

@@ -9,6 +9,7 @@ from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.metrics import FAMILIES, FamilyType, HistogramFamily, Metrics
 from hubbub.collector.operations.publishing import Publisher
 from hubbub.collector.operations.status import History, Totals
+from website.tables import numbers as numbers_table
 
 
 @pytest.fixture
@@ -112,8 +113,8 @@ def _samples(publisher: Publisher) -> dict[tuple[str, tuple[str, ...]], float]:
     return found
 
 
-def test_every_number_is_in_the_documentation(pytestconfig):
-    text = (pytestconfig.rootpath / "docs" / "operations.md").read_text(encoding="utf-8")
+def test_every_number_is_in_the_documentation():
+    text = numbers_table()
     for family in FAMILIES.values():
         name = family.exposed + ("_total" if family.type is FamilyType.COUNTER else "")
         assert f"| `{name}` | {', '.join(family.labels)} | {family.help} |" in text

@@ -436,10 +436,10 @@ def test_help_explains_every_option(goal):
 def documented_commands() -> list[str]:
     """Return the `plan` and `privacy` commands of the docs, lines that go on being joined."""
     docs = Path(__file__).parents[3] / "docs"
-    pages = [(docs / name).read_text(encoding="utf-8") for name in ("planning.md", "privacy.md")]
+    pages = [path.read_text(encoding="utf-8") for path in docs.rglob("*.md")]
     lines = "\n".join(pages).replace("\\\n", " ").splitlines()
     starts = ("    hubbub-decoder plan ", "    hubbub-decoder privacy ")
-    return [" ".join(line.split()) for line in lines if line.startswith(starts)]
+    return sorted({" ".join(line.split()) for line in lines if line.startswith(starts)})
 
 
 @pytest.mark.parametrize("line", documented_commands())

@@ -68,7 +68,7 @@ def test_strings_need_candidates_or_a_map(metrics_file):
 def test_help_explains_the_three_ways_of_input():
     text = " ".join(CliRunner().invoke(main, ["decode", "--help"]).stdout.split())
     for way in (
-        "METRIC --metrics FILE [--store URL] [--since DAY] [--until DAY] what a collector stored",
+        "METRIC --metrics FILE [--store URL --since DAY --until DAY] what a collector stored",
         "--reports FILE, with METRIC --metrics FILE or with --params FILE a Parquet file",
         "--counts FILE --params FILE google/rappor's sums",
     ):

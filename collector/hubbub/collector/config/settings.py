@@ -1,6 +1,6 @@
 """The settings of the collector: each with its default, its bounds and its description.
 
-The flags of `serve`, the printed configuration and the table in docs/operations.md are made from
+The flags of `serve`, the printed configuration and the table in docs/do/operate.md are made from
 these descriptions. `config.sources` reads the values.
 """
 

@@ -92,7 +92,7 @@ class _Buffered(asyncio.BufferedProtocol):
     By itself asyncio makes room for 256 KiB each time it receives, and cuts it to what came, a few
     hundred bytes; asyncpg keeps this piece until the connection has received again. What the C
     library puts behind it meanwhile leaves no room there for the next 256 KiB, so that a
-    collector's heap grew by such holes for as long as it ran (docs/scale.md).
+    collector's heap grew by such holes for as long as it ran (docs/measured/service.md).
     """
 
     def __init__(self, driver: asyncio.Protocol) -> None:

@@ -218,7 +218,7 @@ class PostgresqlDatabase(Database):
             f"  pg_dump --format=custom --file={dump} {address}\n"
             "and restores them, into a new and empty database:\n"
             f"  pg_restore --exit-on-error --single-transaction --dbname=ADDRESS {dump}\n"
-            "docs/operations.md says what each way can lose.",
+            "docs/do/operate.md says what each way can lose.",
         )
 
     async def close(self) -> None:

@@ -149,7 +149,7 @@ def decode(**options: Any) -> None:
     Reports come in one of four ways:
 
     \b
-      METRIC --metrics FILE [--store URL] [--since DAY] [--until DAY]
+      METRIC --metrics FILE [--store URL --since DAY --until DAY]
           what a collector stored
       --reports FILE, with METRIC --metrics FILE or with --params FILE
           a Parquet file; bit j is bit j%8 of byte j//8

@@ -37,7 +37,8 @@ missing in it, and where bits can't tell them apart its errors don't hold.
 LONGEST = 5.0
 """Seconds of one core that the likelihood may take at least, on such as it was timed on.
 
-Users who chose no method don't wait longer (docs/likelihood.md); only `auto` depends on it.
+Users who chose no method don't wait longer (docs/understand/likelihood.md); only `auto` depends on
+it.
 """
 _NO_GAIN = 5e-4  # rounds to 0.0%
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many

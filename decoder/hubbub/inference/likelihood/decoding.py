@@ -45,10 +45,10 @@ from hubbub.inference.testing.multiple_testing import (
 from hubbub.inference.testing.totals import selection_bias, without_bias
 from hubbub.protocol.params import RapporParams
 
-# Weaker candidates add work and hardly information (docs/likelihood.md, Members).
+# Weaker candidates add work and hardly information (docs/understand/likelihood.md, Members).
 _LEAST_Z = 1.0
 # Least share of a member with evidence, in its standard errors; of a long list as much as lets
-# about one absent string in by chance (docs/likelihood.md, Members).
+# about one absent string in by chance (docs/understand/likelihood.md, Members).
 _LEAST_EVIDENCE_Z = 2.0
 # Of chance: more says that some members without evidence are there.
 _DEVIATIONS = 2.0

@@ -2,7 +2,7 @@
 
 A candidate in the model has its share there, every other one the share that it would have if it
 alone were added (one Newton step, which is what makes it unbiased). Errors come from the observed
-information, widened by what unlisted strings add; docs/likelihood.md derives all of it.
+information, widened by what unlisted strings add; docs/understand/likelihood.md derives all of it.
 
 P-values come from the distribution of a score over the hash, given everything else. An absent
 string's positions are independent and uniform, whatever the reports hold, so its score in a model
@@ -34,8 +34,8 @@ from hubbub.inference.likelihood.sums import Crossings, Moved, distinct_position
 from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.testing.hash_null import HashNull
 
-# No cohort decides alone: 4 standard deviations, as for rows of bit counts (docs/likelihood.md,
-# Tests).
+# No cohort decides alone: 4 standard deviations, as for rows of bit counts
+# (docs/understand/likelihood.md, Tests).
 _CLIP = 4.0
 # Random strings whose mean information stands for all outsiders': with the cohorts they are up to
 # 16,384 samples, whose mean is known to about 1%.
@@ -44,7 +44,7 @@ _MOST_PROBES, _PROBE_CELLS = 128, 16_384
 _LEAST_VARIANCE = 1e-3
 EXACT_FROM_Z = 6.0
 """Standard errors from which on a member's own score is computed exactly when it is left out, for
-large shares explain their own reports (docs/likelihood.md, Limits)."""
+large shares explain their own reports (docs/understand/likelihood.md, Limits)."""
 # Steps in which a member's estimate is imagined smaller: the threshold between two is interpolated.
 PARTS = np.linspace(0.0, 1.0, 41)
 # Candidates that look present get exact information: as many as 2e10 multiplications allow (some

@@ -14,9 +14,10 @@ LARGEST_SPREAD = 1 / 3
 """Largest standard deviation of the information about absent strings, over its mean.
 
 Beyond it a few reports decide about a string, and estimates aren't normal: errors of absent strings
-were stated at a half to a tenth of what they were (docs/likelihood.md, Limits).
+were stated at a half to a tenth of what they were (docs/understand/likelihood.md, Limits).
 """
-# Tables of all tuples of positions stay within 128 MB of doubles (docs/likelihood.md, Tests).
+# Tables of all tuples of positions stay within 128 MB of doubles (docs/understand/likelihood.md,
+# Tests).
 MAX_TUPLES = 2**16
 MAX_NUMBERS = 2**24
 

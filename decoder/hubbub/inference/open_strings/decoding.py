@@ -29,8 +29,9 @@ from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 
-# Half of the weight for candidates that are given, half for proposals (docs/open-strings.md):
-# neither list costs the other more than a factor of two in its p-values.
+# Half of the weight for candidates that are given, half for proposals
+# (docs/understand/open-strings.md): neither list costs the other more than a factor of two in its
+# p-values.
 _GIVEN_PART = 0.5
 # Keeps a quotient finite if nothing was proposed.
 _TINY = 1e-300

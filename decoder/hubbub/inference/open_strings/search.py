@@ -39,9 +39,9 @@ that need more steps are longer, and more of them begin alike.
 LONGEST_END = 64
 """How many bytes longer than the last prefix a string may be."""
 
-# How much is looked at, and again, as docs/open-strings.md describes it (How strings are found, 1
-# to 5): rooms trade time against rare strings, and only the last step tests. A first step knows no
-# prefixes, so that it gets three times the room.
+# How much is looked at, and again, as docs/understand/open-strings.md describes it (How strings are
+# found, 1 to 5): rooms trade time against rare strings, and only the last step tests. A first step
+# knows no prefixes, so that it gets three times the room.
 _MORE_ROOM = 4
 _EVERYWHERE = 0.1  # of all mass
 _FIRST_ROOM = 3

@@ -50,7 +50,7 @@ _UNDETERMINED = 1e-6
 # Errors don't shrink below a third of what sampling explains, however little rows scatter by
 # chance, and a variance keeps a tenth when the drawing of clients is taken off.
 _LEAST = 0.1
-# No row decides alone: 4 standard deviations (docs/statistics.md, Tests).
+# No row decides alone: 4 standard deviations (docs/understand/statistics.md, Tests).
 _CLIP = 4.0
 # Below it no q-value can matter; above it a member's test is exact.
 _EXACT_FROM_Z = 1.2

@@ -71,7 +71,8 @@ SEARCHED = 1.2
 """By what q-values are raised where the model was searched for in the same reports.
 
 What remains of the search's feedback on its own noise once rivals are in the model: without it the
-share of false names was .056 instead of .05, over ten crowded cases (docs/statistics.md).
+share of false names was .056 instead of .05, over ten crowded cases
+(docs/understand/statistics.md).
 """
 
 # Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
@@ -80,7 +81,7 @@ _CROWDED = 0.6  # ... and up to this share of rows if many of them are there
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
 _ROOM = 16  # rows for each string that is a fixed effect because it was detected
 # Rounds of the mixed model, and of the search while members may still join; after these they may
-# only leave, so that it ends (docs/statistics.md, The model).
+# only leave, so that it ends (docs/understand/statistics.md, The model).
 _ROUNDS = 12
 _FREE_ROUNDS = 6
 SCANS = 3

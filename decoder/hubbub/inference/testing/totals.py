@@ -56,7 +56,7 @@ def selection_bias(
     and a kernel estimate of what is seen within half a standard error beyond that. The variance is
     that of what is counted and, because errors are only nearly normal and the density isn't
     straight, the square of 0.4 times the bias, with which intervals held in simulated populations
-    (docs/statistics.md).
+    (docs/understand/statistics.md).
     """
     known = ~np.isnan(share)
     if not detected.any():

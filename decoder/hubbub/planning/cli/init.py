@@ -122,8 +122,8 @@ def init(
       hubbub-collector init --application com.example.app --name theme \\
           --values light,dark,system --clients 1e5
 
-    What isn't given is asked. Each client reports once a period; docs/planning.md says how the
-    parameters are found, and `hubbub-decoder plan` compares other ways to ask.
+    What isn't given is asked. Each client reports once a period; docs/understand/planning.md says
+    how the parameters are found, and `hubbub-decoder plan` compares other ways to ask.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     explain_missing_packages("collector,decoder")
     from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick

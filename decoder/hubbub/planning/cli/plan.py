@@ -250,7 +250,7 @@ def plan() -> None:
     The epsilons then follow, and the best parameters at these are shown, too.
 
     The table compares the best parameters with others. Below it is the entry for metrics.toml.
-    docs/planning.md has the theory and how well simulations agree with it.
+    docs/understand/planning.md has the theory and how well simulations agree with it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
 

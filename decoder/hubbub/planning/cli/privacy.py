@@ -99,7 +99,7 @@ def privacy(
     change at the same times, "any history" all that record at the same times: with memory =
     "value" nothing bounds what a change reveals. "Known after" is how many reports of one client
     show its permanent response with the given probability to someone who can link them.
-    docs/privacy.md explains all of it.
+    docs/understand/proofs.md explains all of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if reports is not None and reports > _MOST_REPORTS:  # sums would take minutes, or overflow
         raise click.BadParameter(

@@ -19,7 +19,8 @@ def main() -> None:
       hubbub-release ledger L.db
 
     Every query spends of the ledger's budget before it is answered. The curator of the data is
-    trusted; whoever reads what is published needn't be. docs/release.md explains all of it.
+    trusted; whoever reads what is published needn't be. docs/understand/mechanisms.md explains all
+    of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
 

@@ -1,7 +1,7 @@
 """Forged reports, as an attacker who controls a share of all reports would send them.
 
-What they can do to estimates, and which of them are noticed, is worked out in docs/poisoning.md;
-here they are made, so that it can be tried.
+What they can do to estimates, and which of them are noticed, is worked out in
+docs/understand/attacks.md; here they are made, so that it can be tried.
 """
 
 from __future__ import annotations

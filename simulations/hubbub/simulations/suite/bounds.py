@@ -26,7 +26,7 @@ COVERAGE_CELLS = (0.94, 0.96)
 LEAST_COVERAGE_OF_MASSES = 0.93
 LEAST_OF_ORACLE = 0.85
 TOTAL_VARIATION_RATIO = 1.05
-"""The bounds of docs/simulations.md, section "When a bound is broken"."""
+"""The bounds of docs/measured/simulations.md, section "When a bound is broken"."""
 
 
 @dataclass(frozen=True, slots=True)
