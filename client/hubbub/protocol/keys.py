@@ -77,7 +77,9 @@ def _choice(choices: tuple[str, ...], words: str) -> Key:
 
 
 def _list(check_: Callable[..., object], items: Schema, low: int, high: int, words: str) -> Key:
-    return Key(check_, {"type": "array", "items": items, "minItems": low, "maxItems": high}, words)
+    schema = {"type": "array", "items": items, "minItems": low, "maxItems": high}
+    # Those of numbers are in order, which a schema can't say.
+    return Key(check_, schema | ({"uniqueItems": True} if items == _WORDS else {}), words)
 
 
 def _type(where: str, value: object) -> None:
@@ -100,6 +102,7 @@ def _tables(where: str, value: object, low: int, high: int) -> None:
 _TEXT: Schema = {"type": "string", "pattern": r"\S"}
 _SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _NUMBER: Schema = {"type": "number"}
+_WORDS: Schema = {"type": "string"}
 
 FILE: Mapping[str, Key] = {
     "application": Key(
@@ -116,7 +119,7 @@ FILE: Mapping[str, Key] = {
 GROUP: Mapping[str, Key] = {
     "metrics": _list(
         partial(check.different_texts, low=2, high=MOST_VERSION),
-        {"type": "string"}, 2, MOST_VERSION, "The metrics of which each client answers one.",
+        _WORDS, 2, MOST_VERSION, "The metrics of which each client answers one.",
     ),
     "choice": _choice(CHOICES, "Whether a client's metric is chosen for life, or each period."),
 }  # fmt: skip
@@ -152,7 +155,7 @@ METRIC: Mapping[str, Key] = {
     "h": _integer(1, 8, "Hash functions.")._replace(check=_by_type),
     "m": _integer(1, MOST_COHORTS, "Cohorts, which hash differently.")._replace(check=_by_type),
     "categories": _list(
-        _by_type, {"type": "string"}, 1, MOST_BITS, "The texts that are counted."
+        _by_type, _WORDS, 1, MOST_BITS, "The texts that are counted."
     ),
     "other": Key(check.boolean, {"type": "boolean"}, "Whether all other texts are a category."),
     "edges": _list(
