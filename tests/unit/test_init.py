@@ -32,6 +32,7 @@ def test_four_answers_give_a_metric_with_planned_parameters(tmp_path, values, na
     assert registry.application == "org.example.notes"
     assert (metric.type.name, metric.mode) == (name, "once")
     assert metric.epsilon_report == pytest.approx(2, abs=0.01)
+    assert path.read_text().startswith("#:schema https://")
     keys = [line for line in path.read_text().splitlines() if re.match(r"[kmpq] = ", line)]
     assert keys
     assert all(" # " in line for line in keys)

@@ -6,30 +6,71 @@ import itertools
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from hubbub.protocol.errors import MetricError
+from hubbub.protocol.errors import MetricError, RegistryError
+from hubbub.protocol.params import MOST_BITS as _BITS
 
 if TYPE_CHECKING:
     import datetime as dt
 
 _Word = TypeVar("_Word", bound=str)
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+NAME_PATTERN = "[a-z][a-z0-9_-]{0,63}"
+_NAME = re.compile(NAME_PATTERN)
+WHOLE_FILE = "metrics.toml"
+"""What messages call the table of the file's own keys."""
+
+
+class Faults:
+    """Collects what is wrong, so that all of it can be told at once.
+
+    Attributes
+    ----------
+    found : list of MetricError
+        One for each fault.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[MetricError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep what is raised inside, and go on behind it."""
+        try:
+            yield
+        except MetricError as error:
+            told = set(map(str, self.found))
+            self.found += [fault for fault in error.faults if str(fault) not in told]
+
+    def raise_found(self) -> None:
+        """Raise what was found, if anything was (MetricError)."""
+        if self.found:
+            raise self.found[0] if len(self.found) == 1 else RegistryError(self.found)
 
 
 def refuse_unknown(where: str, table: Mapping[str, object], known: Collection[str]) -> None:
-    """Refuse a key that nobody reads: it is a typing mistake, or belongs to another type."""
+    """Refuse keys that nobody reads: they are typing mistakes, or belong to another type."""
+    faults = Faults()
     for key in table:
         if key not in known:
-            raise MetricError(f"{where}: unknown key {key!r}; must be one of: {', '.join(known)}")
+            listed = f"must be one of: {', '.join(known)}{near(key, known)}"
+            message = f"{where}: unknown key {key!r}; {listed}"
+            field = key if where == WHOLE_FILE else f"{where}.{key}"
+            faults.found.append(MetricError.about(field, message))
+    faults.raise_found()
 
 
 def require(where: str, table: Mapping[str, object], keys: Collection[str]) -> None:
-    """Refuse a table that lacks a key."""
-    for key in keys:
-        if key not in table:
-            raise MetricError(f"{where}.{key}: is missing")
+    """Refuse a table that lacks keys."""
+    faults = Faults()
+    faults.found += [
+        MetricError.about(f"{where}.{key}", f"{where}.{key}: is missing")
+        for key in keys
+        if key not in table
+    ]
+    faults.raise_found()
 
 
 def is_metric_name(name: str) -> bool:
@@ -40,7 +81,8 @@ def is_metric_name(name: str) -> bool:
 def metric_name(where: str, name: str) -> str:
     """Return a metric's name if it may be one."""
     if not is_metric_name(name):
-        raise MetricError(f"{where}: the name must be 1 to 64 of a-z, 0-9, _ and -, a letter first")
+        message = f"{where}: the name must be 1 to 64 of a-z, 0-9, _ and -, a letter first"
+        raise MetricError.about(where, message)
     return name
 
 
@@ -48,42 +90,61 @@ def text(where: str, value: object) -> str:
     """Return a text that isn't blank."""
     if not isinstance(value, str) or not value.strip():
         found = "is missing" if value is None else f"= {value!r}"
-        raise MetricError(f"{where} {found}: must be a text that isn't blank")
+        raise MetricError.about(where, f"{where} {found}: must be a text that isn't blank")
     return value
 
 
 def integer(where: str, value: object, low: int, high: int) -> int:
     """Return an integer within its range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise MetricError(f"{where} = {value!r}: must be an integer between {low} and {high}")
+        raise MetricError.of(where, value, f"an integer between {low} and {high}")
     return value
 
 
 def boolean(where: str, value: object) -> bool:
     """Return true or false."""
     if not isinstance(value, bool):
-        raise MetricError(f"{where} = {value!r}: must be true or false, without quotes")
+        raise MetricError.of(where, value, "true or false, without quotes")
     return value
 
 
 def positive(where: str, value: object) -> float:
     """Return a finite number above 0."""
     if not _is_finite(value) or not value > 0:  # type: ignore[operator]
-        raise MetricError(f"{where} = {value!r}: must be a number above 0")
+        raise MetricError.of(where, value, "a number above 0")
     return float(value)  # type: ignore[arg-type]
+
+
+def share(where: str, value: object) -> float:
+    """Return a number between 0 and 1, both included."""
+    if not _is_finite(value) or not 0 <= value <= 1:  # type: ignore[operator]
+        raise MetricError.of(where, value, "a number between 0 and 1")
+    return float(value)  # type: ignore[arg-type]
+
+
+def bits(where: str, value: object) -> int:
+    """Return a number of bits that fill bytes."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or value % 8
+        or not 8 <= value <= _BITS
+    ):
+        raise MetricError.of(where, value, f"a multiple of 8 between 8 and {_BITS}")
+    return value
 
 
 def finite(where: str, value: object) -> float:
     """Return a finite number."""
     if not _is_finite(value):
-        raise MetricError(f"{where} = {value!r}: must be a finite number")
+        raise MetricError.of(where, value, "a finite number")
     return float(value)  # type: ignore[arg-type]
 
 
 def probability(where: str, value: object) -> float:
     """Return a number strictly between 0 and 1."""
     if not _is_finite(value) or not 0 < value < 1:  # type: ignore[operator]
-        raise MetricError(f"{where} = {value!r}: must be a number strictly between 0 and 1")
+        raise MetricError.of(where, value, "a number strictly between 0 and 1")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -92,7 +153,7 @@ def date(where: str, value: object) -> dt.date:
     import datetime as dt
 
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
-        raise MetricError(f"{where} = {value!r}: must be a date like 2027-12-31, without quotes")
+        raise MetricError.of(where, value, "a date like 2027-12-31, without quotes")
     return value
 
 
@@ -101,28 +162,28 @@ def choice(where: str, value: object, choices: Collection[_Word]) -> _Word:
     for word in choices:
         if word == value:
             return word
-    raise MetricError(f"{where} = {value!r}: must be one of: {', '.join(choices)}")
+    raise MetricError.of(where, value, f"one of: {', '.join(choices)}{near(value, choices)}")
 
 
 def different_texts(where: str, value: object, low: int, high: int) -> tuple[str, ...]:
     """Return a list of texts that differ also after normalisation."""
     if not isinstance(value, list) or not low <= len(value) <= high:
-        raise MetricError(f"{where} = {value!r}: must be a list of {low} to {high} texts")
+        raise MetricError.of(where, value, f"a list of {low} to {high} texts")
     normal = {unicodedata.normalize("NFC", x) for x in value if isinstance(x, str)}
     if len(normal) < len(value):
-        raise MetricError(f"{where} = {value!r}: must be different texts")
+        raise MetricError.of(where, value, "different texts")
     return tuple(value)
 
 
 def ascending_numbers(where: str, value: object, low: int, high: int) -> tuple[float, ...]:
     """Return a strictly ascending list of finite numbers."""
     if not isinstance(value, list) or not low <= len(value) <= high:
-        raise MetricError(f"{where} = {value!r}: must be a list of {low} to {high} numbers")
+        raise MetricError.of(where, value, f"a list of {low} to {high} numbers")
     if not all(map(_is_finite, value)):
-        raise MetricError(f"{where} = {value!r}: must be finite numbers")
+        raise MetricError.of(where, value, "finite numbers")
     numbers = tuple(map(float, value))
     if any(a >= b for a, b in itertools.pairwise(numbers)):
-        raise MetricError(f"{where} = {value!r}: must be strictly ascending")
+        raise MetricError.of(where, value, "strictly ascending")
     return numbers
 
 
@@ -136,10 +197,8 @@ def ascending_integers(
         or not all(isinstance(x, int) and not isinstance(x, bool) for x in value)
         or any(a >= b for a, b in itertools.pairwise([low - 1, *value, high + 1]))
     ):
-        raise MetricError(
-            f"{where} = {value!r}: must be 1 to {most} strictly ascending integers from {low} to "
-            f"{high}"
-        )
+        expected = f"1 to {most} strictly ascending integers from {low} to {high}"
+        raise MetricError.of(where, value, expected)
     return tuple(value)
 
 
@@ -148,3 +207,11 @@ def _is_finite(value: object) -> bool:
     most = sys.float_info.max
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and -most <= value <= most  # type: ignore[operator]
+
+
+def near(word: object, words: Collection[str]) -> str:
+    """Return a question about the word that may have been meant, if one is close."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, words, 1) if isinstance(word, str) else []
+    return f" (did you mean {near[0]!r}?)" if near else ""

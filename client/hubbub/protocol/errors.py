@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
 
@@ -44,6 +45,21 @@ class HubbubError(Exception):
         """
         error = cls(f"{field} = {found!r}: must be {expected}")
         error.field, error.found, error.expected = field, found, expected
+        return error
+
+    @classmethod
+    def about(cls, field: str, message: str) -> Self:
+        """Return an error about a field in other words.
+
+        Parameters
+        ----------
+        field : str
+            What is wrong.
+        message : str
+            The whole message.
+        """
+        error = cls(message)
+        error.field = field
         return error
 
 
@@ -133,6 +149,30 @@ class ParameterError(HubbubError, ValueError):
 
 class MetricError(HubbubError, ValueError):
     """A metrics.toml entry is wrong, or a metric isn't registered."""
+
+    @property
+    def faults(self) -> tuple[MetricError, ...]:
+        """What is wrong, each thing for itself."""
+        return (self,)
+
+
+class RegistryError(MetricError):
+    """Several entries are wrong.
+
+    Parameters
+    ----------
+    faults : sequence of MetricError
+        One for each.
+    """
+
+    def __init__(self, faults: Sequence[MetricError]) -> None:
+        super().__init__("\n".join(map(str, faults)))
+        self._faults = tuple(faults)
+
+    @property
+    def faults(self) -> tuple[MetricError, ...]:
+        """What is wrong, each thing for itself."""
+        return self._faults
 
 
 class UnknownMetricError(MetricError, KeyError):

@@ -296,12 +296,12 @@ def check_integer(name: str, value: object, low: int, high: int) -> None:
     """Raise ParameterError unless a parameter is an integer within its range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         kind = "a multiple of 8" if name == "k" else "an integer"
-        raise ParameterError(f"{name} = {value!r}: must be {kind} between {low} and {high}")
+        raise ParameterError.of(name, value, f"{kind} between {low} and {high}")
 
 
 def _probability(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ParameterError(f"{name} = {value!r}: must be a number between 0 and 1")
+        raise ParameterError.of(name, value, "a number between 0 and 1")
     return float(value)
 
 

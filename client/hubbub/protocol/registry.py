@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hubbub.protocol import checks as check
+from hubbub.protocol import keys
 from hubbub.protocol.errors import MetricError, ParameterError, UnknownMetricError
-from hubbub.protocol.metric_types import MetricType, types_for
+from hubbub.protocol.metric_types import METRIC_TYPES, MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric, Mode
@@ -22,19 +23,6 @@ from hubbub.protocol.responses import UNARY, Response, Subset, Window
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_KEYS = ("application", "lifetime_epsilon", "metrics", "groups")
-_MODES: tuple[Mode, ...] = ("longitudinal", "one-time", "once")
-_RESPONSES = ("unary", "subset")
-_REQUIRED = ("version", "type", "description", "owner", "expires")
-_OPTIONAL = ("mode", "memory", "response")
-_MEMORIES: tuple[Memory, ...] = ("value", "period")
-_OF_MODE = {"longitudinal": ("reports_per_day",), "one-time": (), "once": ()}
-_OF_MEMORY = {"value": ("max_values",), "period": ("period_days", "max_periods")}
-_MOST_DAYS = 3650  # ten years, longer than an app's installation lives
-_NOISE = ("f", "f0", "f1", "p", "q")
-_CHOICES = ("life", "period")
-MOST_VERSION = 2**31 - 1  # fits a signed 32-bit integer, as databases have
 
 
 class Group(NamedTuple):
@@ -96,7 +84,8 @@ class Registry(Mapping[str, Metric]):
         Raises
         ------
         MetricError
-            If the file can't be read, isn't TOML, or an entry is wrong (the message says where).
+            If the file can't be read, isn't TOML, or entries are wrong: the message says where,
+            and `faults` has each of them.
         """
         from pathlib import Path
 
@@ -115,16 +104,27 @@ class Registry(Mapping[str, Metric]):
             document = tomllib.loads(text)
         except ValueError as error:  # TOMLDecodeError, or of an integer with thousands of digits
             raise MetricError(f"metrics.toml: not valid TOML: {error}") from error
-        check.refuse_unknown("metrics.toml", document, _KEYS)
-        application = check.text("application", document.get("application"))
-        tables = document.get("metrics")
-        if not isinstance(tables, dict) or not tables:
-            raise MetricError("metrics: must be at least one table [metrics.NAME]")
-        metrics = {name: _metric(application, name, table) for name, table in tables.items()}
-        budget = document.get("lifetime_epsilon")
-        if budget is not None:
-            budget = check.positive("lifetime_epsilon", budget)
-        return cls(application, metrics, budget, _groups(document.get("groups", {}), metrics))
+        faults = check.Faults()
+        with faults.collected():
+            keys.check_file(document)
+        application, budget = document.get("application", ""), document.get("lifetime_epsilon")
+        tables, of_groups = (
+            found if isinstance(found := document.get(key), dict) else {}
+            for key in ("metrics", "groups")
+        )
+        metrics = {}
+        for name, table in tables.items():
+            own = check.Faults()
+            with own.collected():
+                keys.check_metric(name, table)
+            needed = {f"metrics.{name}", *(f"metrics.{name}.{key}" for key in keys.READ_TOGETHER)}
+            if needed.isdisjoint(fault.field for fault in own.found):
+                with own.collected():
+                    metrics[name] = _metric(application, name, table)
+            faults.found += own.found
+        groups = _groups(of_groups, metrics, tables, faults)
+        faults.raise_found()
+        return cls(application, metrics, None if budget is None else float(budget), groups)
 
     def reserve(self, without: Collection[str] = ()) -> float:
         """Return what a client spends at most if times alone decide: see `Metric.reserve`.
@@ -158,7 +158,7 @@ class Registry(Mapping[str, Metric]):
 
 
 def check_compatible(old: Registry, new: Registry) -> None:
-    """Refuse a registry that changes what an existing version means.
+    """Refuse a registry that changes what an existing version means, and tell all such changes.
 
     Raises
     ------
@@ -168,153 +168,146 @@ def check_compatible(old: Registry, new: Registry) -> None:
         answers than before (what clients spent on these already would then decide whether they
         answer new questions).
     """
+    faults = check.Faults()
+
+    def refuse(field: str, message: str) -> None:
+        faults.found.append(MetricError.about(field, f"{field}{message}"))
+
     if old.application != new.application:
-        raise MetricError(
-            f"application = {new.application!r}: must stay {old.application!r}, because every "
-            "client's permanent responses depend on it"
+        refuse(
+            "application",
+            f" = {new.application!r}: must stay {old.application!r}, because every client's "
+            "permanent responses depend on it",
         )
     if old.lifetime_epsilon is not None and new.lifetime_epsilon is not None:
         still = {(metric.name, metric.version) for metric in new.values()}
         gone = [m.reserve for m in old.values() if (m.name, m.version) not in still]
         needed = math.fsum([*gone, new.reserve(), old.lifetime_epsilon, -old.reserve()])
         if new.lifetime_epsilon < needed * (1 - 1e-9):
-            raise MetricError(
-                f"lifetime_epsilon = {new.lifetime_epsilon}: must be at least {needed:.6g}, which "
-                "adds the price of each new metric and version, so that clients' silence doesn't "
-                "depend on how often their answers changed"
+            refuse(
+                "lifetime_epsilon",
+                f" = {new.lifetime_epsilon}: must be at least {needed:.6g}, which adds the price "
+                "of each new metric and version, so that clients' silence doesn't depend on how "
+                "often their answers changed",
             )
-    for name in old.keys() & new.keys():
+    for name in (name for name in new if name in old):
         before, after = old[name], new[name]
-        if after.version < before.version:
-            raise MetricError(
-                f"metrics.{name}.version = {after.version}: must be at least {before.version}; "
-                f"what version {after.version} was can come back as version {before.version + 1}"
-            )
         was, now = old.groups.get(before.group), new.groups.get(after.group)
         if was and now and was.name != now.name and was.choice == now.choice == "life":
-            raise MetricError(
-                f"groups.{now.name}: must be named {was.name!r} while it holds {name!r}: clients' "
-                "choices for life are drawn with the name, and of those that answered many would "
-                "fall silent"
+            refuse(
+                f"groups.{now.name}",
+                f": must be named {was.name!r} while it holds {name!r}: clients' choices for life "
+                "are drawn with the name, and of those that answered many would fall silent",
             )
-        if after.version == before.version and after.definition != before.definition:
-            raise MetricError(
-                f"metrics.{name}: changed from {before.definition} to {after.definition}; "
-                f"version must be greater than {before.version}"
+        if after.version < before.version:
+            refuse(
+                f"metrics.{name}.version",
+                f" = {after.version}: must be at least {before.version}; what version "
+                f"{after.version} was can come back as version {before.version + 1}",
             )
+        elif after.version == before.version and after.definition != before.definition:
+            refuse(
+                f"metrics.{name}",
+                f": changed from {before.definition} to {after.definition}; version must be "
+                f"greater than {before.version}",
+            )
+    faults.raise_found()
 
 
-def _metric(application: str, name: str, table: Any) -> Metric:
-    where = f"metrics.{name}"
-    check.metric_name(where, name)
-    if not isinstance(table, dict):
-        raise MetricError(f"{where} = {table!r}: must be a table")
-    check.require(where, table, _REQUIRED)
-    types = types_for(table["type"])
-    a_type = types[check.choice(f"{where}.type", table["type"], types)]
-    mode = check.choice(f"{where}.mode", table.get("mode", _MODES[0]), _MODES)
-    memory = _memory(where, mode, table)
-    of_type = a_type.keys + a_type.optional_keys
-    of_response = ("size",) if table.get("response") == "subset" else ()
-    known = _REQUIRED + _OPTIONAL + _OF_MODE[mode] + _OF_MEMORY[memory] + of_type + of_response
-    known += _NOISE
-    check.refuse_unknown(where, table, known)
-    check.require(where, table, a_type.keys)
-    metric_type = a_type.from_table(where, table)
-    response = _response(where, metric_type, mode, table)
+def _metric(application: str, name: str, table: Mapping[str, Any]) -> Metric:
+    """Return a metric of whose keys those that are read together are right, each by itself."""
+    where, faults = f"metrics.{name}", check.Faults()
+    mode: Mode = table.get("mode", keys.MODES[0])
+    memory: Memory = "value"
+    with faults.collected():
+        memory = _memory(where, mode, table)
+    with faults.collected():
+        metric_type = METRIC_TYPES[table["type"]].from_table(where, table)
+        response = _response(where, metric_type, mode, table)
+        params = _params(where, metric_type, mode, response, table)
+    faults.raise_found()
     return Metric(
         application=application,
         name=name,
-        version=check.integer(f"{where}.version", table["version"], 1, MOST_VERSION),
+        version=table.get("version", 0),
         type=metric_type,
-        params=_params(where, metric_type, mode, response, table),
-        description=check.text(f"{where}.description", table["description"]),
-        owner=check.text(f"{where}.owner", table["owner"]),
-        expires=check.date(f"{where}.expires", table["expires"]),
+        params=params,
+        description=table.get("description", ""),
+        owner=table.get("owner", ""),
+        expires=table.get("expires"),  # type: ignore[arg-type]  # then no registry is made of it
         mode=mode,
         memory=memory,
-        **_caps(where, memory, table),
+        **_caps(memory, table),
         response=response,
-        reports_per_day=_reports_per_day(where, table),
+        reports_per_day=table.get("reports_per_day", 0),
     )
 
 
 def _memory(where: str, mode: Mode, table: Mapping[str, Any]) -> Memory:
     """Return what has a response; mode "once" leaves no choice."""
     usual: Memory = "period" if mode == "once" else "value"
-    memory = check.choice(f"{where}.memory", table.get("memory", usual), _MEMORIES)
+    memory: Memory = table.get("memory", usual)
     if memory == "period" and mode == "one-time":
-        raise MetricError(
-            f'{where}.memory = "period": must be left out, or mode "longitudinal" or "once"'
-        )
-    if memory == "value" and mode == "once":
-        raise MetricError(
-            f'{where}.memory = "value": must be "period", or left out, with mode "once"'
-        )
-    return memory
+        wanted = 'left out, or mode "longitudinal" or "once"'
+    elif memory == "value" and mode == "once":
+        wanted = '"period", or left out, with mode "once"'
+    else:
+        return memory
+    message = f'{where}.memory = "{memory}": must be {wanted}'
+    raise MetricError.about(f"{where}.memory", message)
 
 
 def _response(
     where: str, metric_type: MetricType, mode: Mode, table: Mapping[str, Any]
 ) -> Response:
     """Return how a value's bits are blurred."""
-    named = check.choice(f"{where}.response", table.get("response", "unary"), _RESPONSES)
+    named = table.get("response", "unary")
     draws = isinstance(metric_type, NumberType)
     if named == "unary" and not draws:
         return UNARY
     what = f'type = "{metric_type.name}"' if draws else f'response = "{named}"'
     if mode == "longitudinal":
-        raise MetricError(
+        raise MetricError.about(
+            f"{where}.{'type' if draws else 'response'}",
             f'{where}.{what}: needs mode = "once" or "one-time": each report of an answer would be '
-            "drawn from the answer itself"
+            "drawn from the answer itself",
         )
     if extra := [key for key in ("f", "f0", "f1", "p") if key in table]:
-        raise MetricError(f"{where}.{extra[0]}: must be left out with {what}, whose noise is q")
+        field = f"{where}.{extra[0]}"
+        raise MetricError.about(field, f"{field}: must be left out with {what}, whose noise is q")
     check.require(where, table, ("q",))
     chance = check.probability(f"{where}.q", table["q"])
     if isinstance(metric_type, NumberType):
         if "response" in table:
-            raise MetricError(f'{where}.response: must be left out with type = "number"')
+            message = f'{where}.response: must be left out with type = "number"'
+            raise MetricError.about(f"{where}.response", message)
         response: Window | Subset = Window(metric_type.cells, metric_type.window, chance)
         width = "window"
     else:
         # A boolean has one bit for two categories.
         cells = 2 if isinstance(metric_type, BooleanType) else metric_type.width
         if cells is None:
-            raise MetricError(
+            raise MetricError.about(
+                f"{where}.response",
                 f'{where}.response = "subset": needs a type with one bit per category: enum, '
-                "boolean, ordinal, or joint without hashing"
+                "boolean, ordinal, or joint without hashing",
             )
-        check.require(where, table, ("size",))
         size = check.integer(f"{where}.size", table["size"], 1, cells - 1)
         response, width = Subset(cells, size, chance), "size"
     if chance * response.cells <= response.width:
         least = response.width / response.cells
         total = "cells" if isinstance(response, Window) else "categories"
-        raise MetricError(
-            f"{where}.q = {chance}: must be more than {width} / {total} = {least:.6g}, or "
-            "reports carry no information"
-        )
+        expected = f"more than {width} / {total} = {least:.6g}, or reports carry no information"
+        raise MetricError.of(f"{where}.q", chance, expected)
     return UNARY if isinstance(metric_type, BooleanType) else response
 
 
-def _caps(where: str, memory: Memory, table: Mapping[str, Any]) -> dict[str, Any]:
+def _caps(memory: Memory, table: Mapping[str, Any]) -> dict[str, Any]:
     """Return how many answers a client gives, and for how long."""
     if memory == "value":
-        values = table.get("max_values", MAX_VALUES)
-        return {"max_values": check.integer(f"{where}.max_values", values, 1, MOST_VERSION)}
-    check.require(where, table, ("period_days",))
+        return {"max_values": table.get("max_values", MAX_VALUES)}
     periods = table.get("max_periods", MAX_PERIODS)
-    return {
-        "period_days": check.integer(f"{where}.period_days", table["period_days"], 1, _MOST_DAYS),
-        "max_periods": check.integer(f"{where}.max_periods", periods, 1, MOST_VERSION),
-    }
-
-
-def _reports_per_day(where: str, table: Mapping[str, Any]) -> int:
-    if "reports_per_day" not in table:
-        return 0
-    return check.integer(f"{where}.reports_per_day", table["reports_per_day"], 1, 1)
+    return {"period_days": table["period_days"], "max_periods": periods}
 
 
 def _params(
@@ -332,15 +325,17 @@ def _params(
         numbers = metric_type.filter_size(table) | _noise(where, response, table)
         params = RapporParams(**numbers)
     except ParameterError as error:
-        raise MetricError(f"{where}.{error}") from error
+        field = f"{where}.{error.field}" if error.field else where
+        raise MetricError.about(field, f"{where}.{error}") from error
     if response != UNARY:
         return params
     usual = MetricType.epsilon_permanent, MetricType.epsilon_report
     own = type(metric_type).epsilon_permanent, type(metric_type).epsilon_report
     if metric_type.true_bits(params)[-1] > params.h and not set(own).isdisjoint(usual):
-        raise MetricError(
+        raise MetricError.about(
+            f"{where}.type",
             f"{where}.type = {metric_type.name!r}: values with more than {params.h} bits must have "
-            "epsilons of their own, which the type's class doesn't state"
+            "epsilons of their own, which the type's class doesn't state",
         )
     missing = None
     if not params.has_permanent:
@@ -348,16 +343,17 @@ def _params(
     elif not params.has_instantaneous:
         missing = "p = 0.0, q = 1.0"
     if missing and mode == "longitudinal":
-        raise MetricError(
+        raise MetricError.about(
+            f"{where}.{missing[0]}",
             f'{where}.{missing}: needs mode = "once" or "one-time", which sends a single report of '
-            "each answer"
+            "each answer",
         )
     if mode != "longitudinal" and not missing:
-        raise MetricError(
-            f'{where}.mode = "{mode}": must leave out one response: f = 0, or neither p nor q'
-        )
+        message = f'{where}.mode = "{mode}": must leave out one response: f = 0, or neither p nor q'
+        raise MetricError.about(f"{where}.mode", message)
     if params.epsilon_permanent == math.inf and mode == "longitudinal":
-        raise MetricError(f"{where}.f0, f1: must both be above 0, or all reports reveal an answer")
+        message = f"{where}.f0, f1: must both be above 0, or all reports reveal an answer"
+        raise MetricError.about(f"{where}.f0", message)
     return params
 
 
@@ -370,58 +366,80 @@ def _noise(where: str, response: Response, table: Mapping[str, Any]) -> dict[str
         return {"p": (1 - response.chance) / outside, "q": response.chance / inside}
     if table.get("response") == "subset":  # of a boolean: its one bit is turned over
         return {"p": 1 - table["q"], "q": table["q"]}
-    given = {key: table[key] for key in _NOISE if key in table}
-    is_longitudinal = table.get("mode", _MODES[0]) == "longitudinal"
+    given = {key: table[key] for key in keys.NOISE if key in table}
+    is_longitudinal = table.get("mode", keys.MODES[0]) == "longitudinal"
     if given.keys() & {"f0", "f1"}:
         check.require(where, table, ("f0", "f1"))
         if "f" in given:
-            raise MetricError(f"{where}.f: must be left out with f0 and f1")
+            raise MetricError.about(f"{where}.f", f"{where}.f: must be left out with f0 and f1")
     elif is_longitudinal:
         check.require(where, table, ("f",))
     if is_longitudinal or not (given.get("f") or given.get("f0") or given.get("f1")):
         check.require(where, table, ("p", "q"))
     if (given.get("p", 0), given.get("q", 1)) == (1, 0):
-        raise MetricError(f"{where}.p = 1, q = 0: must be left out, which means p = 0 and q = 1")
+        message = f"{where}.p = 1, q = 0: must be left out, which means p = 0 and q = 1"
+        raise MetricError.about(f"{where}.p", message)
     return given
 
 
-def _groups(tables: Any, metrics: Mapping[str, Metric]) -> list[Group]:
-    """Read the groups, and check that their metrics can stand for one another."""
-    if not isinstance(tables, dict):
-        raise MetricError(f"groups = {tables!r}: must be tables [groups.NAME]")
-    groups = [_group(name, table, metrics) for name, table in tables.items()]
+def _groups(
+    tables: Mapping[str, Any],
+    metrics: Mapping[str, Metric],
+    named: Collection[str],
+    faults: check.Faults,
+) -> list[Group]:
+    """Read the groups, and check that their metrics can stand for one another.
+
+    Parameters
+    ----------
+    tables : mapping
+        A table for each group.
+    metrics : mapping of str to Metric
+        Those that are in order.
+    named : collection of str
+        The names of all metrics.
+    faults : Faults
+        Where to put what is wrong.
+    """
+    groups = []
     first: dict[str, str] = {}
-    for group in groups:
-        for name in group.metrics:
-            if name in first:
-                raise MetricError(
-                    f"groups.{group.name}.metrics: must not hold {name!r}, which is in "
-                    f"groups.{first[name]}"
-                )
-            first[name] = group.name
+    for group_name, table in tables.items():
+        with faults.collected():
+            keys.check_group(group_name, table)
+        if not isinstance(table, dict) or not isinstance(table.get("metrics"), list):
+            continue
+        with faults.collected():
+            group = _group(group_name, table, metrics, named)
+            groups.append(group)
+            for name in group.metrics:
+                if name in first:
+                    where = f"groups.{group.name}.metrics"
+                    message = f"{where}: must not hold {name!r}, which is in groups.{first[name]}"
+                    raise MetricError.about(where, message)
+                first[name] = group.name
     return groups
 
 
-def _group(name: str, table: Any, metrics: Mapping[str, Metric]) -> Group:
+def _group(
+    name: str, table: Mapping[str, Any], metrics: Mapping[str, Metric], named: Collection[str]
+) -> Group:
     where = f"groups.{name}"
-    check.metric_name(where, name)
-    if not isinstance(table, dict):
-        raise MetricError(f"{where} = {table!r}: must be a table")
-    check.refuse_unknown(where, table, ("metrics", "choice"))
-    check.require(where, table, ("metrics",))
-    names = check.different_texts(f"{where}.metrics", table["metrics"], 2, len(metrics))
+    names = check.different_texts(f"{where}.metrics", table["metrics"], 2, len(named))
     for metric in names:
-        if metric not in metrics:
-            raise MetricError(
+        if metric not in named:
+            message = (
                 f"{where}.metrics: must be registered metrics, and {metric!r} isn't one of: "
-                f"{', '.join(sorted(metrics))}"
+                f"{', '.join(sorted(named))}{check.near(metric, named)}"
             )
-    choice = check.choice(f"{where}.choice", table.get("choice", _CHOICES[0]), _CHOICES)
-    members = [metrics[each] for each in names]
+            raise MetricError.about(f"{where}.metrics", message)
+    choice = table.get("choice", keys.CHOICES[0])
+    members = [metrics[each] for each in names if each in metrics]
     periods = {(each.mode, each.period_days, each.max_periods) for each in members}
-    if choice == "period" and (len(periods) > 1 or members[0].mode != "once"):
-        raise MetricError(
+    once = all(each.mode == "once" for each in members)
+    if choice == "period" and (len(periods) > 1 or not once):
+        message = (
             f'{where}.choice = "period": needs metrics with mode = "once" and the same period_days '
             "and max_periods, which they share"
         )
+        raise MetricError.about(f"{where}.choice", message)
     return Group(name, names, choice)

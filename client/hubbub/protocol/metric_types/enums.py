@@ -47,8 +47,9 @@ class EnumType(MetricType):
         fewest, most = (1, MOST_BITS - 1) if other else (2, MOST_BITS)
         categories = different_texts(f"{where}.categories", table["categories"], fewest, most)
         if other and OTHER in categories:
-            raise MetricError(
-                f"{where}.categories: must not hold {OTHER!r}, which other = true adds as the last"
+            raise MetricError.about(
+                f"{where}.categories",
+                f"{where}.categories: must not hold {OTHER!r}, which other = true adds as the last",
             )
         return cls(categories, other)
 

@@ -108,24 +108,27 @@ class JointType(MetricType):
             return cls(fields)
         if k is None:
             if cells > MOST_BITS:
-                raise MetricError(
+                raise MetricError.about(
+                    f"{where}.fields",
                     f"{where}.fields: have {cells} cells, more than {MOST_BITS} bits; give k and "
-                    "m, with which cells are hashed"
+                    "m, with which cells are hashed",
                 )
         else:
             try:
                 check_integer("k", k, 8, MOST_BITS)
             except ParameterError as error:
-                raise MetricError(f"{where}.{error}") from error
+                raise MetricError.about(f"{where}.k", f"{where}.{error}") from error
             if k < cells:
                 check.require(where, table, ("m",))
                 return cls(fields, hashed=True)
         for key in ("h", "m"):
             number = table.get(key, 1)
             if isinstance(number, bool) or number != 1:
-                raise MetricError(
-                    f"{where}.{key} = {number!r}: must be 1, or left out, where each of the "
-                    f"{cells} cells has a bit of its own; a k below {cells} hashes them"
+                raise MetricError.of(
+                    f"{where}.{key}",
+                    number,
+                    f"1, or left out, where each of the {cells} cells has a bit of its own; a k "
+                    f"below {cells} hashes them",
                 )
         return cls(fields)
 
@@ -238,14 +241,19 @@ def _fields(where: str, tables: object) -> tuple[Field, ...]:
         or not FEWEST_FIELDS <= len(tables) <= MOST_FIELDS
         or not all(isinstance(table, dict) for table in tables)
     ):
-        raise MetricError(
-            f"{where} = {tables!r}: must be {FEWEST_FIELDS} or {MOST_FIELDS} tables, one a field"
-        )
-    fields = tuple(_field(f"{where}[{i}]", table) for i, table in enumerate(tables))
-    for i, (name, _) in enumerate(fields):
-        if name in [field.name for field in fields[:i]]:
-            raise MetricError(f"{where}[{i}].name = {name!r}: must differ from other fields'")
-    return fields
+        expected = f"{FEWEST_FIELDS} or {MOST_FIELDS} tables, one a field"
+        raise MetricError.of(where, tables, expected)
+    faults = check.Faults()
+    fields: list[Field] = []
+    for i, table in enumerate(tables):
+        with faults.collected():
+            field = _field(f"{where}[{i}]", table)
+            if field.name in [other.name for other in fields]:
+                message = f"{where}[{i}].name = {field.name!r}: must differ from other fields'"
+                raise MetricError.about(f"{where}[{i}].name", message)
+            fields.append(field)
+    faults.raise_found()
+    return tuple(fields)
 
 
 def _field(where: str, table: Mapping[str, Any]) -> Field:
@@ -254,7 +262,8 @@ def _field(where: str, table: Mapping[str, Any]) -> Field:
     named = f"{where}.name"
     name = check.metric_name(named, check.text(named, table["name"]))
     if name in RESULT_COLUMNS:
-        raise MetricError(f"{named} = {name!r}: must not be the name of a column of results")
+        message = f"{named} = {name!r}: must not be the name of a column of results"
+        raise MetricError.about(named, message)
     type_name = check.choice(f"{where}.type", table["type"], FIELD_TYPES)
     check.refuse_unknown(where, table, ("name", "type", *FIELD_KEYS[type_name]))
     field_type = FIELD_TYPES[type_name]

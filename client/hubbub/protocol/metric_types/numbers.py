@@ -57,7 +57,7 @@ class NumberType(MetricType):
         low = finite(f"{where}.low", table["low"])
         high = finite(f"{where}.high", table["high"])
         if not low < high or math.isinf(high - low):
-            raise MetricError(f"{where}.high = {high!r}: must be more than low = {low!r}")
+            raise MetricError.of(f"{where}.high", high, f"more than low = {low!r}")
         cells = integer(f"{where}.cells", table["cells"], 2, MOST_BITS)
         window = integer(f"{where}.window", table["window"], 1, cells - 1)
         return cls(

@@ -57,11 +57,12 @@ class OpenStringType(MetricType):
         steps = ascending_integers(f"{where}.steps", table["steps"], MOST_STEPS, 1, LONGEST_STEP)
         h, m, most = table.get("h", 1), table["m"], MOST_COHORTS // (len(steps) + 1)
         if isinstance(h, bool) or h != 1:
-            raise MetricError(f"{where}.h = {h!r}: must be 1, or left out, for an open-string")
+            raise MetricError.of(f"{where}.h", h, "1, or left out, for an open-string")
         if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= most:
-            raise MetricError(
-                f"{where}.m = {m!r}: must be an integer between 1 and {most}, the cohorts of each "
-                f"of {len(steps) + 1} steps"
+            raise MetricError.of(
+                f"{where}.m",
+                m,
+                f"an integer between 1 and {most}, the cohorts of each of {len(steps) + 1} steps",
             )
         return cls(steps, m)
 

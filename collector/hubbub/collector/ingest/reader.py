@@ -27,10 +27,11 @@ from hubbub.protocol.errors import (
     TooManyReportsError,
     UnknownKeyError,
 )
+from hubbub.protocol.keys import MOST_VERSION
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import COHORT_BYTES, MOST_BITS, MOST_COHORTS
 from hubbub.protocol.records import Records
-from hubbub.protocol.registry import MOST_VERSION, Registry
+from hubbub.protocol.registry import Registry
 from hubbub.storage import (
     Declared,
     MetricVersion,

@@ -129,6 +129,7 @@ def init(
     from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick
     from hubbub.planning.schedules import Schedule  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
+    from hubbub.protocol.schema import ADDRESS  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
 
     with cli_errors():
@@ -146,6 +147,7 @@ def init(
         entry = entry.replace("2099-12-31", str(expires))
         limit = best.goal.about_limit(best).text
         lines = [
+            f"#:schema {ADDRESS}",
             f"# Planned for {clients:,.0f} clients and epsilon {epsilon:g} a period.",
             f"# {limit}",
             f"application = {json.dumps(application)}",

@@ -1,0 +1,264 @@
+"""The keys of metrics.toml: which may stand in a table, and what each may hold by itself.
+
+The reader refuses by this table, and `hubbub.protocol.schema` publishes it as a JSON Schema.
+Invariant: nothing here compares one value with another, so that each fault can be told beside all
+others; what only several keys together make wrong, `hubbub.protocol.registry` refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from hubbub.protocol import checks as check
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types import METRIC_TYPES, types_for
+from hubbub.protocol.metric_types.joint import FEWEST_FIELDS, MOST_FIELDS
+from hubbub.protocol.metric_types.open_strings import LONGEST_STEP, MOST_STEPS
+from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
+
+Schema = dict[str, Any]
+"""A JSON Schema, or a part of one."""
+
+MODES = ("longitudinal", "one-time", "once")
+MEMORIES = ("value", "period")
+RESPONSES = ("unary", "subset")
+CHOICES = ("life", "period")
+NOISE = ("f", "f0", "f1", "p", "q")
+MOST_VERSION = 2**31 - 1
+MOST_DAYS = 3650
+
+
+class Key(NamedTuple):
+    """What a key may hold.
+
+    Attributes
+    ----------
+    check : callable
+        Takes where the key is and its value, and refuses that with a `MetricError`.
+    schema : dict
+        As much of it as a JSON Schema can say.
+    words : str
+        What the key means, for editors.
+    """
+
+    check: Callable[[str, Any], object]
+    schema: Schema
+    words: str
+
+
+class Condition(NamedTuple):
+    """What makes a clause hold: one of the keys has its value, or (`otherwise`) none has."""
+
+    cases: tuple[tuple[str, str], ...]
+    otherwise: bool = False
+
+    def holds(self, table: Mapping[str, object]) -> bool:
+        """Return whether it holds of a metric's table."""
+        return any(table.get(key) == value for key, value in self.cases) != self.otherwise
+
+
+class Clause(NamedTuple):
+    """Keys that a metric's table must have, or may have, on a condition."""
+
+    when: Condition
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+def _integer(low: int, high: int, words: str) -> Key:
+    limits = {"type": "integer", "minimum": low, "maximum": high}
+    return Key(partial(check.integer, low=low, high=high), limits, words)
+
+
+def _choice(choices: tuple[str, ...], words: str) -> Key:
+    return Key(partial(check.choice, choices=choices), {"enum": list(choices)}, words)
+
+
+def _list(check_: Callable[..., object], items: Schema, low: int, high: int, words: str) -> Key:
+    schema = {"type": "array", "items": items, "minItems": low, "maxItems": high}
+    # Those of numbers are in order, which a schema can't say.
+    return Key(check_, schema | ({"uniqueItems": True} if items == _WORDS else {}), words)
+
+
+def _type(where: str, value: object) -> None:
+    check.choice(where, value, types_for(value))
+
+
+def _by_type(where: str, value: object) -> None:
+    """Leave a value to the metric's type, whose bounds depend on more than the key."""
+
+
+def _tables(where: str, value: object, low: int, high: int) -> None:
+    if (
+        not isinstance(value, list)
+        or not low <= len(value) <= high
+        or not all(isinstance(table, dict) for table in value)
+    ):
+        raise MetricError.of(where, value, f"{low} or {high} tables, one a field")
+
+
+_TEXT: Schema = {"type": "string", "pattern": r"\S"}
+_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+_NUMBER: Schema = {"type": "number"}
+_WORDS: Schema = {"type": "string"}
+
+FILE: Mapping[str, Key] = {
+    "application": Key(
+        check.text, _TEXT, "The app, as a domain in reverse; permanent responses depend on it."
+    ),
+    "lifetime_epsilon": Key(
+        check.positive,
+        {"type": "number", "exclusiveMinimum": 0},
+        "What a client may spend in its life, over all metrics.",
+    ),
+}
+"""The file's own keys, besides the tables `metrics` and `groups`."""
+
+GROUP: Mapping[str, Key] = {
+    "metrics": _list(
+        partial(check.different_texts, low=2, high=MOST_VERSION),
+        _WORDS, 2, MOST_VERSION, "The metrics of which each client answers one.",
+    ),
+    "choice": _choice(CHOICES, "Whether a client's metric is chosen for life, or each period."),
+}  # fmt: skip
+
+METRIC: Mapping[str, Key] = {
+    "version": _integer(1, MOST_VERSION, "Raise it whenever the type or a parameter changes."),
+    "type": Key(_type, {"enum": list(METRIC_TYPES)}, "What is recorded."),
+    "description": Key(check.text, _TEXT, "What is asked and why; your users may read this."),
+    "owner": Key(check.text, _TEXT, "Who answers for the metric."),
+    "expires": Key(
+        check.date,
+        {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
+        "Last day (UTC) on which clients report, without quotes.",
+    ),
+    "mode": _choice(MODES, "How often a client reports an answer."),
+    "memory": _choice(MEMORIES, "What has a permanent response: each value, or each period."),
+    "response": _choice(RESPONSES, "How bits are blurred: each, or as a random set of categories."),
+    "reports_per_day": _integer(1, 1, "1: the newest of a day's reports alone is sent."),
+    "max_values": _integer(1, MOST_VERSION, "Distinct values that a client reports in its life."),
+    "period_days": _integer(1, MOST_DAYS, "How often a client answers anew."),
+    "max_periods": _integer(1, MOST_VERSION, "A client is silent after so many periods."),
+    "size": _integer(1, MOST_BITS - 1, "Categories in a report."),
+    "f": Key(check.share, _SHARE, "Permanent noise: the chance that a bit is a coin's."),
+    "f0": Key(check.share, _SHARE, "Chance that the permanent response makes a 0 a 1."),
+    "f1": Key(check.share, _SHARE, "Chance that the permanent response makes a 1 a 0."),
+    "p": Key(check.share, _SHARE, "Chance that a 0 is reported as 1."),
+    "q": Key(check.share, _SHARE, "Chance that what holds is reported."),
+    "k": Key(
+        check.bits,
+        {"type": "integer", "minimum": 8, "maximum": MOST_BITS, "multipleOf": 8},
+        "Bits of a report.",
+    ),
+    "h": _integer(1, 8, "Hash functions.")._replace(check=_by_type),
+    "m": _integer(1, MOST_COHORTS, "Cohorts, which hash differently.")._replace(check=_by_type),
+    "categories": _list(
+        _by_type, _WORDS, 1, MOST_BITS, "The texts that are counted."
+    ),
+    "other": Key(check.boolean, {"type": "boolean"}, "Whether all other texts are a category."),
+    "edges": _list(
+        partial(check.ascending_numbers, low=1, high=MOST_BITS - 1),
+        _NUMBER, 1, MOST_BITS - 1, "Ascending numbers, each of which opens a bucket.",
+    ),
+    "steps": _list(
+        partial(check.ascending_integers, most=MOST_STEPS, low=1, high=LONGEST_STEP),
+        {"type": "integer", "minimum": 1, "maximum": LONGEST_STEP}, 1, MOST_STEPS,
+        "Lengths of the beginnings that are asked, in bytes, ascending.",
+    ),
+    "low": Key(check.finite, _NUMBER, "The least number; what is below counts as this."),
+    "high": Key(check.finite, _NUMBER, "The greatest number; what is above counts as this."),
+    "cells": _integer(2, MOST_BITS, "Outputs of the response."),
+    "window": _integer(1, MOST_BITS - 1, "How many of them are around a position."),
+    "variance": Key(check.boolean, {"type": "boolean"}, "Whether the variance is asked as well."),
+    "fields": _list(
+        partial(_tables, low=FEWEST_FIELDS, high=MOST_FIELDS),
+        {"type": "object"}, FEWEST_FIELDS, MOST_FIELDS,
+        "Tables with a name, a type, and the type's categories or edges.",
+    ),
+}  # fmt: skip
+"""All keys of metrics; a type that an installed package brings may have others."""
+
+READ_TOGETHER = METRIC.keys() - {"version", "description", "owner", "expires"}
+"""Keys of which one can be wrong because of another."""
+REQUIRED = ("version", "type", "description", "owner", "expires")
+OPTIONAL = ("mode", "memory", "response", *NOISE)
+_PERIODS = (("mode", "once"), ("memory", "period"))
+
+
+def clauses() -> Iterator[Clause]:
+    """Yield when further keys are needed or allowed, those of all types that are known by now."""
+    reports_once = (("mode", "one-time"), ("mode", "once"))
+    yield Clause(Condition(reports_once, otherwise=True), (), ("reports_per_day",))
+    yield Clause(Condition(_PERIODS, otherwise=True), (), ("max_values",))
+    yield Clause(Condition(_PERIODS), ("period_days",), ("max_periods",))
+    for name, metric_type in METRIC_TYPES.items():
+        when = Condition((("type", name),))
+        yield Clause(when, metric_type.keys, metric_type.optional_keys)
+    yield Clause(Condition((("response", "subset"),)), ("size",))
+
+
+def check_file(document: Mapping[str, Any]) -> None:
+    """Refuse what is wrong with the file's own keys (MetricError)."""
+    faults = check.Faults()
+    with faults.collected():
+        check.refuse_unknown(check.WHOLE_FILE, document, (*FILE, "metrics", "groups"))
+    for key, rule in FILE.items():
+        if key in document or key == "application":
+            with faults.collected():
+                rule.check(key, document.get(key))
+    if not isinstance(document.get("metrics"), dict) or not document["metrics"]:
+        message = "metrics: must be at least one table [metrics.NAME]"
+        faults.found.append(MetricError.about("metrics", message))
+    if not isinstance(groups := document.get("groups", {}), dict):
+        message = f"groups = {groups!r}: must be tables [groups.NAME]"
+        faults.found.append(MetricError.about("groups", message))
+    faults.raise_found()
+
+
+def check_metric(name: str, table: Any) -> None:
+    """Refuse what is wrong with the name and the keys of a metric (MetricError)."""
+    where, faults = f"metrics.{name}", check.Faults()
+    named = table.get("type") if isinstance(table, dict) else None
+    # First: whether an installed package has the type decides which keys there are.
+    metric_type = types_for(named).get(named) if isinstance(named, str) else None
+    held = [each for each in clauses() if isinstance(table, dict) and each.when.holds(table)]
+    required = [*REQUIRED, *(key for clause in held for key in clause.required)]
+    optional = [*OPTIONAL, *(key for clause in held for key in clause.optional)]
+    # Which keys belong to a type that isn't known can't be told.
+    known = [*required, *optional] if metric_type else list(METRIC)
+    with faults.collected():
+        _check_table(where, name, table, METRIC, required, known)
+    if faults.found and metric_type and table.keys() >= set(metric_type.keys):
+        with faults.collected():
+            metric_type.from_table(where, table)
+    faults.raise_found()
+
+
+def check_group(name: str, table: Any) -> None:
+    """Refuse what is wrong with the name and the keys of a group (MetricError)."""
+    _check_table(f"groups.{name}", name, table, GROUP, ["metrics"], list(GROUP))
+
+
+def _check_table(
+    where: str,
+    name: str,
+    table: Any,
+    rules: Mapping[str, Key],
+    required: list[str],
+    known: list[str],
+) -> None:
+    check.metric_name(where, name)
+    if not isinstance(table, dict):
+        raise MetricError.of(where, table, "a table")
+    faults = check.Faults()
+    with faults.collected():
+        check.refuse_unknown(where, table, list(dict.fromkeys(known)))
+    with faults.collected():
+        check.require(where, table, dict.fromkeys(required))
+    for key, value in table.items():
+        if key in known and key in rules:
+            with faults.collected():
+                rules[key].check(f"{where}.{key}", value)
+    faults.raise_found()

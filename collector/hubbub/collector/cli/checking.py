@@ -1,0 +1,81 @@
+"""The command `check`: a registry's faults all at once, what ends, and what a change means."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+
+from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.operations.lifecycle import FAULT, NOTHING_ASKED, changes, ends, faults
+from hubbub.collector.operations.toml_lines import key_lines, line_of
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.registry import Registry
+from hubbub.reporting.findings import Finding, Level
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("metrics", type=_FILE, metavar="METRICS")
+@click.option("--against", type=_FILE, metavar="OLD", help="The registry that is in force so far.")
+def check(metrics: Path, against: Path | None) -> None:
+    """Tell all that is wrong with a metrics.toml, and what is about to be.
+
+    \b
+      hubbub-collector check metrics.toml
+      git show main:metrics.toml > old.toml
+      hubbub-collector check metrics.toml --against old.toml
+
+    Standard output has one line for each finding, with the line of the file. With --against also
+    what the change means: whether a version has to be raised, what clients spend again, and what
+    becomes of stored reports. Exit code 1 if something is wrong, or if clients would report
+    nothing; what expires within 30 days is told, and no fault.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    with cli_errors():
+        found = _findings(metrics, against)
+    for finding in found:
+        level = "error" if _is_wrong(finding) else finding.level.name.lower()
+        click.echo(f"{finding.label}: {level}: {finding.text}")
+    wrong = sum(map(_is_wrong, found))
+    click.echo(f"{metrics}: {f'{wrong} wrong' if wrong else 'in order'}", err=True)
+    sys.exit(1 if wrong else 0)
+
+
+def _findings(metrics: Path, against: Path | None) -> list[Finding]:
+    """Return what is found, with the place in the file as labels."""
+    try:
+        registry = Registry.load(metrics)
+    except MetricError as error:
+        return faults(error, _toml_text(metrics), str(metrics))
+    found = ends(registry, dt.datetime.now(dt.UTC).date())
+    if against:
+        found += changes(Registry.load(against), registry)
+    lines = key_lines(metrics.read_text(encoding="utf-8"))
+    placed = [(line_of(finding.label, lines), finding) for finding in found]
+    return [_placed(finding, metrics, line) for line, finding in placed]
+
+
+def _placed(finding: Finding, file: Path, line: int) -> Finding:
+    """Return a finding with its place as its label, and what it is about in its text."""
+    text = finding.text
+    if not text.startswith(finding.label):
+        text = f"{finding.label}: {text}"
+    return finding._replace(label=f"{file}:{line}" if line else str(file), text=text)
+
+
+def _toml_text(file: Path) -> str | None:
+    """Return the text of a file that is TOML."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        tomllib.loads(text)
+    except (OSError, ValueError):
+        return None
+    return text
+
+
+def _is_wrong(finding: Finding) -> bool:
+    return finding.code in {FAULT, NOTHING_ASKED} and finding.level > Level.FACT

@@ -1,0 +1,152 @@
+"""What an owner should know of a registry: its faults, what ends, and what a change costs.
+
+Pure functions: a registry, or the text of one, -> findings. Those that `ends` returns are the same
+for `hubbub-collector check`, for the log at a service's start, its admin page and its gauge.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from hubbub.collector.operations.toml_lines import key_lines, line_of
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry, check_compatible
+from hubbub.reporting.findings import Finding, Level
+
+SOON_DAYS = 30
+"""Time for an app's next release to bring a new registry to most of its clients."""
+
+FAULT = "fault"
+NOTHING_ASKED = "nothing_asked"
+CODES = ("metric_expired", "metric_expires_soon", "metric_over_budget", NOTHING_ASKED)
+"""The codes of `ends`."""
+_TOLERANCE = 1 + 1e-9  # as clients' ledgers have it
+
+
+def faults(error: MetricError, text: str | None, file: str) -> list[Finding]:
+    """Return each fault of a registry with its place.
+
+    Parameters
+    ----------
+    error : MetricError
+        What the reader raised.
+    text : str or None
+        The file's text if it is TOML, in which the keys are looked up.
+    file : str
+        Its name.
+    """
+    lines = key_lines(text) if text is not None else {}
+    found = [(line_of(fault.field, lines), str(fault)) for fault in error.faults]
+    return [
+        Finding(FAULT, f"{file}:{line}" if line else file, words, line or None, Level.WARNING)
+        for line, words in sorted(found)
+    ]
+
+
+def ends(registry: Registry, today: dt.date) -> list[Finding]:
+    """Return which metrics clients report no more, or soon no more, and whether any is left.
+
+    Parameters
+    ----------
+    registry : Registry
+    today : datetime.date
+        In UTC. Clients report a metric on its last day still.
+    """
+    found, silent = [], set()
+    budget = registry.lifetime_epsilon
+    for metric in registry.values():
+        days = (metric.expires - today).days
+        if days < 0:
+            text = f"expired on {metric.expires}: clients report it no more"
+            found.append(_warning("metric_expired", metric, text, days))
+            silent.add(metric.name)
+        elif days <= SOON_DAYS:
+            text = f"expires on {metric.expires}, in {days} day{'s' * (days != 1)}"
+            found.append(_warning("metric_expires_soon", metric, text, days))
+        if budget is not None and metric.price > budget * _TOLERANCE:
+            silent.add(metric.name)
+            text = (
+                f"an answer costs {metric.price:.6g}, more than lifetime_epsilon = {budget:g}: no "
+                "client reports it"
+            )
+            found.append(_warning("metric_over_budget", metric, text, metric.price))
+    if len(silent) == len(registry):
+        text = "clients report nothing: each is expired, or costs more than lifetime_epsilon"
+        found.append(Finding(NOTHING_ASKED, "metrics", text, len(silent), Level.WARNING))
+    return found
+
+
+def changes(old: Registry, new: Registry) -> Iterator[Finding]:
+    """Yield what a new registry means for clients' accounts and for what is stored.
+
+    Parameters
+    ----------
+    old : Registry
+        What was in force.
+    new : Registry
+        What is to be; faults of the change are findings, too.
+    """
+    try:
+        check_compatible(old, new)
+    except MetricError as error:
+        for fault in error.faults:
+            yield Finding(FAULT, fault.field, str(fault), None, Level.WARNING)
+    for metric in new.values():
+        if (before := old.get(metric.name)) is None:
+            text = f"is new: a client spends up to {metric.reserve:.6g} on it{_further(metric)}"
+            yield _fact("metric_added", metric, text, metric.reserve)
+        elif metric.version > before.version:
+            yield _new_version(before, metric)
+        elif metric.definition != before.definition or metric.version < before.version:
+            continue  # a fault
+        elif metric != before:
+            keys = [key for key in metric._fields if getattr(metric, key) != getattr(before, key)]
+            more = metric.reserve - before.reserve
+            text = (
+                f"{', '.join(keys)} changed: version {metric.version} may stay, what clients spent "
+                f"counts, {f'they may spend {more:.6g} more, ' if more > 0 else ''}and stored "
+                "reports go on counting"
+            )
+            yield _fact("metric_kept", metric, text, max(more, 0.0))
+    for metric in old.values():
+        if metric.name not in new:
+            text = (
+                f"is gone: what clients spent on it stays in their accounts; stored reports of "
+                f"version {metric.version} stay until `hubbub-collector delete`, and what old "
+                "clients still send goes into quarantine"
+            )
+            yield _fact("metric_removed", metric, text)
+    if old.lifetime_epsilon != new.lifetime_epsilon:
+        text = f"changed from {old.lifetime_epsilon or 'none'} to {new.lifetime_epsilon or 'none'}"
+        yield Finding("lifetime_epsilon", "lifetime_epsilon", text, new.lifetime_epsilon)
+
+
+def _new_version(before: Metric, metric: Metric) -> Finding:
+    """Return what another version costs, which is for nothing if all is as it was."""
+    spent = (
+        f"clients answer anew, and spend up to {metric.reserve:.6g} again beside what version "
+        f"{before.version} cost them; stored reports of version {before.version} stay, and are "
+        f"decoded by themselves with a registry that has it"
+    )
+    if metric.definition == before.definition:
+        text = f"version {metric.version} asks what version {before.version} did: {spent}"
+        return _warning("version_unneeded", metric, text, metric.reserve)
+    text = f"version {metric.version} was needed: {spent}"
+    return _fact("version_raised", metric, text, metric.reserve)
+
+
+def _further(metric: Metric) -> str:
+    """Return how much more a client may spend whose values change."""
+    if metric.memory == "period" or metric.max_answers == 1:
+        return ""
+    return f", and {metric.price:.6g} for each further value while lifetime_epsilon allows it"
+
+
+def _warning(code: str, metric: Metric, text: str, value: object) -> Finding:
+    return Finding(code, f"metrics.{metric.name}", text, value, Level.WARNING)
+
+
+def _fact(code: str, metric: Metric, text: str, value: object = None) -> Finding:
+    return Finding(code, f"metrics.{metric.name}", text, value)

@@ -1,0 +1,221 @@
+"""What `hubbub-collector check` tells: faults with their lines, what ends, what a change costs."""
+
+import datetime as dt
+import re
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.collector.cli import main
+from hubbub.collector.operations.lifecycle import CODES, changes, ends
+from hubbub.collector.operations.toml_lines import key_lines, line_of
+from hubbub.protocol.registry import Registry
+
+_TODAY = dt.date(2027, 3, 14)
+_THEME = """application = "com.example.app"
+
+[metrics.theme]
+version = 1
+type = "enum"
+categories = [
+  "light",  # ] is no end
+  "dark",
+]
+description = "Colour theme"
+owner = "design@example.com"
+expires = 2027-04-13
+f = 0.5
+p = 0.25
+q = 0.75
+"""
+_FAULTS = """application = "com.example.app"
+lifetime_epsilon = -1
+
+[metrics.theme]
+verison = 1
+type = "enum"
+categories = [
+  "light",
+]
+description = "Colour theme"
+owner = "design@example.com"
+expires = "2027-04-13"
+f = 0.5
+p = 0.5
+q = 0.5
+
+[metrics.host]
+version = 1
+type = "strnig"
+description = "Host"
+owner = ""
+expires = 2027-04-13
+k = 100
+
+[metrics.both]
+type = "joint"
+description = "Both"
+owner = "design@example.com"
+expires = 2027-04-13
+f = 0.5
+p = 0.25
+q = 0.75
+
+[[metrics.both.fields]]
+name = "a"
+type = "boolean"
+
+[[metrics.both.fields]]
+name = "b"
+type = "bolean"
+
+[metrics.close]
+version = 0
+type = "boolean"
+description = "Whether it is"
+owner = "design@example.com"
+expires = 2027-04-13
+f = 0.5
+p = 0.75
+q = 0.75
+
+[groups.all]
+metrics = ["theme", "hots"]
+choise = "life"
+"""
+
+
+def run(tmp_path, text, old=None):
+    (tmp_path / "metrics.toml").write_text(text, newline="")
+    arguments = ["check", str(tmp_path / "metrics.toml")]
+    if old is not None:
+        (tmp_path / "old.toml").write_text(old)
+        arguments += ["--against", str(tmp_path / "old.toml")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout.replace(f"{tmp_path}/", "")
+
+
+def test_all_faults_are_told_at_once_with_their_lines(tmp_path):
+    code, told = run(tmp_path, _FAULTS)
+    assert code == 1
+    found = [(int(line), words) for line, words in re.findall(r"toml:(\d+): error: (.*)", told)]
+    assert [line for line, _ in found] == [2, 4, 5, 7, 12, 19, 21, 23, 25, 40, 42, 43, 53, 54]
+    by_line = dict(found)
+    assert "did you mean 'version'?" in by_line[5]
+    assert "a list of 2 to 4096 texts" in by_line[7]
+    assert "did you mean 'string'?" in by_line[19]
+    assert "p = q = 0.75" in by_line[42]
+    assert "did you mean 'host'?" in by_line[53]
+    assert "fields[1].type = 'bolean'" in by_line[40]
+    assert "did you mean 'choice'?" in by_line[54]
+
+
+@pytest.mark.parametrize("ends_with", ["\n", "\r\n"])
+def test_fault_of_several_keys_is_told_where_one_of_them_is(tmp_path, ends_with):
+    text = _THEME.replace("p = 0.25", "p = 0.75").replace("\n", ends_with)
+    code, told = run(tmp_path, text)
+    assert (code, "metrics.toml:3: error: metrics.theme.p = q = 0.75" in told) == (1, True)
+
+
+def test_what_is_no_toml_is_told_with_its_line(tmp_path):
+    code, told = run(tmp_path, _THEME.replace("f = 0.5", "f = = 0.5"))
+    assert code == 1
+    assert re.search(r"not valid TOML: .*line 13", told)
+
+
+def test_registry_in_order_is_no_fault_though_it_ends_soon(tmp_path):
+    soon = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=3)
+    code, told = run(tmp_path, _THEME.replace("2027-04-13", str(soon)))
+    assert (code, "metrics.toml:3: warning: metrics.theme: expires on" in told) == (0, True)
+
+
+def test_registry_that_asks_nothing_any_more_is_a_fault(tmp_path):
+    code, told = run(tmp_path, _THEME.replace("2027-04-13", "2020-01-01"))
+    assert code == 1
+    assert "error: metrics: clients report nothing" in told
+
+
+def found(text, today=_TODAY):
+    return {finding.code: finding.value for finding in ends(Registry.parse(text), today)}
+
+
+def test_metric_is_asked_up_to_its_last_day():
+    assert found(_THEME, dt.date(2027, 3, 13)) == {}
+    assert found(_THEME, _TODAY) == {"metric_expires_soon": 30}
+    assert found(_THEME, dt.date(2027, 4, 13)) == {"metric_expires_soon": 0}
+    after = found(_THEME, dt.date(2027, 4, 14))
+    assert after == {"metric_expired": -1, "nothing_asked": 1}
+
+
+def test_budget_below_the_price_of_an_answer_asks_nothing():
+    price = Registry.parse(_THEME)["theme"].price
+    enough = found(f"lifetime_epsilon = {price!r}\n{_THEME}", dt.date(2027, 1, 1))
+    assert enough == {}
+    short = found(f"lifetime_epsilon = {price * 0.999!r}\n{_THEME}", dt.date(2027, 1, 1))
+    assert short.keys() == {"metric_over_budget", "nothing_asked"}
+    assert short.keys() < set(CODES)
+
+
+def changed(old, new):
+    return {it.code: it for it in changes(Registry.parse(old), Registry.parse(new))}
+
+
+def test_new_words_need_no_version_and_cost_nothing():
+    told = changed(_THEME, _THEME.replace("Colour theme", "The colour theme, for its defaults"))
+    assert told.keys() == {"metric_kept"}
+    assert "version 1 may stay" in told["metric_kept"].text
+    assert told["metric_kept"].value == 0
+
+
+def test_other_noise_under_the_same_version_is_refused_and_as_a_new_one_spends_again():
+    other = _THEME.replace("f = 0.5", "f = 0.25")
+    assert changed(_THEME, other).keys() == {"fault"}
+    told = changed(_THEME, other.replace("version = 1", "version = 2"))
+    assert told.keys() == {"version_raised"}
+    assert told["version_raised"].value == Registry.parse(other)["theme"].price
+
+
+def test_version_without_a_change_spends_for_nothing():
+    told = changed(_THEME, _THEME.replace("version = 1", "version = 2"))
+    assert told.keys() == {"version_unneeded"}
+
+
+def test_metric_that_comes_or_goes_is_told():
+    two = _THEME + _THEME.partition("\n\n")[2].replace("metrics.theme", "metrics.colour")
+    assert changed(_THEME, two).keys() == {"metric_added"}
+    assert changed(two, _THEME).keys() == {"metric_removed"}
+
+
+def test_all_that_clients_could_not_bear_is_told_at_once(tmp_path):
+    old = f"lifetime_epsilon = 90\n{_THEME}"
+    new = old.replace("com.example.app", "com.example.other").replace("= 90", "= 20")
+    code, told = run(tmp_path, new.replace("f = 0.5", "f = 0.25"), old)
+    assert code == 1
+    assert re.findall(r"toml:(\d+): error", told) == ["2", "1", "4"]
+
+
+_NAMES = st.sampled_from(["a", "b-c", '"d e"', "'f.g'"])
+_VALUES = st.sampled_from(
+    ["1", '"x"', '[\n  1,\n  "]",\n]', '"""\n[a]\nb = 1\n"""', "{y = 1}", "2027-01-01"]
+)
+_SPACE = st.sampled_from(["", "# [c]\n", "\n\n"])
+
+
+@given(st.lists(st.tuples(_NAMES, st.dictionaries(_NAMES, _VALUES)), unique_by=lambda it: it[0]))
+def test_lines_are_those_where_statements_begin(tables):
+    text, expected = "", {}
+    for name, entries in tables:
+        expected[name.strip("\"'")] = text.count("\n") + 1
+        text += f"[{name}]\n"
+        for key, value in entries.items():
+            text += "# a = 1\n\n"
+            expected[f"{name}.{key}".replace('"', "").replace("'", "")] = text.count("\n") + 1
+            text += f"{key} = {value}\n"
+    tomllib.loads(text)
+    lines = key_lines(text)
+    assert {field: lines[field] for field in expected} == expected
+    assert {line_of(f"{field}.none", lines) for field in expected} == set(expected.values())
