@@ -47,10 +47,8 @@ EXACT_FROM_Z = 6.0
 large shares explain their own reports (docs/likelihood.md, Limits)."""
 # Steps in which a member's estimate is imagined smaller: the threshold between two is interpolated.
 PARTS = np.linspace(0.0, 1.0, 41)
-# Candidates that look present get exact information: as many as 2e10 multiplications allow (some
-# seconds of one core), at least 256; so many at once bound memory.
-_EXACT_WORK = 2e10
-_LEAST_EXACT, _EXACT_AT_ONCE = 256, 512
+# So many candidates that look the most present get exact information.
+_EXACT = 256
 _TINY = 1e-6  # of a string's information, as rounding to single precision leaves it
 _LEAST_INFORMATION = 1.0
 """Of reports about a string's share: its standard error, 1 over the root, is below 100%."""
@@ -378,8 +376,8 @@ def _information(
 ) -> FloatArray:
     """Return each candidate's information beyond the model's.
 
-    It is exact for as many as can be afforded, the most present-looking first. Of the others it is
-    exact beyond the unknown's, and the members' part is the average that random strings have.
+    It is exact for those that look the most present. Of the others it is exact beyond the
+    unknown's, and the members' part is the average that random strings have.
     """
     score, own, unknown = sums
     probe_own, shared = probes
@@ -389,12 +387,9 @@ def _information(
     found = np.asarray(ratio * (own - unknown**2 / of_unknown))
     z = score / np.sqrt(np.maximum(found, _TINY))
     z[model.rows] = -np.inf
-    work = model.mixture.reports.rows * len(model.kept)
-    best = np.argsort(-z, kind="stable")[: max(int(_EXACT_WORK / work), _LEAST_EXACT)]
+    best = np.argsort(-z, kind="stable")[:_EXACT]
     exact = best[np.isfinite(z[best])]
-    for first in range(0, len(exact), _EXACT_AT_ONCE):
-        rows = exact[first : first + _EXACT_AT_ONCE]
-        positions = distinct_positions(candidates.positions(rows), candidates.params)
-        overlaps = model.mixture.overlaps(model.shares, positions)
-        found[rows] = model.left_over(overlaps.own, overlaps.shared)
+    positions = distinct_positions(candidates.positions(exact), candidates.params)
+    overlaps = model.mixture.overlaps(model.shares, positions)
+    found[exact] = model.left_over(overlaps.own, overlaps.shared)
     return found
