@@ -541,9 +541,7 @@ def timings() -> Iterator[Timing]:
 def timing_table(rows: Sequence[Timing]) -> MeasuredTable:
     """Return a table with a line for each size."""
     headings = ("candidates", "reports", "counts", "auto", "ratio", "method of auto")
-    cells = tuple(
-        tuple(map(shown, (*row[:4], row.auto / row.counts, row.method))) for row in rows
-    )
+    cells = tuple(tuple(map(shown, (*row[:4], row.auto / row.counts, row.method))) for row in rows)
     return MeasuredTable("Seconds of decoding", headings, cells)
 
 
