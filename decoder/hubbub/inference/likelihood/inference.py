@@ -31,7 +31,7 @@ from hubbub.inference.likelihood.maximum import (
     random_strings,
 )
 from hubbub.inference.likelihood.sums import Crossings, Moved, distinct_positions
-from hubbub.inference.quadratic import best_of_quadratic
+from hubbub.inference.quadratic import BestWithout
 from hubbub.inference.testing.hash_null import HashNull
 
 # No cohort decides alone: 4 standard deviations, as for rows of bit counts (docs/likelihood.md,
@@ -159,8 +159,10 @@ def member_scores(
     sure = solution.shares[chosen] > EXACT_FROM_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
     moves = np.zeros((len(solution.shares), 1 + len(chosen)))
     moves[model.kept, 0] = model.step
+    at, shares = solution.at, solution.shares
+    best = BestWithout(at.information, at.gradient - float(shares @ at.gradient), shares)
     for column, component in enumerate(chosen, start=1):
-        moves[:, column] = _move_without(int(component), solution)
+        moves[:, column] = best(int(component)) - shares
     own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
     before = _moments(weighed, other, 0)
     aside = np.stack([1 - PARTS, PARTS])
@@ -175,24 +177,6 @@ def member_scores(
         widened = 1 + PARTS * (deviation / before[1] - 1)
         tested[place] = weighed.mean + shifted / widened
     return tested
-
-
-def _move_without(component: int, solution: Solution) -> FloatArray:
-    """Return how the shares move if a member is taken out, the log-likelihood being a parabola."""
-    information = solution.at.information
-    score = solution.at.gradient - float(solution.shares @ solution.at.gradient)
-    rest = np.delete(np.arange(len(score)), component)
-    # The unknown may go below 0: it is moved up by all there is, and back.
-    floor = (rest == 0).astype(np.float64)
-    aim = best_of_quadratic(
-        information[np.ix_(rest, rest)],
-        score[rest] + information[rest, component] * solution.shares[component],
-        solution.shares[rest] + floor,
-    )
-    move = np.empty(len(score))
-    move[component] = -solution.shares[component]
-    move[rest] = aim - floor - solution.shares[rest]
-    return move
 
 
 def _moments(weighed: Weighed, other: Moved, move: int) -> tuple[float, float]:
