@@ -27,7 +27,7 @@ from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, de
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import Candidates, hashed
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.choice import Choice, Method, expected_seconds
+from hubbub.inference.likelihood.choice import Choice, Method, expected_seconds, is_worthwhile
 from hubbub.inference.packed import PackedReports, pack
 from hubbub.inference.parallel import cores
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
@@ -512,31 +512,36 @@ def _plain(cell: object) -> object:
 
 
 class Timing(NamedTuple):
-    """Seconds of decoding so many candidates and reports."""
+    """Seconds of decoding so many candidates and reports, and by which method `auto` did."""
 
     candidates: int
     reports: int
     counts: float
     auto: float
+    method: str
 
 
-def timings(most_whole: int = 1_000_000) -> Iterator[Timing]:
-    """Yield how long decoding takes, from counts or sorted reports on, as both grow."""
+def timings() -> Iterator[Timing]:
+    """Yield how long decoding takes, from counts or sorted reports on, as both grow.
+
+    Where `auto` takes counts without a look at whole reports, it takes as long as they do.
+    """
     params, shares = RapporParams(128, 2, 64, 0.5, 0.25, 0.75), family_shares("zipf:1", 100)
     for reports in (10**4, 10**5, 10**6, 10**7, 10**8):
         for n in (10**2, 10**3, 10**4, 10**5, 10**6):
+            whole, _ = is_worthwhile(params, reports, n)
             regime = case(f"{n} of {reports}", params, reports, "zipf", shares, n - len(shares))
-            whole = reports <= most_whole
             collection = replace(regime, whole=whole).collect(0)
             candidates = hashed(collection.candidates, params)
             found = decode_all(regime, collection, candidates, ("auto",))
-            yield Timing(n, reports, found["counts"][1], found.get("auto", (None, math.nan))[1])
+            decoding, seconds = found.get("auto", found["counts"])
+            yield Timing(n, reports, found["counts"][1], seconds, decoding.summary.method)
 
 
 def timing_table(rows: Sequence[Timing]) -> MeasuredTable:
     """Return a table with a line for each size."""
-    headings = ("candidates", "reports", "counts", "auto", "ratio")
-    cells = tuple(tuple(map(shown, (*row, row.auto / row.counts))) for row in rows)
+    headings = ("candidates", "reports", "counts", "auto", "ratio", "method of auto")
+    cells = tuple(tuple(map(shown, (*row[:4], row.auto / row.counts, row.method))) for row in rows)
     return MeasuredTable("Seconds of decoding", headings, cells)
 
 

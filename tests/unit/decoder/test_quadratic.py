@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, minimize, nnls
 from sklearn.linear_model import Lasso
 
-from hubbub.inference.quadratic import best_of_quadratic
+from hubbub.inference import quadratic
+from hubbub.inference.quadratic import BestWithout, best_of_quadratic
 
 
 def regression(seed, rows, columns):
@@ -62,3 +63,24 @@ def test_shares_that_keep_their_sum_are_as_good_as_any(seed, columns):
     assert found.min() >= 0
     assert found.sum() == pytest.approx(1.0)
     assert loss(found) <= peak.fun + 1e-5
+
+
+@pytest.mark.parametrize("exchanges", [20, 0])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_peak_without_a_component_is_that_of_the_others_alone(monkeypatch, seed, exchanges):
+    """Component 0 may be of any sign, the others not; exchanges that don't end are done slowly."""
+    monkeypatch.setattr(quadratic, "_MOST_EXCHANGES", exchanges)
+    columns = 5 + 8 * seed
+    matrix, rates = regression(seed, 2 * columns + 5, columns)
+    information = matrix.T @ matrix
+    peak = best_of_quadratic(information, matrix.T @ rates, np.zeros(columns))
+    score = matrix.T @ (rates - matrix @ peak)
+    best = BestWithout(information, score, peak)
+    for component in np.flatnonzero(peak)[1:]:
+        others = np.delete(matrix, component, axis=1)
+        signed = np.column_stack([others, -others[:, 0]])
+        expected, _ = nnls(signed, rates)
+        expected[0] -= expected[-1]
+        found = best(int(component))
+        assert found[component] == 0
+        assert np.delete(found, component) == pytest.approx(expected[:-1], abs=1e-4)

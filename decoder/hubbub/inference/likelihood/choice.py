@@ -42,11 +42,11 @@ it.
 """
 _NO_GAIN = 5e-4  # rounds to 0.0%
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
-# As `python -m evaluation.benchmarks.likelihood_cost` measures them (medians of three times).
-_SECONDS_PER_DENSITY = 2.6e-8
-_SECONDS_PER_REPORT = 1.3e-6
-_SECONDS_PER_TUPLE = 7e-7
-_SECONDS_PER_LOOKUP = 8e-8
+# As `python -m evaluation.benchmarks.likelihood_cost` measures them.
+_SECONDS_PER_NUMBER = 8.1e-8
+_SECONDS_PER_CELL = 4.6e-10
+_SECONDS_PER_TUPLE = 4.2e-7
+_SECONDS_PER_LOOKUP = 1.7e-7
 _SECONDS_PER_CANDIDATE = 3.5e-6  # of least squares
 # A list of which only proposals are in the mixture is gone over twice: what is detected joins it.
 _ROUNDS_OF_LONG_LISTS = 2
@@ -73,17 +73,28 @@ def variance_gain(params: RapporParams) -> float:
 
 def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
     """Return roughly how long the likelihood takes on one core."""
-    each = (_SECONDS_PER_DENSITY, _SECONDS_PER_REPORT, _SECONDS_PER_TUPLE, _SECONDS_PER_LOOKUP)
+    each = (_SECONDS_PER_NUMBER, _SECONDS_PER_CELL, _SECONDS_PER_TUPLE, _SECONDS_PER_LOOKUP)
     return math.fsum(map(mul, cost_terms(params, n_reports, n_candidates), each))
 
 
 def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[float, ...]:
-    """Return how many densities, reports, position tuples and candidates' cohorts it goes over."""
-    rows = n_reports
+    """Return how often the likelihood does what takes long.
+
+    Returns
+    -------
+    Numbers of a report's bits and densities, cells of the tables that a report is added to, tuples
+    of positions in the cohorts, and cohorts of the candidates.
+    """
+    rows, components = n_reports, 1 + min(n_candidates, MOST_MEMBERS)
     if params.k <= GROUPED_BITS:
         rows = min(n_reports, params.m << params.k)
-    components = 1 + min(n_candidates, MOST_MEMBERS)
-    terms = (rows * components, rows, params.m * params.k**params.h, params.m * n_candidates)
+    tuples = params.k**params.h
+    terms = (
+        rows * (params.k + components),
+        rows * tuples,
+        params.m * tuples,
+        params.m * n_candidates,
+    )
     rounds = _ROUNDS_OF_LONG_LISTS if n_candidates > MOST_MEMBERS else 1
     return tuple(float(rounds * term) for term in terms)
 

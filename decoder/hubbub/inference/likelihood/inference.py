@@ -31,7 +31,7 @@ from hubbub.inference.likelihood.maximum import (
     random_strings,
 )
 from hubbub.inference.likelihood.sums import Crossings, Moved, distinct_positions
-from hubbub.inference.quadratic import best_of_quadratic
+from hubbub.inference.quadratic import BestWithout
 from hubbub.inference.testing.hash_null import HashNull
 
 # No cohort decides alone: 4 standard deviations, as for rows of bit counts
@@ -47,10 +47,8 @@ EXACT_FROM_Z = 6.0
 large shares explain their own reports (docs/understand/likelihood.md, Limits)."""
 # Steps in which a member's estimate is imagined smaller: the threshold between two is interpolated.
 PARTS = np.linspace(0.0, 1.0, 41)
-# Candidates that look present get exact information: as many as 2e10 multiplications allow (some
-# seconds of one core), at least 256; so many at once bound memory.
-_EXACT_WORK = 2e10
-_LEAST_EXACT, _EXACT_AT_ONCE = 256, 512
+# So many candidates that look the most present get exact information.
+_EXACT = 256
 _TINY = 1e-6  # of a string's information, as rounding to single precision leaves it
 _LEAST_INFORMATION = 1.0
 """Of reports about a string's share: its standard error, 1 over the root, is below 100%."""
@@ -161,8 +159,10 @@ def member_scores(
     sure = solution.shares[chosen] > EXACT_FROM_Z * np.sqrt(phi * np.diag(model.inverse)[1:])
     moves = np.zeros((len(solution.shares), 1 + len(chosen)))
     moves[model.kept, 0] = model.step
+    at, shares = solution.at, solution.shares
+    best = BestWithout(at.information, at.gradient - float(shares @ at.gradient), shares)
     for column, component in enumerate(chosen, start=1):
-        moves[:, column] = _move_without(int(component), solution)
+        moves[:, column] = best(int(component)) - shares
     own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
     before = _moments(weighed, other, 0)
     aside = np.stack([1 - PARTS, PARTS])
@@ -177,24 +177,6 @@ def member_scores(
         widened = 1 + PARTS * (deviation / before[1] - 1)
         tested[place] = weighed.mean + shifted / widened
     return tested
-
-
-def _move_without(component: int, solution: Solution) -> FloatArray:
-    """Return how the shares move if a member is taken out, the log-likelihood being a parabola."""
-    information = solution.at.information
-    score = solution.at.gradient - float(solution.shares @ solution.at.gradient)
-    rest = np.delete(np.arange(len(score)), component)
-    # The unknown may go below 0: it is moved up by all there is, and back.
-    floor = (rest == 0).astype(np.float64)
-    aim = best_of_quadratic(
-        information[np.ix_(rest, rest)],
-        score[rest] + information[rest, component] * solution.shares[component],
-        solution.shares[rest] + floor,
-    )
-    move = np.empty(len(score))
-    move[component] = -solution.shares[component]
-    move[rest] = aim - floor - solution.shares[rest]
-    return move
 
 
 def _moments(weighed: Weighed, other: Moved, move: int) -> tuple[float, float]:
@@ -378,8 +360,8 @@ def _information(
 ) -> FloatArray:
     """Return each candidate's information beyond the model's.
 
-    It is exact for as many as can be afforded, the most present-looking first. Of the others it is
-    exact beyond the unknown's, and the members' part is the average that random strings have.
+    It is exact for those that look the most present. Of the others it is exact beyond the
+    unknown's, and the members' part is the average that random strings have.
     """
     score, own, unknown = sums
     probe_own, shared = probes
@@ -389,12 +371,9 @@ def _information(
     found = np.asarray(ratio * (own - unknown**2 / of_unknown))
     z = score / np.sqrt(np.maximum(found, _TINY))
     z[model.rows] = -np.inf
-    work = model.mixture.reports.rows * len(model.kept)
-    best = np.argsort(-z, kind="stable")[: max(int(_EXACT_WORK / work), _LEAST_EXACT)]
+    best = np.argsort(-z, kind="stable")[:_EXACT]
     exact = best[np.isfinite(z[best])]
-    for first in range(0, len(exact), _EXACT_AT_ONCE):
-        rows = exact[first : first + _EXACT_AT_ONCE]
-        positions = distinct_positions(candidates.positions(rows), candidates.params)
-        overlaps = model.mixture.overlaps(model.shares, positions)
-        found[rows] = model.left_over(overlaps.own, overlaps.shared)
+    positions = distinct_positions(candidates.positions(exact), candidates.params)
+    overlaps = model.mixture.overlaps(model.shares, positions)
+    found[exact] = model.left_over(overlaps.own, overlaps.shared)
     return found

@@ -45,7 +45,7 @@ _LEAST_ROWS, _MOST_ROWS = 256, 8192
 # Blocks waiting for each thread: enough that none idles, few enough to bound memory.
 _AHEAD = 4
 _LEAST_MIX = 0.02  # of a mix, when a string is taken out that explains nearly all of it
-_MANY_ROWS = 2**17  # from here on rounding to single precision averages out
+_MANY_ROWS = 2**14  # from here on rounding to single precision averages out
 Precision = np.dtype[np.floating[Any]]
 SINGLE: Precision = np.dtype(np.float32)
 DOUBLE: Precision = np.dtype(np.float64)
