@@ -26,8 +26,8 @@ MEMORIES = ("value", "period")
 RESPONSES = ("unary", "subset")
 CHOICES = ("life", "period")
 NOISE = ("f", "f0", "f1", "p", "q")
-MOST_VERSION = 2**31 - 1
-MOST_DAYS = 3650
+MOST_VERSION = 2**31 - 1  # fits a signed 32-bit integer, as databases have
+MOST_DAYS = 3650  # ten years, longer than an installation of an app lives
 
 
 class Key(NamedTuple):
