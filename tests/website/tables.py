@@ -12,50 +12,12 @@ from hubbub.collector.config.settings import AdminToken, IngestKey, SealedTo, Se
 from hubbub.collector.config.sources import describe_default
 from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.operations.metrics import FAMILIES, FamilyType
-from hubbub.protocol import registry
+from hubbub.protocol.keys import METRIC, OPTIONAL, REQUIRED
 from hubbub.protocol.metric_types import types_for
+from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.registry import Registry
 
 ROOT = Path(__file__).parents[2]
-
-OF_ALL_TYPES = {
-    "version": "A whole number. A change of what reports depend on needs the next one.",
-    "type": "One of the types below.",
-    "description": "What is asked and why, in words for users; `explain()` shows them.",
-    "owner": "Whom to ask about the metric.",
-    "expires": "Last day on which clients report it.",
-    "mode": '`"once"` (one report each period, recommended), `"one-time"` (one in a life) or '
-    '`"longitudinal"` (the default: as many as the app records).',
-    "memory": 'Longitudinal only. `"value"`: each value keeps its permanent response for life. '
-    '`"period"`: one response per period.',
-    "response": '`"unary"` (the default: noise on each bit) or `"subset"` (a set of categories).',
-    "size": 'Categories in a set, with `response = "subset"`.',
-    "period_days": "Length of a period.",
-    "max_periods": "Periods that a client answers in its life.",
-    "max_values": 'Different values that a client reports in its life, with `memory = "value"`.',
-    "f": "Noise of the permanent response: chance that a bit is replaced by a fair coin.",
-    "f0": "Instead of f: chance that a 0 becomes 1.",
-    "f1": "Instead of f: chance that a 1 becomes 0.",
-    "p": "Chance that a bit that is 0 is reported as 1.",
-    "q": "Chance that a bit that is 1 is reported as 1; of a subset or a number, that the answer "
-    "is among what is named.",
-    "reports_per_day": "How many reports a client may make in a day; more are dropped.",
-}
-OF_A_TYPE = {
-    "k": "Bits of the Bloom filter: a multiple of 8 from 8 to 1024.",
-    "h": "Hashes, that is bits that a value sets. 1 is nearly always best.",
-    "m": "Cohorts; of an open string, of each step.",
-    "categories": "List of texts.",
-    "other": 'Whether any other text counts as "other" instead of being refused.',
-    "edges": "Rising numbers; a value falls between two of them.",
-    "low": "Least number; lower ones are clipped.",
-    "high": "Largest number; higher ones are clipped.",
-    "cells": "Parts into which the range is cut.",
-    "window": "Cells around the value's own that are reported more often.",
-    "variance": "Whether the variance is estimated, too.",
-    "fields": "Two or three tables with `name`, `type` and what the type needs.",
-    "steps": "Lengths of the prefixes in bytes, rising.",
-}
 
 
 def settings() -> str:
@@ -85,10 +47,12 @@ def numbers() -> str:
 
 
 def registry_keys() -> str:
-    """Return the keys of an entry in metrics.toml, for all types and for each."""
-    required = set(registry._REQUIRED)
+    """Return the keys of an entry in metrics.toml that all types have."""
+    of_types = {key for each in types_for("string").values() for key in _own_keys(each)}
     rows = [
-        (f"`{key}`", "yes" if key in required else "", text) for key, text in OF_ALL_TYPES.items()
+        (f"`{name}`", "yes" if name in REQUIRED else "", key.words)
+        for name, key in METRIC.items()
+        if name not in of_types or name in OPTIONAL
     ]
     return _table(("key", "required", "what it is"), rows)
 
@@ -97,10 +61,14 @@ def type_keys() -> str:
     """Return the keys that each type has of its own."""
     rows = []
     for name, a_type in sorted(types_for("string").items()):
-        for key in a_type.keys + a_type.optional_keys:
+        for key in _own_keys(a_type):
             needed = "yes" if key in a_type.keys else ""
-            rows.append((f"`{name}`", f"`{key}`", needed, OF_A_TYPE.get(key) or OF_ALL_TYPES[key]))
+            rows.append((f"`{name}`", f"`{key}`", needed, METRIC[key].words))
     return _table(("type", "key", "required", "what it is"), rows)
+
+
+def _own_keys(a_type: type[MetricType]) -> tuple[str, ...]:
+    return a_type.keys + a_type.optional_keys
 
 
 def http() -> str:

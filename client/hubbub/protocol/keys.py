@@ -125,39 +125,75 @@ GROUP: Mapping[str, Key] = {
 }  # fmt: skip
 
 METRIC: Mapping[str, Key] = {
-    "version": _integer(1, MOST_VERSION, "Raise it whenever the type or a parameter changes."),
+    "version": _integer(1, MOST_VERSION, "A change of what reports depend on needs the next one."),
     "type": Key(_type, {"enum": list(METRIC_TYPES)}, "What is recorded."),
-    "description": Key(check.text, _TEXT, "What is asked and why; your users may read this."),
+    "description": Key(
+        check.text, _TEXT,
+        "What is asked and why, in words for users; `explain()` shows them.",
+    ),
     "owner": Key(check.text, _TEXT, "Who answers for the metric."),
     "expires": Key(
         check.date,
         {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
         "Last day (UTC) on which clients report, without quotes.",
     ),
-    "mode": _choice(MODES, "How often a client reports an answer."),
-    "memory": _choice(MEMORIES, "What has a permanent response: each value, or each period."),
-    "response": _choice(RESPONSES, "How bits are blurred: each, or as a random set of categories."),
-    "reports_per_day": _integer(1, 1, "1: the newest of a day's reports alone is sent."),
-    "max_values": _integer(1, MOST_VERSION, "Distinct values that a client reports in its life."),
-    "period_days": _integer(1, MOST_DAYS, "How often a client answers anew."),
-    "max_periods": _integer(1, MOST_VERSION, "A client is silent after so many periods."),
-    "size": _integer(1, MOST_BITS - 1, "Categories in a report."),
-    "f": Key(check.share, _SHARE, "Permanent noise: the chance that a bit is a coin's."),
-    "f0": Key(check.share, _SHARE, "Chance that the permanent response makes a 0 a 1."),
-    "f1": Key(check.share, _SHARE, "Chance that the permanent response makes a 1 a 0."),
-    "p": Key(check.share, _SHARE, "Chance that a 0 is reported as 1."),
-    "q": Key(check.share, _SHARE, "Chance that what holds is reported."),
+    "mode": _choice(
+        MODES,
+        "`once` a period (recommended), `one-time` in a life, or `longitudinal`, the default: "
+        "as often as the app records.",
+    ),
+    "memory": _choice(
+        MEMORIES,
+        "Longitudinal only: what has a permanent response, each `value` for life or each "
+        "`period`.",
+    ),
+    "response": _choice(
+        RESPONSES,
+        "`unary`, the default: noise on each bit; or `subset`: a random set of categories.",
+    ),
+    "reports_per_day": _integer(1, 1, "1: of a day's reports the newest alone is sent."),
+    "max_values": _integer(
+        1, MOST_VERSION,
+        'Different values that a client reports in its life, with `memory = "value"`.',
+    ),
+    "period_days": _integer(
+        1, MOST_DAYS,
+        "Days of a period, in each of which a client answers anew.",
+    ),
+    "max_periods": _integer(1, MOST_VERSION, "Periods that a client answers in its life."),
+    "size": _integer(1, MOST_BITS - 1, 'Categories in a report, with `response = "subset"`.'),
+    "f": Key(
+        check.share, _SHARE,
+        "Noise of the permanent response: the chance that a fair coin replaces a bit.",
+    ),
+    "f0": Key(check.share, _SHARE, "In place of f: the chance that a permanent 0 becomes 1."),
+    "f1": Key(check.share, _SHARE, "In place of f: the chance that a permanent 1 becomes 0."),
+    "p": Key(check.share, _SHARE, "Chance that a bit that is 0 is reported as 1."),
+    "q": Key(
+        check.share, _SHARE,
+        "Chance that a bit that is 1 is reported as 1; of a subset or a number, that what "
+        "holds is among what is named.",
+    ),
     "k": Key(
         check.bits,
         {"type": "integer", "minimum": 8, "maximum": MOST_BITS, "multipleOf": 8},
-        "Bits of a report.",
+        "Bits of a report: a multiple of 8.",
     ),
-    "h": _integer(1, 8, "Hash functions.")._replace(check=_by_type),
-    "m": _integer(1, MOST_COHORTS, "Cohorts, which hash differently.")._replace(check=_by_type),
+    "h": _integer(
+        1, 8,
+        "Hashes, that is bits that a value sets; 1 is nearly always best.",
+    )._replace(check=_by_type),
+    "m": _integer(
+        1, MOST_COHORTS,
+        "Cohorts, which hash differently; of an open string, of each step.",
+    )._replace(check=_by_type),
     "categories": _list(
         _by_type, _WORDS, 1, MOST_BITS, "The texts that are counted."
     ),
-    "other": Key(check.boolean, {"type": "boolean"}, "Whether all other texts are a category."),
+    "other": Key(
+        check.boolean, {"type": "boolean"},
+        "Whether all other texts are a category, instead of being refused.",
+    ),
     "edges": _list(
         partial(check.ascending_numbers, low=1, high=MOST_BITS - 1),
         _NUMBER, 1, MOST_BITS - 1, "Ascending numbers, each of which opens a bucket.",
@@ -169,9 +205,12 @@ METRIC: Mapping[str, Key] = {
     ),
     "low": Key(check.finite, _NUMBER, "The least number; what is below counts as this."),
     "high": Key(check.finite, _NUMBER, "The greatest number; what is above counts as this."),
-    "cells": _integer(2, MOST_BITS, "Outputs of the response."),
-    "window": _integer(1, MOST_BITS - 1, "How many of them are around a position."),
-    "variance": Key(check.boolean, {"type": "boolean"}, "Whether the variance is asked as well."),
+    "cells": _integer(2, MOST_BITS, "Parts into which the range is cut."),
+    "window": _integer(
+        1, MOST_BITS - 1,
+        "Cells around the value's own that are reported more often.",
+    ),
+    "variance": Key(check.boolean, {"type": "boolean"}, "Whether the variance is estimated, too."),
     "fields": _list(
         partial(_tables, low=FEWEST_FIELDS, high=MOST_FIELDS),
         {"type": "object"}, FEWEST_FIELDS, MOST_FIELDS,

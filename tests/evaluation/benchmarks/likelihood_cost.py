@@ -1,8 +1,8 @@
 """How long the likelihood takes: the constants of `hubbub.inference.likelihood.choice`, measured.
 
 `PYTHONPATH=tests python -m evaluation.benchmarks.likelihood_cost` decodes whole reports of a few
-sizes on one core, in one to two minutes, and prints the constants that fit the processor's times best,
-by least squares of their relative errors.
+sizes on one core, in one to two minutes, and prints the constants that fit the processor's times
+best, by least squares of their relative errors.
 """
 
 from __future__ import annotations
