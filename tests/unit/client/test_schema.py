@@ -17,16 +17,16 @@ ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "protocol" / "metrics.schema.json"
 VALIDATOR = jsonschema_rs.validator_for(json_schema())
 
-_COMMON = {
+_COMMON: dict[str, object] = {
     "version": 1,
     "description": "What",
     "owner": "who@example.com",
     "expires": dt.date(2099, 12, 31),
 }
-_TWO = {"f": 0.5, "p": 0.25, "q": 0.75}
-_ONCE = {"mode": "once", "period_days": 30, "p": 0.25, "q": 0.75}
+_TWO: dict[str, object] = {"f": 0.5, "p": 0.25, "q": 0.75}
+_ONCE: dict[str, object] = {"mode": "once", "period_days": 30, "p": 0.25, "q": 0.75}
 _FIELDS = [{"name": "a", "type": "boolean"}, {"name": "b", "type": "boolean"}]
-_TYPES = [
+_TYPES: list[dict[str, object]] = [
     {"type": "string", "k": 32, "h": 2, "m": 8},
     {"type": "enum", "categories": ["a", "b", "c"], "other": True},
     {"type": "boolean"},
@@ -34,7 +34,14 @@ _TYPES = [
     {"type": "open-string", "steps": [2, 4], "k": 32, "m": 8},
     {"type": "joint", "fields": _FIELDS},
 ]
-_NUMBER = {"type": "number", "low": 0, "high": 9.5, "cells": 16, "window": 4, "q": 0.75}
+_NUMBER: dict[str, object] = {
+    "type": "number",
+    "low": 0,
+    "high": 9.5,
+    "cells": 16,
+    "window": 4,
+    "q": 0.75,
+}
 BASES = [
     *(_COMMON | of_type | noise for of_type in _TYPES for noise in (_TWO, _ONCE)),
     _COMMON | _NUMBER | {"mode": "one-time", "variance": False},
@@ -62,7 +69,7 @@ def _changed(table, changes):
     return {key: value for key, value in table.items() if key not in dropped} | put
 
 
-_CHANGES = st.tuples(
+_CHANGES: st.SearchStrategy[tuple[set[str], dict[str, object]]] = st.tuples(
     st.sets(_KEYS, max_size=1), st.dictionaries(_KEYS, st.sampled_from(_ODD), max_size=2)
 ) | st.just((set(), {}))
 _TABLES = st.builds(_changed, st.sampled_from(BASES), _CHANGES)

@@ -10,7 +10,13 @@ from pathlib import Path
 import click
 
 from hubbub.collector.cli.group import cli_errors
-from hubbub.collector.operations.lifecycle import FAULT, NOTHING_ASKED, changes, ends, faults
+from hubbub.collector.operations.registry_findings import (
+    FAULT,
+    NOTHING_ASKED,
+    changes,
+    ends,
+    faults,
+)
 from hubbub.collector.operations.toml_lines import key_lines, line_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.registry import Registry

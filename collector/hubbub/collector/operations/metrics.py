@@ -20,11 +20,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.collector.operations.counters import CounterName, Counters, ProcessCounters
+from hubbub.protocol.registry import Registry
 
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OTHER = "other"
 _PEAK_SECONDS = 600.0
 """What is high for a moment is shown for as long at least, whenever the numbers are published."""
+
+
+_ANSWERS = {
+    "200": ("duplicate",),
+    "201": ("stored", "quarantined"),
+    "400": ("malformed", "incomplete"),
+    "401": ("key_missing", "key_malformed", "key_unknown", "key_expired"),
+    "413": ("too_large",),
+    "415": ("media_type", "encoding"),
+    "422": ("invalid", "unregistered", "improbable", "impossible"),
+    "429": ("quota", "shed_requests", "shed_bytes"),
+    "500": ("unexpected",),
+    "503": ("store", "newer"),
+}
+"""The answers to batches by their reasons, which are counted from 0 on (see `Metrics.begin`)."""
 
 
 class FamilyType(enum.Enum):
@@ -165,6 +181,12 @@ FAMILIES: Mapping[str, Family] = {
         "hubbub_expiry_timestamp_seconds",
         "When the certificate, a key or a token is no longer good",
         ("type", "name"),
+    ),
+    "registry_findings": Family(
+        _LATEST,
+        "hubbub_registry_findings",
+        "What `hubbub-collector check` finds in the registry, by its code",
+        ("code",),
     ),
     "unmixed_days": Family(
         _LATEST, "hubbub_unmixed_days", "Days that are over and whose reports aren't mixed yet"
@@ -311,6 +333,11 @@ class Metrics:
         `counters.shared_directory()` if several processes serve together: each counts for itself,
         and one of them publishes the totals. None: this is the only process.
 
+    Attributes
+    ----------
+    begun : set of CounterName
+        What is there from the start, though nothing was counted.
+
     Raises
     ------
     CounterError
@@ -323,6 +350,7 @@ class Metrics:
         self._slots: dict[tuple[object, ...], int] = {}
         self._sizes: dict[str, int] = {}
         self._peaks: dict[str, _Peak] = {}
+        self.begun: set[CounterName] = set()
         for family in ("duplicates", "queue_depth", "connections", "processes"):
             self._slot(family)  # published from the start
         self._values[self._slot("reload_failing")] = 0
@@ -333,6 +361,28 @@ class Metrics:
             buckets = (*map(str, FAMILIES[family].bounds), "+Inf", "sum")
             names = [CounterName(family, (bucket,)) for bucket in buckets]
             self._histograms[family] = self._counters.slots(names)
+
+    def begin(self, registry: Registry) -> None:
+        """Let the series of all that can be expected begin with 0.
+
+        Otherwise Prometheus sees a series first with what it was moved by, and never that it moved.
+
+        Parameters
+        ----------
+        registry : Registry
+            Whose metrics may be reported.
+        """
+        expected: list[tuple[object, ...]] = [
+            ("requests", status, reason)
+            for status, reasons in _ANSWERS.items()
+            for reason in reasons
+        ]
+        expected += [("shed", reason) for reason in (*_ANSWERS["429"], "connections")]
+        expected += [("improbable", it.name) for it in registry.values()]
+        expected += [("reports", it.name, it.version) for it in registry.values()]
+        for member in expected:
+            self._slot(*member)
+            self.begun.add(CounterName(str(member[0]), tuple(map(str, member[1:]))))
 
     def request(self, status: int, reason: str) -> None:
         """Count a request that was answered.

@@ -81,6 +81,7 @@ def concerns(status: ServiceStatus) -> list[str]:
         for it in status.expiries
         if it.at < status.at + _TOLD_BEFORE
     ]
+    found += [f"{it.label}: {it.text}." for it in status.findings]
     found += [
         f"The task “{task.task}” failed when it last ran." for task in status.upkeep if task.fails
     ]

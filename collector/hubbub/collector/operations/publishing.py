@@ -96,8 +96,8 @@ class Publisher:
         self._coarse = Coarse()
         self._base: Mapping[CounterName, float] | None = None
         self._processes: list[Metric] = []
-        unlabelled = [name for name in metrics.snapshot().numbers if not name.labels]
-        self._published: Mapping[CounterName, float] = dict.fromkeys(unlabelled, 0.0)
+        first = [it for it in metrics.snapshot().numbers if not it.labels or it in metrics.begun]
+        self._published: Mapping[CounterName, float] = dict.fromkeys(first, 0.0)
         self.exact = MetricValues(self._published)
 
     def step(self) -> None:
@@ -112,8 +112,12 @@ class Publisher:
         self.exact = MetricValues(counted)
         by_metric = {name: n for name, n in counted.items() if name.family == _BY_METRIC}
         published = counted | self._coarse(by_metric)
-        # That there is a number of a metric, or of a reason, would tell that there was one.
-        self._published = {name: n for name, n in published.items() if n or not name.labels}
+        # That there is a number of a metric, or of a reason, would tell that there was one, unless
+        # there always is.
+        begun = self._metrics.begun
+        self._published = {
+            name: n for name, n in published.items() if n or not name.labels or name in begun
+        }
         registry = CollectorRegistry(auto_describe=False)
         of_process = ProcessCollector(registry=registry)
         self._processes = [it for it in of_process.collect() if it.name != _OF_CONNECTIONS]

@@ -21,6 +21,7 @@ from hubbub.collector.operations.publishing import Coarse
 from hubbub.collector.operations.sampling import Sample
 from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.findings import Finding
 from hubbub.storage import (
     SEALED,
     DayCount,
@@ -224,6 +225,8 @@ class ServiceStatus:
         The version of the store's schema; None: never read yet.
     expiries : tuple of Expiry
         Of certificate, keys and tokens.
+    findings : tuple of Finding
+        What ends in the registry (`registry_findings.ends`).
     unmixed_days : int
         Days that are over and whose reports aren't mixed yet.
     store_kind : str
@@ -259,6 +262,7 @@ class ServiceStatus:
     registry_digest: str
     schema: str | None
     expiries: tuple[Expiry, ...]
+    findings: tuple[Finding, ...]
     unmixed_days: int
     store_kind: str
     store_bytes: int | None

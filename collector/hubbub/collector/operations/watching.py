@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hubbub.collector.config.settings import Settings
+from hubbub.collector.operations import registry_findings
 from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.expiry import Expiry, expiries
 from hubbub.collector.operations.metrics import Metrics
@@ -66,6 +67,8 @@ class Watch:
     ) -> None:
         self._in_force = in_force
         self._store = store
+        self._metrics = metrics
+        metrics.begin(in_force()[1])
         self._publisher = Publisher(metrics)
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
@@ -117,6 +120,7 @@ class Watch:
             registry_digest=digest,
             schema=stored.schema,
             expiries=ends,
+            findings=tuple(registry_findings.ends(registry, now.date())),
             unmixed_days=stored.unmixed_days,
             store_kind=self._store.database.dialect,
             store_bytes=stored.size,
@@ -129,9 +133,9 @@ class Watch:
             queue_depth=int(values.total("queue_depth")),
             rates=self._history.rates(),
             requests=tuple(
-                (status, reason, int(n)) for (status, reason), n in values.by("requests")
+                (status, reason, int(n)) for (status, reason), n in values.by("requests") if n
             ),
-            shed=tuple((labels[0], int(n)) for labels, n in values.by("shed")),
+            shed=tuple((labels[0], int(n)) for labels, n in values.by("shed") if n),
             duplicates=int(values.total("duplicates")),
             reports=int(self._publisher.exact.total("reports")),
             commit_p50=commits.quantile(0.5),
@@ -152,6 +156,7 @@ class Watch:
         in_force = self._in_force()
         if self._known[0] is not in_force:
             settings, registry = in_force
+            self._metrics.begin(registry)
             definitions = [[it.name, it.version, it.definition] for it in registry.values()]
             text = json.dumps(sorted(definitions, key=str), sort_keys=True)
             digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
@@ -164,6 +169,12 @@ class Watch:
         build = (_VERSION, stored.schema or "unknown", digest)
         facts = {CounterName("build", build): 1.0}
         facts |= {CounterName("expiry", (it.type, it.name)): it.at.timestamp() for it in ends}
+        today = dt.datetime.now(dt.UTC).date()
+        codes = [it.code for it in registry_findings.ends(self._in_force()[1], today)]
+        facts |= {
+            CounterName("registry_findings", (code,)): codes.count(code)
+            for code in registry_findings.CODES
+        }
         if stored.at is None:
             return facts
         sizes = {"store_size": stored.size, "store_free": stored.free}

@@ -7,6 +7,7 @@ admin listener while the workers take reports.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -15,6 +16,7 @@ from hubbub.collector.ingest.report_validator import replay
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.registry_findings import ends
 from hubbub.collector.serving.listening import reserved_port
 from hubbub.collector.serving.service import (
     Addresses,
@@ -140,7 +142,9 @@ async def _operations(
     files: ServiceFiles, store: Store, metrics: Metrics
 ) -> AsyncIterator[str | None]:
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
-    settings = files.current.settings
+    settings, registry = files.current
+    for finding in ends(registry, dt.datetime.now(dt.UTC).date()):
+        _lifecycle.warning(finding.text, code=finding.code, about=finding.label)
     if settings.sealing_keys and settings.report_days and settings.retention_days is None:
         _lifecycle.warning(
             "report_days leaves sealed records alone, so they stay for ever: set retention_days"

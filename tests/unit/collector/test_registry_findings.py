@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.cli import main
-from hubbub.collector.operations.lifecycle import CODES, changes, ends
+from hubbub.collector.operations.registry_findings import CODES, changes, ends
 from hubbub.collector.operations.toml_lines import key_lines, line_of
 from hubbub.protocol.registry import Registry
 
