@@ -88,7 +88,7 @@ _KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
 _HEAR_OF_TABLES = sa.text("SELECT 1 FROM pg_inherits LIMIT 0")
 """Takes the transaction's snapshot, then a lock, and so hears of all tables made before it.
 
-Who has all locks already doesn't hear of them, and goes by plans that were kept.
+A session that has all locks already doesn't hear of them, and goes by plans that were kept.
 """
 
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
