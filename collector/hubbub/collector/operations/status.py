@@ -225,7 +225,7 @@ class ServiceStatus:
     expiries : tuple of Expiry
         Of certificate, keys and tokens.
     unmixed_days : int
-        Days that are over and whose reports aren't mixed yet.
+        Closed days whose reports aren't mixed yet.
     store_kind : str
     store_bytes : int, optional
     store_free_bytes : int, optional

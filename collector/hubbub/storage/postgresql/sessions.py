@@ -300,8 +300,8 @@ def _settings(
         "default_transaction_read_only": "off" if writes else "on",
         # `BatchIds.begin` must see what was committed while it waited, whatever the default is.
         "default_transaction_isolation": "repeatable read" if reads_only else "read committed",
-        # Or a frozen collector's transaction would keep others from what it has locked. Who reads
-        # locks little, and may rest between two segments.
+        # Or a frozen collector's transaction would keep others from what it has locked. A session
+        # that reads locks little, and may rest between two segments.
         "idle_in_transaction_session_timeout": "0" if reads_only else f"{_STATEMENT_SECONDS}s",
     }
 

@@ -47,11 +47,11 @@ def stable_mode(
     The lead is the number of rows of the most common key, less that of the second (0 if there is
     none). A user with at most R rows moves it by at most R: neighbours with the same mode are told
     apart by at most epsilon, with noise Z of scale R / epsilon. If the rows of a user make another
-    key the most common one, the leads with and without him add up to at most R, and neither mode
-    passes the threshold T with a probability above P(Z >= T - R), which is at most delta (Thakurta,
-    Smith 2013; Dwork, Roth 2014, section 7.3). That bound is reached: by a lead of R that one user
-    turns into a tie. With a lead of T + t R / epsilon the mode is released with a probability above
-    1 - e^-t / 2.
+    key the most common one, the leads with and without this user add up to at most R, and neither
+    mode passes the threshold T with a probability above P(Z >= T - R), which is at most delta
+    (Thakurta, Smith 2013; Dwork, Roth 2014, section 7.3). That bound is reached: by a lead of R
+    that one user turns into a tie. With a lead of T + t R / epsilon the mode is released with a
+    probability above 1 - e^-t / 2.
     """
     scale, least = lead_threshold(rows_per_user, epsilon, delta)
 
