@@ -217,7 +217,7 @@ def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path):
     words = telemetry.forget()
     telemetry.record("homepage", "x")
     assert list(tmp_path.iterdir()) == []
-    assert "at most 7.72-fold (epsilon 2.04), but not bounded for whoever sees" in words
+    assert "at most 7.72-fold (epsilon 2.04), but not bounded for somebody who sees" in words
     assert telemetry.status().disabled is not None
 
 

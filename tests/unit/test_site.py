@@ -52,3 +52,46 @@ def test_many_commands_are_documented():
 def test_every_key_of_a_metric_is_explained():
     shown = registry_keys() + type_keys()
     assert all(f"`{key}`" in shown for key in METRIC)
+
+
+_THINGS = "row|line|report|candidate|user|client|category|core|file|cohort"
+_VERBS = "reads|sends|runs|knows|links|has|may|can|opens|decodes|doesn't"
+PLAIN = [
+    (r"\b(?:he|his|him|himself)\b", "a user is 'they'"),
+    (r"\bdays? that (?:is|are) over\b", "closed days"),
+    (rf"\b(?:one|two|three|\d+) [\w-]+ an? (?:{_THINGS})\b", "one row per candidate"),
+    (
+        rf"(?:^|[.:;(] |\b(?:of|for|or|so that) )who (?:{_VERBS})\b",
+        "'who' needs a person: somebody who, whoever",
+    ),
+    (r"\bparted into\b|\ball they could\b|\bput(?:s|ting)? .* off\b", "partitioned; at saturation"),
+    (r"\bon and on\b|\btold (?:of|directly)\b|\bHow long what\b", "log, report, state; retention"),
+    (r"\bwithout any bound\b|\btoo old at once\b", "not bounded; expire"),
+    (r"\bcan't be had\b|\bneeds days, which\b|\ba release is of\b", "can't be combined; covers"),
+]
+"""Forbidden phrases, and what to write instead."""
+BEING_WRITTEN = {"statistics.md", "likelihood.md", "trends.md", "open-strings.md"}
+
+
+def prose() -> list[Path]:
+    """Return pages, and the code whose messages, help and docstrings people read."""
+    code = [
+        path
+        for folder in ("client", "collector", "decoder", "simulations")
+        for path in sorted((ROOT / folder / "hubbub").rglob("*"))
+        if path.suffix in {".py", ".html"}
+    ]
+    readmes = [*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("client/*/README.md")]
+    return [*{*PAGES, *readmes}, *code]
+
+
+@pytest.mark.parametrize(("phrase", "instead"), PLAIN)
+def test_prose_is_plain(phrase, instead):
+    found = []
+    for path in prose():
+        if path.name in BEING_WRITTEN:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if match := re.search(phrase, line, re.IGNORECASE):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]}")
+    assert found == [], instead

@@ -32,7 +32,7 @@ SECRET_BYTES = 32  # 256 bits, the security level of the keyed hash
 _COHORT_TAG = b"hubbub/1/cohort"
 _PERMANENT_TAG = b"hubbub/1/permanent"
 _VALUE_TAG = b"hubbub/1/value"
-_DIGEST_BYTES = 16  # two of a client's answers have one digest with chance 2^-128
+_DIGEST_BYTES = 16  # two answers of a client share a digest with chance 2^-128
 _MOST_RESPONSES = 256  # bounds memory (at most 128 KiB of bits); a client has some tens of values
 
 

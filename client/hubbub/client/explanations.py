@@ -41,8 +41,8 @@ def describe_preview(
         f"  {_content(metric, report)}:",
         f"  {report.bits.hex()}",
         (
-            "Your answer itself stays here. How far the odds between any two answers change, for "
-            "whoever sees"
+            "Your answer itself stays on this device. How much the odds between any two answers "
+            "can change for somebody who sees"
         ),
         *(f"  {line}" for line in _exposure(metric)),
     ]
@@ -83,9 +83,7 @@ def describe_metric(metric: Metric) -> str:
     fields = metric.type.field_names()
     about = f" Each answer is one value, about {_all_fields(metric)}." if fields else ""
     if metric.group:
-        about += (
-            f" It belongs to {metric.group}, a group of questions of which a client answers one."
-        )
+        about += f" It belongs to {metric.group}: a client answers only one question of this group."
     return (
         f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
         f"Asked by {metric.owner} until {metric.expires}, {mode}.{about}"
@@ -104,8 +102,8 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     """
     lines = [
         (
-            f"What {registry.application} asks, and how far the odds between any two answers "
-            "change, for whoever sees"
+            f"What {registry.application} asks. How much the odds between any two answers can "
+            "change for somebody who sees"
         ),
         "",
     ]
@@ -115,7 +113,7 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     for group in registry.groups.values():
         lasting = "for life" if group.choice == "life" else "drawn by lot for each period"
         lines.append(
-            f"Of {', '.join(group.metrics)} ({group.name}) a client answers one, {lasting}."
+            f"A client answers only one of {', '.join(group.metrics)} ({group.name}), {lasting}."
         )
     constant = registry.reserve()
     any_history = constant if all(m.hides_changes for m in registry.values()) else math.inf
@@ -124,7 +122,7 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     used = _used(spending) if spending.metrics else "nothing"
     lines += [
         "",
-        f"All questions together, for ever: {_both(constant, any_history)}.",
+        f"All questions together, over a lifetime: {_both(constant, any_history)}.",
         f"Privacy budget used so far: {used}.",
         f"Paid for: epsilon {_number(spending.committed)}{most}.",
     ]
@@ -156,7 +154,7 @@ def describe_forgetting(spending: Spending | None) -> str:
         sent = "Nothing was sent before."
     return (
         f"Deleted the secret, the account and all unsent reports. {sent} A later start draws a new "
-        "secret, and then the same answers cost as much again, which no account will know."
+        "secret. The same answers then cost as much again, and no account knows of it."
     )
 
 
@@ -194,7 +192,7 @@ def _possible_parts(metric: Metric) -> Iterator[str]:
 def _used(spending: Spending) -> str:
     """Return what has been spent."""
     shows = math.isinf(spending.epsilon_any_history)
-    changes = ", but not bounded for whoever sees when answers changed" if shows else ""
+    changes = ", but not bounded for somebody who sees when answers changed" if shows else ""
     return _bound(spending.epsilon) + changes
 
 

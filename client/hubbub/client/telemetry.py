@@ -73,7 +73,7 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         The key that the collector demands from this app. It comes with the app, so it identifies
         the app and not the user; it is sent with each batch, and never logged.
     sealed_to : str or sequence of str, optional
-        The public keys of who decodes, as `hubbub-collector keygen` prints them: then the collector
+        Public keys of the opener, as `hubbub-collector keygen` prints them: then the collector
         can't read reports, which are sealed to the key that ends first of those still in force.
         Nothing is sent while there is none. Needs the extra: pip install 'hubbub[sealed]'.
     on_error : callable, optional

@@ -212,7 +212,7 @@ def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
     holds: P(size >= (1 + d) mu) <= exp(-(mu/R) phi(d)), phi(d) = (1 + d) ln(1 + d) - d, and the
     same for (1 - d). Over m cohorts and two sides, sizes this uneven have probability at most
     `alarm` unless R > mu phi(d) / ln(2m / alarm). No approximation is involved, and neither is
-    anything supposed about who sends how much.
+    anything supposed about how much each client sends.
     """
     if not reports.size:
         raise ValueError("reports: must be of at least one cohort")

@@ -40,7 +40,8 @@ export function describePreview(metric, report, { refusal, kind }) {
       : []),
     `  ${content(metric, report)}:`,
     `  ${toHex(report.bits)}`,
-    "Your answer itself stays here. How far the odds between any two answers change, for whoever sees",
+    "Your answer itself stays on this device. How much the odds between any two answers can change for " +
+      "somebody who sees",
     ...exposure(metric).map((line) => `  ${line}`),
   ].join("\n");
 }
@@ -84,7 +85,7 @@ export function describeMetric(metric) {
     `${name} (version ${version}, ${type.name}): ${description}. ` +
     `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
     (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
-    (group ? ` It belongs to ${group.name}, a group of questions of which a client answers one.` : "")
+    (group ? ` It belongs to ${group.name}: a client answers only one question of this group.` : "")
   );
 }
 
@@ -110,8 +111,8 @@ function extent({ mode, memory, maxAnswers, periodDays }) {
 export function explain(registry, spending, people) {
   const metrics = [...registry.metrics.values()];
   const lines = [
-    `What ${registry.application} asks, and how far the odds between any two answers change, for ` +
-      "whoever sees",
+    `What ${registry.application} asks. How much the odds between any two answers can change for ` +
+      "somebody who sees",
     "",
   ];
   for (const metric of metrics) {
@@ -120,7 +121,7 @@ export function explain(registry, spending, people) {
   }
   for (const { name, metrics: members, choice } of groupsOf(metrics)) {
     const lasting = choice === "life" ? "for life" : "drawn by lot for each period";
-    lines.push(`Of ${members.join(", ")} (${name}) a client answers one, ${lasting}.`);
+    lines.push(`A client answers only one of ${members.join(", ")} (${name}), ${lasting}.`);
   }
   const constant = reserveOfAll(metrics);
   const anyHistory = metrics.every(isBounded) ? constant : Infinity;
@@ -128,7 +129,7 @@ export function explain(registry, spending, people) {
   const most = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;
   lines.push(
     "",
-    `All questions together, for ever: ${both(constant, anyHistory)}.`,
+    `All questions together, over a lifetime: ${both(constant, anyHistory)}.`,
     `Privacy budget used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
     `Paid for: epsilon ${number(committed)}${most}.`,
   );
@@ -160,7 +161,7 @@ export function describeForgetting(spending) {
   }
   return (
     `Deleted the secret, the account and all unsent reports. ${sent} A later start draws a new ` +
-    "secret, and then the same answers cost as much again, which no account will know."
+    "secret. The same answers then cost as much again, and no account knows of it."
   );
 }
 
@@ -211,7 +212,7 @@ function possibleParts({ type, memory }) {
 /** @param {Spending} spending @returns {string} what has been spent */
 function used({ spent, anyHistory }) {
   const shows = anyHistory === Infinity;
-  return bound(spent) + (shows ? ", but not bounded for whoever sees when answers changed" : "");
+  return bound(spent) + (shows ? ", but not bounded for somebody who sees when answers changed" : "");
 }
 
 /** @param {number} constant @param {number} anyHistory */

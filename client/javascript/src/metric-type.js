@@ -38,7 +38,7 @@ export class MetricType {
   }
 
   /**
-   * Return k, h and m of a metric with this entry: by default one bit a category.
+   * Return k, h and m of a metric with this entry: by default one bit per category.
    *
    * @param {Record<string, unknown>} _entry
    * @returns {{k: unknown, h: unknown, m: unknown}}

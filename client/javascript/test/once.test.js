@@ -148,7 +148,7 @@ test("a preview without a client is that of one that is asked everything, at onc
   for (const [name, value] of Object.entries({ crash: "red", wait: 5 })) {
     const { words, refusal } = await telemetry.preview(name, value);
     assert.equal(refusal, telemetry.status().disabled);
-    assert.match(words, /a group of questions of which a client answers one/);
+    assert.match(words, /a client answers only one question of this group/);
   }
 });
 

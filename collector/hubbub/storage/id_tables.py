@@ -6,7 +6,7 @@ table is closed: a trigger refuses further ids, they are put into their own orde
 which they lie tells when they came, and the name of a second trigger tells which filter stands for
 them. In PostgreSQL a day's table consists of sections, each with a key of its own. Ids go to the
 last one, and all before it are closed, as days are, so that the key that ids go to stays small; of
-a day that is over one section has all ids in order. Invariants: names tell all that is known of a
+a closed day one section has all ids in order. Invariants: names tell all that is known of a
 table and are dropped with it, so that no list can disagree with what is there; and as no constraint
 reaches over several tables, `Database.transact` keeps days apart, and closing or dropping a section
 waits for all transactions.

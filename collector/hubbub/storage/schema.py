@@ -40,7 +40,7 @@ VERSION_TABLE = "hubbub_schema"
 _MADE = "made"
 """Its column with the last migration that was made, if code need not know that one.
 
-Not a table of its own: who may only read has rights on those that were there.
+Not a table of its own: a role that may only read has rights on those that were there.
 """
 
 _MIGRATIONS = "hubbub.storage:migrations"

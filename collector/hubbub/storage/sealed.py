@@ -225,7 +225,8 @@ async def _opened(
     source: Reader, size: MetricVersion, day: dt.date, width: int, opening: _Opening
 ) -> AsyncGenerator[tuple[int, _Chunk], None]:
     """Yield the reports of a day's records, chunk by chunk; and how many records there were."""
-    # First copied: who reads a collector's database for long keeps its log from being emptied.
+    # First copied: somebody who reads a collector's database for long keeps its log from being
+    # emptied.
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
         async with aclosing(source.contents(size, day, day)) as contents:
             async for stored in contents:

@@ -98,7 +98,7 @@ class Segments(abc.ABC):
         return segments
 
     async def reshuffle_target(self, day: dt.date, today: dt.date) -> sa.Table:  # noqa: ARG002
-        """Return where to insert the segments of a day that is over; make the table if need be."""
+        """Return where to insert the segments of a closed day; make the table if need be."""
         return segments
 
     async def prepare(self, day: dt.date) -> None:  # noqa: B027 (one table needs none)

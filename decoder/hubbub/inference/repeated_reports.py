@@ -99,7 +99,7 @@ class RepeatSource(StrEnum):
     GIVEN = "given"
     """By --reports-per-client."""
     UNKNOWN = "unknown"
-    """Without days; taken as one report a client."""
+    """Without days; taken as one report per client."""
 
 
 class Estimand(StrEnum):
@@ -253,7 +253,7 @@ class AbsentBit(NamedTuple):
 
 
 def most_repeats(reports: Mapping[dt.date, int], within_days: int | None = None) -> float:
-    """Return the largest D that days' numbers of reports allow, at one report a client and day.
+    """Return the largest D that days' numbers of reports allow, at one report per client and day.
 
     Parameters
     ----------

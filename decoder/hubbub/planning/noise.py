@@ -90,7 +90,7 @@ class Flips(NamedTuple):
 
     @classmethod
     def within(cls, h: int, budget: Budget) -> Flips:
-        """Return the best ones of a budget: f/2 twice for one report a client.
+        """Return the best ones of a budget: f/2 twice for one report per client.
 
         Of more reports f1 = 1/2 and f0 = 1 / (e^(epsilon / h) + 1).
         """

@@ -92,7 +92,7 @@ def of_corpus(texts: Sequence[str]) -> tuple[int, Letters]:
     """
     counts = Counter("".join(texts))
     if not counts:
-        raise PlanError("corpus: empty; expected one text a line")
+        raise PlanError("corpus: empty; expected one text per line")
     lengths = sorted(len(text.encode()) for text in texts)
     total = sum(counts.values())
     bits = -sum(count / total * math.log2(count / total) for count in counts.values())

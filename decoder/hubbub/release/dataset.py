@@ -82,7 +82,7 @@ class Dataset:
         ledger : path
             A file that doesn't exist yet.
         user_column : str
-            Says whose row a row is: text or whole numbers.
+            Names the person whom a row belongs to: text or whole numbers.
         epsilon, delta : number or str
             The whole budget. delta is about the chance of a disaster: far below 1 / users.
         rows_per_user : int
@@ -487,9 +487,10 @@ class Dataset:
     ) -> Estimates:
         """Release what any function says of the data, by subsample-and-aggregate.
 
-        Users are parted into blocks, the function estimates something of each block in a process of
-        its own (`hubbub.release.estimators`), and the estimates' median, mean or mode is released
-        (`hubbub.release.mechanisms.aggregation`). It need not be private. Raises as `count`.
+        Users are partitioned into blocks, the function estimates something of each block in a
+        process of its own (`hubbub.release.estimators`), and the estimates' median, mean or mode is
+        released (`hubbub.release.mechanisms.aggregation`). It need not be private. Raises as
+        `count`.
 
         Parameters
         ----------

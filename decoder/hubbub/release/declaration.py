@@ -36,7 +36,7 @@ class Declaration:
     data : Path
         A file, or a directory of files of one form.
     user_column : str
-        Says whose row a row is.
+        Names the person whom a row belongs to.
     columns : tuple of str
         The other columns, those that may be asked for.
     rows_per_user : int

@@ -94,7 +94,7 @@ def made_up(shares: FloatArray, prefix: str) -> Population:
 
 
 def population_of_file(path: str) -> Population:
-    """Return the values of a file of one client's value a line, as often as they stand there.
+    """Return the values of a file with one client's value per line, as often as they stand there.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def population_of_file(path: str) -> Population:
     except (OSError, UnicodeDecodeError) as error:
         raise PopulationError(f"values {path}: can't be read as UTF-8: {error}") from error
     if not text:
-        raise PopulationError(f"values {path}: empty; expected one client's value a line")
+        raise PopulationError(f"values {path}: empty; expected one client's value per line")
     lines = text.removesuffix("\n").split("\n")
     common = Counter(line.removesuffix("\r") for line in lines).most_common()
     counts = np.array([count for _, count in common], dtype=np.float64)

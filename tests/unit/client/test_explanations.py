@@ -2,6 +2,8 @@
 
 import json
 
+import textstat
+
 from unit.client import texts
 
 
@@ -27,3 +29,15 @@ def test_rounds_of_coin_flips_are_those_that_the_metric_has():
         else:
             rounds = "one round" if entry.get("mode") in ("one-time", "once") else "two rounds"
             assert f"after {rounds} of coin flips" in row["text"]
+
+
+def test_a_child_of_fourteen_can_read_every_text():
+    """Grade by the automated readability index (letters per word, words per sentence); age is 5
+    more.
+
+    Each line is a sentence; the bits of a report, which nobody reads aloud, are left out.
+    """
+    for row in texts.rows():
+        lines = [line.strip(" .:;") for line in row["text"].splitlines()]
+        text = ". ".join(line for line in lines if " " in line) + "."
+        assert textstat.automated_readability_index(text) <= 9, text

@@ -1,4 +1,4 @@
-"""The commands of who decodes sealed reports: `keygen` makes a key, `open` uses it."""
+"""The commands of the opener of sealed reports: `keygen` makes a key, `open` uses it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def open_(
     """Open sealed reports, where the collector can't.
 
     Reports are judged as a collector judges them and go into --store, a database of your own,
-    which `hubbub-decoder` reads. It must not be the collector's: who decodes shouldn't see
+    which `hubbub-decoder` reads. It must not be the collector's: the opener shouldn't see
     addresses, and who sees addresses not reports.
 
     Run it as often as there are new records, on exports that grow, after a crash: each report

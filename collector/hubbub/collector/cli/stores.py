@@ -294,7 +294,7 @@ def maintain(
     quarantine_days: str | None,
     trust_clock: bool,
 ) -> None:
-    """Merge small segments, count old reports, forget what is too old, mix days that are over.
+    """Merge small segments, count old reports, forget what is too old, mix closed days.
 
     Each run also closes a day before today, which then takes no more batch ids, or in PostgreSQL
     a large part of today.
@@ -302,7 +302,7 @@ def maintain(
     A running collector does so by itself; this is for stores whose collectors are stopped, and for
     whoever prefers cron. After half a minute no other day is begun to be mixed.
 
-    A clock that jumps ahead would make all reports too old at once. So nothing is deleted for its
+    A clock that jumps forward would expire everything at once. So nothing is deleted for its
     age more than 7 days after the last upkeep, by anybody, until --trust-clock says that it is
     really so late.
     """

@@ -217,7 +217,7 @@ class Settings(_Frozen):
     max_filter_bytes: int = Field(
         default=2**27,
         ge=0,
-        description="Most memory of a worker for what it knows of batch ids of days that are over, "
+        description="Most memory of a worker for what it knows of batch ids of closed days, "
         "2 bytes each; days for which there is no room are searched for each batch.",
     )
     header_seconds: _Seconds = Field(

@@ -3,7 +3,7 @@
 A transaction costs milliseconds of the disk and some of the processor, however little it holds. So
 one writer commits together what has arrived in a slot of time, when the slot ends, or before if
 many wait. Invariants: `submit` returns only after the transaction that holds the batch has been
-committed; and nobody learns from how long he waits whether somebody else has sent. For slots end at
+committed; and nobody learns from their own wait whether somebody else has sent. For slots end at
 fixed times, whoever sends; what "many" is, is drawn anew for each transaction, so that one batch
 more makes it come early with a chance of 1/`MOST_ENOUGH` more; and answers are given at fixed times
 again, so that how long a transaction takes doesn't tell what else was in it. `access.admission`

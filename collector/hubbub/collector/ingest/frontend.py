@@ -104,7 +104,7 @@ class Frontend:
         return self._store_and_answer(batch, key)
 
     async def _put_off_or_keep_apart(self, error: BatchError, key: str | None) -> HttpResponse:
-        """Put a sender off if another collector knows what this one doesn't yet, or store it."""
+        """Ask to retry later if another collector knows what this one doesn't yet, or store it."""
         unknown = {MetricVersion(*one) for one in error.unknown}
         if unknown and await self._rollout.has_any(unknown, self._reader.declared):
             detail = "reports: of a metric or version that this collector doesn't know yet"

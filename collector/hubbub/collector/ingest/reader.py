@@ -237,8 +237,8 @@ class BatchReader:
         ------
         BatchError
             415 for another media type, 400 for a body that isn't what its media type says, 413 for
-            too many reports, 422 for a report that doesn't fit its metric. If all that is wrong is
-            that some are of metrics, versions or widths that aren't known, it has the batch.
+            too many reports, 422 for any report that doesn't fit its metric. If all that is wrong
+            is that some are of metrics, versions or widths that aren't known, it has the batch.
         """
         if content_type == compact.MEDIA_TYPE:
             try:

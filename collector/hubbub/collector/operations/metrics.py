@@ -189,7 +189,7 @@ FAMILIES: Mapping[str, Family] = {
         ("code",),
     ),
     "unmixed_days": Family(
-        _LATEST, "hubbub_unmixed_days", "Days that are over and whose reports aren't mixed yet"
+        _LATEST, "hubbub_unmixed_days", "Closed days whose reports aren't mixed yet"
     ),
     "store_size": Family(
         _LATEST, "hubbub_store_size_bytes", "Bytes that the store takes, in whole MiB"

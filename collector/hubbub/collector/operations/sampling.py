@@ -4,7 +4,7 @@ At most 50,000 reports of a version are read, when numbers are published, only i
 since, and outside the event loop. Invariants: each report of the last week is as likely to be
 examined as any other, so that what is forged today isn't hidden behind what came before; nothing
 depends on its bits. What is shown of today's reports is the verdict alone, in one digit: the sizes
-of cohorts, from which single reports could be told, are those of days that are over.
+of cohorts, from which single reports could be told, are those of closed days.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CohortBalance:
     Attributes
     ----------
     shares : tuple of float
-        As multiples of an equal share: 1 is even. Once it is shown, those of days that are over;
+        As multiples of an equal share: 1 is even. Once it is shown, those of closed days;
         none if there are no such days.
     cohort : int
         The most conspicuous one.
@@ -112,7 +112,7 @@ def examine(records: Records, params: RapporParams, response: Response = UNARY) 
 
 
 def shown(sample: Sample, settled: Sample) -> Sample:
-    """Return what may be shown of a sample, and of one of days that are over."""
+    """Return what may be shown of a sample, and of one of closed days."""
     balance, equal = sample.cohorts, sample.equal
     if balance is not None:
         is_chance = balance.clients_must_send < 1

@@ -228,7 +228,7 @@ class ServiceStatus:
     findings : tuple of Finding
         What ends in the registry (`registry_findings.ends`).
     unmixed_days : int
-        Days that are over and whose reports aren't mixed yet.
+        Closed days whose reports aren't mixed yet.
     store_kind : str
     store_bytes : int, optional
     store_free_bytes : int, optional

@@ -128,7 +128,7 @@ class PostgresqlSegments(Segments):
                 await make_day_table(connection, table)
 
     async def drop_empty(self, today: dt.date) -> None:
-        """Drop empty tables of days that are over; move what is too old for a table of its day."""
+        """Drop empty tables of closed days; move what is too old for a table of its day."""
         async with self._database.read() as connection:
             tables = await _day_tables(connection)
         for table in tables:

@@ -88,7 +88,7 @@ _KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
 _HEAR_OF_TABLES = sa.text("SELECT 1 FROM pg_inherits LIMIT 0")
 """Takes the transaction's snapshot, then a lock, and so hears of all tables made before it.
 
-Who has all locks already doesn't hear of them, and goes by plans that were kept.
+A session that has all locks already doesn't hear of them, and goes by plans that were kept.
 """
 
 _TEXTS = sa.dialects.postgresql.ARRAY(sa.Text)
@@ -300,8 +300,8 @@ def _settings(
         "default_transaction_read_only": "off" if writes else "on",
         # `BatchIds.begin` must see what was committed while it waited, whatever the default is.
         "default_transaction_isolation": "repeatable read" if reads_only else "read committed",
-        # Or a frozen collector's transaction would keep others from what it has locked. Who reads
-        # locks little, and may rest between two segments.
+        # Or a frozen collector's transaction would keep others from what it has locked. A session
+        # that reads locks little, and may rest between two segments.
         "idle_in_transaction_session_timeout": "0" if reads_only else f"{_STATEMENT_SECONDS}s",
     }
 

@@ -4,7 +4,7 @@ A task whose worker is killed is done again on another one. What tasks share is 
 itself, so that Dask makes it again if the only worker that has it is lost.
 
 Invariant: workers of this machine's own listen on loopback alone, and talk to nobody who hasn't the
-key that was made for them: who can talk to a worker can run code in it.
+key that was made for them: anybody who can talk to a worker can run code in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums over reports for *every* string at once: one number a cohort and set of bits.
+"""Sums over reports for *every* string at once: one number per cohort and set of bits.
 
 A string's score is a sum over cohorts of a number that depends on its h positions there alone. So
 one table over all position tuples serves a million candidates, and its columns are the exact

@@ -44,9 +44,9 @@ _NO_GAIN = 5e-4  # rounds to 0.0%
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 # As `python -m evaluation.benchmarks.likelihood_cost` measures them.
 _SECONDS_PER_NUMBER = 8.1e-8
-_SECONDS_PER_CELL = 4.6e-10
-_SECONDS_PER_TUPLE = 4.2e-7
-_SECONDS_PER_LOOKUP = 1.7e-7
+_SECONDS_PER_CELL = 3.7e-10
+_SECONDS_PER_TUPLE = 4.7e-7
+_SECONDS_PER_LOOKUP = 9.3e-8
 _SECONDS_PER_CANDIDATE = 3.5e-6  # of least squares
 # A list of which only proposals are in the mixture is gone over twice: what is detected joins it.
 _ROUNDS_OF_LONG_LISTS = 2

@@ -21,7 +21,7 @@ from hubbub.reporting.command_line import only_files
 
 @click.command()
 @click.argument("data")
-@click.option("--user-column", required=True, metavar="COLUMN", help="Says whose row a row is.")
+@click.option("--user-column", required=True, metavar="COLUMN", help="Names each row's person.")
 @click.option("--columns", metavar="A,B,...", help="Columns that may be asked for.  [default: all]")
 @click.option(
     "--bounds",

@@ -80,7 +80,7 @@ def keys_of(text: str) -> tuple[str, ...]:
     except OSError as error:
         raise click.ClickException(f"bins: {text[1:]}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{text[1:]}: must be UTF-8, one key a line") from error
+        raise click.ClickException(f"{text[1:]}: must be UTF-8, one key per line") from error
     return tuple(line.removesuffix("\r") for line in lines if line.strip())
 
 

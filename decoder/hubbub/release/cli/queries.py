@@ -330,7 +330,7 @@ def aggregate(
 @click.option(
     "--user-column",
     metavar="COLUMN",
-    help="Make the ledger, with this query's cost as its whole budget; says whose row a row is.",
+    help="Make the ledger, with this query's cost as its whole budget; names each row's person.",
 )
 @newlines_option
 @drawn_output_option

@@ -108,7 +108,7 @@ def aggregate_mode(*, epsilon: Fraction, delta: Fraction, digits: int = 6) -> Me
     Notes
     -----
     Replacing an estimate moves the lead by at most 2, and the leads of two modes that it decides
-    between add up to at most 2: as for `stable_mode` with two rows a user.
+    between add up to at most 2: as for `stable_mode` with two rows per user.
     """
     scale, least = lead_threshold(_REPLACING, epsilon, delta)
 

@@ -183,9 +183,9 @@ def threshold(scale: float, rows_per_user: int, delta: Fraction) -> int:
 
     Notes
     -----
-    A key with c rows of one user alone passes T with f(c) = P(Z >= T - c). With R rows at most he
-    may have one key with R, or R keys with one: f is convex, so of all ways to part R rows among
-    keys one of these two has the largest sum of f. a^(T - 1) / (1 + a) <= delta for R = 1.
+    A key with c rows of one user alone passes T with f(c) = P(Z >= T - c). With R rows at most a
+    user may have one key with R, or R keys with one: f is convex, so of all ways to part R rows
+    among keys one of these two has the largest sum of f. a^(T - 1) / (1 + a) <= delta for R = 1.
     """
     one_key = rows_per_user + laplace_threshold(scale, delta)
     many_keys = 1 + laplace_threshold(scale, delta / rows_per_user)

@@ -46,12 +46,12 @@ def stable_mode(
     -----
     The lead is the number of rows of the most common key, less that of the second (0 if there is
     none). A user with at most R rows moves it by at most R: neighbours with the same mode are told
-    apart by at most epsilon, with noise Z of scale R / epsilon. If his rows make another key the
-    most common one, the leads with and without him add up to at most R, and neither mode passes
-    the threshold T with a probability above P(Z >= T - R), which is at most delta (Thakurta, Smith
-    2013; Dwork, Roth 2014, section 7.3). That bound is reached: by a lead of R that one user turns
-    into a tie. With a lead of T + t R / epsilon the mode is released with a probability above
-    1 - e^-t / 2.
+    apart by at most epsilon, with noise Z of scale R / epsilon. If the rows of a user make another
+    key the most common one, the leads with and without this user add up to at most R, and neither
+    mode passes the threshold T with a probability above P(Z >= T - R), which is at most delta
+    (Thakurta, Smith 2013; Dwork, Roth 2014, section 7.3). That bound is reached: by a lead of R
+    that one user turns into a tie. With a lead of T + t R / epsilon the mode is released with a
+    probability above 1 - e^-t / 2.
     """
     scale, least = lead_threshold(rows_per_user, epsilon, delta)
 
@@ -103,8 +103,8 @@ def median_by_test(
     """Return what releases a median if one user moves it little, and no row if not.
 
     Propose-test-release: noise is for a proposed bound on what one user moves the median by, and
-    drawn only if the data pass a test of being far from data where he moves it farther. Of an even
-    number of values it is the lower median; of none, the lower bound.
+    drawn only if the data pass a test of being far from data where a user moves it farther. Of an
+    even number of values it is the lower median; of none, the lower bound.
 
     Parameters
     ----------
@@ -118,10 +118,10 @@ def median_by_test(
 
     Notes
     -----
-    Half of epsilon is for the test. A distance D that one user moves by at most R (the rows that he
-    may have) is released only as D + Z >= T, Z having the scale 2 R / epsilon and T being the least
-    threshold with P(Z >= T) <= delta. Two neighbours whose medians are no farther apart than the
-    width are told apart by at most epsilon; of two others both have the distance 0, and are
+    Half of epsilon is for the test. A distance D that one user moves by at most R (the rows that
+    they may have) is released only as D + Z >= T, Z having the scale 2 R / epsilon and T being the
+    least threshold with P(Z >= T) <= delta. Two neighbours whose medians are no farther apart than
+    the width are told apart by at most epsilon; of two others both have the distance 0, and are
     released with probability at most delta (Dwork, Lei 2009). The radius is of the second noise, of
     scale 2 width / epsilon.
     """
@@ -167,15 +167,16 @@ def median_distance(ordered: IntArray, low: int, high: int, width: int, rows_per
     width : int
         Below high - low.
     rows_per_user : int
-        R, the rows that he adds or removes.
+        R, the rows that a user adds or removes.
 
     Notes
     -----
     Let x_(i) be the i-th lowest value; `low` for i < 1, `high` for i > n. The median is
     x_(ceil(n / 2)). Adding as well as removing at most R rows moves it to anything between
-    x_(ceil((n - R) / 2)) and x_(ceil((n + R) / 2)), and no farther. So he moves it by more than the
-    width if and only if, for some number s from `low` to high - width - 1, with A values at most s,
-    B above s + width and C between, the median and one of these two lie on either side of the C:
+    x_(ceil((n - R) / 2)) and x_(ceil((n + R) / 2)), and no farther. So a user moves it by more than
+    the width if and only if, for some number s from `low` to high - width - 1, with A values at
+    most s, B above s + width and C between, the median and one of these two lie on either side of
+    the C:
 
         A >= n / 2 and B > (n - R) / 2,  or  A >= (n - R) / 2 and B > n / 2.
 

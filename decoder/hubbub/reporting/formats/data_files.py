@@ -5,8 +5,9 @@ unless they are asked to be safe for spreadsheets.
 Numbers have ten digits, more than the noise leaves and fewer than differ between linear algebra
 kernels; nan leaves a cell empty.
 
-JSON is the document, with an object a row where the rows belong, laid out as `json.dumps(indent=1)`
-would, but written part by part. What JSON has no number for, such as nan, is null.
+JSON is the document, with one object per row where the rows belong, laid out as
+`json.dumps(indent=1)` would, but written part by part. What JSON has no number for, such as nan, is
+null.
 
 Parquet has the CSV's columns with types, and the rest of the document as JSON in the file's schema
 metadata, under names such as "hubbub.summary". Rows are written in groups, nulls stand where the

@@ -42,7 +42,7 @@ class UploadError(Exception):
 
 
 class UnlistableError(Exception):
-    """A candidate that a file of one string a line can't hold at its place."""
+    """A candidate that a file of one string per line can't hold at its place."""
 
 
 def report_through_clients(

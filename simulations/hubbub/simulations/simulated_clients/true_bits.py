@@ -114,7 +114,7 @@ class _PrefixBits:
 
 
 def _single_bits(position: IntArray, params: RapporParams) -> ByteArray:
-    """Return one set bit a row, packed."""
+    """Return one set bit per row, packed."""
     bits = np.zeros((len(position), params.k // 8), dtype=np.uint8)
     bits[np.arange(len(position)), position >> 3] = 1 << (position & 7)
     return bits
