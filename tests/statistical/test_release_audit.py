@@ -270,7 +270,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", long_but("mean", ATTACKS, str))
 def test_mechanisms_hide_a_user(name):
     attack = ATTACKS[name]
     epsilon = attack.people * attack.mechanism.cost.epsilon
@@ -455,7 +455,7 @@ RADII: dict[str, tuple[Mechanism[Any], Any, float]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RADII)
+@pytest.mark.parametrize("name", long_but("count", RADII, str))
 def test_radii_hold_at_least_as_often_as_they_say(name):
     mechanism, data, truth = RADII[name]
     draws = 2_000
