@@ -41,6 +41,7 @@ from hubbub.release.noise import (
     select_best,
     select_scale,
 )
+from parameters import long_but
 
 ALARM = 1e-6
 DRAWS = 3_000
