@@ -92,12 +92,15 @@ class Page:
         What was found, in a sentence or two.
     warnings : sequence of str
         What must not be overlooked.
+    links : mapping of str to str, optional
+        Texts and the files beside the page that they lead to.
     """
 
     title: str
     headline: str
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
+    links: Mapping[str, str] | None = None
 
     @property
     def charts(self) -> tuple[Chart, ...]:

@@ -19,6 +19,7 @@ from hubbub.storage.errors import mask
 _SUBCOMMANDS = {
     "init": ("hubbub.planning.cli.init", "Write a first metrics.toml: four questions."),
     "check": (".checking", "Tell all that is wrong with a metrics.toml."),
+    "catalogue": ("hubbub.planning.cli.catalogue", "Write what a metrics.toml asks as pages."),
     "serve": (".service", "Receive reports until SIGTERM."),
     "token": (".service", "Make an ingest key or an admin token."),
     "migrate": (".stores", "Bring a store to this version's schema."),

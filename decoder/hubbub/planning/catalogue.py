@@ -1,0 +1,249 @@
+"""A catalogue for those who are asked: what each metric asks, sends and reveals, as pages.
+
+Registry, or several versions of it -> one page for each metric, and an index. Words and figures are
+those of the client's preview and of `hubbub-decoder privacy`. Invariant: the same registries on the
+same day give the same bytes; the example reports have coins of their own, drawn from the metric.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Iterator, Sequence
+
+from hubbub.client.encoder import Encoder
+from hubbub.client.explanations import describe_metric, describe_preview
+from hubbub.client.randomness import KeyedStream, keyed_message
+from hubbub.collector.operations.registry_findings import ends
+from hubbub.planning.histories import LifetimeBudget
+from hubbub.planning.privacy import PrivacyFigure, Situation, metric_figures
+from hubbub.protocol.errors import EncodingError
+from hubbub.protocol.metric_types import (
+    BooleanType,
+    EnumType,
+    JointType,
+    MetricType,
+    NumberType,
+    OrdinalType,
+)
+from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Batch, batch_to_json
+from hubbub.reporting.blocks import Heading, Page, Section, Table
+from hubbub.reporting.text import visible
+
+INDEX = "index.html"
+_SECRET = bytes(32)
+_BATCH_ID = "0" * 32
+_MOST_VALUES = 60
+_SENDERS = (
+    "A report has no name and no time in it. The network sees from where it comes; the collector "
+    "keeps neither that nor the moment, and stores the reports of a day in random order."
+)
+_READERS = (
+    "Whoever may read the store, or breaks into it, sees noisy reports such as the one above. They "
+    "can count what is frequent among many; from one report they learn no more than the bounds say."
+)
+_FIGURES = {
+    "epsilon_report": "one report",
+    "epsilon_permanent": "all reports of one answer",
+    "epsilon_answer": "an answer, however often it is reported",
+    "epsilon_year": "a year, however answers change",
+    "epsilon_life": "a client's life",
+    "reports_known_0.5": "reports after which the answer's noise is known (1 in 2)",
+}
+
+
+def pages(history: Sequence[Registry], today: dt.date) -> dict[str, Page]:
+    """Return the pages by the names of their files, the index first.
+
+    Parameters
+    ----------
+    history : sequence of Registry
+        The registry as it was, the oldest first, and as it is.
+    today : datetime.date
+        In UTC; on which metrics end, or don't.
+    """
+    registry = history[-1]
+    metrics = {name: registry[name] for name in sorted(registry)}
+    gone = {n: it[n] for it in history for n in sorted(it) if n not in registry}
+    found = {INDEX: _index(registry, [*metrics.values(), *gone.values()], today)}
+    for name, metric in (metrics | gone).items():
+        warnings = [f"{it.text}." for it in ends(registry, today) if it.label == f"metrics.{name}"]
+        if name in gone:
+            warnings = ["It isn't asked any more."]
+        versions = [each[name] for each in history if name in each]
+        budget = LifetimeBudget.of(registry)
+        found[f"{name}.html"] = Page(
+            f"{name} · {visible(registry.application)}",
+            visible(metric.description),
+            tuple(_sections(metric, budget, versions)),
+            warnings,
+            {"All metrics": INDEX},
+        )
+    return found
+
+
+def _index(registry: Registry, metrics: Sequence[Metric], today: dt.date) -> Page:
+    rows = tuple(
+        (
+            metric.name,
+            visible(metric.description),
+            visible(metric.owner),
+            str(metric.expires) if metric.name in registry else "gone",
+            _number(metric.epsilon_report),
+            _number(metric.price),
+        )
+        for metric in metrics
+    )
+    heads = ("metric", "what is asked", "owner", "until", "epsilon, report", "epsilon, answer")
+    headings = tuple(Heading(head, "left" if i < 4 else "right") for i, head in enumerate(heads))
+    budget = registry.lifetime_epsilon
+    spent = "without a bound over all" if budget is None else f"at most epsilon {budget:g} over all"
+    return Page(
+        f"What {visible(registry.application)} asks",
+        f"{len(registry)} metrics. Answers are blurred before they leave a device, and a device "
+        f"spends {spent} of them in its life.",
+        (Section("Metrics", tables=(Table("Metrics", headings, rows),)),),
+        [f"{it.label}: {it.text}." for it in ends(registry, today)],
+        {metric.name: f"{metric.name}.html" for metric in metrics},
+    )
+
+
+def _sections(
+    metric: Metric, budget: LifetimeBudget, versions: Sequence[Metric]
+) -> Iterator[Section]:
+    """Yield the parts of a metric's page."""
+    facts = {
+        "owner": visible(metric.owner),
+        "asked until": str(metric.expires),
+        "version": str(metric.version),
+        "type": metric.type.name,
+    }
+    if labels := _labels(metric.type):
+        more = f", and {len(labels) - _MOST_VALUES:,} more" if len(labels) > _MOST_VALUES else ""
+        facts["values"] = ", ".join(map(visible, labels[:_MOST_VALUES])) + more
+    yield Section("What is asked", (visible(describe_metric(metric)),), facts)
+    yield _example(metric)
+    figures = metric_figures(metric, Situation(), budget)
+    meaning = (
+        "Epsilon bounds how far anyone's odds between any two answers change by what they see: by "
+        f"a factor of e^epsilon at most. One report: {_odds(metric.epsilon_report)}; all reports "
+        f"of an answer: {_odds(metric.price)}."
+    )
+    yield Section("What it reveals", (meaning,), tables=(_bounds(figures),))
+    yield Section("Whether reports can be linked", (_linking(metric, figures),))
+    yield Section("Who can read it", (_SENDERS, _READERS))
+    yield Section("Versions", tables=(_versions(versions),))
+
+
+def _labels(metric_type: MetricType) -> tuple[str, ...]:
+    """Return the values that the registry lists, if it lists any."""
+    if isinstance(metric_type, (EnumType, BooleanType, OrdinalType)):
+        return metric_type.listed_values().labels
+    return ()
+
+
+def _example(metric: Metric) -> Section:
+    """Return what a client would send of an example answer, and what that is."""
+    title, stream = "What leaves a device", KeyedStream(keyed_message(metric.name.encode()))
+    encoder, value = Encoder(metric, _SECRET), _value(metric.type)
+    try:
+        if metric.memory == "period":
+            response = encoder.fresh_response(value, stream)
+        else:
+            response = encoder.permanent_response(encoder.true_bits(value, stream))
+    except EncodingError:  # a type that an installed package brings takes other values
+        return Section(title, ("The app's own preview shows an example.",))
+    report = encoder.report(response, stream)
+    _, _, *lines = (line.strip() for line in describe_preview(metric, report, None).splitlines())
+    facts = {
+        "of the answer": visible(json.dumps(value, ensure_ascii=False)),
+        "a device could send": batch_to_json(Batch((report,), _BATCH_ID)).decode(),
+    }
+    words = (visible(line) for line in lines if line != report.bits.hex())
+    return Section(title, tuple(words), facts)
+
+
+def _value(metric_type: MetricType) -> Value:
+    """Return an example of what an app may record."""
+    if isinstance(metric_type, JointType):
+        return {field.name: _value(field.type) for field in metric_type.fields}
+    if isinstance(metric_type, BooleanType):
+        return True
+    if isinstance(metric_type, EnumType):
+        return metric_type.categories[0]
+    if isinstance(metric_type, OrdinalType):
+        return metric_type.edges[0]
+    if isinstance(metric_type, NumberType):
+        return (metric_type.low + metric_type.high) / 2
+    return "example.com"
+
+
+def _bounds(figures: Sequence[PrivacyFigure]) -> Table:
+    """Return the figures that matter to who is asked, with what each rests on."""
+    by_key = {figure.key: figure for figure in figures}
+    shown = [(words, by_key[key]) for key, words in _FIGURES.items()]
+    rows = tuple(
+        (words, _number(figure.value), figure.theorem)
+        for words, figure in shown
+        if not math.isnan(figure.value)
+    )
+    headings = (Heading("of", "left"), Heading("epsilon, or reports"), Heading("why", "left"))
+    return Table("Bounds", headings, rows)
+
+
+def _linking(metric: Metric, figures: Sequence[PrivacyFigure]) -> str:
+    """Return what ties reports of one client together, in a sentence or two."""
+    by_key = {figure.key: figure.value for figure in figures}
+    if metric.one_time:
+        return "A device sends one report in its life, so there is nothing to link."
+    if metric.mode == "once":
+        return (
+            "Each report has a cohort and coins of its own: by their content two reports are at "
+            f"most {by_key['value_ratio']:.3g} times as likely of one device as of two."
+        )
+    lasting = "a period" if metric.memory == "period" else "life"
+    changes = ""
+    if not metric.hides_changes:
+        changes = " Whoever links them also sees that and when an answer changed: without a bound."
+    return (
+        f"All reports of an answer hold the same permanent noise for {lasting}, by which they can "
+        f"be linked: of two days' reports more than half of all links are right among up to "
+        f"{by_key['linked_clients']:,.0f} devices, and with many days' among more.{changes}"
+    )
+
+
+def _versions(versions: Sequence[Metric]) -> Table:
+    """Return what was asked under each version, the newest first."""
+    latest = {metric.version: metric for metric in versions}
+    rows = tuple(
+        (
+            str(number),
+            _number(latest[number].epsilon_report),
+            _number(latest[number].price),
+            visible(json.dumps(latest[number].definition, ensure_ascii=False)),
+        )
+        for number in sorted(latest, reverse=True)
+    )
+    headings = (
+        Heading("version", "left"),
+        Heading("epsilon, report"),
+        Heading("epsilon, answer"),
+        Heading("definition", "left"),
+    )
+    return Table("Versions in these registries", headings, rows)
+
+
+def _odds(epsilon: float) -> str:
+    """Return an epsilon with the factor that it is."""
+    if math.isinf(epsilon):
+        return "not bounded"
+    factor = math.exp(min(epsilon, 700.0))
+    return f"epsilon {epsilon:.4g}, a factor of {factor:.3g}"
+
+
+def _number(value: float) -> str:
+    return "not bounded" if math.isinf(value) else f"{value:.4g}"

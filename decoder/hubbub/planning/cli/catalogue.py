@@ -1,0 +1,57 @@
+"""`hubbub-collector catalogue`: a static page for each metric, and an index.
+
+Only what --help needs is imported at once; the figures need the decoder's packages.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import click
+
+from hubbub.protocol.extras import explain_missing_packages
+
+
+@click.command()
+@click.argument(
+    "metrics",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="METRICS...",
+)
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder for the pages; those of the same names are replaced.",
+)
+def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
+    """Write what METRICS ask as pages: for users, reviewers and data protection.
+
+    \b
+      hubbub-collector catalogue metrics.toml --output site
+      hubbub-collector catalogue 2026.toml 2027.toml metrics.toml --output site
+
+    A page for each metric: what is asked and why, by whom, until when; an example of what leaves a
+    device; both epsilons and why they hold; what can be linked; who can read it; its versions. Of
+    several registries the last is in force, and the others are its history, the oldest first.
+    Pages need no script and nothing from anywhere else.
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    explain_missing_packages("collector,decoder")
+    from hubbub.planning.catalogue import pages  # noqa: PLC0415 - --help stays quick
+    from hubbub.protocol.registry import Registry  # noqa: PLC0415
+    from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
+    from hubbub.reporting.estimates import Estimates  # noqa: PLC0415
+    from hubbub.reporting.formats.html_page import write_html  # noqa: PLC0415
+
+    with cli_errors():
+        history = [Registry.load(each) for each in metrics]
+        found = pages(history, dt.datetime.now(dt.UTC).date())
+        output.mkdir(parents=True, exist_ok=True)
+        for name, page in found.items():
+            with (output / name).open("wb") as file:
+                write_html(Estimates(page=page), file)
+    click.echo(f"Wrote {len(found)} pages; begin with {output / 'index.html'}")
