@@ -33,7 +33,7 @@ try: $(READY)  ## a small service to watch for ten minutes or until Ctrl-C: coll
 	$(BIN)/hubbub-simulate try --output out/try
 
 docs: $(READY)  ## the documentation as a site in out/site (open out/site/index.html); a dead link is an error
-	PYTHONPATH=tests NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	PYTHONPATH=tests NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: $(READY)  ## all tests but the long ones
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly'

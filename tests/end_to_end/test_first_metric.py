@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "learn" / "first-metric.md"
 
 def test_first_metric_is_reported_and_decoded(tmp_path):
     """A quarter of 5,000 like it dark: further off than 10 points with P < 1e-6 (8 deviations)."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8").replace(" \\\n", "")
     scripts = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL))
     assert list(scripts) == ["app.py", "crowd.py"]
 

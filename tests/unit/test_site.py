@@ -54,6 +54,21 @@ def test_every_key_of_a_metric_is_explained():
     assert all(f"`{key}`" in shown for key in METRIC)
 
 
+def test_links_into_the_site_lead_to_headings():
+    """Those of pages outside of docs; `make docs` follows the others."""
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("client/*/README.md")]:
+        text = page.read_text(encoding="utf-8")
+        for path, heading in re.findall(r"\]\((?!https?:)([^)\s#]+)#?([^)\s]*)\)", text):
+            target = page.parent / path
+            assert target.exists(), f"{page.name}: {path}"
+            assert not heading or heading in _headings(target), f"{page.name}: {path}#{heading}"
+
+
+def _headings(page: Path) -> set[str]:
+    found = re.findall(r"(?m)^#+ (.*)", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in found}
+
+
 _THINGS = "row|line|report|candidate|user|client|category|core|file|cohort"
 _VERBS = "reads|sends|runs|knows|links|has|may|can|opens|decodes|doesn't"
 PLAIN = [

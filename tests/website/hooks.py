@@ -46,6 +46,11 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     return _LINK.sub(lambda match: _link(match, folder), markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Leave out how mkdocs-click shows that an option has no default."""
+    return html.replace("<code>Sentinel.UNSET</code>", "")
+
+
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:
     """Load what lets the search work from files from beside the pages, not from another host."""
     up = "../" * page.file.dest_uri.count("/")

@@ -29,7 +29,7 @@ def guess() -> str:
     rows = []
     for epsilon in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0):
         right = math.exp(epsilon) / (1 + math.exp(epsilon))
-        rows.append((f"epsilon {epsilon:g}", right, f"{right:.1%}"))
+        rows.append((f"epsilon {epsilon:g}", right, f"{right:.2%}"))
     return _bars("How often the best guess between two answers is right", rows)
 
 
