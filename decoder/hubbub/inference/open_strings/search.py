@@ -43,6 +43,7 @@ LONGEST_END = 64
 # found, 1 to 5): rooms trade time against rare strings, and only the last step tests. A first step
 # knows no prefixes, so that it gets three times the room.
 _MORE_ROOM = 4
+_AGAIN_ROOM = 2
 _EVERYWHERE = 0.1  # of all mass
 _FIRST_ROOM = 3
 _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
@@ -382,7 +383,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     if step.reports.scatter > SCATTER:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
     if step.parents.length:
-        step.look(everyone, step.remaining(), room, step.learned(letters))
+        step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
     gaps, their_shares = step.gaps()
     if len(gaps):
         step.look(gaps, their_shares, room, letters.unlearned())
