@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
@@ -13,7 +14,7 @@ from hubbub.inference.candidates import hash_words, of_words
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.errors import CandidateError, UndecodableError
 from hubbub.inference.open_strings.decoding import OpenDecoding, decode_open_strings
-from hubbub.inference.open_strings.steps import offset_words
+from hubbub.inference.open_strings.steps import offset_words, step_reports
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.reporting.estimates import Level
@@ -58,6 +59,21 @@ def test_positions_equal_the_protocol(data, steps, cohorts):
         positions = of_words([value], moved, kind.step_params(params)).positions(slice(None))
         bits = [kind.bits(value, step * cohorts + c, params) for c in range(cohorts)]
         assert [1 << int(position) for position in positions.ravel()] == bits
+
+
+@pytest.mark.parametrize("level", [0.5, 0.1, 0.01, 1e-3])
+def test_prefixes_that_nobody_has_are_as_convincing_as_their_p_values_say(counts, rng, level):
+    """200,000 of them beside common ones that aren't in the model; P(false alarm) < 1e-6.
+
+    A tenth of the level is allowed for the approximation of the tail.
+    """
+    reports = step_reports(counts, PARAMS, TYPE, 0)
+    words = rng.integers(0, 2**32, (200_000, 2), dtype=np.uint32)
+    weight = reports.saturation
+    _, tests = reports.fitted(words, np.full(len(words), weight), weight, listed=1e300)
+    below = int((tests.log_weighted < np.log(level)).sum())
+    assert below >= stats.binom.ppf(5e-7, len(words), 0.9 * level)
+    assert below <= stats.binom.isf(5e-7, len(words), 1.1 * level)
 
 
 def test_strings_come_out_of_the_noise(found):

@@ -172,9 +172,10 @@ class _Ladders:
         """Return the number of each prefix's context, shape (n,); new contexts are added."""
         before, last, states = self._letters.relevant(models, before, last, states)
         code = ((models * _BEFORES + before) * _CONTEXTS + last) * _STATES + states
-        codes = np.unique(code)
-        news = np.setdiff1d(codes, self._codes, assume_unique=True)
-        if len(news):
+        place = np.searchsorted(self._codes, code)
+        known = np.append(self._codes, -1)[place] == code
+        if not known.all():
+            news = np.unique(code[~known])
             chances = self._chances_in(news)
             order = np.argsort(-chances, axis=1, kind="stable")
             self._symbols = np.concatenate([self._symbols, order.astype(np.uint16)])
@@ -190,7 +191,8 @@ class _Ladders:
             # One ascending sequence: each context's surprises, beyond those before it.
             surprise += 2 * _FAR * np.arange(len(surprise))[:, None]
             self._rungs = surprise.ravel()
-        return np.asarray(self._place_of[np.searchsorted(self._codes, code)])
+            place = np.searchsorted(self._codes, code)
+        return np.asarray(self._place_of[place])
 
     def _chances_in(self, codes: IntArray) -> FloatArray:
         """Return the chances of symbols in contexts, shape (c, 257)."""

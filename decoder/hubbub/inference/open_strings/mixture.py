@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.open_strings.alphabets import LEAST_END, Alphabet, alphabets
@@ -123,7 +124,40 @@ class Mixture:
         if not len(symbols):
             return self
         ngrams = self.ngrams.learned(symbols, weights, begin)
-        return self._of(ngrams, self._weighed(symbols, weights), self.prior)
+        found = self._of(ngrams, self._weighed(symbols, weights), self.prior)
+        if not begin:
+            return found
+        gain, total = self._gain(symbols, begin), float(weights.sum())
+        learned_weight = found.learned_weight
+        for _ in range(_ROUNDS):
+            posterior = special.expit(special.logit(learned_weight) + gain)
+            learned_weight = _PRIOR_PREFIXES * found.learned_weight + float(weights @ posterior)
+            learned_weight /= _PRIOR_PREFIXES + total
+            learned_weight = min(max(learned_weight, _LEAST_LEARNED), _MOST_LEARNED)
+        return replace(found, learned_weight=learned_weight)
+
+    def _gain(self, symbols: SymbolArray, begin: int) -> FloatArray:
+        """Return ln of how much better what was learned foretold the ends of prefixes, shape (n,).
+
+        Better than the fixed models did, given how each prefix begins.
+        """
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(self.weights)
+        whole, start = (
+            special.logsumexp(self.log_likelihoods(some) + log_weights, axis=1)
+            for some in (symbols, symbols[:, :begin])
+        )
+        states = np.zeros(len(symbols), dtype=np.int64)
+        found = np.zeros(len(symbols))
+        for place in range(symbols.shape[1]):
+            before, last = contexts_at(symbols, place)
+            symbol = symbols[:, place].astype(np.int64)
+            rows = np.flatnonzero(last != END)
+            if place >= begin and len(rows):
+                chances = self.chances(0, before[rows], last[rows], states[rows])
+                found[rows] += _log(chances[np.arange(len(rows)), symbol[rows]])
+            states = state_after(states, symbol)
+        return np.asarray(found - (whole - start))
 
     def _weighed(self, symbols: SymbolArray, weights: FloatArray) -> FloatArray:
         """Return the fixed models' weights that make some prefixes likeliest, none of them 0."""

@@ -69,10 +69,16 @@ class Prefixes:
 
     def texts(self, terminator: bytes) -> list[bytes]:
         """Return the bytes of each; the terminator stands for a string's end."""
-        length = self.symbols.shape[1]
-        ends = np.where(self.symbols == END, 0, self.symbols).astype(np.uint8).tobytes()
+        n, length = self.symbols.shape
+        ended = np.where(self.symbols == END, 0, self.symbols).astype(np.uint8)
         sizes = (self.symbols != END).sum(axis=1)
-        return [
-            ends[at : at + size] + (terminator if size < length else b"")
-            for at, size in zip(range(0, len(ends), length), sizes.tolist(), strict=True)
-        ]
+        if terminator:
+            short = np.flatnonzero(sizes < length)
+            ended[short, sizes[short]] = terminator[0]
+        texts: list[bytes] = ended.view(f"S{length}").ravel().tolist() if length else [b""] * n
+        # That leaves out zeros at the end, which are a string's own bytes if it goes on after them.
+        last = self.symbols[np.arange(n), sizes - 1] if length else np.ones(n)
+        cut = (sizes == length) | (not terminator)
+        for row in np.flatnonzero(cut & (sizes > 0) & (last == 0)).tolist():
+            texts[row] = texts[row].ljust(int(sizes[row]), b"\0")
+        return texts

@@ -1,10 +1,10 @@
 """From short prefixes to whole strings: which strings to test in the last step's reports.
 
 Each step's survivors are extended where the letter model expects most, and looked for in the next
-step's reports; what is found there teaches the model. A strong prefix whose mass its extensions
-don't explain is looked at again, with more room, and so is the whole step while its rows scatter
-more than sampling explains. Invariant: the last step's reports take no part, so that they can test
-what comes out of here.
+step's reports; what is found there teaches the model. Then it is gone over again by what that
+leaves of each prefix's mass, and with more room if rows scatter more than sampling explains; strong
+prefixes of which most is still missing are extended by the model that knows nothing. Invariant: the
+last step's reports take no part, so that they can test what comes out of here.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ LONGEST_END = 64
 # found, 1 to 5): rooms trade time against rare strings, and only the last step tests. A first step
 # knows no prefixes, so that it gets three times the room.
 _MORE_ROOM = 4
+_AGAIN_ROOM = 2
 _EVERYWHERE = 0.1  # of all mass
 _FIRST_ROOM = 3
 _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
@@ -53,10 +54,7 @@ _LEAST_REAL = 0.01
 _STRONG_Z, _KEPT_Z = 5.0, 1.0
 _UNEXPLAINED_Z = 4.0
 _MOST_GAPS = 20
-_GAP_TURNS = ((0.0, 1, True), (0.5, 1, False), (0.5, 4, True))
-"""Turns for prefixes whose extensions are missing: the least part of the share that is, how many
-times the room, and whether with what was learned, which may mislead.
-"""
+_GAP_PART = 0.5  # of the share
 _LOG_HALF = float(np.log(0.5))
 
 Progress = Callable[[int, int], None]
@@ -151,11 +149,15 @@ class _Survivors:
 
         How many of its extensions are common enough to be found grows slowly with its share.
         """
+        return self.worth_of(self.expected)
+
+    def worth_of(self, expected: FloatArray) -> FloatArray:
+        """Return the same of other expected shares."""
         if not self.std_error:
-            return self.expected
+            return expected
         enough = SATURATION * self.std_error
-        beyond = np.log(np.maximum(self.expected / enough, 1.0))
-        return np.asarray(np.minimum(self.expected, enough) * (1 + beyond))
+        beyond = np.log(np.maximum(expected / enough, 1.0))
+        return np.asarray(np.minimum(expected, enough) * (1 + beyond))
 
     @property
     def length(self) -> int:
@@ -201,9 +203,10 @@ class _Step:
         """
         words = self.reports.words(found.prefixes.texts(TERMINATOR))
         keys = words.view(np.uint64).ravel()
-        new = np.flatnonzero(~np.isin(keys, self._seen))
+        place = np.searchsorted(self._seen, keys)
+        new = np.flatnonzero(np.append(self._seen, ~keys[-1:])[place] != keys)
         found, words = found.take(new), words[new]
-        self._seen = np.concatenate([self._seen, keys[new]])
+        self._seen = np.sort(np.concatenate([self._seen, keys[new]]))
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
         kept = self.reports.screened(words, found.expected)
         self.listed = self.listed.joined(found.take(kept))
@@ -220,17 +223,31 @@ class _Step:
         symbols = self.listed.prefixes.symbols[likely]
         return letters.learned(symbols, weights, self.parents.length)
 
-    def unexplained(self, part: float) -> tuple[IntArray, FloatArray]:
-        """Return strong parents of whose share at least a part is missing, and their shares."""
-        parents, members = self.parents, self.reports.fit.selected
-        of, n = self.listed.parents[members], len(parents.prefixes)
-        explained = np.bincount(of, self.reports.fit.coefficients[1:], n)
-        error = self.reports.std_error * np.sqrt(1 + np.bincount(of, minlength=n))
-        missing = parents.share - explained
+    def explained(self) -> FloatArray:
+        """Return how much of each parent's share is in extensions that were detected."""
+        members = self.reports.fit.selected
+        of = self.listed.parents[members]
+        shares = self.reports.fit.coefficients[1:]
+        return np.bincount(of, shares, len(self.parents.prefixes)).astype(np.float64)
+
+    def remaining(self) -> FloatArray:
+        """Return how much more room each parent should have: by what its extensions leave."""
+        parents = self.parents
+        least = np.minimum(parents.expected, _LEAST_SHARE * parents.std_error)
+        return parents.worth_of(np.maximum(parents.expected - self.explained(), least))
+
+    def gaps(self) -> tuple[IntArray, FloatArray]:
+        """Return strong parents of whose share most is missing, and their shares."""
+        parents = self.parents
+        n_each = np.bincount(
+            self.listed.parents[self.reports.fit.selected], minlength=len(parents.prefixes)
+        )
+        error = self.reports.std_error * np.sqrt(1 + n_each)
+        missing = parents.share - self.explained()
         gaps = np.flatnonzero(
             parents.strong
             & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
-            & (missing > part * parents.share)
+            & (missing > _GAP_PART * parents.share)
         )
         gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:_MOST_GAPS]])
         return gaps, parents.share[gaps]
@@ -354,7 +371,8 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     """Look for the extensions that are expected, then for those that must be missing.
 
-    The first step sets out from nothing, so it is gone over twice, and with more room.
+    The first step sets out from nothing, so it is gone over twice, and with more room. At the
+    others common prefixes whose extensions are known leave room to those of which they are missing.
     """
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room, letters)
@@ -364,11 +382,11 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
     if step.reports.scatter > SCATTER:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
-    for part, more, learns in _GAP_TURNS:
-        gaps, their_shares = step.unexplained(part)
-        if len(gaps):
-            model = step.learned(letters) if learns else letters.unlearned()
-            step.look(gaps, their_shares, more * room, model)
+    if step.parents.length:
+        step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
+    gaps, their_shares = step.gaps()
+    if len(gaps):
+        step.look(gaps, their_shares, room, letters.unlearned())
 
 
 def _lesson(expected: FloatArray) -> FloatArray:

@@ -2,7 +2,7 @@
 
 The prefixes that are detected are in the model together; every other gets the share that it would
 have if it alone were added. Of a long list most are dropped after a look at a quarter of the
-cohorts. Nothing here is published: it only steers where to look next, so normal tails suffice.
+cohorts. Nothing here is published: it only steers where to look next.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse, special
+from scipy import sparse
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix, WordArray
 from hubbub.inference.candidates import Candidates, hash_words, make_design, of_words
@@ -25,11 +25,9 @@ from hubbub.inference.testing.multiple_testing import Correction, log_q_values
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 
-# A quarter of the cohorts is looked at first, and the rest for what stands one standard deviation
-# out there: a string that the whole finds at 4 stands out at 2 on average. The 20,000 strongest are
-# looked at in any case.
-_QUARTER = 4
-_LEAST_Z = 1.0
+# Of many prefixes, those that don't stand out so far are dropped, except for the 20,000 of which
+# most is expected: a string that is found at 4 in the end is at 1.5 or more in every step, nearly.
+_LEAST_Z = 1.5
 _ALWAYS_LOOKED_AT = 20_000
 # Each fit explains more, so that more stands out; it ends when less than 5% joins.
 _FITS = 4
@@ -40,8 +38,6 @@ SCATTER = 1.15
 """Rows that scatter 15% more than sampling explains mean that something is missing, since chance
 makes it less than a percent or two.
 """
-# Standard deviations at which tails are worked out; beyond the last all is as good as certain.
-_TAIL_AT = (-3.0, 0.0, 1.0, 2.0, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 10.0, 13.0, 17.0, 25.0)
 LOG_ALPHA = float(np.log(0.05))
 """ln of the false discovery rate at which a prefix counts as detected in its step."""
 SATURATION = 2.0
@@ -109,16 +105,14 @@ class StepReports:
         return offset_words(hash_words(texts), self.first)
 
     def screened(self, words: WordArray, expected: FloatArray) -> IntArray:
-        """Return the rows of prefixes that a quarter of the cohorts doesn't speak against.
+        """Return the rows of prefixes that the reports don't speak against.
 
         Those of which most is expected are always among them.
         """
         if len(words) <= _ALWAYS_LOOKED_AT:
             return np.arange(len(words))
-        m = max(1, self.params.m // _QUARTER)
-        scores = np.ascontiguousarray(self._scores()[:m])
-        smaller = RapporParams(self.params.k, 1, m, *self.params[3:])
-        totals, _ = scan(of_words(range(len(words)), words, smaller), [scores], [])  # type: ignore[arg-type]
+        scores = self._scores()
+        totals, _ = scan(of_words(range(len(words)), words, self.params), [scores], [])  # type: ignore[arg-type]
         mean, deviation = _moments(scores)
         kept: BoolArray = totals[:, 0] > mean + _LEAST_Z * deviation
         place = len(words) - _ALWAYS_LOOKED_AT
@@ -160,25 +154,15 @@ class StepReports:
     def _tests(self, candidates: Candidates, log_weights: FloatArray, listed: float) -> Tests:
         scores = self._scores()
         totals, _ = scan(candidates, [scores], [])
-        mean, deviation = _moments(scores)
-        share = (totals[:, 0] - mean) / self._information()
+        mean, information = _moments(scores).mean, self._information()
+        share = (totals[:, 0] - mean) / information
         share[self.fit.selected] = self.fit.coefficients[1:]
-        log_p = self._log_tails(scores, share * self._information() / deviation)
+        # Common prefixes that aren't in the model make tails that no normal distribution has: what
+        # shares their bits in a few cohorts would stand out by the hundred.
+        log_p = HashNull(scores, 1).log_tails(mean + share * information)
         weighted = np.minimum(log_p - log_weights, 0.0)
         log_q = log_q_values(weighted, Correction.BH, listed)
         return Tests(share, weighted, log_q)
-
-    def _log_tails(self, scores: FloatArray, z: FloatArray) -> FloatArray:
-        """Return ln of how likely an absent prefix is to stand out so far, by its hash.
-
-        Common prefixes that aren't in the model make tails that no normal distribution has: what
-        shares their bits in a few cohorts would stand out by the hundred.
-        """
-        if self.scatter <= SCATTER:
-            return np.asarray(special.log_ndtr(-z))
-        null, (mean, deviation) = HashNull(scores, 1), _moments(scores)
-        tails = [null.log_tail(mean + each * deviation) for each in _TAIL_AT]
-        return np.interp(z, _TAIL_AT, np.minimum.accumulate(tails))
 
     @property
     def scatter(self) -> float:
