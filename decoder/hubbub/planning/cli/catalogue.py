@@ -36,8 +36,9 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
       hubbub-collector catalogue 2026.toml 2027.toml metrics.toml --output site
 
     A page for each metric: what is asked and why, by whom, until when; an example of what leaves a
-    device; both epsilons and why they hold; what can be linked; who can read it; its versions. Of
-    several registries the last is in force, and the others are its history, the oldest first.
+    device; both epsilons and why they hold; what can be linked; by whom it can be read; its
+    versions. Of several registries the last is in force, and the others are its history, the
+    oldest first.
     Pages need no script and nothing from anywhere else.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     explain_missing_packages("collector,decoder")
