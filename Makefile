@@ -48,7 +48,7 @@ test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks 
 laws: $(READY)  ## the decoder's laws over 200 random settings (ten minutes)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m nightly
 
-test-browser: $(READY)  ## the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
+test-browser: docs  ## the documentation, results, the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
 	$(BIN)/pytest tests/browser
 
 test-package: $(READY)  ## the JavaScript client as npm would publish it (needs npm's registry); tarball in out/package

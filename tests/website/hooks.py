@@ -47,19 +47,25 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Leave out how mkdocs-click shows that an option has no default."""
-    return html.replace("<code>Sentinel.UNSET</code>", "")
+    """Leave out how mkdocs-click shows that there is no default, and headings of no words."""
+    without = html.replace("<code>Sentinel.UNSET</code>", "")
+    return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", without)
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:
-    """Load what lets the search work from files from beside the pages, not from another host."""
-    up = "../" * page.file.dest_uri.count("/")
-    return output.replace("https://unpkg.com/iframe-worker/shim", f"{up}assets/iframe-worker.js")
+    """Load nothing from other hosts, and name the search for those who hear the page."""
+    return _completed(output, "../" * page.file.dest_uri.count("/"))
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
     """Do the same for pages that aren't made from Markdown (404.html)."""
-    return output_content.replace("https://unpkg.com/iframe-worker/shim", "assets/iframe-worker.js")
+    return _completed(output_content, "")
+
+
+def _completed(html: str, up: str) -> str:
+    # What lets the search work from files is beside the pages.
+    local = html.replace("https://unpkg.com/iframe-worker/shim", f"{up}assets/iframe-worker.js")
+    return local.replace('role="dialog"', 'role="dialog" aria-label="Search"')
 
 
 def printed(command: str) -> str:

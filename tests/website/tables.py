@@ -86,7 +86,7 @@ def http() -> str:
             ]
             about = operation.get("description") or operation.get("summary") or ""
             parts.append(
-                f"### `{verb.upper()} {path}`\n\n{about}\n\n" + _table(("status", "meaning"), rows)
+                f"## `{verb.upper()} {path}`\n\n{about}\n\n" + _table(("status", "meaning"), rows)
             )
     return "\n".join(parts)
 

@@ -106,7 +106,7 @@ def _index(registry: Registry, metrics: Sequence[Metric], today: dt.date) -> Pag
         f"What {visible(registry.application)} asks",
         f"{len(registry)} metrics. Answers are blurred before they leave a device, and a device "
         f"spends {spent} of them in its life.",
-        (Section("Metrics", tables=(Table("Metrics", headings, rows),)),),
+        (Section("Metrics", tables=(Table("What is asked", headings, rows),)),),
         [f"{it.label}: {it.text}." for it in ends(registry, today)],
         {metric.name: f"{metric.name}.html" for metric in metrics},
     )

@@ -1,0 +1,108 @@
+"""Pages that people read, by the rules of axe-core: the documentation, results and the catalogue.
+
+Wide and light, and narrow and dark, as on a phone; and as they are printed. `make docs` comes
+before: `make test-browser` builds the site.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from hubbub.decoder import compare_metric
+from hubbub.reporting.formats.writers import write_results
+from stored_metrics import METRICS, Stored
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "out" / "site"
+WAYS = {
+    "wide and light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 800}},
+    "narrow and dark": {"color_scheme": "dark", "viewport": {"width": 390, "height": 800}},
+}
+# 404.html is the theme's own, for servers, and has no words of ours.
+SITE_PAGES = sorted(
+    {path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")} - {"404.html"}
+)
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def page(chromium: Browser, request) -> Iterator[Page]:
+    context = chromium.new_context(**WAYS[request.param])
+    yield context.new_page()
+    context.close()
+
+
+def write_pages(folder: Path) -> None:
+    """Write pages of results, and a registry's catalogue."""
+    for kind in ("string", "string by day", "enum", "joint"):
+        metric, value, options = METRICS[kind]
+        (own := folder / kind).mkdir()
+        stored = Stored(own, metric, value)
+        write_results(stored.decode(**options), [str(folder / f"{kind}.html")])
+    compared = compare_metric(
+        "theme",
+        "2026-11-01",
+        "2026-11-02..",
+        metrics=folder / "enum" / "metrics.toml",
+        store=f"sqlite:///{folder}/enum/hubbub.db",
+        min_reports=100,
+    )
+    write_results(compared, [str(folder / "compared.html")])
+    collector = Path(sys.executable).with_name("hubbub-collector")
+    registry = ROOT / "docs" / "examples" / "metrics.toml"
+    asked = ["catalogue", registry, "--output", folder / "catalogue"]
+    subprocess.run([collector, *asked], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """Return a folder with such pages; Playwright's own loop leaves no room for another here."""
+    folder = tmp_path_factory.mktemp("results")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write_pages, folder).result()
+    return folder
+
+
+def violations(page: Page, path: Path) -> list[str]:
+    """Return what axe-core refuses, and whether the page is wider than the window."""
+    page.goto(path.as_uri())
+    found = [
+        f"{each['id']}: {each['nodes'][0]['html'][:200]}"
+        for each in Axe().run(page).response["violations"]
+    ]
+    wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+    return found + ["wider than the window"] * wide
+
+
+def test_there_are_pages():
+    assert len(SITE_PAGES) > 50, "make docs builds them"
+
+
+@pytest.mark.parametrize("path", SITE_PAGES)
+def test_documentation_can_be_read_by_everybody(page, path):
+    assert violations(page, SITE / path) == []
+
+
+def test_results_and_the_catalogue_can_be_read_by_everybody(page, results):
+    pages = [*results.glob("*.html"), *(results / "catalogue").rglob("*.html")]
+    assert len(pages) > 8
+    found = {path.name: violations(page, path) for path in pages}
+    assert {name: of for name, of in found.items() if of} == {}
+
+
+def test_results_are_printed_in_dark_on_white(chromium, results):
+    page = chromium.new_page(color_scheme="dark")
+    page.goto((results / "string.html").as_uri())
+    page.emulate_media(media="print")
+    shown = page.evaluate(
+        "[document.documentElement, document.body].map(e => getComputedStyle(e).backgroundColor)"
+    )
+    colour = page.evaluate("getComputedStyle(document.body).color")
+    assert set(shown) <= {"rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"}
+    assert max(int(part) for part in colour.strip("rgb()").split(",")) < 128
+    page.close()
