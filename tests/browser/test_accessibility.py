@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -20,7 +21,7 @@ from stored_metrics import METRICS, Stored
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "out" / "site"
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "wide and light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 800}},
     "narrow and dark": {"color_scheme": "dark", "viewport": {"width": 390, "height": 800}},
 }
@@ -55,8 +56,8 @@ def write_pages(folder: Path) -> None:
     write_results(compared, [str(folder / "compared.html")])
     collector = Path(sys.executable).with_name("hubbub-collector")
     registry = ROOT / "docs" / "examples" / "metrics.toml"
-    asked = ["catalogue", registry, "--output", folder / "catalogue"]
-    subprocess.run([collector, *asked], check=True, capture_output=True)
+    asked: list[Path | str] = [collector, "catalogue", registry, "--output", folder / "catalogue"]
+    subprocess.run(asked, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
