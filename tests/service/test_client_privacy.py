@@ -201,7 +201,10 @@ def test_explanation_adds_metrics_and_people_up(tmp_path):
     text = telemetry.explain(people=3)
     telemetry.close(0)
     assert "homepage (version 1, string): What the tests ask. Asked by privacy@" in text
-    assert "for ever: at most 6,560-fold (epsilon 8.79) if no answer changes, not bounded" in text
+    together = (
+        "over a lifetime: at most 6,560-fold (epsilon 8.79) if no answer changes, not bounded"
+    )
+    assert together in text
     assert (
         "Privacy budget used so far: at most 7.72-fold (epsilon 2.04), but not bounded for" in text
     )

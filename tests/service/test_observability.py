@@ -96,7 +96,8 @@ def test_refusals_are_counted_by_reason_and_by_the_name_of_the_key(served):
         ("slow", "quota"): 1,
         ("slow", "too_large"): 1,
     }
-    assert served.numbers("hubbub_requests_total") == {
+    happened = {reason: n for reason, n in served.numbers("hubbub_requests_total").items() if n}
+    assert happened == {
         ("key_expired", "401"): 3,
         ("key_malformed", "401"): 1,
         ("key_missing", "401"): 1,
