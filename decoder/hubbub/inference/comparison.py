@@ -22,10 +22,15 @@ from scipy import linalg, sparse, special
 from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference.categories.shares import CategoryEstimates, estimate_categories
 from hubbub.inference.counts import CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding
-from hubbub.inference.numbers.decoding import NumberDecoding, decode_numbers, estimate_numbers
+from hubbub.inference.numbers.decoding import (
+    NumberDecoding,
+    NumberEstimates,
+    decode_numbers,
+    estimate_numbers,
+)
 from hubbub.inference.regression.model import (
     Fit,
     estimate_excess_variance,
@@ -278,12 +283,11 @@ def compare_categories(
     MetricError, DecoderError, UndecodableError
         As `decode_categories`.
     """
-    found = [estimate_categories(counts, metric, repeats) for counts, repeats in groups]
-    control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
     pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
-    return _compared("category", pooled.categories, control, treatment,
-                     _of_independent(control, treatment), alpha, correction, _sizes(groups),
-                     pooled)  # fmt: skip
+    found = [estimate_categories(counts, metric, repeats) for counts, repeats in groups]
+    return _of_each(
+        "category", pooled.categories, found, groups, pooled, alpha=alpha, correction=correction
+    )
 
 
 def compare_numbers(
@@ -311,23 +315,34 @@ def compare_numbers(
     DecoderError, UndecodableError
         As `decode_numbers`.
     """
-    found = [estimate_numbers(counts, metric, repeats) for counts, repeats in groups]
-    control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
     pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
-    return _compared("statistic", pooled.statistics, control, treatment,
-                     _of_independent(control, treatment), alpha, correction, _sizes(groups),
-                     pooled)  # fmt: skip
+    found = [estimate_numbers(counts, metric, repeats) for counts, repeats in groups]
+    return _of_each(
+        "statistic", pooled.statistics, found, groups, pooled, alpha=alpha, correction=correction
+    )
 
 
 def _sizes(groups: Groups) -> tuple[int, int]:
     return groups.control.counts.total, groups.treatment.counts.total
 
 
-def _of_independent(control: ShareEstimates, treatment: ShareEstimates) -> ShareEstimates:
-    """Return the differences of groups whose errors have nothing in common."""
-    return ShareEstimates(
+def _of_each(
+    kind: str,
+    names: tuple[str, ...],
+    found: Sequence[CategoryEstimates] | Sequence[NumberEstimates],
+    groups: Groups,
+    pooled: Pooled,
+    *,
+    alpha: float,
+    correction: Correction,
+) -> Comparison[Pooled]:
+    """Compare groups that were estimated each by itself, so that their errors are independent."""
+    control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
+    difference = ShareEstimates(
         treatment.value - control.value, np.hypot(treatment.std_error, control.std_error)
     )
+    return _compared(kind, names, control, treatment, difference, alpha, correction,
+                     _sizes(groups), pooled)  # fmt: skip
 
 
 def _compared(
