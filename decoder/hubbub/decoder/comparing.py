@@ -32,6 +32,7 @@ from hubbub.decoder.pipeline import (
     check_type,
     metric_of,
     min_reports_or_default,
+    note_warnings,
     provenance_of,
     strings_or_file,
 )
@@ -179,9 +180,7 @@ def compare(
         origin and replace(origin, days=" and ".join(labels)).made_by("differences of bit counts"),
         decode.estimate.rows,
     )
-    for finding in estimates.findings:
-        if finding.level is Level.WARNING:
-            observer.note(f"{finding.label} {finding.text}")
+    note_warnings(estimates, observer)
     return estimates
 
 

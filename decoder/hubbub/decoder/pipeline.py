@@ -283,10 +283,15 @@ def decode(
             metric, reports, lists, options.estimate, engine, choice, release, origin
         )
         estimates = decoder.estimate(evidence, observer)
+    note_warnings(estimates, observer)
+    return estimates
+
+
+def note_warnings(estimates: Estimates, observer: Observer) -> None:
+    """Pass on what must not be overlooked, whichever form the estimates are written in."""
     for finding in estimates.findings:
         if finding.level is Level.WARNING:
             observer.note(f"{finding.label} {finding.text}")
-    return estimates
 
 
 def check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: DecodeOptions) -> None:

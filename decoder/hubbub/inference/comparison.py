@@ -23,7 +23,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.inference.categories.shares import CategoryEstimates, estimate_categories
-from hubbub.inference.counts import CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.numbers.decoding import (
     NumberDecoding,
@@ -189,12 +189,10 @@ def compare_strings(
                          pooled)  # fmt: skip
     params = candidates.params
     design = make_design(candidates.positions(found), params)
-    fits = [
-        fit_selected(estimate_bits(group.counts, params), design, np.arange(len(found)), params)
-        for group in groups
-    ]
+    bits = [estimate_bits(group.counts, params) for group in groups]
+    fits = [fit_selected(each, design, np.arange(len(found)), params) for each in bits]
     kept = np.intersect1d(fits[0].selected, fits[1].selected)
-    shares = _fitted_alike(groups, fits, design.matrix[kept], params)
+    shares = _fitted_alike(groups, bits, fits, design.matrix[kept], params)
     every = [np.full((2, len(found)), np.nan) for _ in shares]
     for filled, (value, error) in zip(every, shares, strict=True):
         filled[:, kept] = value, error
@@ -204,10 +202,13 @@ def compare_strings(
 
 
 def _fitted_alike(
-    groups: Groups, fits: Sequence[Fit], matrix: SparseMatrix, params: RapporParams
+    groups: Groups,
+    bits: Sequence[BitEstimates],
+    fits: Sequence[Fit],
+    matrix: SparseMatrix,
+    params: RapporParams,
 ) -> tuple[ShareEstimates, ShareEstimates, ShareEstimates]:
     """Return the shares of control, treatment, and their differences, all by the same weights."""
-    bits = [estimate_bits(group.counts, params) for group in groups]
     rates = [each.rate.ravel() for each in bits]
     sampling, there = [], np.ones(rates[0].shape, dtype=np.bool_)
     for rate, fit, each in zip(rates, fits, bits, strict=True):

@@ -8,8 +8,6 @@ import click
 
 from hubbub.decoder.cli import shared
 from hubbub.decoder.options import (
-    MIN_REPORTS,
-    MIN_REPORTS_VARIABLE,
     DecodeOptions,
     check_options,
 )
@@ -43,15 +41,7 @@ if TYPE_CHECKING:
 @shared.output
 @shared.spreadsheet_safe
 @shared.rows
-@click.option(
-    "--min-reports",
-    default=MIN_REPORTS,
-    show_default=True,
-    envvar=MIN_REPORTS_VARIABLE,
-    show_envvar=True,
-    type=click.IntRange(1),
-    help="Refuse to compare a group with fewer reports than this.",
-)
+@shared.min_reports("Refuse to compare a group with fewer reports than this.")
 @shared.reports_per_client
 def compare(control: str, treatment: str, **options: Any) -> None:
     """Compare two groups of reports: two periods, two releases, two arms.

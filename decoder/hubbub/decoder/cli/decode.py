@@ -12,8 +12,6 @@ import click
 
 from hubbub.decoder.cli import shared
 from hubbub.decoder.options import (
-    MIN_REPORTS,
-    MIN_REPORTS_VARIABLE,
     DecodeOptions,
     by_field,
     check_options,
@@ -125,15 +123,7 @@ def _without_time(
 @shared.output
 @shared.spreadsheet_safe
 @shared.rows
-@click.option(
-    "--min-reports",
-    default=MIN_REPORTS,
-    show_default=True,
-    envvar=MIN_REPORTS_VARIABLE,
-    show_envvar=True,
-    type=click.IntRange(1),
-    help="Refuse to decode fewer reports than this; with --by, on any day.",
-)
+@shared.min_reports("Refuse to decode fewer reports than this; with --by, on any day.")
 @shared.reports_per_client
 @click.option(
     "--estimand",

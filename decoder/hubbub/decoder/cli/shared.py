@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from hubbub.decoder.engines import ENGINES, LOCAL
-from hubbub.decoder.options import STORE
+from hubbub.decoder.options import MIN_REPORTS, MIN_REPORTS_VARIABLE, STORE
 
 if TYPE_CHECKING:
     from hubbub.reporting.estimates import Estimates
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 metrics = click.option(
     "--metrics", metavar="FILE", help="The registry, metrics.toml; METRIC needs it."
@@ -79,6 +81,19 @@ reports_per_client = click.option(
     help="How many of these reports the client of an average one has sent: what they share widens "
     "the errors. Otherwise R is the most that the days' numbers of reports allow.",
 )
+
+
+def min_reports(words: str) -> Callable[[_Command], _Command]:
+    """Return the option --min-reports, explained in a command's own words."""
+    return click.option(
+        "--min-reports",
+        default=MIN_REPORTS,
+        show_default=True,
+        envvar=MIN_REPORTS_VARIABLE,
+        show_envvar=True,
+        type=click.IntRange(1),
+        help=words,
+    )
 
 
 class _Making(Protocol):
