@@ -95,6 +95,7 @@ class BaseTelemetry:
         read_timeout: float = 10.0,
         ingest_key: str | None = None,
         sealed_to: str | Sequence[str] | None = None,
+        dimensions: Mapping[str, str] | None = None,
         on_error: Callable[[DeliveryFailure], object] | None = None,
     ) -> None:
         if not 1 <= batch_size <= max_pending:
@@ -110,7 +111,8 @@ class BaseTelemetry:
         check_ingest_key(ingest_key)
         self._ingest_key = ingest_key
         self._on_error = on_error
-        self._registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
+        registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
+        self._registry = registry.telling(dimensions or {}, strict=development)
         self._folder = Path(state_dir).expanduser()
         self._sealer: Sealer | None = None
         if sealed_to is not None:

@@ -170,7 +170,7 @@ class Encoder:
         else:
             reported = draw_cells(metric.response, bits.bit_length() - 1, stream)
         data = reported.to_bytes(self._width, "little")
-        return Report(metric.name, metric.version, cohort, data)
+        return Report(metric.name, metric.version, cohort, data, metric.slice)
 
     def value_digest(self, bits: int) -> bytes:
         """Return 16 bytes that stand for a value in the ledger.

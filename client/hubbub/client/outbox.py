@@ -256,7 +256,7 @@ class Outbox:
         )
         first = connection.execute(query, (self._origin,)).fetchone()
         rows = connection.execute(
-            "SELECT id, metric, length(record) FROM reports "
+            "SELECT id, metric, slice, length(record) FROM reports "
             "WHERE batch IS NULL AND origin = ? AND lasting IN ('', ?) ORDER BY id LIMIT ?",
             (self._origin, first[0] if first else "", most),
         ).fetchall()
@@ -264,8 +264,8 @@ class Outbox:
         key = connection.execute(query, (self._origin, self._sealed)).lastrowid
         room = MOST_BYTES - EMPTY_BODY_BYTES
         taken: list[tuple[int | None, int]] = []
-        for row, metric, size in rows:
-            room -= json_size(metric, size - COHORT_BYTES)
+        for row, metric, slice_, size in rows:
+            room -= json_size(metric, size - COHORT_BYTES, slice_)
             if room < 0 and taken:
                 break
             taken.append((key, row))
@@ -277,7 +277,8 @@ class Outbox:
         """Return a batch; drop what can't be sent of it, and the batch if that is all."""
         whole = []
         for row, *content, checksum in connection.execute(
-            "SELECT id, metric, version, record, checksum FROM reports WHERE batch = ?", (key,)
+            "SELECT id, metric, version, record, slice, checksum FROM reports WHERE batch = ?",
+            (key,),
         ).fetchall():
             reason = fault or (None if checksum == _checksum(*content) else DAMAGED)
             if reason is None:
@@ -288,8 +289,8 @@ class Outbox:
         if not whole:
             connection.execute("DELETE FROM batches WHERE id = ?", (key,))
             return None
-        metrics, versions, records, rows = zip(*sorted(whole), strict=True)
-        reports = tuple(map(Report.of_record, metrics, versions, records))
+        *contents, rows = zip(*sorted(whole), strict=True)
+        reports = tuple(map(Report.of_record, *contents))
         batch = Batch(reports, batch_id or new_batch_id())
         return LeasedBatch(key, batch, rows, is_new=batch_id is None)
 
@@ -341,7 +342,7 @@ class Outbox:
 _ITEMS_A_TURN, _PAUSE_SECONDS = 64, 1e-6
 _NUMBERS = 2**32  # a holder is a process id and, below that, the number of one of its outboxes
 _open_here: set[int] = set()
-_SIZE = f"length(metric) + length(record) + {_ROW_BYTES}"
+_SIZE = f"length(metric) + length(slice) + length(record) + {_ROW_BYTES}"
 
 
 def round_robin(items: Sequence[_Item]) -> Iterator[_Item]:
@@ -366,11 +367,11 @@ def spool(
     for report in round_robin(reports):
         metric = registry[report.metric]
         lasting = metric.name if metric.memory == "value" and metric.params.m > 1 else ""
-        content = (report.metric, report.version, report.record)
+        content = (report.metric, report.version, report.record, report.slice)
         rows.append((origin, *content, _checksum(*content), lasting, now))
     connection.executemany(
-        "INSERT INTO reports (origin, metric, version, record, checksum, lasting, created) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO reports (origin, metric, version, record, slice, checksum, lasting, created) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
 

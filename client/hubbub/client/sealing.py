@@ -13,6 +13,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from hubbub.protocol.compact import section_name
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.hpke import seal
 from hubbub.protocol.registry import Registry
@@ -105,13 +106,13 @@ def number_reports(
             _NUMBER_TAG,
             secret,
             application.encode(),
-            report.metric.encode(),
+            section_name(report.metric, report.slice).encode(),
             report.version.to_bytes(4, "little"),
             bytes.fromhex(batch_id),
             record,
             seen[report].to_bytes(4, "little"),
         )
         number = hashlib.shake_256(message).digest(NUMBER_BYTES)
-        numbered.append(SealedReport(number, report.metric, report.version, record))
+        numbered.append(SealedReport(number, report.metric, report.version, record, report.slice))
         seen[report] += 1
     return numbered

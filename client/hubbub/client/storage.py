@@ -84,6 +84,7 @@ CREATE TABLE reports (            -- that are to be sent
     origin TEXT NOT NULL,         -- of the collector for which they were recorded
     metric TEXT NOT NULL,
     version INTEGER NOT NULL,
+    slice TEXT NOT NULL,          -- what it says of the app, in the clear
     record BLOB NOT NULL,         -- the cohort, 2 bytes little-endian, then the bits
     checksum BLOB NOT NULL,
     lasting TEXT NOT NULL,        -- the metric, if its cohort is one for life, else empty

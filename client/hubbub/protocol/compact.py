@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 
+from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.errors import CompactError
 from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.wire import Batch, Report
@@ -24,6 +25,8 @@ COUNT_BYTES = 2
 FIXED_HEAD_BYTES = 1 + 4 + 2
 """A section's head without the metric's name: its length, version, bytes of bits."""
 LONGEST_NAME = 64  # the protocol's, section 1
+SEPARATOR = ";"
+"""Between a metric's name and its slice, where a report has one."""
 MOST_BYTES_OF_BITS = 512  # k is at most 4096
 MOST = 2**16 - 1
 """Sections of a batch, and records of a section."""
@@ -31,6 +34,8 @@ MOST = 2**16 - 1
 
 def batch_to_compact(batch: Batch) -> bytes:
     """Return the compact body of POST /v1/reports, in which reports are in ascending order.
+
+    A section holds the reports of one metric, slice and version.
 
     Raises
     ------
@@ -41,7 +46,7 @@ def batch_to_compact(batch: Batch) -> bytes:
     reports = batch.reports
     if not reports:
         raise CompactError("reports: 0; must be at least 1")
-    ascending = sorted((r.metric, r.version, _record(i, r)) for i, r in enumerate(reports))
+    ascending = sorted((_name(i, r), r.version, _record(i, r)) for i, r in enumerate(reports))
     sections = []
     for (metric, version), members in itertools.groupby(ascending, key=lambda row: row[:2]):
         rows = [record for *_, record in members]
@@ -61,18 +66,39 @@ def batch_to_compact(batch: Batch) -> bytes:
     return head + b"".join(sections)
 
 
-def section_head(metric: str, version: int, width: int) -> bytes:
-    """Return the bytes that name a section's metric, version and bits, given a record's width."""
-    name = metric.encode("ascii")
+def section_name(metric: str, slice_: str) -> str:
+    """Return what a section calls a metric and a slice."""
+    return f"{metric}{SEPARATOR}{slice_}" if slice_ else metric
+
+
+def section_head(named: str, version: int, width: int) -> bytes:
+    """Return the bytes that name a section's metric, slice, version and bits.
+
+    Parameters
+    ----------
+    named : str
+        As of `section_name`.
+    version : int
+    width : int
+        Bytes of a record.
+    """
+    name = named.encode("ascii")
     numbers = version.to_bytes(4, "little") + (width - COHORT_BYTES).to_bytes(2, "little")
     return bytes([len(name)]) + name + numbers
 
 
-def _record(index: int, report: Report) -> bytes:
-    where = f"reports[{index}]"
-    metric, version, cohort, bits = report
+def _name(index: int, report: Report) -> str:
+    where, metric = f"reports[{index}]", report.metric
     if not (isinstance(metric, str) and metric.isascii() and 1 <= len(metric) <= LONGEST_NAME):
         raise CompactError(f"{where}.metric: must be 1 to {LONGEST_NAME} ASCII characters")
+    if not is_slice(report.slice):
+        raise CompactError(f"{where}.slice = {report.slice!r}: must be like platform=mac")
+    return section_name(metric, report.slice)
+
+
+def _record(index: int, report: Report) -> bytes:
+    where = f"reports[{index}]"
+    version, cohort, bits = report.version, report.cohort, report.bits
     _check_integer(f"{where}.version", version, 2**32 - 1)
     _check_integer(f"{where}.cohort", cohort, 2**16 - 1)
     if not 1 <= len(bits) <= MOST_BYTES_OF_BITS:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from hubbub.protocol import checks as check
+from hubbub.protocol import dimensions
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import METRIC_TYPES, types_for
 from hubbub.protocol.metric_types.joint import FEWEST_FIELDS, MOST_FIELDS
@@ -27,6 +28,7 @@ RESPONSES = ("unary", "subset")
 CHOICES = ("life", "period")
 NOISE = ("f", "f0", "f1", "p", "q")
 MOST_VERSION = 2**31 - 1  # fits a signed 32-bit integer, as databases have
+MOST_DIMENSIONS = 5  # 2^6 combinations are `dimensions.MOST_SLICES`, and one is left for others
 MOST_DAYS = 3650  # ten years, longer than an installation of an app lives
 
 
@@ -104,6 +106,20 @@ _SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _NUMBER: Schema = {"type": "number"}
 _WORDS: Schema = {"type": "string"}
 
+_VALUES: Schema = {
+    "type": "array",
+    "items": {"type": "string", "pattern": f"^{dimensions.VALUE}$"},
+    "minItems": 1,
+    "maxItems": dimensions.MOST_SLICES - 1,
+    "uniqueItems": True,
+}
+_PATTERN: Schema = {
+    "type": "object",
+    "properties": {"pattern": {"type": "string"}},
+    "required": ["pattern"],
+    "additionalProperties": False,
+}
+
 FILE: Mapping[str, Key] = {
     "application": Key(
         check.text, _TEXT, "The app, as a domain in reverse; permanent responses depend on it."
@@ -112,6 +128,15 @@ FILE: Mapping[str, Key] = {
         check.positive,
         {"type": "number", "exclusiveMinimum": 0},
         "What a client may spend in its life, over all metrics.",
+    ),
+    "dimensions": Key(
+        dimensions.read_dimensions,
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{dimensions.NAME}$"},
+            "additionalProperties": {"anyOf": [_VALUES, _PATTERN]},
+        },
+        "Facts about the app that travel in the clear: lists of values, or a pattern.",
     ),
 }
 """The file's own keys, besides the tables `metrics` and `groups`."""
@@ -216,13 +241,22 @@ METRIC: Mapping[str, Key] = {
         {"type": "object"}, FEWEST_FIELDS, MOST_FIELDS,
         "Tables with a name, a type, and the type's categories or edges.",
     ),
+    "dimensions": _list(
+        partial(check.different_texts, low=1, high=MOST_DIMENSIONS),
+        _WORDS, 1, MOST_DIMENSIONS,
+        "Those of the file's dimensions that its reports tell; what matters most comes first.",
+    ),
+    "min_reports": _integer(
+        1, MOST_VERSION,
+        "Fewer reports of a combination of dimensions in a day are counted as other.",
+    ),
 }  # fmt: skip
 """All keys of metrics; a type that an installed package brings may have others."""
 
 READ_TOGETHER = METRIC.keys() - {"version", "description", "owner", "expires"}
 """Keys of which one can be wrong because of another."""
 REQUIRED = ("version", "type", "description", "owner", "expires")
-OPTIONAL = ("mode", "memory", "response", *NOISE)
+OPTIONAL = ("mode", "memory", "response", "dimensions", "min_reports", *NOISE)
 _PERIODS = (("mode", "once"), ("memory", "period"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from hubbub.protocol.dimensions import MIN_REPORTS, Dimension, parse_slice, slice_of
 from hubbub.protocol.responses import UNARY, Response
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ class Metric(NamedTuple):
         1: a client sends one report a day (UTC), the newest of those that wait; 0: no limit.
     group : str
         Name of the group of metrics of which a client answers one; empty: of none.
+    dimensions : tuple of Dimension
+        What its reports tell of the app, in the clear.
+    min_reports : int
+        Combinations of dimensions with fewer reports on a day are counted as others.
+    slice : str
+        In a client: what its reports say of this app (see `hubbub.protocol.dimensions`).
     """
 
     application: str
@@ -70,6 +77,13 @@ class Metric(NamedTuple):
     response: Response = UNARY
     reports_per_day: int = 0
     group: str = ""
+    dimensions: tuple[Dimension, ...] = ()
+    min_reports: int = MIN_REPORTS
+    slice: str = ""
+
+    def slice_as(self, text: str) -> str:
+        """Return a slice that a client sent as this metric's dimensions tell it."""
+        return slice_of(self.dimensions, parse_slice(text)) if self.dimensions else ""
 
     @property
     def one_time(self) -> bool:

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hubbub.protocol import checks as check
 from hubbub.protocol import keys
+from hubbub.protocol.dimensions import (
+    MIN_REPORTS,
+    Dimension,
+    check_combinations,
+    read_dimensions,
+    slice_of,
+)
 from hubbub.protocol.errors import MetricError, ParameterError, UnknownMetricError
 from hubbub.protocol.metric_types import METRIC_TYPES, MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
@@ -54,13 +62,16 @@ class Registry(Mapping[str, Metric]):
         What a client may spend in its life, over all metrics; None: no bound but `max_values`.
     groups : iterable of Group
         Of metrics in the registry, each in one group at most.
+    dimensions : iterable of Dimension
+        What an app may tell of itself; those of its metrics, and others.
 
     Attributes
     ----------
     groups : dict of str to Group
+    dimensions : dict of str to Dimension
     """
 
-    __slots__ = ("_metrics", "application", "groups", "lifetime_epsilon")
+    __slots__ = ("_metrics", "application", "dimensions", "groups", "lifetime_epsilon")
 
     def __init__(
         self,
@@ -68,8 +79,10 @@ class Registry(Mapping[str, Metric]):
         metrics: Mapping[str, Metric],
         lifetime_epsilon: float | None = None,
         groups: Iterable[Group] = (),
+        dimensions: Iterable[Dimension] = (),
     ) -> None:
         self.application = application
+        self.dimensions = {dimension.name: dimension for dimension in dimensions}
         self.lifetime_epsilon = lifetime_epsilon
         self.groups = {group.name: group for group in groups}
         group_of = {name: group.name for group in self.groups.values() for name in group.metrics}
@@ -112,6 +125,9 @@ class Registry(Mapping[str, Metric]):
             found if isinstance(found := document.get(key), dict) else {}
             for key in ("metrics", "groups")
         )
+        dimensions: dict[str, Dimension] = {}
+        with suppress(MetricError):  # which was found above
+            dimensions = read_dimensions("dimensions", document.get("dimensions", {}))
         metrics = {}
         for name, table in tables.items():
             own = check.Faults()
@@ -120,11 +136,47 @@ class Registry(Mapping[str, Metric]):
             needed = {f"metrics.{name}", *(f"metrics.{name}.{key}" for key in keys.READ_TOGETHER)}
             if needed.isdisjoint(fault.field for fault in own.found):
                 with own.collected():
-                    metrics[name] = _metric(application, name, table)
+                    metrics[name] = _metric(application, name, table, dimensions)
             faults.found += own.found
         groups = _groups(of_groups, metrics, tables, faults)
         faults.raise_found()
-        return cls(application, metrics, None if budget is None else float(budget), groups)
+        limit = None if budget is None else float(budget)
+        return cls(application, metrics, limit, groups, dimensions.values())
+
+    def telling(self, values: Mapping[str, str], *, strict: bool = False) -> Registry:
+        """Return the registry of an app that tells this of itself in each report's slice.
+
+        Parameters
+        ----------
+        values : mapping of str to str
+            By dimension. One that is left out, or a value that isn't told apart, is "other".
+        strict : bool
+            Refuse a value that isn't told apart: an app's author may have mistyped it.
+
+        Raises
+        ------
+        MetricError
+            If there is no such dimension.
+        """
+        for name, value in values.items():
+            if name not in self.dimensions:
+                named = ", ".join(self.dimensions) or "left out, as metrics.toml has none"
+                raise MetricError.of("dimensions", name, f"one of: {named}")
+            if not isinstance(value, str) or (strict and not self.dimensions[name].has(value)):
+                told = self.dimensions[name]
+                expected = ", ".join(told.values) or f"a text that {told.pattern} matches"
+                raise MetricError.of(f"dimensions.{name}", value, expected)
+        metrics = {
+            name: metric._replace(slice=slice_of(metric.dimensions, values))
+            for name, metric in self._metrics.items()
+        }
+        return Registry(
+            self.application,
+            metrics,
+            self.lifetime_epsilon,
+            self.groups.values(),
+            self.dimensions.values(),
+        )
 
     def reserve(self, without: Collection[str] = ()) -> float:
         """Return what a client spends at most if times alone decide: see `Metric.reserve`.
@@ -214,7 +266,9 @@ def check_compatible(old: Registry, new: Registry) -> None:
     faults.raise_found()
 
 
-def _metric(application: str, name: str, table: Mapping[str, Any]) -> Metric:
+def _metric(
+    application: str, name: str, table: Mapping[str, Any], dimensions: Mapping[str, Dimension]
+) -> Metric:
     """Return a metric of whose keys those that are read together are right, each by itself."""
     where, faults = f"metrics.{name}", check.Faults()
     mode: Mode = table.get("mode", keys.MODES[0])
@@ -225,6 +279,15 @@ def _metric(application: str, name: str, table: Mapping[str, Any]) -> Metric:
         metric_type = METRIC_TYPES[table["type"]].from_table(where, table)
         response = _response(where, metric_type, mode, table)
         params = _params(where, metric_type, mode, response, table)
+    told: list[Dimension] = []
+    with faults.collected():
+        for each in table.get("dimensions", ()):
+            if each not in dimensions:
+                known = ", ".join(dimensions) or "those of the table [dimensions], which is missing"
+                expected = f"dimensions of the file: {known}{check.near(each, dimensions)}"
+                raise MetricError.of(f"{where}.dimensions", each, expected)
+            told.append(dimensions[each])
+        check_combinations(f"{where}.dimensions", told)
     faults.raise_found()
     return Metric(
         application=application,
@@ -240,6 +303,8 @@ def _metric(application: str, name: str, table: Mapping[str, Any]) -> Metric:
         **_caps(memory, table),
         response=response,
         reports_per_day=table.get("reports_per_day", 0),
+        dimensions=tuple(told),
+        min_reports=table.get("min_reports", MIN_REPORTS),
     )
 
 

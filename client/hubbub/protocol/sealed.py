@@ -17,7 +17,8 @@ import struct
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from hubbub.protocol.compact import section_head
+from hubbub.protocol.compact import SEPARATOR, section_head, section_name
+from hubbub.protocol.dimensions import longest_slice
 from hubbub.protocol.errors import SealedError, UnknownKeyError
 from hubbub.protocol.params import COHORT_BYTES
 
@@ -136,17 +137,26 @@ class SealedReport(NamedTuple):
     version : int
     record : bytes
         The cohort (2 bytes, little-endian), then the bits.
+    slice : str
+        What it says of the app.
     """
 
     number: bytes
     metric: str
     version: int
     record: bytes
+    slice: str = ""
 
 
 def least_payload(metrics: Iterable[Metric]) -> int:
-    """Return the size of payloads in which the reports of all these metrics have room."""
-    needed = [_size(len(m.name), COHORT_BYTES + m.params.k // 8) for m in metrics]
+    """Return the size of payloads in which the reports of all these metrics have room.
+
+    Whatever the app tells of itself, so that its length tells nothing.
+    """
+    needed = []
+    for metric in metrics:
+        name = section_name(metric.name, longest_slice(metric.dimensions) * "x")
+        needed.append(_size(len(name), COHORT_BYTES + metric.params.k // 8))
     return payload_size(max(needed))
 
 
@@ -164,7 +174,8 @@ def _size(name: int, record: int) -> int:
 
 def write_payload(report: SealedReport) -> bytes:
     """Return what is sealed, before it is padded with zeros."""
-    head = section_head(report.metric, report.version, len(report.record))
+    named = section_name(report.metric, report.slice)
+    head = section_head(named, report.version, len(report.record))
     return report.number + head + report.record
 
 
@@ -190,7 +201,8 @@ def read_payload(payload: bytes) -> SealedReport:
         raise SealedError(f"bits: {bits} bytes; must be at least 1 and fit into the payload")
     if payload[end:].strip(b"\0"):
         raise SealedError("padding: must be zeros")
-    return SealedReport(payload[:NUMBER_BYTES], name.decode("ascii"), version, payload[at:end])
+    metric, _, slice_ = name.decode("ascii").partition(SEPARATOR)
+    return SealedReport(payload[:NUMBER_BYTES], metric, version, payload[at:end], slice_)
 
 
 def write_sealed(batch_id: str, records: Iterable[bytes]) -> bytes:

@@ -28,18 +28,21 @@ class Report(NamedTuple):
         0 to m-1.
     bits : bytes
         k/8 bytes; bit j of the filter is bit j % 8 of byte j // 8.
+    slice : str
+        What it says of the app, in the clear (see `hubbub.protocol.dimensions`).
     """
 
     metric: str
     version: int
     cohort: int
     bits: bytes
+    slice: str = ""
 
     @classmethod
-    def of_record(cls, metric: str, version: int, record: bytes) -> Self:
+    def of_record(cls, metric: str, version: int, record: bytes, slice_: str = "") -> Self:
         """Return the report whose `record` this is."""
         cohort = int.from_bytes(record[:COHORT_BYTES], "little")
-        return cls(metric, version, cohort, record[COHORT_BYTES:])
+        return cls(metric, version, cohort, record[COHORT_BYTES:], slice_)
 
     @property
     def record(self) -> bytes:
@@ -79,14 +82,20 @@ EMPTY_BODY_BYTES = len('{"batch_id":"","reports":[]}') + 32
 _EMPTY_REPORT_BYTES = len('{"metric":"","version":2147483647,"cohort":65535,"bits":""},')
 
 
-def json_size(metric: str, width: int) -> int:
+_SLICE_BYTES = len('"slice":"",')
+
+
+def json_size(metric: str, width: int, slice_: str = "") -> int:
     """Return the most bytes that a report with so many bytes of bits takes in a JSON body."""
-    return _EMPTY_REPORT_BYTES + len(metric) + 4 * -(-width // 3)
+    of_slice = _SLICE_BYTES + len(slice_) if slice_ else 0
+    return _EMPTY_REPORT_BYTES + len(metric) + of_slice + 4 * -(-width // 3)
 
 
 def _as_dict(report: Report) -> dict[str, str | int]:
+    of_slice = {"slice": report.slice} if report.slice else {}
     return {
         "metric": report.metric,
+        **of_slice,
         "version": report.version,
         "cohort": report.cohort,
         "bits": binascii.b2a_base64(report.bits, newline=False).decode("ascii"),

@@ -51,7 +51,7 @@ class DayRow(NamedTuple):
 
     def values(self) -> dict[str, object]:
         """Return the columns of its key."""
-        return {"metric": self.key.metric, "version": self.key.version, "day": self.day}
+        return {**self.key._asdict(), "day": self.day}
 
     def selected(self) -> list[sa.ColumnElement[bool]]:
         """Return the conditions that it alone fulfils."""
@@ -216,7 +216,7 @@ class Counts:
             text = await connection.scalar(query)
         if text is None:
             raise RecordsError("must be of a declared version: its parameters aren't known")
-        return Declared(*key, json.loads(text)).params
+        return Declared(*key[:2], json.loads(text)).params
 
 
 def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, object]:

@@ -116,9 +116,9 @@ class Maintenance:
     seconds : float
         Time between two runs of `run`, also while days are still being mixed.
     observe : callable, optional
-        Called with the name of each step that was tried ("merge", "pool", "replay", "prepare",
-        "check", "count", "forget", "drop", "expire", "mix", "tidy" or "filter") and whether it
-        succeeded.
+        Called with the name of each step that was tried ("slices", "merge", "pool", "replay",
+        "prepare", "check", "count", "forget", "drop", "expire", "mix", "tidy" or "filter") and
+        whether it succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
         as counts.
@@ -166,6 +166,8 @@ class Maintenance:
         """Run the steps that are soon done, merging first."""
         counted = forgotten = dropped = lost = None
         run = _Steps(self._observe)
+        # First: what is merged is then of the slices that stay.
+        await run.step("slices", self._store.pool_slices(today))
         merged = await run.step("merge", self._store.segments.merge(today))
         await run.step("pool", self._store.quarantine.merge(today))
         if self._quarantine.replay:

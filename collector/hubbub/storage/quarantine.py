@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import COHORT_BYTES, RapporParams
 from hubbub.protocol.records import Records, cohorts, joined, record_width, shuffled, table
 from hubbub.storage.batch_ids import BatchIds, are_new
@@ -51,7 +52,8 @@ _ROWS_AT_ONCE = 256
 Screen = Callable[[MetricVersion, Records], NDArray[np.bool_]]
 """Says of each record whether it would be taken if it came today; cohorts are checked already."""
 
-_GROUP = (_quarantine.c.metric, _quarantine.c.version, _quarantine.c.width, _quarantine.c.day)
+_KEY = tuple(_quarantine.c[name] for name in QuarantineKey._fields)
+_GROUP = (*_KEY, _quarantine.c.day)
 
 
 class Quarantine:
@@ -110,7 +112,7 @@ class Quarantine:
         async with self._database.read() as connection:
             rows = (await connection.execute(query)).all()
         return sorted(
-            QuarantineDay(QuarantineKey(*row[:3]), row[3], int(row[4]), int(row[5])) for row in rows
+            QuarantineDay(QuarantineKey(*row[:4]), row[4], int(row[5]), int(row[6])) for row in rows
         )
 
     async def merge(self, today: dt.date) -> int:
@@ -143,7 +145,10 @@ class Quarantine:
         return replaced
 
     async def replay(
-        self, expected: Mapping[MetricVersion, RapporParams], screen: Screen
+        self,
+        expected: Mapping[MetricVersion, RapporParams],
+        metrics: Mapping[str, Metric],
+        screen: Screen,
     ) -> AsyncGenerator[Replayed, None]:
         """Make segments of the reports that fit their version by now; they keep their day.
 
@@ -155,14 +160,17 @@ class Quarantine:
         ----------
         expected : mapping of MetricVersion to RapporParams
             Of the versions whose reports are taken.
+        metrics : mapping of str to Metric
+            Theirs.
         screen : callable
             Given a version and records of existing cohorts, says which may be counted.
         """
         for key, day, of_group in await self._groups(sa.true()):
-            version = MetricVersion(key.metric, key.version)
-            params = expected.get(version)
+            params = expected.get(MetricVersion(key.metric, key.version))
             if params is None or key.width != record_width(params.k):
                 continue
+            told = metrics[key.metric].slice_as(key.slice)
+            version = MetricVersion(key.metric, key.version, told)
             last = -1  # keys are random, and not negative
             while True:
                 async with self._locked() as connection:
@@ -218,7 +226,7 @@ class Quarantine:
             rows = (await connection.execute(query)).all()
         return [
             (
-                QuarantineKey(*row[:3]),
+                QuarantineKey(*row[:4]),
                 row.day,
                 [column == value for column, value in zip(_GROUP, row, strict=True)],
             )
@@ -266,10 +274,10 @@ class _Room:
 
 async def _room(connection: AsyncConnection, most_bytes: int) -> _Room:
     sums = (sa.func.sum(_quarantine.c.reports), sa.func.count())
-    query = sa.select(*_GROUP[:3], *sums).group_by(*_GROUP[:3])
+    query = sa.select(*_KEY, *sums).group_by(*_KEY)
     rows = (await connection.execute(query)).all()
-    used = sum(int(reports) * width + int(n) * _ROW_BYTES for _, _, width, reports, n in rows)
-    return _Room({QuarantineKey(*row[:3]) for row in rows}, most_bytes - used)
+    used = sum(int(reports) * row[2] + int(n) * _ROW_BYTES for *row, reports, n in rows)
+    return _Room({QuarantineKey(*row[:4]) for row in rows}, most_bytes - used)
 
 
 class _Size(NamedTuple):

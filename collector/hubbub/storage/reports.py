@@ -1,10 +1,11 @@
 """What a store holds and what reads it: the nouns that all of storage shares, and `Reader`.
 
-Reports are distinguished by metric, version and UTC day, and by nothing else. The decoder reads any
-`Reader`: a store, or an exported directory. Sealed records are reports of a metric that no registry
-can have: they are pooled, shuffled, merged, exported and deleted as all are, and only counting them
-makes no sense. The size of their payloads stands for the version, so that records of one length lie
-together. Invariant: the width that a definition tells is the records' own, sealed ones included.
+Reports are distinguished by metric, version, slice and UTC day, and by nothing else. The decoder
+reads any `Reader`: a store, or an exported directory. Sealed records are reports of a metric that
+no registry can have: they are pooled, shuffled, merged, exported and deleted as all are, and only
+counting them makes no sense. The size of their payloads stands for the version, so that records of
+one length lie together. Invariant: the width that a definition tells is the records' own, sealed
+ones included.
 """
 
 from __future__ import annotations
@@ -15,21 +16,38 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from hubbub.protocol.counts import KeptCounts
+from hubbub.protocol.dimensions import MIN_REPORTS, Dimension
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import COHORT_BYTES, RapporParams
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.responses import Response, response_of
 from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES
+from hubbub.storage.slices import SliceSizes, Where
 
 SEALED = "_sealed"
 """The metric of sealed records; names of others begin with a letter."""
 
 
 class MetricVersion(NamedTuple):
-    """What reports must share to be counted together."""
+    """What reports must share to be stored together.
+
+    Attributes
+    ----------
+    metric : str
+    version : int
+    slice : str
+        What they say of the app (see `hubbub.protocol.dimensions`). Whoever reads asks for a metric
+        and version, and gets all slices unless the reader chooses some.
+    """
 
     metric: str
     version: int
+    slice: str = ""
+
+    @property
+    def whole(self) -> MetricVersion:
+        """The metric and version alone."""
+        return MetricVersion(self.metric, self.version) if self.slice else self
 
 
 class QuarantineKey(NamedTuple):
@@ -41,11 +59,13 @@ class QuarantineKey(NamedTuple):
         As clients sent them.
     width : int
         Bytes of a record.
+    slice : str
     """
 
     metric: str
     version: int
     width: int
+    slice: str = ""
 
 
 class NewBatch(NamedTuple):
@@ -88,16 +108,31 @@ class Replayed(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A version of a metric that was ever declared, with all that its reports depend on."""
+    """A version of a metric that was ever declared, with all that its reports depend on.
+
+    Attributes
+    ----------
+    metric : str
+    version : int
+    definition : dict
+    dimensions : tuple of Dimension
+        What its reports tell of the app, by the last declaration.
+    min_reports : int
+        Slices with fewer reports on a day are pooled.
+    """
 
     metric: str
     version: int
     definition: dict[str, Any]
+    dimensions: tuple[Dimension, ...] = ()
+    min_reports: int = MIN_REPORTS
 
     @classmethod
     def of(cls, metric: Metric) -> Declared:
         """Return what a registry declares."""
-        return cls(metric.name, metric.version, metric.definition)
+        return cls(
+            metric.name, metric.version, metric.definition, metric.dimensions, metric.min_reports
+        )
 
     @property
     def params(self) -> RapporParams:
@@ -137,21 +172,31 @@ class DayCount(NamedTuple):
 
 
 class StoredRecords(NamedTuple):
-    """Reports of a day: their records, end to end."""
+    """Reports of a day and slice: their records, end to end."""
 
     day: dt.date
     records: bytes
+    slice: str = ""
 
 
 class StoredCounts(NamedTuple):
-    """What is kept of reports of a day that were forgotten."""
+    """What is kept of reports of a day and slice that were forgotten."""
 
     day: dt.date
     kept: KeptCounts
+    slice: str = ""
 
 
 class Reader(Protocol):
-    """What the decoder reads, from a database or an exported directory."""
+    """What the decoder reads, from a database or an exported directory.
+
+    Attributes
+    ----------
+    where : Where or None
+        Which slices are read; None: all.
+    """
+
+    where: Where | None
 
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's stored reports were made with other parameters."""
@@ -166,6 +211,11 @@ class Reader(Protocol):
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> dt.date | None:
         """Return the last of the days `since` to `until` with counts of forgotten reports."""
+
+    async def slices(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> SliceSizes:
+        """Return the number of reports of each slice, whichever this reads, by day."""
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -197,5 +247,5 @@ def sealed_versions() -> list[Declared]:
             "k": 8 * (payload + OVERHEAD - COHORT_BYTES),
             "m": 2**16,
         }
-        versions.append(Declared(*sealed_key(payload), definition))
+        versions.append(Declared(SEALED, payload, definition))
     return versions

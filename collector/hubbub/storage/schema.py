@@ -67,11 +67,12 @@ segments = sa.Table(
     ),
     sa.Column("metric", sa.Text, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("slice", sa.Text, nullable=False),
     sa.Column("day", sa.Date, nullable=False),
     sa.Column("reports", sa.Integer, nullable=False),
     sa.Column("records", sa.LargeBinary, nullable=False),
-    # With the number of reports, so that counting reads none of the records.
-    sa.Index("segments_by_day", "metric", "version", "day", "reports"),
+    # With slices and the number of reports, so that counting reads none of the records.
+    sa.Index("segments_by_day", "metric", "version", "day", "slice", "reports"),
 )
 
 counts = sa.Table(
@@ -79,6 +80,7 @@ counts = sa.Table(
     metadata,
     sa.Column("metric", sa.Text, primary_key=True),
     sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("slice", sa.Text, primary_key=True),
     sa.Column("day", sa.Date, primary_key=True),
     sa.Column("reports", sa.BigInteger, nullable=False),
     sa.Column("counts", sa.LargeBinary, nullable=False),
@@ -98,14 +100,16 @@ quarantine = sa.Table(
     ),
     sa.Column("metric", sa.Text, nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("slice", sa.Text, nullable=False),
     sa.Column("width", sa.Integer, nullable=False),
     sa.Column("day", sa.Date, nullable=False),
     sa.Column("reports", sa.Integer, nullable=False),
     sa.Column("records", sa.LargeBinary, nullable=False),
     # So that what is there is added up without reading the records.
-    sa.Index("quarantine_by_day", "metric", "version", "width", "day", "reports"),
+    sa.Index("quarantine_by_day", "metric", "version", "width", "slice", "day", "reports"),
 )
-"""Like segments; metrics and versions are those that clients sent, widths the bytes of a record."""
+"""Like segments; metrics and versions are those that clients sent, slices what these said of the
+app, widths the bytes of a record."""
 
 parameters = sa.Table(
     "parameters",
@@ -113,7 +117,9 @@ parameters = sa.Table(
     sa.Column("metric", sa.Text, primary_key=True),
     sa.Column("version", sa.Integer, primary_key=True),
     sa.Column("parameters", sa.Text, nullable=False),
+    sa.Column("dimensions", sa.Text, nullable=False),
 )
+"""How reports were made, which never changes, and what they tell in the clear, which may."""
 
 
 postgresql_metadata = sa.MetaData()

@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from typing import IO, NamedTuple, TypeAlias
 
+from hubbub.protocol.dimensions import Dimension, is_slice, parse_slice, slice_of
 from hubbub.protocol.errors import NotOpenedError, SealedError
 from hubbub.protocol.hpke import Opener, PrivateKey
 from hubbub.protocol.params import COHORT_BYTES
@@ -51,7 +52,7 @@ _CHUNK = 16_384
 _IN_MEMORY = 2**26
 _WORTH_PROCESSES = 4 * _CHUNK
 
-_Expected: TypeAlias = dict[MetricVersion, tuple[int, int]]
+_Expected: TypeAlias = dict[MetricVersion, tuple[int, int, tuple[Dimension, ...]]]
 """Of each version that is known: the number of its cohorts, and the bytes of a record."""
 
 
@@ -89,7 +90,7 @@ class RecordOpener:
     keys : sequence of PrivateKey
     application : str
     expected : mapping
-        The number of cohorts and a record's bytes, by metric and version.
+        The number of cohorts, a record's bytes and the dimensions, by metric and version.
 
     Attributes
     ----------
@@ -117,7 +118,7 @@ class RecordOpener:
         if not self._opener.knows(sealed):
             return OTHER_KEY
         try:
-            number, metric, version, record = self._opener.open(sealed)
+            number, metric, version, record, slice_ = self._opener.open(sealed)
         except NotOpenedError:
             return CHANGED
         except SealedError:
@@ -125,11 +126,16 @@ class RecordOpener:
         key = MetricVersion(metric, version)
         if key not in self._expected:
             return UNKNOWN
-        cohorts, width = self._expected[key]
-        if len(record) != width or int.from_bytes(record[:COHORT_BYTES], "little") >= cohorts:
+        cohorts, width, dimensions = self._expected[key]
+        if (
+            len(record) != width
+            or int.from_bytes(record[:COHORT_BYTES], "little") >= cohorts
+            or not is_slice(slice_)
+        ):
             return UNFIT
         report_id = hashlib.sha256(prefixed(b"hubbub/1/opened", number)).digest()[:16]
-        return Opened(report_id, key, record)
+        told = slice_of(dimensions, parse_slice(slice_))
+        return Opened(report_id, key._replace(slice=told), record)
 
 
 async def open_reports(
@@ -213,7 +219,9 @@ async def _expected(store: Store, registry: Registry) -> _Expected:
     expected = {}
     for one in await store.declared():
         if one.metric in registry:
-            expected[MetricVersion(one.metric, one.version)] = (one.params.m, one.width)
+            key = MetricVersion(one.metric, one.version)
+            dimensions = registry[one.metric].dimensions
+            expected[key] = (one.params.m, one.width, dimensions)
     return expected
 
 
@@ -263,7 +271,7 @@ async def _store(
         NewBatch(it.report_id, {it.key: Records(len(it.record), it.record)}) for it in reports
     ]
     are_new = await store.append(batches, day, until)
-    return Counter(it.key for it, is_new in zip(reports, are_new, strict=True) if is_new)
+    return Counter(it.key.whole for it, is_new in zip(reports, are_new, strict=True) if is_new)
 
 
 @asynccontextmanager

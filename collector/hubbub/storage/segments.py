@@ -68,7 +68,7 @@ class SegmentPrefix(NamedTuple):
 
 
 class SegmentGroup(NamedTuple):
-    """The segments of a metric's version and day, and how to select them."""
+    """The segments of a metric's version, slice and day, and how to select them."""
 
     key: MetricVersion
     day: dt.date
@@ -208,6 +208,20 @@ class Segments(abc.ABC):
                 complete = complete and len(reports) == len(chunk)
         return deleted
 
+    async def move(self, key: MetricVersion, day: dt.date, slice_: str) -> int:
+        """Move a day's reports to another slice; return how many they were.
+
+        Their segments stay as they are: merging mixes them with those that are there.
+        """
+        which = [segments.c[name] == value for name, value in key._asdict().items()]
+        which.append(segments.c.day == day)
+        reports = sa.select(sa.func.sum(segments.c.reports)).where(*which)
+        async with self._database.write() as connection:
+            moved = int(await connection.scalar(reports) or 0)
+            await connection.execute(sa.update(segments).where(*which).values(slice=slice_))
+        self._database.note_written(moved * BYTES_OF_REPORT)
+        return moved
+
     async def groups(
         self, which: sa.ColumnElement[bool], *together: sa.ColumnElement[bool]
     ) -> list[SegmentGroup]:
@@ -220,7 +234,7 @@ class Segments(abc.ABC):
         *together : conditions
             That those of a version and day fulfil together.
         """
-        group = (segments.c.metric, segments.c.version, segments.c.day)
+        group = (segments.c.metric, segments.c.version, segments.c.slice, segments.c.day)
         query = (
             sa.select(*group).where(which).group_by(*group).having(sa.and_(sa.true(), *together))
         )
@@ -228,7 +242,7 @@ class Segments(abc.ABC):
             rows = (await connection.execute(query)).all()
         return [
             SegmentGroup(
-                MetricVersion(row.metric, row.version),
+                MetricVersion(row.metric, row.version, row.slice),
                 row.day,
                 [column == value for column, value in zip(group, row, strict=True)],
             )
@@ -325,6 +339,7 @@ def row_of(key: MetricVersion, day: dt.date, records: Records, *, is_mixed: bool
         "segment_id": -1 - drawn if is_mixed else drawn,
         "metric": key.metric,
         "version": key.version,
+        "slice": key.slice,
         "day": day,
         "reports": records.reports,
         "records": records.data,

@@ -12,7 +12,7 @@ import datetime as dt
 import importlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Container, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -23,6 +23,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.metrics import Metric
 from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, DayRow, read_counts
@@ -46,6 +47,7 @@ from hubbub.storage.schema import parameters as _parameters
 from hubbub.storage.schema import quarantine as _quarantine
 from hubbub.storage.schema import segments as _segments
 from hubbub.storage.schema import upkeep_day as _upkeep_day
+from hubbub.storage.slices import SliceSizes, Where, added, pools
 
 DATABASES = {
     "sqlite": "sqlite:///PATH",
@@ -74,15 +76,20 @@ class Store(Reader):
         Reports that no registry knows yet.
     counts : Counts
         Counts of reports that were forgotten.
+    where : Where or None
+        Which slices are read; None: all.
     """
 
     def __init__(self, opened: OpenDatabase) -> None:
+        self.where: Where | None = None
         self.database, self.segments, self.ids = opened
         self.quarantine = Quarantine(self.database, self.ids, self.segments)
         self.counts = Counts(self.database, self.ids, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
         """Record the parameters under which reports of these metrics are stored.
+
+        And what they tell in the clear, which may change under a version.
 
         Raises
         ------
@@ -95,6 +102,11 @@ class Store(Reader):
         async with self.database.write() as connection:
             if rows:
                 await connection.execute(self.database.insert_if_absent(_parameters), rows)
+            for row in rows:
+                of_version = (_parameters.c[name] == row[name] for name in ("metric", "version"))
+                differs = _parameters.c.dimensions != row["dimensions"]
+                change = sa.update(_parameters).where(*of_version, differs)
+                await connection.execute(change.values(dimensions=row["dimensions"]))
             for metric in metrics:
                 await _check_parameters(connection, metric)
 
@@ -109,7 +121,15 @@ class Store(Reader):
         query = sa.select(_parameters).order_by(_parameters.c.metric, _parameters.c.version)
         async with self.database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return [Declared(row.metric, row.version, json.loads(row.parameters)) for row in rows]
+        return [
+            Declared(
+                row.metric,
+                row.version,
+                json.loads(row.parameters),
+                *_told(json.loads(row.dimensions)),
+            )
+            for row in rows
+        ]
 
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's stored reports were made with other parameters."""
@@ -144,7 +164,7 @@ class Store(Reader):
         return are_new(batches, unseen)
 
     async def replay_quarantine(
-        self, metrics: Container[str], screen: Screen
+        self, metrics: Mapping[str, Metric], screen: Screen
     ) -> AsyncGenerator[Replayed, None]:
         """Make segments of reports in quarantine that fit a declared version by now.
 
@@ -152,8 +172,8 @@ class Store(Reader):
 
         Parameters
         ----------
-        metrics : container of str
-            Names of the metrics whose reports are taken.
+        metrics : mapping of str to Metric
+            Whose reports are taken.
         screen : callable
             Given a version and records of existing cohorts, says which may be counted.
         """
@@ -164,7 +184,7 @@ class Store(Reader):
             for it in await self.declared()
             if it.metric in metrics
         }
-        async for replayed in self.quarantine.replay(expected, screen):
+        async for replayed in self.quarantine.replay(expected, metrics, screen):
             yield replayed
 
     async def records(
@@ -213,26 +233,54 @@ class Store(Reader):
 
         The transaction ends with the generator: close it if it isn't read to its end.
         """
+        chosen = await self._chosen(key, since, until)
         # One statement, because each of PostgreSQL's sees a moment of its own.
-        records = sa.select(_segments.c.day, _segments.c.records.label("data"), sa.literal(False))
-        counts = sa.select(_counts.c.day, _counts.c.counts.label("data"), sa.literal(True))
-        query = sa.union_all(
-            _only(records, _segments, key, since, until), _only(counts, _counts, key, since, until)
-        )
+        queries = []
+        for table, data in ((_segments, _segments.c.records), (_counts, _counts.c.counts)):
+            columns = (table.c.day, table.c.slice, data.label("data"))
+            query = sa.select(*columns, sa.literal(table is _counts))
+            which = _conditions(table, key, since, until)
+            if chosen is not None:
+                which.append(table.c.slice.in_({text for _, text in chosen}))
+            queries.append(query.where(*which))
         async with self.database.read() as connection:
             options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
-            async for day, data, are_counts in await connection.stream(
-                query, execution_options=options
+            async for day, text, data, are_counts in await connection.stream(
+                sa.union_all(*queries), execution_options=options
             ):
+                if chosen is not None and (day, text) not in chosen:
+                    continue
                 if are_counts:
-                    yield StoredCounts(day, read_counts(data, DayRow(key, day)))
+                    yield StoredCounts(day, read_counts(data, DayRow(key, day)), text)
                 else:
-                    yield StoredRecords(day, data)
+                    yield StoredRecords(day, data, text)
+
+    async def slices(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> SliceSizes:
+        """Return the number of reports of each slice, whichever this reads, by day."""
+        queries = []
+        for table in (_segments, _counts):
+            sums = sa.select(table.c.day, table.c.slice, sa.func.sum(table.c.reports))
+            which = _conditions(table, key, since, until)
+            queries.append(sums.where(*which).group_by(table.c.day, table.c.slice))
+        async with self.database.read() as connection:
+            rows = (await connection.execute(sa.union_all(*queries))).all()
+        return added((day, text, int(reports)) for day, text, reports in rows)
+
+    async def _chosen(
+        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
+    ) -> set[tuple[dt.date, str]] | None:
+        """Return the days and slices that are read; None: all."""
+        return self.where and self.where.chosen(await self.slices(key, since, until))
 
     async def count(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
         """Return the number of reports, stored or counted, days `since` to `until` included."""
+        if self.where:
+            sizes = await self.slices(key, since, until)
+            return sum(sizes[day][text] for day, text in self.where.chosen(sizes))
         totals = [
             _only(sa.select(sa.func.sum(table.c.reports)), table, key, since, until)
             for table in (_segments, _counts)
@@ -245,10 +293,12 @@ class Store(Reader):
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> dt.date | None:
         """Return the last of the days `since` to `until` with counts of forgotten reports."""
-        query = _only(sa.select(sa.func.max(_counts.c.day)), _counts, key, since, until)
+        chosen = await self._chosen(key, since, until)
+        query = _only(sa.select(_counts.c.day, _counts.c.slice), _counts, key, since, until)
         async with self.database.read() as connection:
-            found: dt.date | None = await connection.scalar(query)
-        return found
+            rows = (await connection.execute(query)).all()
+        days = (day for day, text in rows if chosen is None or (day, text) in chosen)
+        return max(days, default=None)
 
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which reports, or counts of them, are stored."""
@@ -261,6 +311,8 @@ class Store(Reader):
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
         """Return the days for which reports, or counts of them, are stored."""
+        if self.where:
+            return sorted({day for day, _ in self.where.chosen(await self.slices(key))})
         queries = [
             _only(sa.select(table.c.day), table, key, None, None) for table in (_segments, _counts)
         ]
@@ -318,6 +370,26 @@ class Store(Reader):
     ) -> int:
         """Mix the reports of days before `today` (see `reshuffle_closed_days`)."""
         return await reshuffle_closed_days(self.database, self.segments, today, is_stopping)
+
+    async def pool_slices(self, today: dt.date) -> int:
+        """Move reports of days before `today` out of slices that have too few of them.
+
+        Returns
+        -------
+        int
+            How many were moved.
+        """
+        moved = 0
+        for declared in await self.declared():
+            key = MetricVersion(declared.metric, declared.version)
+            sizes = {}
+            if declared.dimensions:
+                sizes = await self.slices(key, until=today - dt.timedelta(days=1))
+            for day, reports in sizes.items():
+                for text, into in pools(declared, reports).items():
+                    if text != into:
+                        moved += await self.segments.move(key._replace(slice=text), day, into)
+        return moved
 
     async def unmixed_days(self, today: dt.date) -> int:
         """Return how many days before `today` have reports that aren't mixed yet."""
@@ -467,8 +539,19 @@ def _conditions(
 
 
 def _parameter_row(declared: Declared) -> dict[str, Any]:
-    parameters = json.dumps(declared.definition, sort_keys=True)
-    return {"metric": declared.metric, "version": declared.version, "parameters": parameters}
+    return {
+        "metric": declared.metric,
+        "version": declared.version,
+        "parameters": json.dumps(declared.definition, sort_keys=True),
+        "dimensions": json.dumps([declared.dimensions, declared.min_reports]),
+    }
+
+
+def _told(stored: tuple[list[tuple[str, list[str], str]], int]) -> tuple[Any, int]:
+    """Return the dimensions, and the least number of reports, of a stored row."""
+    dimensions, min_reports = stored
+    told = (Dimension(name, tuple(values), pattern) for name, values, pattern in dimensions)
+    return tuple(told), min_reports
 
 
 async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None:

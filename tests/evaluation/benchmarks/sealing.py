@@ -104,8 +104,9 @@ def _compare_opening(
     registry: Registry, key: PrivateKey, sealed: bytes, plain: bytes
 ) -> Comparison:
     width = record_width(128)
-    expected = {MetricVersion("homepage", 1): (64, width)}
-    opener = RecordOpener([key], registry.application, expected)
+    opener = RecordOpener(
+        [key], registry.application, {MetricVersion("homepage", 1): (64, width, ())}
+    )
     batch = read_sealed(sealed, [key.public.key_id])
     reader = BatchReader(registry)
 

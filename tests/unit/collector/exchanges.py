@@ -63,7 +63,7 @@ async def contents(reader: Reader, metrics: Iterable[Metric]) -> Contents:
             async for stored in reader.contents(key, day, day):
                 if isinstance(stored, StoredRecords):
                     records.update(each(width, stored.records))
-            found[Partition(*key, day)] = records
+            found[Partition(*key[:2], day)] = records
     return found
 
 

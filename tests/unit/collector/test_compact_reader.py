@@ -35,11 +35,16 @@ def _take(batch: NewBatch) -> NewBatch:
     return batch
 
 
+def _told(_metric: str, slice_: str) -> str:
+    """Keep every slice."""
+    return slice_
+
+
 _HOMEPAGE = ExpectedReports(MetricVersion("homepage", 1), 64, 4)
 _EXPECTED = [_HOMEPAGE, ExpectedReports(MetricVersion("a", 1), 64, 4)]
-_READING = CompactReader([], 65_535, _take)
-_KNOWING = CompactReader(_EXPECTED, 65_535, _take)
-_STRICT = CompactReader(_EXPECTED, 65_535, _refuse)
+_READING = CompactReader([], 65_535, _take, _told)
+_KNOWING = CompactReader(_EXPECTED, 65_535, _take, _told)
+_STRICT = CompactReader(_EXPECTED, 65_535, _refuse, _told)
 
 _reports = st.lists(
     st.builds(
@@ -102,7 +107,7 @@ def test_section_of_another_width_is_no_second_one_of_its_version():
 
 
 def test_more_reports_than_a_batch_may_have_are_refused_as_that():
-    reader = CompactReader([_HOMEPAGE], 1, _take)
+    reader = CompactReader([_HOMEPAGE], 1, _take, _told)
     for body, fault in ((_BODY, "reports: 2;"), (_TWO, "reports: at least 2;")):
         with pytest.raises(TooManyReportsError, match=fault):
             reader.read(body)

@@ -63,7 +63,9 @@ async def _kept(store: Store) -> dict[QuarantineKey, int]:
 
 
 async def _replay(store: Store, metrics: tuple[str, ...] = ("homepage",)) -> int:
-    return sum([it.records.reports async for it in store.replay_quarantine(metrics, _all)])
+    named = {name: make_metric(name) for name in metrics}
+    replayed = store.replay_quarantine(named, _all)
+    return sum([it.records.reports async for it in replayed])
 
 
 async def _stored(store: Store, key: MetricVersion = _NEXT) -> list[int]:
@@ -166,7 +168,7 @@ async def test_what_fits_by_now_becomes_segments_of_its_day_and_the_rest_stays(a
         await _keep(store, _batch(range(5, 9)))
         assert await _replay(store) == 0
         await store.declare([_SECOND, make_metric("search")])  # m = 64
-        moved = [it async for it in store.replay_quarantine(["homepage"], _all)]
+        moved = [it async for it in store.replay_quarantine({"homepage": _SECOND}, _all)]
         assert sum(it.records.reports for it in moved) == 4 + 9
         assert {it.day for it in moved} == {_TODAY, _days_ago(3)}
         assert await store.days(_NEXT) == [_days_ago(3), _TODAY]
@@ -188,7 +190,7 @@ async def test_what_the_screen_refuses_stays(any_store_url):
         await _keep(store, _batch(range(10)))
         await store.declare([_SECOND])
         for _ in range(2):
-            [_ async for _ in store.replay_quarantine(["homepage"], even)]
+            [_ async for _ in store.replay_quarantine({"homepage": _SECOND}, even)]
             assert await _stored(store) == [0, 2, 4, 6, 8]
             assert await _kept(store) == {_KEY: 5}
 
@@ -344,7 +346,7 @@ async def test_reports_beside_and_from_quarantine_come_to_the_table_of_their_day
     async with open_store(postgresql_url, create=True) as store:
         await store.declare([_SECOND])
         await store.quarantine.append([_batch(known=range(3))], _TODAY, _AMPLE)
-        async for _ in store.replay_quarantine(["homepage"], _all):
+        async for _ in store.replay_quarantine({"homepage": _SECOND}, _all):
             pass
         where = "SELECT DISTINCT tableoid::regclass FROM segments"
         assert postgresql.execute(where, url=postgresql_url) == "segments_20260314"

@@ -411,9 +411,8 @@ def delete(
     async def count() -> int:
         async with open_store(url, create=False) as opened:
             kept = await opened.quarantine.days()
-            keys = [
-                MetricVersion(*it[:2]) for it in [*await opened.declared(), *(k.key for k in kept)]
-            ]
+            keys = [MetricVersion(it.metric, it.version) for it in await opened.declared()]
+            keys += [MetricVersion(it.key.metric, it.key.version) for it in kept]
             _check_collected(keys, metric, version)
             days = await opened.overview()
         stored = [(day.metric, day.version, day.reports) for day in days]

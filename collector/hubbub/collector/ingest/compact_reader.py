@@ -10,7 +10,6 @@ whatever else an encoder might write is refused.
 from __future__ import annotations
 
 import struct
-from bisect import bisect
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
@@ -25,8 +24,10 @@ from hubbub.protocol.compact import (
     LONGEST_NAME,
     MOST,
     MOST_BYTES_OF_BITS,
+    SEPARATOR,
     section_head,
 )
+from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.errors import CompactError, TooManyReportsError
 from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Records, column
@@ -35,6 +36,8 @@ from hubbub.storage import MetricVersion, NewBatch
 _NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
 _FEW = 32
 """Up to so many records are checked sooner one by one, in place, than by numpy."""
+_SLICES = 4096
+"""Sections of slices that are known by their heads once they were read: some 300 bytes each."""
 
 
 class ExpectedReports(NamedTuple):
@@ -53,8 +56,10 @@ class ExpectedReports(NamedTuple):
     width: int
 
 
-_Section: TypeAlias = tuple[int, MetricVersion, int, int]
-"""How many expected ones come before a section, and then as in `ExpectedReports`.
+_Order: TypeAlias = tuple[str, int]
+"""What sections ascend by: what one calls its metric and slice, and the version."""
+_Section: TypeAlias = tuple[_Order, MetricVersion, int, int]
+"""What a section is ordered by, and then as in `ExpectedReports`.
 
 A bare tuple, because a batch may hold one section per report: unpacking it is a tenth of the work.
 """
@@ -70,6 +75,8 @@ class CompactReader:
         Most reports of a batch.
     look_at_each : callable
         Given a batch of which some reports aren't as expected, returns what to make of it.
+    told : callable
+        Given a registered metric and a slice, returns as what its reports are stored.
     """
 
     def __init__(
@@ -77,14 +84,17 @@ class CompactReader:
         expected: Iterable[ExpectedReports],
         most_reports: int,
         look_at_each: Callable[[NewBatch], NewBatch],
+        told: Callable[[str, str], str],
     ) -> None:
-        ordered = sorted(expected)
         self._most_reports = most_reports
         self._look_at_each = look_at_each
-        self._keys = [one.key for one in ordered]
+        self._told = told
+        self._expected = {one.key: one for one in expected}
         self._sections: dict[bytes, _Section] = {
-            section_head(*one.key, one.width): (rank, *one) for rank, one in enumerate(ordered)
+            section_head(*key[:2], one.width): (key[:2], *one)
+            for key, one in self._expected.items()
         }
+        self._most_sections = len(self._sections) + _SLICES
 
     def read(self, body: bytes) -> NewBatch:  # noqa: PLR0912 - calls take time
         """Return the batch in a body.
@@ -97,7 +107,8 @@ class CompactReader:
             If the body is anything but the one compact form of a batch; says where it isn't.
         """
         known, most, end = self._sections, self._most_reports, len(body)
-        at, total, last, fits = HEAD_BYTES, 0, -1, True
+        at, total, fits = HEAD_BYTES, 0, True
+        last: _Order = ("", 0)
         records: dict[MetricVersion, Records] = {}
         try:
             sections = body[at - 2] | body[at - 1] << 8
@@ -106,13 +117,12 @@ class CompactReader:
             for number in range(sections):
                 head_end = at + FIXED_HEAD_BYTES + body[at]
                 try:
-                    rank, key, cohorts, width = known[body[at:head_end]]
+                    order, key, cohorts, width = known[body[at:head_end]]
                 except KeyError:
-                    rank, key, cohorts, width = self._unexpected(body, number, at, records)
-                    fits = False
-                else:
-                    if rank <= last:
-                        raise _disordered(number, key, records)
+                    order, key, cohorts, width = self._unknown(body, number, at)
+                    fits = fits and cohorts > 0
+                if order <= last:
+                    raise _disordered(number, order, last)
                 start = head_end + COUNT_BYTES
                 count = body[head_end] | body[head_end + 1] << 8
                 stop = start + count * width
@@ -135,7 +145,7 @@ class CompactReader:
                             fits = False
                         before = record
                 total += count
-                last = rank
+                last = order
                 at = stop
         except IndexError:
             if end < HEAD_BYTES:
@@ -163,18 +173,31 @@ class CompactReader:
         if reports > self._most_reports:
             raise TooManyReportsError(f"reports: {reports}; must be at most {self._most_reports}")
 
-    def _unexpected(
-        self, body: bytes, number: int, begin: int, before: dict[MetricVersion, Records]
-    ) -> _Section:
-        """Return a section that isn't expected, of which all cohorts are refused later."""
-        key, width = _read_head(body, number, begin)
-        if before and key <= next(reversed(before)):
-            raise _disordered(number, key, before)
-        return bisect(self._keys, key) - 1, key, 0, width
+    def _unknown(self, body: bytes, number: int, begin: int) -> _Section:
+        """Return a section that isn't known by its head: of another slice, or not expected.
+
+        Of those that aren't expected all cohorts are refused later.
+        """
+        order, width = _read_head(body, number, begin)
+        metric, _, slice_ = order[0].partition(SEPARATOR)
+        key = MetricVersion(metric, order[1], slice_)
+        expected = self._expected.get(key.whole)
+        if not (
+            slice_
+            and expected
+            and expected.width == width
+            and is_slice(slice_)
+            and self._told(metric, slice_) == slice_
+        ):
+            return order, key, 0, width
+        section = (order, key, expected.cohorts, width)
+        if len(self._sections) < self._most_sections:
+            self._sections[section_head(*order, width)] = section
+        return section
 
 
-def _read_head(body: bytes, number: int, begin: int) -> tuple[MetricVersion, int]:
-    """Return a section's metric and version, and its width.
+def _read_head(body: bytes, number: int, begin: int) -> tuple[_Order, int]:
+    """Return what a section is ordered by, and its width.
 
     Raises
     ------
@@ -183,9 +206,10 @@ def _read_head(body: bytes, number: int, begin: int) -> tuple[MetricVersion, int
     """
     where = f"sections[{number}]"
     length = _field(body, begin, 1, f"{where}.name_length")[0]
-    if not 1 <= length <= LONGEST_NAME:
-        raise CompactError(f"{where}.name_length = {length}: must be between 1 and {LONGEST_NAME}")
     name = _field(body, begin + 1, length, f"{where}.metric")
+    longest = len(name.partition(SEPARATOR.encode())[0])
+    if not 1 <= longest <= LONGEST_NAME:
+        raise CompactError(f"{where}.name_length = {longest}: must be between 1 and {LONGEST_NAME}")
     if not name.isascii():
         raise CompactError(f"{where}.metric = {name!r}: must be ASCII")
     numbers = _field(body, begin + 1 + length, _NUMBERS.size, f"{where}.numbers")
@@ -199,7 +223,7 @@ def _read_head(body: bytes, number: int, begin: int) -> tuple[MetricVersion, int
     width = COHORT_BYTES + bits
     start = begin + FIXED_HEAD_BYTES + length + COUNT_BYTES
     _field(body, start, count * width, f"{where}.records")
-    return MetricVersion(name.decode("ascii"), version), width
+    return (name.decode("ascii"), version), width
 
 
 def _field(body: bytes, start: int, size: int, name: str) -> bytes:
@@ -218,13 +242,10 @@ def _many_fit(number: int, records: Records, cohorts: int) -> bool:
     return bool(column(records, 0, "<u2").max() < cohorts)
 
 
-def _disordered(
-    number: int, key: MetricVersion, before: dict[MetricVersion, Records]
-) -> CompactError:
-    last = next(reversed(before))
+def _disordered(number: int, order: _Order, last: _Order) -> CompactError:
     return CompactError(
-        f"sections[{number}]: {key.metric} version {key.version} after {last.metric} version "
-        f"{last.version}; must be in ascending order, each once"
+        f"sections[{number}]: {order[0]} version {order[1]} after {last[0]} version {last[1]}; "
+        "must be in ascending order, each once"
     )
 
 

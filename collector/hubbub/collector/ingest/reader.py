@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from struct import iter_unpack
 from typing import Annotated, Any, Literal, Union
 
@@ -21,6 +22,7 @@ from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReport
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact, sealed
 from hubbub.protocol.checks import is_metric_name
+from hubbub.protocol.dimensions import LONGEST_SLICE, SLICE, is_slice
 from hubbub.protocol.errors import (
     CompactError,
     SealedError,
@@ -47,12 +49,22 @@ BATCH_ID = Annotated[
         description="16 random bytes; the same in every attempt.",
     ),
 ]
+SLICE_TEXT = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^{SLICE}\Z",
+        max_length=LONGEST_SLICE,
+        description="What it says of the app, such as platform=mac; empty: nothing.",
+    ),
+]
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 _IN_FULL = 8
 _LONGEST = 80
 _NAMES = 20
 """Bounds on what an answer repeats; see `_check_all`."""
+_SLICES = 4096
+"""Different slices whose meaning is remembered: some 200 bytes each."""
 
 _BASE64 = "[A-Za-z0-9+/]"
 _BASE64_ENDS = {0: "", 1: f"{_BASE64}[AQgw]==", 2: f"{_BASE64}{{2}}[AEIMQUYcgkosw048]="}
@@ -89,7 +101,7 @@ def report_structs(
     metrics = list(metrics)
     structs = {}
     for metric in metrics:
-        fields = [
+        fields: list[Any] = [
             (
                 "version",
                 Annotated[
@@ -102,6 +114,8 @@ def report_structs(
             ("cohort", Annotated[int, msgspec.Meta(ge=0, lt=metric.params.m)]),
             ("bits", bits(metric.params.k // 8)),
         ]
+        if metric.dimensions:
+            fields.append(("slice", SLICE_TEXT, ""))
         tag: dict[str, Any] = {"tag_field": "metric", "tag": metric.name}
         if len(metrics) == 1:
             # The tag of a union with one member may be missing from a body; a field may not.
@@ -134,6 +148,7 @@ class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     version: int
     cohort: int
     bits: bytes
+    slice: str = ""
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -203,6 +218,8 @@ class BatchReader:
         self._quarantines = quarantines
         self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
         self._max_reports = max_reports
+        self._registry = registry
+        self._told = lru_cache(_SLICES)(self._told_as)
         self._expected: dict[str, dict[int, ExpectedReports]] = {name: {} for name in registry}
         known = [
             *(version for version in declared if version.metric in registry),
@@ -220,7 +237,7 @@ class BatchReader:
         most = max(expected.cohorts for expected in self._usual.values())
         self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]
         every = [one for versions in self._expected.values() for one in versions.values()]
-        self._read_compact = CompactReader(every, max_reports, self._look_at_each).read
+        self._read_compact = CompactReader(every, max_reports, self._look_at_each, self._told).read
 
     def check_media_type(self, content_type: str) -> None:
         """Refuse a body of another media type than can be read (raises BatchError: 415)."""
@@ -268,9 +285,21 @@ class BatchReader:
         records = {}
         for struct, pool in pools.items():
             key, _, width = self._usual[struct]
-            data = b"".join([cohorts[report.cohort] + report.bits for report in pool])
-            records[key] = Records(width, data)
+            if not self._registry[key.metric].dimensions:
+                data = b"".join([cohorts[report.cohort] + report.bits for report in pool])
+                records[key] = Records(width, data)
+                continue
+            slices: dict[str, list[bytes]] = {}
+            for report in pool:
+                told = self._told(key.metric, report.slice)
+                slices.setdefault(told, []).append(cohorts[report.cohort] + report.bits)
+            for told, rows in slices.items():
+                records[key._replace(slice=told)] = Records(width, b"".join(rows))
         return records
+
+    def _told_as(self, metric: str, slice_: str) -> str:
+        """Return what a registered metric makes of a client's slice."""
+        return self._registry[metric].slice_as(slice_)
 
     def _read_sealed(self, body: bytes) -> NewBatch:
         """Return a batch of records that can't be judged here, but for their keys and number."""
@@ -304,7 +333,7 @@ class BatchReader:
     def _look_at_each(self, batch: NewBatch) -> NewBatch:
         """Find out what is wrong with a batch that was compact."""
         reports = [
-            _Report(key.metric, key.version, cohort, bits)
+            _Report(key.metric, key.version, cohort, bits, key.slice)
             for key, records in batch.records.items()
             for cohort, bits in iter_unpack(f"<H{records.width - COHORT_BYTES}s", records.data)
         ]
@@ -338,17 +367,18 @@ class BatchReader:
 
     def _sorted_out(self, batch: _Batch, apart: Mapping[int, QuarantineKey]) -> NewBatch:
         """Return a batch without faults, or with some that are to be kept apart."""
-        fitting: dict[ExpectedReports, list[bytes]] = {}
+        fitting: dict[MetricVersion, list[bytes]] = {}
         kept: dict[QuarantineKey, list[bytes]] = {}
         for index, report in enumerate(batch.reports):
             if key := apart.get(index):
                 kept.setdefault(key, []).append(_record(report))
             else:
-                expected = self._expected[report.metric][report.version]
-                fitting.setdefault(expected, []).append(_record(report))
+                told = self._told(report.metric, report.slice)
+                fits = MetricVersion(report.metric, report.version, told)
+                fitting.setdefault(fits, []).append(_record(report))
         return NewBatch(
             bytes.fromhex(batch.batch_id),
-            {one.key: Records(one.width, b"".join(rows)) for one, rows in fitting.items()},
+            {key: Records(len(rows[0]), b"".join(rows)) for key, rows in fitting.items()},
             {key: Records(key.width, b"".join(rows)) for key, rows in kept.items()},
         )
 
@@ -359,16 +389,17 @@ class BatchReader:
         """
         metric, version, cohort, bits = report.metric, report.version, report.cohort, report.bits
         expected = self._expected.get(metric, {}).get(version)
-        if expected is None and (metric, version) in self.declared:
+        if expected is None and MetricVersion(metric, version) in self.declared:
             return None
         if not (
             is_metric_name(metric)
             and 1 <= version <= MOST_VERSION
             and 0 <= cohort < MOST_COHORTS
             and 1 <= len(bits) <= MOST_BITS // 8
+            and is_slice(report.slice)
         ):
             return None
-        key = QuarantineKey(metric, version, COHORT_BYTES + len(bits))
+        key = QuarantineKey(metric, version, COHORT_BYTES + len(bits), report.slice)
         return None if expected and expected.width == key.width else key
 
     def _fits(self, report: _Report) -> bool:
@@ -378,6 +409,7 @@ class BatchReader:
             expected is not None
             and 0 <= report.cohort < expected.cohorts
             and len(report.bits) == expected.width - COHORT_BYTES
+            and is_slice(report.slice)
         )
 
     def _fault(self, report: _Report) -> str:
@@ -395,7 +427,9 @@ class BatchReader:
             given = _cut(str(report.cohort))
             return f"cohort = {given}: must be between 0 and {expected.cohorts - 1}"
         width = expected.width - COHORT_BYTES
-        return f"bits: {len(report.bits)} bytes; must be {width} bytes"
+        if len(report.bits) != width:
+            return f"bits: {len(report.bits)} bytes; must be {width} bytes"
+        return f"slice = {_cut(report.slice)!r}: must be like platform=mac,release=1.2"
 
 
 def _record(report: _Report) -> bytes:

@@ -70,7 +70,7 @@ class ReportValidator:
 
     def _refused_by(self, key: MetricVersion) -> SetBits | None:
         """Return outside which bounds reports are refused, if any."""
-        bounds = self._bounds.get(key)
+        bounds = self._bounds.get(key.whole)
         return bounds if bounds and (self._refuses or bounds.cells is not None) else None
 
     def flag(self, batches: Iterable[NewBatch]) -> None:
@@ -80,7 +80,7 @@ class ReportValidator:
             for key, records in batch.records.items():
                 pools.setdefault(key, []).append(records)
         for key, pool in pools.items():
-            bounds = self._bounds.get(key)
+            bounds = self._bounds.get(key.whole)
             if bounds and (found := int(improbable(joined(pool), bounds).sum())):
                 self._count(key.metric, found)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import IO, NamedTuple, Self, cast
 
@@ -20,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.protocol.checks import metric_name
+from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.records import Records, record_width, shuffled, table
-from hubbub.storage import SEALED, MetricVersion, Store, StoredRecords
+from hubbub.storage import SEALED, MetricVersion, Store, StoredCounts
 from hubbub.storage.files.locations import Address, Location, named_errors, resolve
 from hubbub.storage.files.parquet import require_pyarrow, write_counts, write_records
 from hubbub.storage.files.partitions import (
@@ -34,6 +36,7 @@ from hubbub.storage.files.partitions import (
     definition_digest,
     write_definition,
 )
+from hubbub.storage.slices import pools
 
 BLOCK_BYTES = 2**22
 """About how much a block takes, and how much is dealt at a time."""
@@ -126,12 +129,15 @@ class WrittenPartition(NamedTuple):
         Its bytes.
     only_counts : bool
         Whether it holds counts of reports that were forgotten.
+    slice : str
+        What the reports say of the app.
     """
 
     path: Location
     reports: int
     size: int
     only_counts: bool = False
+    slice: str = ""
 
 
 async def plan_export(
@@ -159,7 +165,7 @@ async def plan_export(
             metric_name("store", name)
         key = MetricVersion(name, declared.version)
         plan += [
-            PlannedPartition(Partition(*key, day), declared.definition)
+            PlannedPartition(Partition(*key[:2], day), declared.definition)
             for day in await store.days(key)
             if (since or day) <= day <= (until or day)
         ]
@@ -201,33 +207,47 @@ async def export_partitions(
     check_target(directory, (planned.partition for planned in plan))
     expected = [await store.count(p.key, p.day, p.day) for p, _ in plan]
     done = 0
+    told = {MetricVersion(it.metric, it.version): it for it in await store.declared()}
     for (partition, definition), reports in zip(plan, expected, strict=True):
         write_definition(directory, partition.key, definition)
         width = record_width(int(str(definition["k"])))
-        folder, names = directory / partition.path, FileNames()
-        kept, records, counted = None, 0, 0
+        folder = directory / partition.path
+        sizes = (await store.slices(partition.key, partition.day, partition.day)).get(partition.day)
+        goes = pools(told[partition.key], sizes or {})
         spool = Path(directory.path) if directory.is_local else None
-        with BulkShuffle(width, reports, spool, block_bytes) as shuffle:
+        written: list[WrittenPartition] = []
+        with ExitStack() as stack:
+            shuffles: dict[str, BulkShuffle] = {}
+            records, kept = Counter[str](), dict[str, KeptCounts]()
             of_day = store.contents(partition.key, partition.day, partition.day)
             async with aclosing(of_day) as contents:
                 async for stored in contents:
-                    if isinstance(stored, StoredRecords):
-                        shuffle.add(stored.records)
-                        records += len(stored.records) // width
+                    text = goes.get(stored.slice, "")
+                    if isinstance(stored, StoredCounts):
+                        kept[text] = kept[text] + stored.kept if text in kept else stored.kept
+                        done += stored.kept.total
                     else:
-                        kept, counted = stored.kept, stored.kept.total
-                    progress(done + records + counted, sum(expected))
-            done += records + counted
-            written: list[WrittenPartition] = []
-            if records or kept is None:
+                        if text not in shuffles:
+                            shuffle = BulkShuffle(width, reports, spool, block_bytes)
+                            shuffles[text] = stack.enter_context(shuffle)
+                        shuffles[text].add(stored.records)
+                        records[text] += len(stored.records) // width
+                        done += len(stored.records) // width
+                    progress(done, sum(expected))
+            for text in sorted(shuffles) if shuffles or kept else [""]:
+                names = FileNames()
                 path = folder / names.part
-                write_records(path, width, shuffle.blocks())
-                written.append(WrittenPartition(path, records, path.size() or 0))
-        if kept:
-            path = folder / names.counts
-            write_counts(path, kept)
-            written.append(WrittenPartition(path, counted, path.size() or 0, only_counts=True))
-        files = tuple(CommittedFile(file.path.name, file.reports, file.size) for file in written)
+                blocks = shuffles[text].blocks() if shuffles else iter(())
+                write_records(path, width, blocks)
+                written.append(WrittenPartition(path, records[text], path.size() or 0, slice=text))
+        for text, counts in sorted(kept.items()):
+            path = folder / FileNames().counts
+            write_counts(path, counts)
+            size = path.size() or 0
+            written.append(WrittenPartition(path, counts.total, size, only_counts=True, slice=text))
+        files = tuple(
+            CommittedFile(file.path.name, file.reports, file.size, file.slice) for file in written
+        )
         # One step for both: what has become counts since an earlier export is never there twice.
         commit(folder, Manifest(definition_digest(definition), files))
         for file in written:

@@ -56,6 +56,8 @@ class ImportSource(NamedTuple):
         The column of bits in a CSV; None: a Parquet file.
     only_counts : bool
         Whether it holds counts of reports that were forgotten.
+    slice : str
+        What the reports say of the app.
     """
 
     path: Location
@@ -63,11 +65,13 @@ class ImportSource(NamedTuple):
     day: dt.date
     column: str | None = None
     only_counts: bool = False
+    slice: str = ""
 
     @property
     def key(self) -> MetricVersion:
-        """What its reports are counted together with."""
-        return MetricVersion(self.metric.name, self.metric.version)
+        """What its reports are stored together with."""
+        told = self.metric.slice_as(self.slice)
+        return MetricVersion(self.metric.name, self.metric.version, told)
 
 
 class Imported(NamedTuple):
@@ -155,7 +159,9 @@ def _source_in_export(file: ReportFile, partition: Partition, registry: Registry
         )
     check_definition(export_of(file.path), metric)
     check_made_so(file, metric.definition)
-    return ImportSource(file.path, metric, partition.day, only_counts=file.only_counts)
+    return ImportSource(
+        file.path, metric, partition.day, only_counts=file.only_counts, slice=file.slice
+    )
 
 
 async def import_file(
@@ -212,7 +218,8 @@ async def _import_counts(store: Store, source: ImportSource) -> Imported:
 
 
 def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
-    place = [*source.key, source.day.isoformat(), source.column]
+    place = [*source.key.whole[:2], source.day.isoformat(), source.column]
+    place += [source.slice] if source.slice else []
     text = json.dumps(["hubbub import", digest, number, *place])
     return hashlib.sha256(text.encode()).digest()[:16]
 

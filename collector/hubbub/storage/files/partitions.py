@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
+from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.metrics import Metric
 from hubbub.storage import SEALED, MetricVersion
 from hubbub.storage.errors import ReportFileError
@@ -88,11 +89,14 @@ class CommittedFile:
         How many reports it holds, or holds the counts of.
     size : int
         Its bytes.
+    slice : str
+        That of its reports.
     """
 
     name: str
     reports: int
     size: int
+    slice: str = ""
 
     @property
     def only_counts(self) -> bool:
@@ -117,7 +121,9 @@ class Manifest:
     def as_json(self) -> bytes:
         """Return what is written."""
         files = [
-            {"name": file.name, "reports": file.reports, "bytes": file.size} for file in self.files
+            {"name": file.name, "reports": file.reports, "bytes": file.size}
+            | ({"slice": file.slice} if file.slice else {})
+            for file in self.files
         ]
         document = {"format": _FORMAT, "definition": self.definition, "files": files}
         return json.dumps(document, indent=1).encode() + b"\n"
@@ -136,7 +142,12 @@ class Manifest:
             raise ValueError(f"format: expected {_FORMAT}, which this version of hubbub reads")
         try:
             files = tuple(
-                CommittedFile(str(file["name"]), int(file["reports"]), int(file["bytes"]))
+                CommittedFile(
+                    str(file["name"]),
+                    int(file["reports"]),
+                    int(file["bytes"]),
+                    str(file.get("slice", "")),
+                )
                 for file in document["files"]
             )
             found = cls(str(document["definition"]), files)
@@ -147,6 +158,8 @@ class Manifest:
         for file in files:
             if not needs_manifest(file.name) or min(file.reports, file.size) < 0:
                 raise ValueError(f"file {file.name!r}: expected a name and numbers of an export")
+            if not is_slice(file.slice):
+                raise ValueError(f"slice {file.slice!r}: expected one like platform=mac")
         return found
 
 
@@ -252,6 +265,8 @@ class ReportFile(NamedTuple):
         How many reports its manifest says; None if there is no manifest.
     definition : str, optional
         The digest in its manifest of how they were made.
+    slice : str
+        What the reports say of the app, by the manifest.
     """
 
     path: Location
@@ -259,6 +274,7 @@ class ReportFile(NamedTuple):
     only_counts: bool = False
     reports: int | None = None
     definition: str | None = None
+    slice: str = ""
 
 
 class Folder(NamedTuple):
@@ -289,6 +305,7 @@ class Folder(NamedTuple):
                 file.only_counts,
                 file.reports,
                 manifest.definition,
+                file.slice,
             )
             for file in manifest.files
         )

@@ -27,6 +27,7 @@ from hubbub.storage.files.partitions import (
     report_folders,
 )
 from hubbub.storage.reports import MetricVersion, Reader, StoredCounts, StoredRecords
+from hubbub.storage.slices import SliceSizes, Where, added
 
 SCHEME = "parquet:"
 """How the address of an exported directory begins where a store's is expected."""
@@ -52,6 +53,7 @@ class ParquetReader(Reader):
     """
 
     def __init__(self, directory: Address) -> None:
+        self.where: Where | None = None
         self._directory = resolve(directory)
         self._listed: dict[str, dict[Partition, Folder]] = {}
         self._read: dict[Partition, tuple[ReportFile, ...]] = {}
@@ -103,13 +105,24 @@ class ParquetReader(Reader):
         days = (file.partition.day for file in found if file.only_counts and file.partition)
         return max(days, default=None)
 
+    async def slices(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> SliceSizes:
+        """Return the number of reports of each slice, whichever this reads, by day."""
+        return added(
+            (partition.day, file.slice, _reports(file))
+            for partition in self._days(key, since, until)
+            for file in self._all_files(partition)
+        )
+
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which there are reports, or counts of them."""
         return sorted({partition.version for partition in self._folders(metric)})
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
         """Return the UTC days on which there are reports, or counts of them."""
-        return [partition.day for partition in self._days(key, None, None)]
+        days = self._days(key, None, None)
+        return [day.day for day in days if self.where is None or self._files(day)]
 
     def files(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -150,10 +163,19 @@ class ParquetReader(Reader):
         if not self._directory.is_local:
             unread = [day for day in days if day not in self._read]
             with ThreadPoolExecutor(_AT_ONCE, "manifest") as pool:
-                self._read.update(zip(unread, pool.map(self._files, unread), strict=True))
+                self._read.update(zip(unread, pool.map(self._all_files, unread), strict=True))
         return [file for day in days for file in self._files(day)]
 
     def _files(self, partition: Partition) -> tuple[ReportFile, ...]:
+        """Return the files of a day that are read."""
+        files = self._all_files(partition)
+        if self.where is None:
+            return files
+        rows = ((partition.day, file.slice, _reports(file)) for file in files)
+        chosen = self.where.chosen(added(rows))
+        return tuple(file for file in files if (partition.day, file.slice) in chosen)
+
+    def _all_files(self, partition: Partition) -> tuple[ReportFile, ...]:
         if partition not in self._read:
             files = self._folders(partition.metric)[partition].read()
             definition = self._definition(partition.key)
@@ -176,11 +198,11 @@ class ParquetReader(Reader):
             if file.only_counts:
                 kept = read_counts_file(file.path)
                 found = kept.total
-                yield StoredCounts(partition.day, kept)
+                yield StoredCounts(partition.day, kept, file.slice)
             else:
                 for records in read_records(file.path, k if isinstance(k, int) else None):
                     found += records.reports
-                    yield StoredRecords(partition.day, records.data)
+                    yield StoredRecords(partition.day, records.data, file.slice)
             if file.reports not in {None, found}:
                 raise ReportFileError(
                     f"{file.path}: {found:,} reports; its manifest says {file.reports:,}"

@@ -551,7 +551,7 @@ def load_file(
 
         partition = partition_of(path)
     if partition:
-        if partition.key != (metric.name, metric.version):
+        if partition[:2] != (metric.name, metric.version):
             raise ReportFileError(
                 f"{path}: reports of {partition.metric} version {partition.version}; expected "
                 f"those of {metric.name} version {metric.version}"

@@ -17,6 +17,7 @@ def upgrade() -> None:
         "counts",
         sa.Column("metric", sa.Text, primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True),
+        sa.Column("slice", sa.Text, primary_key=True),
         sa.Column("day", sa.Date, primary_key=True),
         sa.Column("reports", sa.BigInteger, nullable=False),
         sa.Column("counts", sa.LargeBinary, nullable=False),
@@ -40,6 +41,7 @@ def _make_segments() -> None:
         _random_key("segment_id"),
         sa.Column("metric", sa.Text, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("slice", sa.Text, nullable=False),
         sa.Column("day", sa.Date, nullable=False),
         sa.Column("reports", sa.Integer, nullable=False),
         sa.Column("records", sa.LargeBinary, nullable=False),
@@ -49,9 +51,10 @@ def _make_segments() -> None:
         sa.Column("metric", sa.Text, primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True),
         sa.Column("parameters", sa.Text, nullable=False),
+        sa.Column("dimensions", sa.Text, nullable=False),
     )
     # With the number of reports, so that counting reads the index alone.
-    op.create_index("segments_by_day", "segments", ["metric", "version", "day", "reports"])
+    op.create_index("segments_by_day", "segments", ["metric", "version", "day", "slice", "reports"])
 
 
 def _make_quarantine() -> None:
@@ -60,12 +63,13 @@ def _make_quarantine() -> None:
         _random_key("quarantine_id"),
         sa.Column("metric", sa.Text, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("slice", sa.Text, nullable=False),
         sa.Column("width", sa.Integer, nullable=False),
         sa.Column("day", sa.Date, nullable=False),
         sa.Column("reports", sa.Integer, nullable=False),
         sa.Column("records", sa.LargeBinary, nullable=False),
     )
-    columns = ["metric", "version", "width", "day", "reports"]
+    columns = ["metric", "version", "width", "slice", "day", "reports"]
     op.create_index("quarantine_by_day", "quarantine", columns)
 
 

@@ -1,0 +1,193 @@
+"""Dimensions: facts about the app that travel in the clear with a report, such as its platform.
+
+A report's *slice* says them as one text, "platform=mac,release=1.2". Invariants: a slice has one
+text, in which the dimensions stand in the metric's order and what is unknown, or "other", is left
+out, so that the empty text is what all clients can say; and slices are few, and never of few
+reports (`pooled`), because a rare combination would identify its clients.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hubbub.protocol.errors import MetricError
+
+OTHER = "other"
+"""The value of a dimension that isn't known, isn't listed, or is rare."""
+NAME = "[a-z][a-z0-9_]{0,31}"
+LONGEST_VALUE = 32
+VALUE = f"[A-Za-z0-9._-]{{1,{LONGEST_VALUE}}}"
+"""A few letters hold a platform or a release, and no sentence."""
+SLICE = rf"(?:{NAME}={VALUE}(?:,{NAME}={VALUE})*)?"
+LONGEST_SLICE = 190
+"""Characters: with a metric's name of 64 and a separator it fits the compact form's one byte."""
+MOST_SLICES = 64
+"""Combinations of listed values that a metric may have: so many tables a reader can still look at,
+and a share of 1/64 of a million reports is enough to decode.
+"""
+MIN_REPORTS = 100
+"""Default of `min_reports`: the least group that statistical offices publish is 3 to 100; fewer
+reports couldn't be decoded anyway.
+"""
+
+_ATOM = r"(?:[A-Za-z0-9_-]|\\[.d]|\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?|[._])+\])"
+_TIMES = r"(?:[?+*]|\{\d{1,2}(?:,\d{1,2})?\})?"
+_VARIES = re.compile(r"(?<!\\)[?+*]|,\d")
+_MOST_VARYING = 4
+"""Parts of varying length: a value of 32 characters is then matched, or not, in a millisecond."""
+_PATTERN = re.compile(f"(?:{_ATOM}{_TIMES})+")
+_IS_NAME = re.compile(NAME)
+_IS_VALUE = re.compile(VALUE)
+_IS_SLICE = re.compile(SLICE)
+
+
+class Dimension(NamedTuple):
+    """A fact about the app, and the values that are told apart.
+
+    Attributes
+    ----------
+    name : str
+    values : tuple of str
+        Those that are listed; empty: those that match the pattern.
+    pattern : str
+        A regular expression without groups and alternatives, which both clients read alike.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+    pattern: str = ""
+
+    def has(self, value: str) -> bool:
+        """Return whether a value is told apart from others."""
+        if self.values:
+            return value in self.values
+        return (
+            value != OTHER
+            and _IS_VALUE.fullmatch(value) is not None
+            and re.fullmatch(self.pattern, value, re.ASCII) is not None
+        )
+
+
+def is_slice(text: str) -> bool:
+    """Return whether a text may be a report's slice, of whatever dimensions."""
+    return len(text) <= LONGEST_SLICE and _IS_SLICE.fullmatch(text) is not None
+
+
+def parse_slice(text: str) -> dict[str, str]:
+    """Return the value of each dimension that a slice names."""
+    return dict(part.split("=", 1) for part in text.split(",")) if text else {}
+
+
+def slice_of(dimensions: Iterable[Dimension], values: Mapping[str, str]) -> str:
+    """Return the slice with these values, as far as the dimensions tell them apart."""
+    return ",".join(
+        f"{dimension.name}={values[dimension.name]}"
+        for dimension in dimensions
+        if dimension.name in values and dimension.has(values[dimension.name])
+    )
+
+
+def longest_slice(dimensions: Iterable[Dimension]) -> int:
+    """Return how many characters a slice has at most."""
+    sizes = [
+        len(f"{dimension.name}=,") + max(map(len, dimension.values), default=LONGEST_VALUE)
+        for dimension in dimensions
+    ]
+    return max(0, sum(sizes) - 1)
+
+
+def pooled(
+    reports: Mapping[str, int], dimensions: Sequence[Dimension], min_reports: int
+) -> dict[str, str]:
+    """Return into which slice each of a day's slices goes, so that none has few reports.
+
+    Of a slice that is too small the last dimension becomes "other", then the one before, until it
+    is large enough together with others or all of its dimensions are; of larger ones the
+    `MOST_SLICES` largest stay.
+
+    Parameters
+    ----------
+    reports : mapping of str to int
+        The number of reports of each slice.
+    dimensions : sequence of Dimension
+        In order: what matters most comes first.
+    min_reports : int
+    """
+    goes = {text: slice_of(dimensions, parse_slice(text)) for text in reports}
+    for dimension in reversed(dimensions):
+        sizes = _sizes(reports, goes)
+        for text, into in goes.items():
+            if sizes[into] < min_reports:
+                values = parse_slice(into)
+                values.pop(dimension.name, None)
+                goes[text] = slice_of(dimensions, values)
+    sizes = _sizes(reports, goes)
+    ranked = sorted(filter(None, sizes), key=lambda text: (-sizes[text], text))
+    kept = set(ranked[:MOST_SLICES])
+    return {text: into if into in kept else "" for text, into in goes.items()}
+
+
+def _sizes(reports: Mapping[str, int], goes: Mapping[str, str]) -> Counter[str]:
+    sizes: Counter[str] = Counter()
+    for text, into in goes.items():
+        sizes[into] += reports[text]
+    return sizes
+
+
+def read_dimensions(where: str, table: object) -> dict[str, Dimension]:
+    """Return the dimensions of a registry's table, by name (MetricError)."""
+    if not isinstance(table, dict):
+        raise MetricError.of(where, table, "a table of dimensions")
+    return {name: _dimension(f"{where}.{name}", name, value) for name, value in table.items()}
+
+
+def _dimension(where: str, name: str, value: object) -> Dimension:
+    if not _IS_NAME.fullmatch(name):
+        message = f"{where}: the name must be 1 to 32 of a-z, 0-9 and _, a letter first"
+        raise MetricError.about(where, message)
+    if isinstance(value, dict) and value.keys() == {"pattern"}:
+        return Dimension(name, pattern=_checked_pattern(f"{where}.pattern", value["pattern"]))
+    if (
+        not isinstance(value, list)
+        or not 1 <= len(value) < MOST_SLICES
+        or not all(isinstance(text, str) and _IS_VALUE.fullmatch(text) for text in value)
+        or len({*value, OTHER}) <= len(value)
+    ):
+        raise MetricError.of(
+            where,
+            value,
+            f"a list of 1 to {MOST_SLICES - 1} different values of 1 to 32 letters, digits, ., _ "
+            f'and -, without "{OTHER}", which all others are; or {{ pattern = "..." }}',
+        )
+    return Dimension(name, tuple(value))
+
+
+def _checked_pattern(where: str, pattern: object) -> str:
+    if isinstance(pattern, str) and _PATTERN.fullmatch(pattern):
+        try:
+            re.compile(pattern, re.ASCII)
+        except re.error as error:
+            raise MetricError.about(where, f"{where} = {pattern!r}: {error}") from error
+        if len(_VARIES.findall(pattern)) <= _MOST_VARYING:
+            return pattern
+    raise MetricError.of(
+        where,
+        pattern,
+        r"a regular expression of letters, digits, -, _, \d, \. and [...], each with ?, +, * or "
+        f"{{m,n}} behind it at most {_MOST_VARYING} times",
+    )
+
+
+def check_combinations(where: str, dimensions: Sequence[Dimension]) -> None:
+    """Refuse dimensions of a metric that have too many combinations together (MetricError)."""
+    combinations = math.prod(len(dimension.values) + 1 for dimension in dimensions)
+    if combinations > MOST_SLICES:
+        expected = f"dimensions with at most {MOST_SLICES} combinations, and not {combinations}"
+        raise MetricError.of(where, [dimension.name for dimension in dimensions], expected)
+    if longest_slice(dimensions) > LONGEST_SLICE:
+        expected = f"dimensions whose slice has at most {LONGEST_SLICE} characters"
+        raise MetricError.of(where, [dimension.name for dimension in dimensions], expected)
