@@ -1,6 +1,7 @@
 """Two groups of reports -> by how much they differ: what `compare` and notebooks call.
 
-A group is a period of a store, another store, or both: "2026-11-01..2026-11-07",
+A group is a period, what reports say of the app, another store, or several of these:
+"2026-11-01..2026-11-07", "arm=control", "platform=mac,release=1.2@2026-11-01..",
 "parquet:exports/beta", "sqlite:///beta.db@2026-11-01..". Both hold reports of one metric, and so of
 the same parameters.
 """
@@ -11,7 +12,7 @@ import datetime as dt
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -29,17 +30,20 @@ from hubbub.decoder.options import (
     check_options,
 )
 from hubbub.decoder.pipeline import (
+    check_dimensions,
     check_type,
     metric_of,
     min_reports_or_default,
     note_warnings,
     provenance_of,
     strings_or_file,
+    where_values,
 )
 from hubbub.decoder.reports.loading import CountedReports
-from hubbub.decoder.reports.sources import StoredReports, count
+from hubbub.decoder.reports.sources import StoredReports, count, described
 from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
+from hubbub.protocol.dimensions import is_slice, parse_slice
 from hubbub.protocol.errors import Missing, Option, OptionError
 from hubbub.reporting.comparison import comparison_estimates
 from hubbub.reporting.estimates import Estimates, Level
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
     from hubbub.reporting.estimates import Finding
 
 _DAY = r"\d{4}-\d\d-\d\d"
-_DAYS = re.compile(rf"(?:(?P<store>.+)@)?(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
+_DAYS = re.compile(rf"(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class CompareOptions:
     Attributes
     ----------
     control, treatment : str
-        The groups: days of a store, another store, or both.
+        The groups (see `group_source`).
     decode : DecodeOptions
         What a decoding of either is asked for; its store is that of groups that name none.
     """
@@ -77,6 +81,7 @@ def compare_metric(
     metrics: str | PathLike[str],
     store: str | None = None,
     candidates: str | PathLike[str] | Iterable[str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
     alpha: float = 0.05,
     correction: str = "bh",
     rows: int = 40,
@@ -92,14 +97,17 @@ def compare_metric(
     metric : str
         The metric's name.
     control, treatment : str
-        The groups: UTC days of the store, both included, such as "2026-11-01..2026-11-07"; another
-        store; or both, as "STORE@DAYS".
+        The groups: UTC days of the store, both included, such as "2026-11-01..2026-11-07"; what
+        reports say of the app, such as "arm=control"; another store; or several of these, as
+        "STORE@DIMENSION=VALUE@DAYS".
     metrics : path
         The registry's file.
     store : str, optional
         Where the reports are of groups that name no store.
     candidates : path, or iterable of str, optional
         Strings to look for, of a metric of strings.
+    where : mapping of str to str or sequence of str
+        By dimension of the app, the values that reports of both groups must have one of.
     alpha : float
         Error rate of what is said to differ, and of the strings that are compared, in (0, 1).
     correction : "bh" or "bonferroni"
@@ -120,7 +128,9 @@ def compare_metric(
         If something can't be read, or isn't what it should be.
     """
     options = DecodeOptions(
-        SourceOptions(metric=metric, metrics=os.fspath(metrics), store=store),
+        SourceOptions(
+            metric=metric, metrics=os.fspath(metrics), store=store, where=where_values(where)
+        ),
         CandidateOptions(candidates=None if candidates is None else strings_or_file(candidates)),
         EstimateOptions(
             alpha=alpha,
@@ -156,6 +166,8 @@ def compare(
     metric = metric_of(decode.source)
     decoder = decoder_of(metric)
     check_type(decoder, metric, decode)
+    for side in sources:
+        check_dimensions(metric, replace(decode, source=replace(decode.source, where=side.where)))
     from hubbub.inference.comparison import Group, Groups  # noqa: PLC0415 - see `cli.group`
 
     with open_engine(decode.engine.engine, decode.engine.master) as engine:
@@ -192,7 +204,8 @@ def group_source(option: str, text: str, store: str) -> StoredReports:
     option : str
         Its name, for messages.
     text : str
-        DAYS, STORE or STORE@DAYS; days are DAY, DAY..DAY, DAY.. or ..DAY.
+        STORE@DIMENSION=VALUE,...@DAYS, or some of these in this order; days are DAY, DAY..DAY,
+        DAY.. or ..DAY.
     store : str
         Of a group that names none.
 
@@ -201,22 +214,27 @@ def group_source(option: str, text: str, store: str) -> StoredReports:
     OptionError
         If there is no such day, or the last is before the first.
     """
-    found = _DAYS.fullmatch(text)
-    if found is None or not (found["since"] or found["range"]):
-        return StoredReports(text)
-    if found["until"] and not found["range"]:
+    rest, _, last = text.rpartition("@")
+    found = _DAYS.fullmatch(last)
+    days = found.groupdict() if found else {}
+    if not (days.get("since") or days.get("range")):
+        rest, days = text, {}
+    first, is_range, end = (days.get(name) for name in ("since", "range", "until"))
+    url, _, told = rest.rpartition("@")
+    if not (told and is_slice(told)):
+        url, told = rest, ""
+    where = {name: (value,) for name, value in parse_slice(told).items()} or None
+    if end and not is_range:
         raise OptionError(Option(option, text), ": days must be FIRST..LAST.")
     try:
-        since, until = (
-            day and dt.date.fromisoformat(day) for day in (found["since"], found["until"])
-        )
+        since, until = (day and dt.date.fromisoformat(day) for day in (first, end))
     except ValueError:
         raise OptionError(Option(option, text), ": has a day that isn't in the calendar.") from None
-    if not found["range"]:
+    if not is_range:
         until = since
     if since and until and since > until:
         raise OptionError(Option(option, text), ": ends before it begins.")
-    return StoredReports(found["store"] or store, since or None, until or None)
+    return StoredReports(url or store, since or None, until or None, where)
 
 
 def _sources(options: CompareOptions) -> tuple[StoredReports, StoredReports]:
@@ -224,18 +242,40 @@ def _sources(options: CompareOptions) -> tuple[StoredReports, StoredReports]:
     if options.decode.source.metric is None:
         raise OptionError(Missing("metric"), ".")
     store = options.decode.source.store or STORE
-    control = group_source("control", options.control, store)
-    treatment = group_source("treatment", options.treatment, store)
+    control, treatment = (
+        _narrowed(group_source(option, text, store), options.decode.source.where, option)
+        for option, text in (("control", options.control), ("treatment", options.treatment))
+    )
     first, last = dt.date.min, dt.date.max
     overlap = (control.since or first) <= (treatment.until or last) and (
         treatment.since or first
     ) <= (control.until or last)
-    if control.url == treatment.url and overlap:
+    if control.url == treatment.url and overlap and not _excluding(control, treatment):
         raise OptionError(
             Option("control", options.control), " and ", Option("treatment", options.treatment),
-            " have reports in common: groups must be of different days, or of different stores.",
+            " have reports in common: groups must be of different days, dimensions or stores.",
         )  # fmt: skip
     return control, treatment
+
+
+def _narrowed(
+    source: StoredReports, where: Mapping[str, tuple[str, ...]] | None, option: str
+) -> StoredReports:
+    """Return a group's reports of which also holds what both groups' must."""
+    if twice := set(source.where or {}) & set(where or {}):
+        raise OptionError(
+            Option(option), f": has {twice.pop()}, which ", Option("where"), " has, too."
+        )
+    return replace(source, where={**(where or {}), **(source.where or {})} or None)
+
+
+def _excluding(control: StoredReports, treatment: StoredReports) -> bool:
+    """Return whether a dimension keeps the groups apart."""
+    theirs = treatment.where or {}
+    return any(
+        set(values).isdisjoint(theirs.get(name, values))
+        for name, values in (control.where or {}).items()
+    )
 
 
 def _label(source: StoredReports, options: CompareOptions) -> str:
@@ -247,6 +287,9 @@ def _label(source: StoredReports, options: CompareOptions) -> str:
         days = f"{source.since or 'the first'} to {source.until or 'the last'}"
     if source.since and source.since == source.until:
         days = f"{source.since}"
+    both = options.decode.source.where or {}
+    own = {name: some for name, some in (source.where or {}).items() if name not in both}
+    days = ", ".join(filter(None, (described(own), days)))
     if source.url == (options.decode.source.store or STORE):
         return days or "all days"
     return f"{mask_address(source.url)}{f', {days}' if days else ''}"

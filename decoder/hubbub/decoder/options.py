@@ -28,6 +28,9 @@ about so few people that they are about somebody, and against taking noise for n
 MIN_REPORTS_VARIABLE = "HUBBUB_MIN_REPORTS"
 """In the environment, how the operator decides otherwise."""
 
+BY_DAY = "day"
+"""What `by` is for estimates of each day; no dimension is called so."""
+
 CandidateInput = str | tuple[str, ...]
 """A file of strings, or the strings themselves."""
 
@@ -48,6 +51,8 @@ class SourceOptions:
         A file of the variables that the file of reports has, in place of the registry.
     since, until : datetime.date, optional
         UTC days, both included.
+    where : mapping of str to tuple of str, optional
+        By dimension of the app, the values that reports must have one of.
     """
 
     metric: str | None = None
@@ -59,6 +64,7 @@ class SourceOptions:
     schema: str | None = None
     since: dt.date | None = None
     until: dt.date | None = None
+    where: Mapping[str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class EstimateOptions:
     method : str
         A value of `hubbub.inference.likelihood.choice.Method`.
     by : str, optional
-        "day" for estimates of each day.
+        "day" for estimates of each day, or a dimension for estimates of each of its values.
     extend : str
         Of open strings, look only for those that begin so.
     detected_only : bool
@@ -180,10 +186,42 @@ class DecodeOptions:
         }
         return [Option(name) for name in names if getattr(places[name], name) is not None]
 
+    @property
+    def by_day(self) -> bool:
+        """Whether each day is estimated by itself as well."""
+        return self.estimate.by == BY_DAY
+
+    @property
+    def dimension(self) -> str | None:
+        """The dimension by whose values reports are estimated; None: by none."""
+        return None if self.by_day else self.estimate.by
+
     def of_open_strings(self) -> list[Option]:
         """Return those of the options for open strings alone that were given."""
         values = {"extend": self.estimate.extend, "corpus": self.candidates.corpus}
         return [Option(name) for name, value in values.items() if value]
+
+
+def where_of(texts: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
+    """Return the values of dimensions that options name: DIMENSION=VALUE, repeated.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        What was given; of one dimension any of the values is meant.
+
+    Raises
+    ------
+    OptionError
+        If one of them has another form.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise OptionError(Option("where", text), ": must be DIMENSION=VALUE.")
+        found[name] = (*found.get(name, ()), value)
+    return found or None
 
 
 def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
@@ -277,7 +315,7 @@ def check_estimate(options: DecodeOptions) -> None:
         for name in options.given("reports", "counts"):
             raise OptionError(
                 Option("by", how.by),
-                " needs a store, because only stores record days; ",
+                " needs a store, because only stores record days and dimensions; ",
                 name,
                 " has none.",
             )
@@ -353,14 +391,15 @@ def check_source(options: DecodeOptions) -> None:
         raise OptionError(
             Option("since", source.since), " is after ", Option("until", source.until), "."
         )
-    for where in options.given("reports", "counts"):
-        for name in options.given("since", "until"):
-            raise OptionError(name, " chooses days in a store; ", where, " is decoded whole.")
+    for place in options.given("reports", "counts"):
+        for name in options.given("since", "until", "where"):
+            what = "reports" if name.name == "where" else "days"
+            raise OptionError(name, f" chooses {what} in a store; ", place, " is decoded whole.")
 
 
 def _check_schema(options: DecodeOptions) -> None:
     """Raise OptionError if options don't go with a schema, or one that it needs is missing."""
-    names = ("metrics", "store", "counts", "candidates", "since", "until", "blend")
+    names = ("metrics", "store", "counts", "candidates", "since", "until", "where", "blend")
     for name in options.given(*names):
         raise OptionError(
             name, ": must be left out; ", Option("schema"), " comes with ", Option("reports"),

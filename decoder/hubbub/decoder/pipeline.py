@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from hubbub.decoder.candidates.lists import CandidateLists, candidate_sources
 from hubbub.decoder.engines import open_engine
 from hubbub.decoder.options import (
+    BY_DAY,
     MIN_REPORTS,
     MIN_REPORTS_VARIABLE,
     CandidateInput,
@@ -29,13 +31,20 @@ from hubbub.decoder.options import (
     check_options,
 )
 from hubbub.decoder.reports.loading import CountedReports
-from hubbub.decoder.reports.sources import count, open_source
+from hubbub.decoder.reports.sources import (
+    StoredReports,
+    count,
+    described,
+    dimension_values,
+    open_source,
+)
 from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, decoder_of
 from hubbub.inference.blending.release import CentralRelease
-from hubbub.inference.errors import InputError
+from hubbub.inference.errors import InputError, UndecodableError
 from hubbub.inference.likelihood.choice import Method
 from hubbub.inference.repeated_reports import Estimand
 from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.dimensions import OTHER
 from hubbub.protocol.errors import Option, OptionError, ParameterError
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.strings import StringType
@@ -52,6 +61,7 @@ from hubbub.reporting.provenance import (
     digest,
     file_source,
 )
+from hubbub.reporting.slices import side_by_side
 
 Listed = str | PathLike[str] | Iterable[str]
 
@@ -69,6 +79,7 @@ def decode_metric(
     schema: str | PathLike[str] | None = None,
     since: dt.date | str | None = None,
     until: dt.date | str | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
     by: str | None = None,
     method: str = "auto",
     alpha: float = 0.05,
@@ -107,7 +118,10 @@ def decode_metric(
         google/rappor's rappor-vars.csv, for `reports` of several variables side by side.
     since, until : datetime.date or str
         UTC days, both included, such as "2026-11-01".
-    by : "day", optional
+    where : mapping of str to str or sequence of str
+        By dimension of the app, the values that reports must have one of.
+    by : "day", or a dimension, optional
+        Estimate each day, or each value of the dimension, by itself.
     method : "auto", "likelihood" or "regression"
     alpha : float
         Error rate of what is called detected, in (0, 1).
@@ -160,7 +174,6 @@ def decode_metric(
     if reports_per_client is not None and not 1 <= reports_per_client < math.inf:
         raise OptionError(Option("reports_per_client", reports_per_client), ": must be at least 1")
     for name, value, allowed in (
-        ("by", by, (None, "day")),
         ("method", method, tuple(each.value for each in Method)),
         ("correction", correction, tuple(each.value for each in Correction)),
         ("estimand", estimand, tuple(each.value for each in Estimand)),
@@ -184,6 +197,7 @@ def decode_metric(
             schema=_path(schema),
             since=_day(since),
             until=_day(until),
+            where=where_values(where),
         ),
         CandidateOptions(
             candidates=listed,
@@ -230,6 +244,16 @@ def strings_or_file(strings: Listed) -> CandidateInput:
     return tuple(dict.fromkeys(strings))
 
 
+def where_values(
+    where: Mapping[str, str | Sequence[str]] | None,
+) -> dict[str, tuple[str, ...]] | None:
+    """Return values of dimensions as options have them; None if there are none."""
+    given = (where or {}).items()
+    return {
+        name: (values,) if isinstance(values, str) else tuple(values) for name, values in given
+    } or None
+
+
 def _path(path: str | PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
@@ -262,6 +286,9 @@ def decode(
     metric = metric_of(options.source)
     decoder = decoder_of(metric)
     check_type(decoder, metric, options)
+    check_dimensions(metric, options)
+    if options.dimension is not None:
+        return _by_dimension(options, metric, observer, provenance=provenance)
     with open_engine(options.engine.engine, options.engine.master) as engine:
         lists = decoder.read_candidates(metric, options)
         for note in lists.notes:
@@ -273,7 +300,7 @@ def decode(
                 open_source(options.source),
                 metric,
                 engine,
-                by_day=options.estimate.by is not None,
+                by_day=options.by_day,
                 min_reports=options.estimate.min_reports,
                 spool_for=choice.spool_for if choice else lambda _total, _counted: None,
                 progress=update,
@@ -285,6 +312,54 @@ def decode(
         estimates = decoder.estimate(evidence, observer)
     note_warnings(estimates, observer)
     return estimates
+
+
+def _by_dimension(
+    options: DecodeOptions, metric: Metric, observer: Observer, *, provenance: bool
+) -> Estimates:
+    """Decode each value of a dimension by itself; those with too few reports are left out."""
+    source, dimension = open_source(options.source), options.dimension
+    assert isinstance(source, StoredReports)  # noqa: S101 - checked with the options
+    assert dimension is not None  # noqa: S101
+    chosen = options.source.where or {}
+    parts, refused = {}, {}
+    for value in dimension_values(source, metric, dimension):
+        if value not in chosen.get(dimension, (value,)):
+            continue
+        own = replace(
+            options,
+            source=replace(options.source, where={**chosen, dimension: (value,)}),
+            estimate=replace(options.estimate, by=None),
+        )
+        try:
+            parts[value] = decode(own, observer, provenance=provenance)
+        except UndecodableError as error:
+            refused[value] = str(error)
+    if not parts:
+        found = "; ".join(refused.values()) or f"no reports of {metric.name}"
+        raise UndecodableError(f"{dimension}: no value has enough reports: {found}")
+    return side_by_side(dimension, parts, refused)
+
+
+def check_dimensions(metric: Metric, options: DecodeOptions) -> None:
+    """Raise OptionError for dimensions, or values of them, that the metric doesn't have."""
+    known = {dimension.name: dimension for dimension in metric.dimensions}
+    listed = ", ".join(known) or "none"
+    for name, values in (options.source.where or {}).items():
+        if name not in known:
+            expected = f": must be a dimension of metrics.{metric.name}: {listed}."
+            raise OptionError(Option("where", "...", key=name), expected)
+        for value in values:
+            if value != OTHER and not known[name].has(value):
+                told = (
+                    ", ".join((*known[name].values, OTHER))
+                    if known[name].values
+                    else (f"{OTHER}, or match {known[name].pattern}")
+                )
+                raise OptionError(Option("where", value, key=name), f": must be one of {told}.")
+    if options.dimension is not None and options.dimension not in known:
+        expected = f": must be {BY_DAY}, or a dimension of metrics.{metric.name}: {listed}."
+        raise OptionError(Option("by", options.dimension), expected)
 
 
 def note_warnings(estimates: Estimates, observer: Observer) -> None:
@@ -364,6 +439,7 @@ def provenance_of(
     days = "not known"
     if source.metric is not None and source.reports is None:
         days = f"{source.since or 'the first'} to {source.until or 'the last'}"
+        days += f", {described(source.where)}" if source.where else ""
     parameters = _parameters(metric)
     return Provenance(
         metric=Path(metric.name).name,

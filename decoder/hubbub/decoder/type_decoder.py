@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hubbub.decoder.candidates.lists import CandidateLists
-from hubbub.decoder.options import DecodeOptions, EstimateOptions
+from hubbub.decoder.options import BY_DAY, DecodeOptions, EstimateOptions
 from hubbub.inference.errors import DecoderError
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, repeats_of
 from hubbub.inference.testing.multiple_testing import Correction
@@ -91,7 +91,7 @@ class Evidence:
     def repeats(self) -> RepeatedReports:
         """How often the reports' clients have reported, and whose shares are asked for."""
         how = self.options
-        least = how.min_reports if how.by else 0
+        least = how.min_reports if how.by == BY_DAY else 0
         decoded = {day: n for day, n in self.reports.day_sizes.items() if n >= least}
         estimand = Estimand(how.estimand)
         return repeats_of(self.metric, decoded, how.reports_per_client, estimand)

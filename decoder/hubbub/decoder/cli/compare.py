@@ -10,6 +10,7 @@ from hubbub.decoder.cli import shared
 from hubbub.decoder.options import (
     DecodeOptions,
     check_options,
+    where_of,
 )
 from hubbub.reporting.command_line import cli_errors
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     "--control",
     required=True,
     metavar="GROUP",
-    help="The group to compare with: FIRST..LAST, UTC days of --store; another store's URL; or "
-    "URL@FIRST..LAST.",
+    help="The group to compare with: FIRST..LAST, UTC days of --store; DIMENSION=VALUE of the app, "
+    "such as arm=control; another store's URL; or several of these in the order URL@arm=control"
+    "@FIRST..LAST.",
 )
 @click.option("--treatment", required=True, metavar="GROUP", help="The group that is compared.")
 @click.option(
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Of a metric of strings: those to look for, one a line, as for decode.",
 )
+@shared.where
 @shared.alpha
 @shared.correction
 @shared.engine
@@ -54,12 +57,17 @@ def compare(control: str, treatment: str, **options: Any) -> None:
       hubbub-decoder compare homepage --metrics metrics.toml --candidates urls.txt \\
           --control 2026-11-01..2026-11-07 --treatment 2026-11-08..2026-11-14
 
+    \b
+      hubbub-decoder compare crash --metrics metrics.toml \\
+          --control arm=control --treatment arm=new-cache
+
     Groups of different clients, such as arms of an experiment, are compared best; the same
     clients' periods may be, and intervals are then wider than they need be.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     shared.check_alpha(options["alpha"])
     with cli_errors():
         files, safe = options.pop("files"), options.pop("spreadsheet_safe")
+        options["where"] = where_of(options["where"])
         chosen = DecodeOptions.of({**options, "method": "regression"})
         check_options(chosen)
 

@@ -15,6 +15,7 @@ from hubbub.decoder.options import (
     DecodeOptions,
     by_field,
     check_options,
+    where_of,
 )
 from hubbub.reporting.command_line import cli_errors
 
@@ -98,10 +99,11 @@ def _without_time(
 )
 @click.option(
     "--by",
-    type=click.Choice(["day"]),
-    help="Also estimate the detected strings, or all categories, day by day, and mark where shares "
-    "changed.",
+    metavar="day|DIMENSION",
+    help="day: also estimate the detected strings, or all categories, day by day, and mark where "
+    "shares changed. A dimension: estimate each of its values by itself.",
 )
+@shared.where
 @click.option(
     "--method",
     default="auto",
@@ -167,6 +169,7 @@ def decode(**options: Any) -> None:
     with cli_errors():
         for option in ("candidates", "map"):
             options[option] = by_field(option, options[option])
+        options["where"] = where_of(options["where"])
         files, safe = options.pop("files"), options.pop("spreadsheet_safe")
         chosen = DecodeOptions.of(options)
         check_options(chosen)

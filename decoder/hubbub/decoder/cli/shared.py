@@ -25,6 +25,13 @@ store = click.option(
     help=f"The collector's database, or parquet:DIR for an export, also "
     f"parquet:s3://BUCKET/PATH and so on.  [default: {STORE}]",
 )
+where = click.option(
+    "--where",
+    multiple=True,
+    metavar="DIMENSION=VALUE",
+    help="Only reports that say so of the app, such as platform=mac. May be repeated: of one "
+    "dimension any of the values, of several all.",
+)
 alpha = click.option(
     "--alpha",
     default=0.05,

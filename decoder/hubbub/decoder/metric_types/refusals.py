@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hubbub.decoder.options import DecodeOptions
+from hubbub.decoder.options import BY_DAY, DecodeOptions
 from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metrics import Metric
 
@@ -25,7 +25,7 @@ def refuse_beyond_counts(options: DecodeOptions, what: str, hashing: str) -> Non
             Option("method", how.method), f": {what} is decoded from bit counts. Leave ",
             Option("method"), " out.",
         )  # fmt: skip
-    if how.by:
+    if how.by == BY_DAY:
         raise OptionError(
             Option("by", how.by), f": {what} is decoded over all days at once; choose days with ",
             Option("since"), " and ", Option("until"), ".",

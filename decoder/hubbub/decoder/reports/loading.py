@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,6 +39,7 @@ from hubbub.storage.files.locations import Address, resolve
 from hubbub.storage.files.parquet import count_rows, read_counts_file, read_records
 
 if TYPE_CHECKING:
+    from hubbub.decoder.reports.sources import StoredReports
     from hubbub.storage import MetricVersion, Reader
     from hubbub.storage.files.reader import ParquetReader
 
@@ -197,7 +198,9 @@ class CountedReports:
 
 
 @asynccontextmanager
-async def open_reader(url: str) -> AsyncIterator[Reader]:
+async def open_reader(
+    url: str, metric: Metric | None = None, where: Mapping[str, Collection[str]] | None = None
+) -> AsyncIterator[Reader]:
     """Open what the collector stored, or exported.
 
     Parameters
@@ -205,6 +208,10 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
     url : str
         A database's address, or "parquet:DIR" for a directory that the collector exported, on
         this machine or as s3://BUCKET/PATH and so on.
+    metric : Metric, optional
+        What is read, if `where` is given.
+    where : mapping, optional
+        By dimension, the values that reports must have one of.
 
     Raises
     ------
@@ -215,6 +222,7 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
     from hubbub.storage import open_store  # noqa: PLC0415
     from hubbub.storage.files.locations import SCHEMES  # noqa: PLC0415
     from hubbub.storage.files.reader import SCHEME, ParquetReader  # noqa: PLC0415
+    from hubbub.storage.slices import Where  # noqa: PLC0415
 
     if (scheme := url.partition("://")[0].lower()) in SCHEMES:
         # The rest isn't repeated: it may hold a secret.
@@ -222,11 +230,26 @@ async def open_reader(url: str) -> AsyncIterator[Reader]:
             f"store {scheme}://...: that of an export begins with {SCHEME}, such as "
             f"{SCHEME}s3://BUCKET/PATH"
         )
+    chosen = Where(metric, where) if metric and where else None
     if url.startswith(SCHEME):
-        yield ParquetReader(url.removeprefix(SCHEME))
+        reader = ParquetReader(url.removeprefix(SCHEME))
+        reader.where = chosen
+        yield reader
         return
     async with open_store(url, create=False) as store:
+        store.where = chosen
         yield store
+
+
+async def load_values(source: StoredReports, metric: Metric, dimension: str) -> list[str]:
+    """Return the values of a dimension that stored reports have (see `dimension_values`)."""
+    from hubbub.storage import MetricVersion  # noqa: PLC0415
+    from hubbub.storage.slices import values_of  # noqa: PLC0415
+
+    async with open_reader(source.url) as store:
+        await store.check(metric)
+        key = MetricVersion(metric.name, metric.version)
+        return values_of(metric, dimension, await store.slices(key, source.since, source.until))
 
 
 async def load_reports(
@@ -235,6 +258,7 @@ async def load_reports(
     since: dt.date | None = None,
     until: dt.date | None = None,
     *,
+    where: Mapping[str, Collection[str]] | None = None,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
@@ -250,6 +274,8 @@ async def load_reports(
         Only reports of its version are read.
     since, until : datetime.date, optional
         UTC days.
+    where : mapping, optional
+        By dimension of the app, the values that reports must have one of.
     engine : Engine, optional
         Counts files, and keeps their reports whole if they are many; None: this machine's threads.
     detector : AnomalyDetector, optional
@@ -272,7 +298,7 @@ async def load_reports(
     from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
 
     key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
-    async with open_reader(store_url) as store:
+    async with open_reader(store_url, metric, where) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
         done = partial(_progressed, progress, total, 0)
@@ -387,6 +413,7 @@ async def load_days(
     since: dt.date | None = None,
     until: dt.date | None = None,
     *,
+    where: Mapping[str, Collection[str]] | None = None,
     min_reports: int = 1,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
@@ -409,7 +436,7 @@ async def load_days(
     by_day: dict[dt.date, CohortCounts] = {}
     whole_by_day: dict[dt.date, RawReports] = {}
     done = 0
-    async with open_reader(store_url) as store:
+    async with open_reader(store_url, metric, where) as store:
         await store.check(metric)
         versions = await store.versions(metric.name)
         total = await store.count(key, since, until)

@@ -7,7 +7,7 @@ is refused, whoever asks.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,6 +20,7 @@ from hubbub.decoder.reports.loading import (
     load_days,
     load_file,
     load_reports,
+    load_values,
     require_enough,
 )
 from hubbub.inference.anomalies import AnomalyDetector
@@ -40,11 +41,19 @@ class StoredReports:
         The store's address.
     since, until : datetime.date, optional
         UTC days, both included.
+    where : mapping of str to tuple of str, optional
+        By dimension of the app, the values that reports must have one of.
     """
 
     url: str
     since: dt.date | None = None
     until: dt.date | None = None
+    where: Mapping[str, tuple[str, ...]] | None = None
+
+    def named(self) -> str:
+        """Return its days, and what its reports say of the app, as messages name them."""
+        days = f"from {self.since or 'the start'} to {self.until or 'now'}"
+        return f"{days}, {described(self.where)}" if self.where else days
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,30 @@ def open_source(options: SourceOptions) -> Source:
         return CountsFile(options.counts)
     if options.reports is not None:
         return ParquetFile(options.reports)
-    return StoredReports(options.store or STORE, options.since, options.until)
+    return StoredReports(options.store or STORE, options.since, options.until, options.where)
+
+
+def described(where: Mapping[str, tuple[str, ...]]) -> str:
+    """Return values of dimensions as people read them: "platform=mac or linux, arm=control"."""
+    return ", ".join(f"{name}={' or '.join(values)}" for name, values in where.items())
+
+
+def dimension_values(source: StoredReports, metric: Metric, dimension: str) -> list[str]:
+    """Return the values of a dimension that a metric's stored reports have, and "other".
+
+    Parameters
+    ----------
+    source : StoredReports
+    metric : Metric
+    dimension : str
+        One of the metric's.
+
+    Raises
+    ------
+    StoreError
+        If the store can't be read.
+    """
+    return _run(load_values(source, metric, dimension))
 
 
 def count(
@@ -138,6 +170,7 @@ def count(
                 metric,
                 source.since,
                 source.until,
+                where=source.where,
                 min_reports=min_reports,
                 engine=engine,
                 detector=detector,
@@ -151,14 +184,14 @@ def count(
             metric,
             source.since,
             source.until,
+            where=source.where,
             engine=engine,
             detector=detector,
             spool_for=spool_for,
             progress=progress,
         )
     )
-    days = f"from {source.since or 'the start'} to {source.until or 'now'}"
-    named = f"{metric.name} version {metric.version} {days}"
+    named = f"{metric.name} version {metric.version} {source.named()}"
     require_enough(named, reports.counts.total, min_reports, "decode more days, or ")
     return reports
 
