@@ -31,8 +31,7 @@ from hubbub.storage.files.partitions import (
     check_definition,
     check_made_so,
     export_of,
-    is_counts,
-    partition_of,
+    report_file,
     report_files,
 )
 from hubbub.storage.files.rappor_reports import open_unpacked, read_report_csv
@@ -111,10 +110,7 @@ def find_sources(
     sources = []
     for path in map(resolve, addresses):
         is_folder = path.is_folder()
-        if is_folder:
-            files = list(report_files(path))
-        else:
-            files = [ReportFile(path, partition_of(path), is_counts(path.name))]
+        files = list(report_files(path)) if is_folder else [report_file(path)]
         chosen = [
             file
             for file in files

@@ -355,6 +355,15 @@ def report_folders(directory: Location) -> Iterator[Folder]:
             yield Folder(location, found, MANIFEST in names)
 
 
+def report_file(path: Location) -> ReportFile:
+    """Return a file by its own name; what its reports say of the app its day's manifest tells."""
+    partition = partition_of(path)
+    manifest = read_manifest(path.parent) if partition else None
+    named = manifest.files if manifest else ()
+    slice_ = next((file.slice for file in named if file.name == path.name), "")
+    return ReportFile(path, partition, is_counts(path.name), slice=slice_)
+
+
 def report_files(address: Address) -> Iterator[ReportFile]:
     """Yield the files below a directory that count, in order: of reports, and of counts."""
     for folder in report_folders(resolve(address)):

@@ -1,0 +1,286 @@
+"""Slices on their way: from a batch into the store, out of it, through files and back."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import secrets
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from factories import make_metric
+from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.problems import BatchError
+from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
+from hubbub.protocol.dimensions import Dimension, slice_of
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Batch, Report, batch_to_json
+from hubbub.storage import (
+    MetricVersion,
+    NewBatch,
+    QuarantineKey,
+    Reader,
+    Store,
+    StoredRecords,
+    open_store,
+)
+from hubbub.storage.files.importing import find_sources, import_file
+from hubbub.storage.files.reader import ParquetReader
+from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.slices import Where, values_of
+from unit.collector.batches import WIDTH, make_records
+from unit.collector.event_loop import in_event_loop
+from unit.collector.exchanges import export_all
+
+_DIMENSIONS = (
+    Dimension("platform", ("windows", "mac", "linux")),
+    Dimension("release", pattern=r"\d+\.\d+"),
+)
+_METRIC = make_metric()._replace(dimensions=_DIMENSIONS, min_reports=10)
+_SEARCH = make_metric("search")
+_REGISTRY = Registry("com.example.browser", {"homepage": _METRIC, "search": _SEARCH})
+_READER = BatchReader(_REGISTRY)
+_JSON = "application/json"
+_DAY = dt.date(2026, 3, 1)
+_KEY = MetricVersion("homepage", 1)
+_MAC, _NEW = "platform=mac,release=1.0", "platform=mac,release=1.1"
+
+_told = st.fixed_dictionaries(
+    {},
+    optional={
+        "platform": st.sampled_from(["mac", "linux", "beos"]),
+        "release": st.sampled_from(["1.0", "1.1", "nightly"]),
+        "arm": st.just("b"),
+    },
+).map(lambda values: ",".join(f"{name}={value}" for name, value in values.items()))
+_reports = st.builds(
+    Report,
+    st.sampled_from(["homepage", "search"]),
+    st.just(1),
+    st.integers(0, 63),
+    st.binary(min_size=16, max_size=16),
+    _told,
+)
+
+
+def _batch(reports: dict[str, int], first: int = 0) -> NewBatch:
+    """Return a batch with so many records of each slice, all different."""
+    records = {}
+    for text, count in reports.items():
+        records[_KEY._replace(slice=text)] = make_records(range(first, first + count))
+        first += count
+    return NewBatch(secrets.token_bytes(16), records)
+
+
+async def _read(reader: Reader, key: MetricVersion = _KEY) -> Counter[bytes]:
+    found: Counter[bytes] = Counter()
+    async for stored in reader.contents(key):
+        assert isinstance(stored, StoredRecords)
+        rows = range(0, len(stored.records), WIDTH)
+        found.update(stored.records[start : start + WIDTH] for start in rows)
+    return found
+
+
+@given(st.lists(_reports, min_size=1, max_size=30))
+def test_both_forms_of_a_batch_say_the_same_and_what_is_not_told_apart_is_left_out(reports):
+    batch = Batch(tuple(reports))
+    read = [
+        _READER.read(body, media_type)
+        for body, media_type in (
+            (batch_to_json(batch), _JSON),
+            (batch_to_compact(batch), MEDIA_TYPE),
+        )
+    ]
+    expected: Counter[tuple[MetricVersion, bytes]] = Counter()
+    for report in reports:
+        values = dict(part.split("=") for part in filter(None, report.slice.split(",")))
+        told = slice_of(_DIMENSIONS if report.metric == "homepage" else (), values)
+        expected[MetricVersion(report.metric, 1, told), report.record] += 1
+    for one in read:
+        found: Counter[tuple[MetricVersion, bytes]] = Counter()
+        for key, (width, data) in one.records.items():
+            for start in range(0, len(data), width):
+                found[key, data[start : start + width]] += 1
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["mac", "platform=", "platform=mac;", "platform=mac,", "a=" + 33 * "x"]
+)
+def test_report_whose_slice_is_none_is_refused_by_its_field(text):
+    good = Report("homepage", 1, 0, bytes(16), "platform=mac")
+    body = batch_to_json(Batch((good, good._replace(slice=text))))
+    with pytest.raises(BatchError) as caught:
+        _READER.read(body, _JSON)
+    assert caught.value.status == 422
+    assert "reports[1].slice" in str(caught.value)
+    compact = batch_to_compact(Batch((good,)))
+    told = b"homepage;platform=mac"
+    other = f"homepage;{text}".encode()
+    changed = compact.replace(bytes([len(told)]) + told, bytes([len(other)]) + other)
+    with pytest.raises(BatchError, match="slice"):
+        _READER.read(changed, MEDIA_TYPE)
+
+
+def test_very_many_slices_are_understood_without_being_remembered():
+    for number in range(5000):
+        report = Report("homepage", 1, 0, bytes(16), f"release={number}.0")
+        [key] = _READER.read(batch_to_compact(Batch((report,))), MEDIA_TYPE).records
+        assert key == MetricVersion("homepage", 1, report.slice)
+
+
+def test_slices_are_stored_apart_read_together_and_pooled(any_store_url):
+    asyncio.run(_pool(any_store_url))
+
+
+async def _pool(url: str) -> None:
+    async with open_store(url, create=True) as store:
+        await store.declare([_METRIC])
+        first = {_MAC: 30, _NEW: 12, "platform=mac,release=9.9": 3, "platform=linux,release=1.0": 4}
+        await store.append([_batch(first), _batch({"": 5, _MAC: 2}, first=100)], _DAY)
+        everything = await _read(store)
+        assert (await store.count(_KEY), everything.total()) == (56, 56)
+        assert await store.slices(_KEY) == {_DAY: {**first, "": 5, _MAC: 32}}
+        chosen = {
+            "platform=mac,release=1.1": ({"platform": {"mac"}, "release": {"1.1"}}, 12),
+            "small ones count as other": ({"release": {"9.9"}}, 0),
+            "of these the platform is other, too": ({"platform": {"linux"}}, 0),
+            "other": ({"platform": {"other"}}, 9 + 3),
+            "any of several": ({"release": {"1.0", "1.1"}}, 44),
+        }
+        before = {}
+        for what, (where, reports) in chosen.items():
+            store.where = Where(_METRIC, where)
+            before[what] = await _read(store)
+            assert (await store.count(_KEY), before[what].total()) == (reports, reports), what
+            assert await store.days(_KEY) == [_DAY] * (reports > 0)
+        store.where = None
+        assert values_of(_METRIC, "release", await store.slices(_KEY)) == ["1.0", "1.1", "other"]
+        # On the day itself nothing moves, for more may come; afterwards it does, and is read alike.
+        assert await store.pool_slices(_DAY) == 0
+        done = await Maintenance(store, 14, None, 0).run_once(_DAY + dt.timedelta(days=1))
+        assert done.faults == {}
+        assert await store.slices(_KEY) == {_DAY: {_MAC: 32, _NEW: 12, "": 12}}
+        assert await _read(store) == everything
+        for what, (where, _) in chosen.items():
+            store.where = Where(_METRIC, where)
+            assert await _read(store) == before[what]
+
+
+@in_event_loop
+async def test_counts_of_forgotten_reports_keep_their_slice(tmp_path):
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        await store.declare([_METRIC])
+        await store.append([_batch({_MAC: 30, _NEW: 12, "": 5})], _DAY)
+        assert await store.counts.count_reports(_DAY + dt.timedelta(days=1)) == 47
+        await store.append([_batch({_MAC: 3}, first=50)], _DAY)
+        assert await store.slices(_KEY) == {_DAY: {_MAC: 33, _NEW: 12, "": 5}}
+        assert await store.counts.count_reports(_DAY + dt.timedelta(days=1)) == 3
+        store.where = Where(_METRIC, {"release": {"1.0"}})
+        [stored] = [stored async for stored in store.contents(_KEY)]
+        assert (stored.kept.total, stored.slice) == (33, _MAC)
+        assert await store.last_counted(_KEY) == _DAY
+        store.where = Where(_METRIC, {"release": {"1.2"}})
+        assert await store.last_counted(_KEY) is None
+
+
+async def _exported(folder: Path, *, counted: bool = False) -> tuple[Path, Store]:
+    async with open_store(f"sqlite:///{folder}/a.db", create=True) as store:
+        await store.declare([_METRIC])
+        await store.append([_batch({_MAC: 30, _NEW: 12, "platform=mac,release=9.9": 3})], _DAY)
+        if counted:
+            await store.counts.count_reports(_DAY + dt.timedelta(days=1))
+        await export_all(store, folder / "out")
+    return folder / "out", store
+
+
+@in_event_loop
+async def test_an_export_is_read_by_slice_and_tells_of_no_small_one(tmp_path):
+    out, _ = await _exported(tmp_path)
+    reader = ParquetReader(out)
+    await reader.check(_METRIC)
+    assert await reader.slices(_KEY) == {_DAY: {_MAC: 30, _NEW: 12, "": 3}}
+    assert "9.9" not in "".join(path.read_text() for path in out.rglob("_manifest.json"))
+    for where, reports in (({"release": {"1.1"}}, 12), ({"platform": {"other"}}, 3)):
+        reader.where = Where(_METRIC, where)
+        assert (await reader.count(_KEY), (await _read(reader)).total()) == (reports, reports)
+    reader.where = Where(_METRIC, {"platform": {"windows"}})
+    assert await reader.days(_KEY) == []
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_slices_survive_an_export_and_each_report_is_imported_once(tmp_path, counted):
+    asyncio.run(_import_twice(tmp_path, counted=counted))
+
+
+async def _import_twice(folder: Path, *, counted: bool) -> None:
+    out, _ = await _exported(folder, counted=counted)
+    files = sorted([*out.rglob("part-*.parquet"), *out.rglob("_counts-*.pq")])
+    assert len(files) == 3
+    async with open_store(f"sqlite:///{folder}/b.db", create=True) as store:
+        await store.declare([_METRIC])
+        new = 0
+        for address in (files[0], out, files[1]):
+            for source in find_sources([address], _REGISTRY):
+                new += (await import_file(store, source)).new
+        assert new == 45
+        assert await store.slices(_KEY) == {_DAY: {_MAC: 30, _NEW: 12, "": 3}}
+
+
+@in_event_loop
+async def test_equal_reports_of_two_slices_are_both_imported(tmp_path):
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        await store.declare([_METRIC])
+        for text in (_MAC, _NEW):
+            await store.append([_batch({text: 20})], _DAY)
+        await export_all(store, tmp_path / "out")
+    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
+        await store.declare([_METRIC])
+        for source in find_sources([tmp_path / "out"], _REGISTRY):
+            await import_file(store, source)
+        assert await store.slices(_KEY) == {_DAY: {_MAC: 20, _NEW: 20}}
+
+
+@in_event_loop
+async def test_what_leaves_quarantine_says_what_the_registry_tells_apart(tmp_path):
+    told = "platform=mac,device=x,release=1.0"
+    key = QuarantineKey("homepage", 1, WIDTH, told)
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        batch = NewBatch(secrets.token_bytes(16), {}, {key: make_records(range(40))})
+        await store.quarantine.append([batch], _DAY, 2**20)
+        [kept] = await store.quarantine.days()
+        assert (kept.key, kept.reports) == (key, 40)
+        await store.declare([_METRIC])
+
+        moved = [it async for it in store.replay_quarantine(_REGISTRY, _all)]
+        assert [(it.key, it.records.reports) for it in moved] == [(_KEY._replace(slice=_MAC), 40)]
+        assert await store.slices(_KEY) == {_DAY: {_MAC: 40}}
+
+
+def _all(_key: MetricVersion, records: Records) -> NDArray[np.bool_]:
+    return np.ones(records.reports, dtype=np.bool_)
+
+
+@in_event_loop
+async def test_declaring_again_changes_what_is_told_and_not_the_version(tmp_path):
+    def dimensions(metric: Metric) -> Metric:
+        return metric._replace(dimensions=_DIMENSIONS[:1], min_reports=3)
+
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        await store.declare([make_metric()])
+        [declared] = await store.declared()
+        assert declared.dimensions == ()
+        await store.declare([_METRIC])
+        [declared] = await store.declared()
+        assert (declared.dimensions, declared.min_reports) == (_DIMENSIONS, 10)
+        await store.declare([dimensions(_METRIC)])
+        [declared] = await store.declared()
+        assert (declared.dimensions, declared.min_reports) == (_DIMENSIONS[:1], 3)
