@@ -66,6 +66,7 @@ reports = st.one_of(
             st.just(metric.version),
             st.integers(0, metric.params.m - 1),
             st.binary(min_size=metric.params.k // 8, max_size=metric.params.k // 8),
+            slice=st.just(""),
         )
         for metric in (_HOMEPAGE, _SEARCH, _OLD_SEARCH)
     ]

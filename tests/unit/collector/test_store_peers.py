@@ -84,7 +84,13 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(postgres
             async with one.ids.begin(_DAY) as transaction:
                 is_open.set()
                 await transaction.connection.exec_driver_sql("SELECT pg_sleep(0.25)")
-                row = {"segment_id": 1, "metric": "homepage", "version": 1, "day": _DAY}
+                row = {
+                    "segment_id": 1,
+                    "metric": "homepage",
+                    "version": 1,
+                    "slice": "",
+                    "day": _DAY,
+                }
                 values = {**row, "reports": 1, "records": make_record(7)}
                 into = one.segments.insert_target(_DAY, _DAY)
                 await transaction.connection.execute(sa.insert(into).values(values))

@@ -90,7 +90,7 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
             told = f"it is {day}, .* was on {_TODAY}, .*trust-clock"
             assert re.search(told, done.faults["check"])
             assert steps == {
-                **dict.fromkeys(("merge", "pool", "prepare", "mix", "tidy"), True),
+                **dict.fromkeys(("slices", "merge", "pool", "prepare", "mix", "tidy"), True),
                 "check": False,
             }
         assert await store.append([batch], _TODAY) == [False]
@@ -259,10 +259,11 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(sqlite_url, tmp_path,
     after = [("tidy", True), ("filter", True)]
     # The steps that may take long run beside the next run's.
     late = [step for step in steps if step[0] in {"mix", "tidy", "filter"}]
+    failing = [("slices", True), ("merge", False)]
     soon = [step for step in steps if step not in late]
-    assert soon[:9] == [("merge", False), *others, ("merge", False)]
+    assert soon[:11] == [*failing, *others, *failing]
     assert late[:4] == [("mix", False), *after, ("mix", False)]
-    assert soon[-8:] == [("merge", True), *others]
+    assert soon[-9:] == [("slices", True), ("merge", True), *others]
     assert late[-3:] == [("mix", True), *after]
     assert steps[-3:] == late[-3:]
 
