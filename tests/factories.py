@@ -7,6 +7,7 @@ import json
 from hubbub.client import Encoder, Metric, RapporParams, Registry, Report
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.randomness import ByteStream, KeyedStream
+from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -39,6 +40,7 @@ def make_metric(
     mode: Mode | None = None,
     response: Response = UNARY,
     reports_per_day: int = 0,
+    dimensions: tuple[Dimension, ...] = (),
 ) -> Metric:
     """Return a metric, with memory "period" if that has days.
 
@@ -72,6 +74,7 @@ def make_metric(
         memory="period" if period_days else "value",
         period_days=period_days,
         max_periods=max_periods if period_days else 0,
+        dimensions=dimensions,
     )
 
 
@@ -80,6 +83,8 @@ def registry_toml(*metrics: Metric, lifetime_epsilon: float | None = None) -> st
     given = metrics or (make_metric(),)
     budget = "" if lifetime_epsilon is None else f"lifetime_epsilon = {lifetime_epsilon}\n"
     head = f'application = "{given[0].application}"\n{budget}'
+    table = {d.name: list(d.values) or {"pattern": d.pattern} for m in given for d in m.dimensions}
+    head += f"dimensions = {_toml(table)}\n" if table else ""
     return head + "".join(map(_metric_toml, given))
 
 
@@ -134,6 +139,13 @@ def _type_entries(metric: Metric) -> dict[str, object]:
     return a_type.definition()
 
 
+def _dimension_entries(metric: Metric) -> dict[str, object]:
+    if not metric.dimensions:
+        return {}
+    names = [dimension.name for dimension in metric.dimensions]
+    return {"dimensions": names, "min_reports": metric.min_reports}
+
+
 def _noise_entries(metric: Metric) -> dict[str, object]:
     response = metric.response
     if isinstance(response, Subset):
@@ -162,6 +174,7 @@ def _metric_toml(metric: Metric) -> str:
         **_type_entries(metric),
         **_noise_entries(metric),
         **({"mode": metric.mode} if metric.reports_once else {}),
+        **_dimension_entries(metric),
     }
     lines = [f"{key} = {_toml(value)}" for key, value in entries.items()]
     return "\n".join(["", f"[metrics.{metric.name}]", *lines, f"expires = {metric.expires}", ""])

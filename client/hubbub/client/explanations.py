@@ -37,6 +37,8 @@ def describe_preview(
             f"  about {_all_fields(metric)}, in noise: they travel as one value, whichever of them "
             "changes;"
         )
+    if report.slice:
+        lines.append(f"  in the clear: {report.slice};")
     lines += [
         f"  {_content(metric, report)}:",
         f"  {report.bits.hex()}",
@@ -84,6 +86,9 @@ def describe_metric(metric: Metric) -> str:
     about = f" Each answer is one value, about {_all_fields(metric)}." if fields else ""
     if metric.group:
         about += f" It belongs to {metric.group}: a client answers only one question of this group."
+    if metric.dimensions:
+        told = ", ".join(dimension.name for dimension in metric.dimensions)
+        about += f" Its reports tell of the app, in the clear: {told}."
     return (
         f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
         f"Asked by {metric.owner} until {metric.expires}, {mode}.{about}"

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from hubbub.client.storage import Storage, count_waiting, delete_unsent
+from hubbub.protocol.compact import section_name
 from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.registry import Registry
@@ -282,15 +283,16 @@ class Outbox:
         ).fetchall():
             reason = fault or (None if checksum == _checksum(*content) else DAMAGED)
             if reason is None:
-                whole.append((*content, row))
+                metric, version, record, slice_ = content
+                order = section_name(metric, slice_), version, record, row
+                whole.append((order, Report.of_record(*content), row))
             else:
                 connection.execute("DELETE FROM reports WHERE id = ?", (row,))
                 self._dropping[reason] += 1
         if not whole:
             connection.execute("DELETE FROM batches WHERE id = ?", (key,))
             return None
-        *contents, rows = zip(*sorted(whole), strict=True)
-        reports = tuple(map(Report.of_record, *contents))
+        _, reports, rows = zip(*sorted(whole), strict=True)
         batch = Batch(reports, batch_id or new_batch_id())
         return LeasedBatch(key, batch, rows, is_new=batch_id is None)
 

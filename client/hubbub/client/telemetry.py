@@ -76,6 +76,9 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         Public keys of the opener, as `hubbub-collector keygen` prints them: then the collector
         can't read reports, which are sealed to the key that ends first of those still in force.
         Nothing is sent while there is none. Needs the extra: pip install 'hubbub[sealed]'.
+    dimensions : mapping of str to str, optional
+        What the app tells of itself, in the clear, such as its platform; those that metrics.toml
+        names. A value that isn't told apart is "other", or with `development` an error.
     on_error : callable, optional
         Called with a `DeliveryFailure`, on the thread that sends, for each failed attempt. What it
         raises is logged and goes no further.

@@ -22,6 +22,7 @@ const COHORT_BYTES = 2;
  *
  * @typedef {object} StoredReport
  * @property {string} metric
+ * @property {string} [slice] what it says of the app, if anything
  * @property {number} version
  * @property {string} record in base64: the cohort (2 bytes, little-endian), then the bits
  */
@@ -52,16 +53,16 @@ export function batchToJson({ id, reports }) {
 }
 
 /** @param {import("./encoder.js").Report} report @returns {StoredReport} without anything else it carries */
-export function storedReport({ metric, version, cohort, bits }) {
+export function storedReport({ metric, slice, version, cohort, bits }) {
   const record = String.fromCharCode(cohort & 255, cohort >> 8, ...bits);
-  return { metric, version, record: btoa(record) };
+  return { metric, ...(slice && { slice }), version, record: btoa(record) };
 }
 
 /** @param {string} id @param {readonly StoredReport[]} reports @returns {string} the JSON body */
 export function bodyOf(id, reports) {
-  const decoded = reports.map(({ metric, version, record }) => {
+  const decoded = reports.map(({ metric, slice, version, record }) => {
     const bits = btoa(atob(record).slice(COHORT_BYTES));
-    return { metric, version, cohort: cohortOf(record), bits };
+    return { metric, slice, version, cohort: cohortOf(record), bits };
   });
   return JSON.stringify({ batch_id: id, reports: decoded });
 }
@@ -81,11 +82,12 @@ export const EMPTY_BODY_SIZE = bodyOf("0".repeat(2 * ID_BYTES), []).length;
  * @param {StoredReport} report
  * @returns {number} with a comma
  */
-export function reportSize({ metric, version, record }) {
+export function reportSize({ metric, slice, version, record }) {
   const padding = record.endsWith("==") ? 2 : Number(record.endsWith("="));
   const width = (record.length / 4) * 3 - padding - COHORT_BYTES;
   const numbers = `${version}${cohortOf(record)}`;
-  return EMPTY_REPORT_SIZE + metric.length + numbers.length + 4 * Math.ceil(width / 3) + 1;
+  const texts = metric + numbers + (slice ? `"slice":"${slice}",` : "");
+  return EMPTY_REPORT_SIZE + texts.length + 4 * Math.ceil(width / 3) + 1;
 }
 
 const EMPTY_REPORT_SIZE = '{"metric":"","version":,"cohort":,"bits":""}'.length;

@@ -1,11 +1,12 @@
 /**
- * Batches in the compact form: for each metric and version its reports as fixed-width records.
+ * Batches in the compact form: for each metric, slice and version its reports as fixed-width records.
  *
  * docs/protocol, section 8, describes it byte by byte. Invariant: a batch has just one compact form.
  * Sections and records are in ascending order, so that their order tells nothing.
  */
 
 import { fromHex, littleEndian } from "./bytes.js";
+import { sectionName } from "./dimensions.js";
 
 export const MEDIA_TYPE = "application/vnd.hubbub.batch";
 
@@ -16,7 +17,7 @@ const FORMAT = 1;
 /**
  * Bytes are texts of characters below 256 until the end, because texts have an order of their own.
  *
- * @typedef {{metric: string, version: number, record: string}} Entry
+ * @typedef {{name: string, version: number, record: string}} Entry of a section
  */
 
 /** @param {readonly StoredReport[]} reports @returns {StoredReport[]} in the order of the compact form */
@@ -38,7 +39,7 @@ export function compactBody(id, reports) {
   const sections = [];
   for (const entry of entries) {
     const last = sections.at(-1);
-    if (last && last[0].metric === entry.metric && last[0].version === entry.version) {
+    if (last && last[0].name === entry.name && last[0].version === entry.version) {
       last.push(entry);
     } else sections.push([entry]);
   }
@@ -47,22 +48,22 @@ export function compactBody(id, reports) {
 }
 
 /** @param {StoredReport} report @returns {Entry} */
-function entryOf({ metric, version, record }) {
-  return { metric, version, record: atob(record) };
+function entryOf({ metric, slice, version, record }) {
+  return { name: sectionName(metric, slice), version, record: atob(record) };
 }
 
 /** @param {Entry} one @param {Entry} other */
 function compare(one, other) {
-  if (one.metric !== other.metric) return one.metric < other.metric ? -1 : 1;
+  if (one.name !== other.name) return one.name < other.name ? -1 : 1;
   if (one.version !== other.version) return one.version - other.version;
   return one.record < other.record ? -1 : Number(one.record > other.record);
 }
 
 /** @param {Entry[]} entries of a section */
 function sectionText(entries) {
-  const [{ metric, version, record }] = entries;
+  const [{ name, version, record }] = entries;
   const numbers = number(version, 4) + number(record.length - 2, 2) + number(entries.length, 2);
-  return number(metric.length, 1) + metric + numbers + entries.map((entry) => entry.record).join("");
+  return number(name.length, 1) + name + numbers + entries.map((entry) => entry.record).join("");
 }
 
 /** @param {number} value @param {number} length @returns {string} little-endian */

@@ -25,6 +25,7 @@ export const SECRET_BYTES = 32;
 /**
  * @typedef {object} Report
  * @property {string} metric
+ * @property {string} [slice] what it says of the app, in the clear; empty: nothing
  * @property {number} version
  * @property {number} cohort
  * @property {Uint8Array} bits
@@ -114,8 +115,8 @@ export class Encoder {
 
   /** @param {{cohort: number, permanent: Uint8Array}} answer @returns {Report} in new noise */
   report({ cohort, permanent }) {
-    const { name, version } = this.metric;
-    return { metric: name, version, cohort, bits: this.instantaneousResponse(permanent) };
+    const { name, slice, version } = this.metric;
+    return { metric: name, slice, version, cohort, bits: this.instantaneousResponse(permanent) };
   }
 
   /**

@@ -38,6 +38,7 @@ export function describePreview(metric, report, { refusal, kind }) {
             "changes;",
         ]
       : []),
+    ...(report.slice ? [`  in the clear: ${report.slice};`] : []),
     `  ${content(metric, report)}:`,
     `  ${toHex(report.bits)}`,
     "Your answer itself stays on this device. How much the odds between any two answers can change for " +
@@ -80,12 +81,14 @@ function sourceOf({ memory }, kind) {
  * @param {Metric} metric
  */
 export function describeMetric(metric) {
-  const { name, version, type, description, owner, expires, group } = metric;
+  const { name, version, type, description, owner, expires, group, dimensions } = metric;
+  const told = dimensions.map((dimension) => dimension.name).join(", ");
   return (
     `${name} (version ${version}, ${type.name}): ${description}. ` +
     `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
     (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
-    (group ? ` It belongs to ${group.name}: a client answers only one question of this group.` : "")
+    (group ? ` It belongs to ${group.name}: a client answers only one question of this group.` : "") +
+    (told ? ` Its reports tell of the app, in the clear: ${told}.` : "")
   );
 }
 

@@ -2,6 +2,7 @@
 
 /**
  * @typedef {import("./batch.js").Batch} Batch
+ * @typedef {import("./dimensions.js").Dimension} Dimension
  * @typedef {import("./encoder.js").Report} Report
  * @typedef {import("./options.js").Options} Options
  * @typedef {import("./registry.js").Metric} Metric

@@ -1,7 +1,7 @@
 /** An app's options, checked once, at construction; each mistake is an error that names it. */
 
 import { OptionError, shown } from "./errors.js";
-import { makeRegistry } from "./registry.js";
+import { makeRegistry, telling } from "./registry.js";
 import { Sealer } from "./sealed.js";
 import { isStorage } from "./storage.js";
 
@@ -25,6 +25,8 @@ import { isStorage } from "./storage.js";
  * @property {string} [ingestKey] the key that the collector asks of this app
  * @property {import("./sealed.js").Sealer} [sealed] what `sealedTo` returns: the collector then can't read
  *   reports, and what can't be sealed isn't sent
+ * @property {Readonly<Record<string, string>>} [dimensions] what the app tells of itself, in the clear, such as
+ *   {platform: "mac"}; a value that the registry doesn't tell apart is "other", or with `development` an error
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
  * @property {(error: import("./sender.js").DeliveryFailure) => void} [onError] called after each attempt
  *   that didn't deliver its batch
@@ -58,7 +60,7 @@ export function checkOptions(options) {
     if (typeof value === "boolean") continue;
     throw new OptionError(`${name} = ${shown(value)}: must be true or false`);
   }
-  const registry = makeRegistry(options.registry);
+  const registry = telling(makeRegistry(options.registry), options.dimensions ?? {}, development);
   const numbers = checkNumbers(options);
   return {
     registry,

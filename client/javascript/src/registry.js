@@ -18,6 +18,7 @@ import {
   sentence,
   table,
 } from "./checks.js";
+import { checkCombinations, isTold, makeDimensions, sliceOf } from "./dimensions.js";
 import { MetricError, shown } from "./errors.js";
 import { METRIC_TYPES } from "./metric-types.js";
 import { makeParams, noiseOf, shownNoise } from "./params.js";
@@ -26,9 +27,12 @@ import { Subset, UNARY } from "./responses.js";
 const LARGEST_VERSION = 2 ** 31 - 1;
 const LONGEST_PERIOD = 3650;
 const USUAL_CAP = 100;
+/** Enough for 2^6 combinations, of which one is left for others. */
+const MOST_DIMENSIONS = 5;
+const USUAL_MIN_REPORTS = 100;
 const COMMON = [
   ...["version", "type", "description", "owner", "expires", "mode", "memory", "response"],
-  ...["f", "f0", "f1", "p", "q"],
+  ...["dimensions", "min_reports", "f", "f0", "f1", "p", "q"],
 ];
 const MODES = /** @type {const} */ (["longitudinal", "one-time", "once"]);
 const RESPONSES = /** @type {const} */ (["unary", "subset"]);
@@ -59,6 +63,10 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {Readonly<import("./params.js").RapporParams>} params
  * @property {import("./responses.js").Response} response
  * @property {Readonly<Group> | null} group of metrics of which a client answers one
+ * @property {readonly Readonly<import("./dimensions.js").Dimension>[]} dimensions what its reports tell of the
+ *   app, in the clear
+ * @property {number} minReports combinations of dimensions with fewer reports on a day are counted as others
+ * @property {string} slice what its reports say of this app
  * @property {number} epsilonPermanent what all reports of one value reveal
  * @property {number} epsilonReport what one report reveals
  * @property {number} price what an admitted answer costs, however often it is reported
@@ -78,6 +86,8 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @typedef {object} Registry
  * @property {string} application
  * @property {ReadonlyMap<string, Readonly<Metric>>} metrics
+ * @property {ReadonlyMap<string, Readonly<import("./dimensions.js").Dimension>>} dimensions what an app may tell
+ *   of itself; those of its metrics, and others
  * @property {number | null} lifetimeEpsilon bound on the prices of all answers ever, if there is one
  */
 
@@ -89,19 +99,52 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  */
 export function makeRegistry(given) {
   const document = table(given, "registry");
-  const { application, metrics, lifetime_epsilon: budget, groups, ...others } = document;
+  const { application, metrics, lifetime_epsilon: budget, groups, dimensions, ...others } = document;
   refuseUnknown(others, [], "");
   const name = sentence(application, "application");
   const entries = Object.entries(table(metrics, "metrics"));
   if (!entries.length) throw new MetricError("metrics: must have at least one metric");
+  const told = makeDimensions(dimensions ?? {});
   const made = entries.map(
-    ([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry)]),
+    ([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry, told)]),
   );
   return Object.freeze({
     application: name,
     metrics: inGroups(new Map(made), groups ?? {}),
+    dimensions: told,
     lifetimeEpsilon: budget === undefined ? null : positive(budget, "lifetime_epsilon"),
   });
+}
+
+/**
+ * Return the registry of an app that tells this of itself in each report's slice.
+ *
+ * @param {Readonly<Registry>} registry
+ * @param {unknown} given texts by dimension; one that is left out, or a value that isn't told apart, is "other"
+ * @param {boolean} strict refuse a value that isn't told apart: an app's author may have mistyped it
+ * @returns {Readonly<Registry>} throws MetricError
+ */
+export function telling(registry, given, strict) {
+  const values = new Map();
+  for (const [name, value] of Object.entries(table(given, "dimensions"))) {
+    const dimension = registry.dimensions.get(name);
+    if (!dimension) {
+      const named = [...registry.dimensions.keys()].join(", ");
+      throw new MetricError(
+        `dimensions = ${shown(name)}: must be one of: ${named || "left out, as the registry has none"}`,
+      );
+    }
+    if (typeof value !== "string" || (strict && !isTold(dimension, value))) {
+      const expected = dimension.values.join(", ") || `a text that ${dimension.pattern} matches`;
+      throw new MetricError(`dimensions.${name} = ${shown(value)}: must be ${expected}`);
+    }
+    values.set(name, value);
+  }
+  const metrics = [...registry.metrics].map(([name, metric]) => {
+    const slice = sliceOf(metric.dimensions, values);
+    return /** @type {const} */ ([name, Object.freeze({ ...metric, slice })]);
+  });
+  return Object.freeze({ ...registry, metrics: new Map(metrics) });
 }
 
 /**
@@ -110,9 +153,10 @@ export function makeRegistry(given) {
  * @param {string} application
  * @param {string} name
  * @param {unknown} given
+ * @param {Registry["dimensions"]} [dimensions] of the registry
  * @returns {Readonly<Metric>} throws MetricError
  */
-export function makeMetric(application, name, given) {
+export function makeMetric(application, name, given, dimensions = new Map()) {
   const path = `metrics.${name}`;
   if (!isName(name)) {
     throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, a letter first`);
@@ -157,10 +201,42 @@ export function makeMetric(application, name, given) {
     params,
     response,
     group: null,
+    dimensions: toldOf(entry, dimensions, path),
+    minReports: integer(
+      entry.min_reports ?? USUAL_MIN_REPORTS,
+      `${path}.min_reports`,
+      1,
+      LARGEST_VERSION,
+    ),
+    slice: "",
     epsilonPermanent,
     epsilonReport,
     price: mode === "longitudinal" ? epsilonPermanent : epsilonReport,
   });
+}
+
+/**
+ * Return the dimensions that a metric's reports tell.
+ *
+ * @param {Record<string, unknown>} entry @param {Registry["dimensions"]} known @param {string} metricPath
+ */
+function toldOf(entry, known, metricPath) {
+  const path = `${metricPath}.dimensions`;
+  if (entry.dimensions === undefined) return Object.freeze([]);
+  const names = list(entry.dimensions, path, 1, MOST_DIMENSIONS, "texts");
+  const told = names.map((name, i) => {
+    const dimension = known.get(/** @type {string} */ (name));
+    if (!dimension) {
+      const named = [...known.keys()].join(", ") || "those of the table dimensions, which is missing";
+      throw new MetricError(`${path} = ${shown(name)}: must be dimensions of the file: ${named}`);
+    }
+    if (names.indexOf(name) < i) {
+      throw new MetricError(`${path} = ${shown(names)}: must be different texts`);
+    }
+    return dimension;
+  });
+  checkCombinations(told, path);
+  return Object.freeze(told);
 }
 
 /**

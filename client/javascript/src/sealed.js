@@ -8,6 +8,7 @@
 
 import { newBatchId } from "./batch.js";
 import { fromHex, littleEndian } from "./bytes.js";
+import { longestSlice, sectionName } from "./dimensions.js";
 import { HubbubError, OptionError } from "./errors.js";
 import { message, prefixed } from "./keyed.js";
 import { Shake256 } from "./shake256.js";
@@ -147,7 +148,8 @@ export function payloadsOf({ id, reports }, { application, metrics, secret }) {
   /** @type {Map<string, number>} */
   const seen = new Map();
   const payloads = reports.map((report) => {
-    const { metric: name, version } = report;
+    const { metric, slice, version } = report;
+    const name = sectionName(metric, slice);
     const record = Uint8Array.from(atob(report.record), (character) => character.charCodeAt(0));
     const same = `${name} ${version} ${report.record}`;
     const before = seen.get(same) ?? 0;
@@ -163,9 +165,15 @@ export function payloadsOf({ id, reports }, { application, metrics, secret }) {
   return payloads.map((payload) => concat(payload, new Uint8Array(size - payload.length)));
 }
 
-/** @param {Client["metrics"]} metrics @returns {number} bytes in which all their reports have room */
+/**
+ * Return the bytes in which all reports of these metrics have room, whatever the app tells of itself, so that
+ * its length tells nothing.
+ *
+ * @param {Client["metrics"]} metrics @returns {number}
+ */
 function leastPayload(metrics) {
-  const needed = [...metrics].map(({ name, params }) => {
+  const needed = [...metrics].map(({ name: metric, dimensions, params }) => {
+    const name = sectionName(metric, "x".repeat(longestSlice(dimensions)));
     return NUMBER_BYTES + 1 + name.length + 6 + 2 + params.k / 8;
   });
   return roomFor(Math.max(...needed));

@@ -11,11 +11,12 @@ const permanentOf = (/** @type {object} */ fields, secret = buildSecret()) => {
   return toHex(encoder.permanentResponse(encoder.filter("example.com")));
 };
 
-test("a report names its metric, version and cohort, and has k bits", () => {
+test("a report names its metric, slice, version and cohort, and has k bits", () => {
   const encoder = new Encoder(buildMetric({ version: 3 }), buildSecret());
   const report = encoder.encode("example.com");
-  assert.deepEqual(Object.keys(report), ["metric", "version", "cohort", "bits"]);
-  assert.deepEqual([report.metric, report.version, report.cohort], ["homepage", 3, encoder.cohort]);
+  assert.deepEqual(Object.keys(report), ["metric", "slice", "version", "cohort", "bits"]);
+  assert.deepEqual([report.metric, report.slice, report.version], ["homepage", "", 3]);
+  assert.equal(report.cohort, encoder.cohort);
   assert.equal(report.bits.length, 16);
 });
 

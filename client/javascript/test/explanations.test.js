@@ -12,9 +12,10 @@ const TEXTS = new URL("../../../tests/unit/client/texts.json", import.meta.url);
 const KINDS = { new: "admitted", again: "again", stale: "stale", refused: "refused" };
 
 const said = {
-  preview: ({ registry, cohort, bits, verdict, refusal }) => {
+  preview: ({ registry, cohort, bits, slice, verdict, refusal }) => {
     const [metric] = makeRegistry(registry).metrics.values();
-    const report = { metric: metric.name, version: metric.version, cohort, bits: fromHex(bits) };
+    const { name, version } = metric;
+    const report = { metric: name, slice, version, cohort, bits: fromHex(bits) };
     return describePreview(metric, report, { refusal, kind: KINDS[verdict] });
   },
   explain: ({ registry, spending, people }) => {

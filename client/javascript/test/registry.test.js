@@ -289,6 +289,29 @@ test("a registry has an application and at least one metric, and nothing else", 
   }
 });
 
+test("what is wrong with dimensions is named where it stands", () => {
+  const wrong = [
+    [{ "a-b": ["mac"] }, [], /^dimensions\.a-b: the name must be 1 to 32 of a-z, 0-9 and _/],
+    [{ os: ["other"] }, [], /^dimensions\.os = \["other"\]: must be a list of 1 to 63 different values/],
+    [{ os: { pattern: "a|b" } }, [], /^dimensions\.os\.pattern = "a\|b": must be a regular expression/],
+    [{ os: { pattern: "[b-a]" } }, [], /^dimensions\.os\.pattern = "\[b-a\]": SyntaxError: /],
+    [
+      { os: ["mac"] },
+      ["arch"],
+      'metrics.homepage.dimensions = "arch": must be dimensions of the file: os',
+    ],
+    [
+      { a: [..."1234567"], b: [..."12345678"] },
+      ["a", "b"],
+      'metrics.homepage.dimensions = ["a","b"]: must be dimensions with at most 64 combinations, and not 72',
+    ],
+  ];
+  for (const [dimensions, told, message] of wrong) {
+    const registry = buildRegistry({ homepage: told.length ? { dimensions: told } : {} });
+    assert.throws(() => makeRegistry({ ...registry, dimensions }), { name: "MetricError", message });
+  }
+});
+
 test("a lifetime budget is a number above 0, and may be less than what could be asked", () => {
   const registry = (budget) => ({ ...buildRegistry({ homepage: {} }), lifetime_epsilon: budget });
   assert.equal(makeRegistry(registry(0.1)).lifetimeEpsilon, 0.1);

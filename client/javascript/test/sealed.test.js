@@ -6,6 +6,7 @@ import { test } from "node:test";
 
 import { fromHex, toHex } from "../src/bytes.js";
 import { storedReport } from "../src/batch.js";
+import { makeDimensions } from "../src/dimensions.js";
 import { keyId, MEDIA_TYPE, payloadsOf, sealedBody, sealedTo } from "../src/sealed.js";
 import { Sender } from "../src/sender.js";
 import { vectors } from "../testing/making.js";
@@ -31,7 +32,9 @@ const hpke = {
 function clientOf({ application, metrics, secret }) {
   return {
     application,
-    metrics: metrics.map(({ name, k }) => ({ name, params: { k } })),
+    metrics: metrics.map(({ name, k, dimensions = {} }) => {
+      return { name, dimensions: [...makeDimensions(dimensions).values()], params: { k } };
+    }),
     secret: fromHex(secret),
   };
 }

@@ -67,6 +67,39 @@ test("reports bear the cohort of the secret in the storage", async (t) => {
   );
 });
 
+test("reports tell of the app what the registry lets them", async (t) => {
+  const { url, received } = await scriptedCollector(t);
+  const { metrics } = buildRegistry({ homepage: { dimensions: ["platform"] }, search: {} });
+  const dimensions = { platform: ["mac"], release: { pattern: "\\d\\.\\d" } };
+  const registry = { ...buildRegistry(), dimensions, metrics };
+  const told = { platform: "mac", release: "beta" };
+  const { telemetry } = startTelemetry(t, { endpoint: url, registry, dimensions: told });
+  telemetry.record("homepage", "a");
+  telemetry.record("search", "a");
+  await telemetry.flush();
+  const reports = received.flatMap(({ batch }) => batch.reports);
+  const slices = Object.fromEntries(reports.map(({ metric, slice }) => [metric, slice]));
+  assert.deepEqual(slices, { homepage: "platform=mac", search: undefined });
+  const { words, report } = await telemetry.preview("homepage", "a");
+  assert.equal(report.slice, "platform=mac");
+  assert.match(words, /^ {2}in the clear: platform=mac;$/m);
+  const wrong = {
+    'dimensions = "os": must be one of: platform, release': { os: "mac" },
+    "dimensions.release = 5: must be a text that \\d\\.\\d matches": { release: 5 },
+    "dimensions = 5: must be an object": 5,
+  };
+  for (const [message, options] of Object.entries(wrong)) {
+    const start = () => startTelemetry(t, { registry, dimensions: /** @type {any} */ (options) });
+    assert.throws(start, { name: "MetricError", message });
+  }
+  assert.throws(() => startTelemetry(t, { registry, dimensions: told, development: true }), {
+    message: 'dimensions.release = "beta": must be a text that \\d\\.\\d matches',
+  });
+  assert.throws(() => startTelemetry(t, { dimensions: told }), {
+    message: 'dimensions = "platform": must be one of: left out, as the registry has none',
+  });
+});
+
 test("no value is ever in the storage, and no Bloom filter", async (t) => {
   const storage = memoryStorage();
   const written = [];

@@ -11,7 +11,7 @@ import { compactBody, inAscendingOrder } from "../src/compact.js";
 import { Encoder } from "../src/encoder.js";
 import { message } from "../src/keyed.js";
 import { makeParams } from "../src/params.js";
-import { makeRegistry } from "../src/registry.js";
+import { makeRegistry, telling } from "../src/registry.js";
 import { chosen, firstDay } from "../src/schedule.js";
 import { Shake256 } from "../src/shake256.js";
 import { buildMetric, trueBits, vectors } from "../testing/making.js";
@@ -179,6 +179,19 @@ test("registries are refused for each mistake of the vectors, and accepted witho
   for (const { why, registry } of vectors("refused_registries")) {
     if (why === null) makeRegistry(registry);
     else assert.throws(() => makeRegistry(registry), { name: "MetricError" }, why);
+  }
+});
+
+test("reports of an app that tells of itself have the slices of the vectors", () => {
+  for (const { registry, values, slices, mistyped } of vectors("slices")) {
+    const told = telling(makeRegistry(registry), values, false);
+    const reported = [...told.metrics].map(([name, metric]) => {
+      return [name, new Encoder(metric, new Uint8Array(32)).encode("red").slice];
+    });
+    assert.deepEqual(Object.fromEntries(reported), slices);
+    const strict = () => telling(makeRegistry(registry), values, true);
+    if (mistyped) assert.throws(strict, { name: "MetricError" });
+    else assert.deepEqual(strict(), told);
   }
 });
 

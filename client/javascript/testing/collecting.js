@@ -57,13 +57,15 @@ export function readCompact(body) {
   const reports = [];
   let at = 19;
   for (let left = body.readUInt16LE(17); left; left--) {
-    const metric = body.toString("ascii", at + 1, (at += 1 + body[at]));
+    const name = body.toString("ascii", at + 1, (at += 1 + body[at]));
+    const [metric, slice] = name.split(";");
+    const told = slice && { slice };
     const version = body.readUInt32LE(at);
     const width = body.readUInt16LE(at + 4);
     const end = at + 8 + body.readUInt16LE(at + 6) * (2 + width);
     for (at += 8; at < end; at += 2 + width) {
       const bits = body.toString("base64", at + 2, at + 2 + width);
-      reports.push({ metric, version, cohort: body.readUInt16LE(at), bits });
+      reports.push({ metric, ...told, version, cohort: body.readUInt16LE(at), bits });
     }
   }
   return { batch_id: body.toString("hex", 1, 17), reports };

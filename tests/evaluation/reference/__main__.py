@@ -22,6 +22,7 @@ from evaluation.reference.protocol import Domain
 from evaluation.reference.refused import refused_registries
 from evaluation.reference.response_vectors import asymmetric, numbers, prices, whole_reports
 from evaluation.reference.schedule_vectors import choices, first_days, once
+from evaluation.reference.slices import longest_slice, slices
 
 VALUES = (
     "",
@@ -140,6 +141,23 @@ BATCHES: dict[str, tuple[Report, ...]] = {
         for i in range(5)
         for name, width in (("wide", 512), ("n" * 64, 1), ("homepage", 16))
     ),
+    "sections ascend by name and slice, joined": tuple(
+        Report(name, version, i, protocol.shake(f"{name} {i}".encode(), 2), slice_)
+        for name in ("a", "a-b", "a1", "a_b", "ab")
+        for version in (2, 1)
+        for i, slice_ in enumerate(
+            ("", "platform=mac", "platform=mac,release=1.2", "platform=linux", "release=1.10")
+        )
+    ),
+    "the longest name and the longest slice": (
+        Report(
+            "n" * 64,
+            1,
+            1,
+            b"\x01",
+            longest_slice(dict.fromkeys(("dim1", "dim2", "dim3", "dim4", "fifth"))),
+        ),
+    ),
 }
 SEALED: dict[str, tuple[Report, ...]] = {
     "one report": BATCHES["one report"],
@@ -147,7 +165,13 @@ SEALED: dict[str, tuple[Report, ...]] = {
     "a payload that is just full": (Report("h" * 23, 1, 1, protocol.shake(b"full", 16)),),
     "a byte more": (Report("h" * 24, 2, 1, protocol.shake(b"more", 16)),),
     "narrow and wide, of one length": BATCHES["narrow and wide, of several metrics"][:4],
+    "slices, of which the longest decides the length": tuple(
+        BATCHES["one report"][0]._replace(slice=slice_)
+        for slice_ in ("", "platform=mac", "platform=mac", "")
+    ),
 }
+TOLD = {"slices, of which the longest decides the length": {"platform": ["mac", "windows"]}}
+"""The dimensions of a batch's metrics."""
 SECRETS = tuple(hashlib.sha256(f"vector {i}".encode()).digest() for i in range(3))
 
 
@@ -352,14 +376,19 @@ def wire() -> list[dict[str, object]]:
     bits = protocol.shake(b"wire", 16)
     report = {"metric": "homepage", "version": 1, "cohort": 17}
     as_text = base64.b64encode(bits).decode()
-    body = {"batch_id": "00112233445566778899aabbccddeeff", "reports": [report | {"bits": as_text}]}
-    return [
-        {
-            "batch_id": body["batch_id"],
-            "reports": [report | {"bits": bits.hex()}],
-            "json": json.dumps(body, separators=(",", ":")),
-        }
-    ]
+    batch_id = "00112233445566778899aabbccddeeff"
+    rows: list[dict[str, object]] = []
+    for told in ({}, {"slice": "platform=mac,release=1.2"}):
+        named = {"metric": report["metric"]} | told | report  # in the order of the keys
+        body = {"batch_id": batch_id, "reports": [named | {"bits": as_text}]}
+        rows.append(
+            {
+                "batch_id": batch_id,
+                "reports": [named | {"bits": bits.hex()}],
+                "json": json.dumps(body, separators=(",", ":")),
+            }
+        )
+    return rows
 
 
 def compact() -> list[dict[str, object]]:
@@ -371,12 +400,17 @@ def compact() -> list[dict[str, object]]:
             {
                 "name": name,
                 "batch_id": batch_id,
-                "reports": [report._asdict() | {"bits": report.bits.hex()} for report in reports],
+                "reports": [as_row(report) for report in reports],
                 "order": order,
                 "body": body.hex(),
             }
         )
     return rows
+
+
+def as_row(report: Report) -> dict[str, object]:
+    row = report._asdict() | {"bits": report.bits.hex()}
+    return row if report.slice else {key: row[key] for key in row if key != "slice"}
 
 
 def compact_refused() -> list[dict[str, object]]:
@@ -425,6 +459,8 @@ def compact_refused() -> list[dict[str, object]]:
         "65,535 records announced": whole.replace(b"\x02\x00\x02\x00", b"\x02\x00\xff\xff"),
         "one record more than announced": whole + records[4:],
         "a byte at the end": whole + b"\x00",
+        "a name with an empty slice": whole.replace(b"\x08homepage", b"\x09homepage;"),
+        "no name, but a slice": whole.replace(b"\x08homepage", b"\x02;a"),
         "the records descend": head + b"\x01\x00" + name + numbers + records[4:] + records[:4],
         "the same section twice": head + b"\x02\x00" + first + first,
         "the versions descend": head + b"\x02\x00" + second + first,
@@ -442,7 +478,9 @@ def sealed() -> list[dict[str, object]]:
         day, application = f"2027{i + 1:02}28", DOMAINS[i % 4].application
         batch_id = protocol.shake(name.encode(), 16)
         metrics = sorted({(report.metric, 8 * len(report.bits)) for report in reports})
-        size = sealed_form.size_for(metrics)
+        told = TOLD.get(name, {})
+        longest = f";{longest_slice(told)}" if told else ""
+        size = sealed_form.size_for([(metric + longest, k) for metric, k in metrics])
         numbers = [
             sealed_form.number(secret, application, batch_id, report, reports[:j].count(report))
             for j, report in enumerate(reports)
@@ -459,13 +497,16 @@ def sealed() -> list[dict[str, object]]:
             {
                 "name": name,
                 "application": application,
-                "metrics": [{"name": metric, "k": k} for metric, k in metrics],
+                "metrics": [
+                    {"name": metric, "k": k} | ({"dimensions": told} if told else {})
+                    for metric, k in metrics
+                ],
                 "secret": secret.hex(),
                 "private_key": private.hex(),
                 "key": sealed_form.public_text(day, public),
                 "key_id": sealed_form.key_id(day, public).hex(),
                 "batch_id": batch_id.hex(),
-                "reports": [report._asdict() | {"bits": report.bits.hex()} for report in reports],
+                "reports": [as_row(report) for report in reports],
                 "payloads": [plain.hex() for plain in payloads],
                 "ephemeral_keys": [key.hex() for key in ephemeral],
                 "records": [sealed_record.hex() for sealed_record in records],
@@ -509,7 +550,7 @@ def main() -> None:
     for make in (
         bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, compact,
         compact_refused, sealed, account, updates, asymmetric, prices, whole_reports, numbers,
-        first_days, choices, once, refused_registries,
+        first_days, choices, once, refused_registries, slices,
     ):  # fmt: skip
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

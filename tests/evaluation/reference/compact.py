@@ -13,19 +13,25 @@ class Report(NamedTuple):
     version: int
     cohort: int
     bits: bytes
+    slice: str = ""
+
+    @property
+    def name(self) -> str:
+        """What its section is called."""
+        return self.metric + (f";{self.slice}" if self.slice else "")
 
 
 def encode(batch_id: str, reports: list[Report]) -> tuple[bytes, list[int]]:
     """Return the body, and which of the reports each one in the body is."""
-    names = sorted({(report.metric, report.version) for report in reports})
+    names = sorted({(report.name, report.version) for report in reports})
     body = b"\x01" + bytes.fromhex(batch_id) + struct.pack("<H", len(names))
     order: list[int] = []
-    for metric, version in names:
-        members = [i for i, report in enumerate(reports) if report[:2] == (metric, version)]
+    for name, version in names:
+        members = [i for i, r in enumerate(reports) if (r.name, r.version) == (name, version)]
         members.sort(key=lambda i: record(reports[i]))
         order += members
         width = len(reports[members[0]].bits)
-        body += struct.pack("<B", len(metric)) + metric.encode("ascii")
+        body += struct.pack("<B", len(name)) + name.encode("ascii")
         body += struct.pack("<IHH", version, width, len(members))
         body += b"".join(record(reports[i]) for i in members)
     return body, order
@@ -49,7 +55,8 @@ def decode(body: bytes) -> tuple[str, list[Report]] | None:
             for _ in range(count):
                 cohort, bits = struct.unpack_from(f"<H{width}s", body, at)
                 at += 2 + width
-                reports.append(Report(name.decode("ascii"), version, cohort, bits))
+                metric, _, slice_ = name.decode("ascii").partition(";")
+                reports.append(Report(metric, version, cohort, bits, slice_))
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
     sizes = all(1 <= len(r.metric) <= 64 and 1 <= len(r.bits) <= 512 for r in reports)

@@ -1,4 +1,4 @@
-"""Registries that clients must refuse, each for one mistake (sections 1, 10 and 11)."""
+"""Registries that clients must refuse, each for one mistake (sections 1, 10, 11 and 12)."""
 
 from __future__ import annotations
 
@@ -123,6 +123,60 @@ _GROUPS: tuple[tuple[Any, str], ...] = (
     ({"g": {"metrics": ["a", "d"], "choice": "period"}}, "a choice for periods without periods"),
     ({"g": {"metrics": ["e", "f"], "choice": "period"}}, "a choice for periods of the calendar"),
 )
+PLATFORM = {"platform": ["mac", "windows"]}
+_LISTED = {name: [str(i) for i in range(3)] for name in "abc"}
+# The table of dimensions, those that a metric tells, and why that is wrong.
+_DIMENSIONS: tuple[tuple[Any, Any, str], ...] = (
+    (3, None, "dimensions that aren't a table"),
+    ({"Platform": ["mac"]}, None, "a dimension's name with a capital letter"),
+    ({"plat-form": ["mac"]}, None, "a dimension's name with a hyphen"),
+    ({"1st": ["mac"]}, None, "a dimension's name that begins with a digit"),
+    ({"p" * 33: ["mac"]}, None, "a dimension's name of 33 characters"),
+    ({"platform": "mac"}, None, "values that aren't a list"),
+    ({"platform": []}, None, "no value"),
+    ({"platform": ["mac", "mac"]}, None, "a value that is listed twice"),
+    ({"platform": ["mac", "other"]}, None, '"other" as a value'),
+    ({"platform": ["mac", ""]}, None, "an empty value"),
+    ({"platform": ["mac", "a b"]}, None, "a value with a space"),
+    ({"platform": ["mac", "a,b"]}, None, "a value with a comma"),
+    ({"platform": ["mac", "Zürich"]}, None, "a value that isn't ASCII"),
+    ({"platform": ["mac\n"]}, None, "a value with a line's end"),
+    ({"platform": ["m" * 33]}, None, "a value of 33 characters"),
+    ({"platform": ["mac", 5]}, None, "a value that isn't a text"),
+    ({"platform": [str(i) for i in range(64)]}, None, "64 values"),
+    ({"release": {}}, None, "neither values nor a pattern"),
+    ({"release": {"pattern": "a", "values": ["a"]}}, None, "an unknown key beside a pattern"),
+    ({"release": {"pattern": 5}}, None, "a pattern that isn't a text"),
+    ({"release": {"pattern": ""}}, None, "an empty pattern"),
+    ({"release": {"pattern": "(a)"}}, None, "a pattern with a group"),
+    ({"release": {"pattern": "a|b"}}, None, "a pattern with alternatives"),
+    ({"release": {"pattern": "a.b"}}, None, "a pattern with any character"),
+    ({"release": {"pattern": "^a$"}}, None, "a pattern with the text's ends"),
+    ({"release": {"pattern": "\\w"}}, None, "a pattern with another class"),
+    ({"release": {"pattern": "[^a]"}}, None, "a pattern with a complement"),
+    ({"release": {"pattern": "[]"}}, None, "a pattern with an empty class"),
+    ({"release": {"pattern": "[a-]"}}, None, "a pattern with a range without an end"),
+    ({"release": {"pattern": "[z-a]"}}, None, "a pattern with a range that descends"),
+    ({"release": {"pattern": "*a"}}, None, "a pattern that repeats nothing"),
+    ({"release": {"pattern": "a+?"}}, None, "a pattern that repeats a repetition"),
+    ({"release": {"pattern": "a{2,}"}}, None, "a pattern without an upper bound"),
+    ({"release": {"pattern": "a{3,2}"}}, None, "a pattern whose bounds descend"),
+    ({"release": {"pattern": "a?b?c*d+e{1,2}"}}, None, "a pattern of five varying parts"),
+    ({"release": {"pattern": "a\n"}}, None, "a pattern with a line's end"),
+    (PLATFORM, [], "a metric with an empty list of dimensions"),
+    (PLATFORM, "platform", "a metric's dimension that isn't in a list"),
+    (PLATFORM, ["platform", "platform"], "a dimension that a metric names twice"),
+    (PLATFORM, ["release"], "a dimension that isn't in the table"),
+    (PLATFORM, [5], "a dimension's name that isn't a text"),
+    (None, ["platform"], "a metric's dimensions without the table"),
+    ({f"d{i}": ["a"] for i in range(6)}, [f"d{i}" for i in range(6)], "six dimensions"),
+    ({**_LISTED, "d": ["0"]}, [*"abcd"], "128 combinations"),
+    (
+        {f"dim{i}" + i // 4 * "xx": {"pattern": "a"} for i in range(5)},
+        [f"dim{i}" + i // 4 * "xx" for i in range(5)],
+        "a slice of 191 characters",
+    ),
+)
 
 
 def refused_registries() -> list[Json]:
@@ -134,6 +188,14 @@ def refused_registries() -> list[Json]:
         "f": calendar, "g": {**ONCE, "max_periods": 5},
     }  # fmt: skip
     rows += [_row({"metrics": metrics, "groups": groups}, why) for groups, why in _GROUPS]
+    rows += [_row(_telling(table, told), why) for table, told, why in _DIMENSIONS]
+    rows += [
+        _row(_telling(PLATFORM, ["platform"], {"min_reports": reports}), why)
+        for reports, why in (
+            (0, "no report of a slice"),
+            (1.5, "one and a half reports of a slice"),
+        )
+    ]
     return rows + _accepted()
 
 
@@ -146,7 +208,31 @@ def _accepted() -> list[Json]:
     return [
         *(_row({"metrics": {"a": entry}}, None) for entry in alone),
         _row({"metrics": metrics, "groups": by_period}, None),
+        *(_row(_telling(*told), None) for told in _TOLD),
     ]
+
+
+_TOLD: tuple[tuple[Json, list[str] | None, Json], ...] = (
+    (PLATFORM, ["platform"], {"min_reports": 1}),
+    (PLATFORM, None, {"min_reports": 2**31 - 1}),
+    ({}, None, {}),
+    ({"p" * 32: ["m" * 32], "z_9": ["A.b-_9"]}, ["z_9", "p" * 32], {}),
+    ({"platform": [str(i) for i in range(63)]}, ["platform"], {}),
+    (_LISTED, [*"cab"], {}),
+    ({f"d{i}": ["a"] for i in range(5)}, [f"d{i}" for i in range(5)], {}),
+    ({"release": {"pattern": "[A-Z_]?a{0,9}\\d*-?[x.]\\.{2}_"}}, ["release"], {}),
+    (
+        {f"dim{i}" + i // 4 * "x": {"pattern": "a"} for i in range(5)},
+        [f"dim{i}" + i // 4 * "x" for i in range(5)],
+        {},
+    ),
+)
+
+
+def _telling(table: Any, told: Any, more: Json | None = None) -> Json:
+    of_metric = {} if told is None else {"dimensions": told}
+    metrics = {"a": {**ONCE, **of_metric, **(more or {})}}
+    return {"metrics": metrics} if table is None else {"dimensions": table, "metrics": metrics}
 
 
 def _changed(entry: Json, change: Json) -> Json:

@@ -76,7 +76,7 @@ def number(
         b"hubbub/1/sealed",
         secret,
         application.encode(),
-        report.metric.encode(),
+        report.name.encode(),
         struct.pack("<I", report.version),
         batch_id,
         record(report),
@@ -86,14 +86,14 @@ def number(
 
 
 def payload(numbered: bytes, report: Report, size: int) -> bytes:
-    name = report.metric.encode()
+    name = report.name.encode()
     head = struct.pack("<B", len(name)) + name
     head += struct.pack("<IH", report.version, len(report.bits))
     return (numbered + head + record(report)).ljust(size, b"\0")
 
 
 def size_for(metrics: list[tuple[str, int]]) -> int:
-    """Return the size of payloads for metrics of these names and numbers of bits."""
+    """Return the size of payloads for metrics of these names, with the longest slice, and bits."""
     needed = max(16 + 1 + len(name) + 6 + 2 + k // 8 for name, k in metrics)
     return next(size for size in SIZES if size >= needed)
 

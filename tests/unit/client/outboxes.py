@@ -19,6 +19,7 @@ REGISTRY = make_registry(
     make_metric("mood", period_days=7),
     # Two bytes of bits, because tests number their reports beyond 255.
     make_metric("theme", metric_type=EnumType(tuple(f"theme {i}" for i in range(9)))),
+    make_metric("theme-2", metric_type=EnumType(("light", "dark"))),
 )
 ORIGIN = "http://127.0.0.1:9"
 LEASE_SECONDS = 45.0
@@ -54,9 +55,12 @@ def put(
     now: float = 0.0,
     origin: str = ORIGIN,
     registry: Registry = REGISTRY,
+    slice_: str = "",
 ) -> None:
     """Spool reports that bear these numbers in place of noise."""
-    reports = [make_report(registry[metric], bits=number) for number in numbers]
+    reports = [
+        make_report(registry[metric], bits=number)._replace(slice=slice_) for number in numbers
+    ]
     with closing(open_storage(folder)) as storage, storage.transaction() as connection:
         spool(connection, reports, registry, origin, now)
 

@@ -17,7 +17,9 @@ def _reports(name: str, version: int, width: int) -> st.SearchStrategy[list[Repo
     # Few different ones, so that equal reports and equal cohorts occur.
     bits = st.binary(min_size=width, max_size=width)
     cohorts = st.sampled_from([0, 1, 2, 255, 256, 257, 65_534])
-    return st.lists(st.builds(Report, st.just(name), st.just(version), cohorts, bits), max_size=5)
+    slices = st.sampled_from(["", "platform=mac", "platform=mac,release=1.2", "release=1.10"])
+    reports = st.builds(Report, st.just(name), st.just(version), cohorts, bits, slices)
+    return st.lists(reports, max_size=5)
 
 
 def _batch(reports: list[Report]) -> Batch:
@@ -70,6 +72,10 @@ def test_batch_has_one_form_in_whatever_order_its_reports_are(batch, chance):
         (
             Batch((make_report()._replace(metric="zürich"),), _ID),
             "reports[0].metric: must be 1 to 64 ASCII characters",
+        ),
+        (
+            Batch((make_report()._replace(slice="mac"),), _ID),
+            "reports[0].slice = 'mac': must be like platform=mac",
         ),
         (
             Batch((make_report()._replace(bits=bytes(513)),), _ID),

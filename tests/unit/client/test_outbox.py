@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from evaluation.reference import compact as reference
 from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import batch_to_json
 from hubbub.client.errors import UnavailableError
@@ -27,6 +28,7 @@ from hubbub.client.outbox import (
     Outbox,
     spool,
 )
+from hubbub.protocol.compact import batch_to_compact
 from unit.client.outboxes import (
     LEASE_SECONDS,
     MAX_AGE,
@@ -64,6 +66,19 @@ def test_order_of_reports_in_a_batch_tells_nothing_of_when_they_were_recorded(tm
     records = [(report.metric, report.cohort, report.bits) for report in reports]
     assert records == sorted(records)
     assert len(records) == 50
+
+
+def test_reports_stand_in_the_order_of_the_compact_form_whatever_their_slices(tmp_path):
+    """For a collector names those that it refuses by their places there."""
+    slices = ("", "platform=mac", "platform=mac,release=1.10", "platform=mac,release=1.2")
+    for number, slice_ in enumerate(reversed(slices)):
+        put(tmp_path, number, 9 - number, metric="theme", slice_=slice_)
+        put(tmp_path, number, metric="theme-2", slice_=slice_)
+    with opened(tmp_path) as outbox:
+        batch = must_hold(outbox).batch
+    assert {report.slice for report in batch.reports} == set(slices)
+    expected = [reference.Report(*report) for report in batch.reports]
+    assert reference.decode(batch_to_compact(batch)) == (batch.batch_id, expected)
 
 
 def test_no_batch_holds_the_lasting_cohorts_of_two_metrics(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
 from hubbub.client.registry_json import main
+from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -34,6 +35,7 @@ const metrics = [...registry.metrics.values()].map((m) => [m.name, {
   fields: m.type.definition().fields ?? [], hashed: m.type.hashed ?? false,
   range: m.type.name === "number" ? Object.values(m.type.definition()) : [],
   response: m.response.definition(), group: m.group && Object.values(m.group),
+  dimensions: m.dimensions.map(Object.values), minReports: m.minReports,
 }]);
 const { application, lifetimeEpsilon } = registry;
 console.log(JSON.stringify({ application, lifetimeEpsilon, metrics: Object.fromEntries(metrics) }));
@@ -65,6 +67,10 @@ def as_python_reads_it(registry: Registry) -> dict[str, object]:
                 "range": range_of(metric),
                 "response": metric.response.definition(),
                 "group": group_of(registry, metric),
+                "dimensions": [
+                    [told.name, list(told.values), told.pattern] for told in metric.dimensions
+                ],
+                "minReports": metric.min_reports,
             }
             for name, metric in registry.items()
         },
@@ -118,6 +124,13 @@ ODD = registry_toml(
     ),
     make_metric("uneven", params=RapporParams(8, 1, 1, f0=0.1, f1=0.3, p=0.25, q=0.75)),
     make_metric("words", metric_type=OpenStringType((1, 2, 64), 16_383)),
+    make_metric(
+        "told",
+        dimensions=(
+            Dimension("platform", ("mac", "_9.-")),
+            Dimension("release", (), r"\d\.[a-c]?"),
+        ),
+    )._replace(min_reports=7),
     lifetime_epsilon=1000.5,
 )
 

@@ -12,6 +12,7 @@ from evaluation.reference import sealed as reference
 from factories import APPLICATION, make_metric, make_params, make_registry, make_report, make_secret
 from hubbub.client import Batch, Report
 from hubbub.client.sealing import Sealer, number_reports
+from hubbub.protocol.dimensions import read_dimensions
 from hubbub.protocol.errors import HubbubError, NotOpenedError, SealedError, UnknownKeyError
 from hubbub.protocol.hpke import Opener, PrivateKey, seal
 from hubbub.protocol.sealed import (
@@ -82,7 +83,14 @@ def test_vectors_are_sealed_and_opened_alike(row):
     assert write_sealed(batch_id, records).hex() == row["body"]
     batch = read_sealed(bytes.fromhex(row["body"]), [key.public.key_id])
     assert (batch.batch_id.hex(), batch.payload) == (batch_id, len(payloads[0]))
-    metrics = [make_metric(m["name"], params=make_params(k=m["k"])) for m in row["metrics"]]
+    metrics = [
+        make_metric(
+            m["name"],
+            params=make_params(k=m["k"]),
+            dimensions=tuple(read_dimensions("row", m.get("dimensions", {})).values()),
+        )
+        for m in row["metrics"]
+    ]
     assert least_payload(metrics) == len(payloads[0])
     again = seal(numbered, key.public, row["application"], least_payload(metrics))
     assert [opener.open(record) for record in again] == numbered

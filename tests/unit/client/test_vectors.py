@@ -39,7 +39,7 @@ FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 MAKERS = {
     "bloom", "types", "open_strings", "joint", "bernoulli", "cohort", "permanent", "wire",
     "compact", "compact_refused", "sealed", "account", "updates", "asymmetric", "prices",
-    "whole_reports", "numbers", "first_days", "choices", "once", "refused_registries",
+    "whole_reports", "numbers", "first_days", "choices", "once", "refused_registries", "slices",
 }  # fmt: skip
 
 Row = dict[str, Any]
@@ -293,6 +293,24 @@ def test_refused_registries():
         else:
             with pytest.raises(MetricError):
                 pytest.fail(f"{row['why']}: {registry_of(row['registry'])}")
+
+
+def test_slices():
+    for row in vectors("slices"):
+        registry = registry_of(row["registry"]).telling(row["values"])
+        assert {name: metric.slice for name, metric in registry.items()} == row["slices"]
+        for name, metric in registry.items():
+            assert metric.slice_as(row["slices"][name]) == row["slices"][name]
+
+
+def test_development_refuses_values_that_are_mistyped():
+    for row in vectors("slices"):
+        registry = registry_of(row["registry"])
+        if row["mistyped"]:
+            with pytest.raises(MetricError):
+                pytest.fail(str(registry.telling(row["values"], strict=True)))
+        else:
+            assert registry.telling(row["values"], strict=True).keys() == registry.keys()
 
 
 def metric_of(entry: Row) -> Metric:

@@ -16,6 +16,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry, Report
 from hubbub.client.explanations import describe_forgetting, describe_preview, explain
 from hubbub.client.ledger import MetricSpending, Spending, Verdict
+from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -61,6 +62,9 @@ METRICS = {
     "number and its square": make_metric(
         metric_type=NumberType(0.0, 60.0, 32, 5, True), response=Window(32, 5, 0.9), one_time=True
     ),
+    "dimensions": make_metric(
+        dimensions=(Dimension("platform", ("mac", "windows")), Dimension("release", (), r"\d\.\d+"))
+    )._replace(slice="platform=mac,release=1.2"),
 }  # fmt: skip
 NOTHING = Spending((), 0.0, 0.0, 0.0, None, 0, 0)
 SOMETHING = Spending(
@@ -116,13 +120,14 @@ def _preview(
     registry: Registry | None = None,
 ) -> dict[str, Any]:
     width = metric.params.k // 8
-    report = Report(metric.name, 1, metric.params.m - 1, bytes(range(1, width + 1)))
+    report = Report(metric.name, 1, metric.params.m - 1, bytes(range(1, width + 1)), metric.slice)
     choice = "" if registry is None else registry.groups[metric.group].choice
     return {
         "case": f"preview: {name}",
         "registry": _document(*(registry or {"": metric}).values(), choice=choice),
         "cohort": report.cohort,
         "bits": report.bits.hex(),
+        **({"slice": report.slice} if report.slice else {}),
         "verdict": verdict.name.lower(),
         "refusal": refusal,
         "text": describe_preview(metric, report, refusal, verdict),

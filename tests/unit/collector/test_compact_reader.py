@@ -53,6 +53,7 @@ _reports = st.lists(
         st.sampled_from([1, 2, 256]),
         st.sampled_from([0, 1, 63, 64, 65_534]),
         st.binary(min_size=2, max_size=2),
+        st.sampled_from(["", "platform=mac", "mac"]),
     ),
     min_size=1,
     max_size=8,
@@ -124,12 +125,15 @@ def test_more_reports_than_a_batch_may_have_are_refused_as_that():
         (_BODY[:17] + b"\0\0", "sections = 0: must be between 1 and 65535"),
         (_BODY[:19], "sections[0].name_length: the body ends after 0 of 1 bytes"),
         (_HEAD + b"\x00", "sections[0].name_length = 0: must be between 1 and 64"),
-        (_HEAD + b"\x41" + 65 * b"a", "sections[0].name_length = 65: must be between 1 and 64"),
-        (_HEAD + b"\x41", "sections[0].metric: the body ends after 0 of 65 bytes"),
+        (_HEAD + b"\x41" + 65 * b"h", "sections[0].name_length = 65: must be between 1 and 64"),
         (_BODY[:25], "sections[0].metric: the body ends after 5 of 8 bytes"),
         (
             _BODY.replace(b"page", b"p\xe4ge"),
             "sections[0].metric = b'homep\\xe4ge': must be ASCII",
+        ),
+        (
+            _BODY.replace(b"\x08homepage", b"\x09homepage;"),
+            "sections[0].metric = b'homepage;': must not end with ;",
         ),
         (_BODY[:30], "sections[0].numbers: the body ends after 2 of 8 bytes"),
         (_BODY[:33], "sections[0].numbers: the body ends after 5 of 8 bytes"),
@@ -184,5 +188,6 @@ def _contents(batch: NewBatch) -> tuple[str, list[reference.Report]]:
         for start in range(0, len(records.data), records.width):
             record = records.data[start : start + records.width]
             cohort = int.from_bytes(record[:2], "little")
-            reports.append(reference.Report(key.metric, key.version, cohort, record[2:]))
+            report = reference.Report(key.metric, key.version, cohort, record[2:], key.slice)
+            reports.append(report)
     return batch.batch_id.hex(), reports

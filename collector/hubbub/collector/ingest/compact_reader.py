@@ -210,6 +210,8 @@ def _read_head(body: bytes, number: int, begin: int) -> tuple[_Order, int]:
     longest = len(name.partition(SEPARATOR.encode())[0])
     if not 1 <= longest <= LONGEST_NAME:
         raise CompactError(f"{where}.name_length = {longest}: must be between 1 and {LONGEST_NAME}")
+    if name.endswith(SEPARATOR.encode()):
+        raise CompactError(f"{where}.metric = {name!r}: must not end with {SEPARATOR}")
     if not name.isascii():
         raise CompactError(f"{where}.metric = {name!r}: must be ASCII")
     numbers = _field(body, begin + 1 + length, _NUMBERS.size, f"{where}.numbers")
