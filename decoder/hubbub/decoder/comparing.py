@@ -28,6 +28,7 @@ from hubbub.decoder.options import (
     EstimateOptions,
     SourceOptions,
     check_options,
+    described,
 )
 from hubbub.decoder.pipeline import (
     check_dimensions,
@@ -40,7 +41,7 @@ from hubbub.decoder.pipeline import (
     where_values,
 )
 from hubbub.decoder.reports.loading import CountedReports
-from hubbub.decoder.reports.sources import StoredReports, count, described
+from hubbub.decoder.reports.sources import StoredReports, count
 from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
 from hubbub.protocol.dimensions import is_slice, parse_slice

@@ -224,6 +224,11 @@ def where_of(texts: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
     return found or None
 
 
+def described(where: Mapping[str, tuple[str, ...]]) -> str:
+    """Return values of dimensions as people read them: "platform=mac or linux, arm=control"."""
+    return ", ".join(f"{name}={' or '.join(values)}" for name, values in where.items())
+
+
 def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
     """Return the file that an option names, or the files of several fields: FIELD=FILE, repeated.
 

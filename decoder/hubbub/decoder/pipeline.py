@@ -29,12 +29,12 @@ from hubbub.decoder.options import (
     EstimateOptions,
     SourceOptions,
     check_options,
+    described,
 )
 from hubbub.decoder.reports.loading import CountedReports
 from hubbub.decoder.reports.sources import (
     StoredReports,
     count,
-    described,
     dimension_values,
     open_source,
 )

@@ -29,6 +29,7 @@ from hubbub.storage import (
     QuarantineKey,
     Reader,
     Store,
+    StoredCounts,
     StoredRecords,
     open_store,
 )
@@ -186,6 +187,7 @@ async def test_counts_of_forgotten_reports_keep_their_slice(tmp_path):
         assert await store.counts.count_reports(_DAY + dt.timedelta(days=1)) == 3
         store.where = Where(_METRIC, {"release": {"1.0"}})
         [stored] = [stored async for stored in store.contents(_KEY)]
+        assert isinstance(stored, StoredCounts)
         assert (stored.kept.total, stored.slice) == (33, _MAC)
         assert await store.last_counted(_KEY) == _DAY
         store.where = Where(_METRIC, {"release": {"1.2"}})

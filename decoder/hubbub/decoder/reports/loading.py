@@ -23,6 +23,7 @@ from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.decoder.engines import Engine
+from hubbub.decoder.options import described
 from hubbub.decoder.reports.distributed import distribute, is_distributed
 from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
@@ -39,7 +40,6 @@ from hubbub.storage.files.locations import Address, resolve
 from hubbub.storage.files.parquet import count_rows, read_counts_file, read_records
 
 if TYPE_CHECKING:
-    from hubbub.decoder.reports.sources import StoredReports
     from hubbub.storage import MetricVersion, Reader
     from hubbub.storage.files.reader import ParquetReader
 
@@ -241,15 +241,37 @@ async def open_reader(
         yield store
 
 
-async def load_values(source: StoredReports, metric: Metric, dimension: str) -> list[str]:
-    """Return the values of a dimension that stored reports have (see `dimension_values`)."""
+async def load_values(
+    store_url: str,
+    metric: Metric,
+    dimension: str,
+    since: dt.date | None = None,
+    until: dt.date | None = None,
+) -> list[str]:
+    """Return the values of a dimension that a metric's stored reports have, and "other".
+
+    Parameters
+    ----------
+    store_url : str
+        As for `open_reader`.
+    metric : Metric
+    dimension : str
+        One of the metric's.
+    since, until : datetime.date, optional
+        UTC days.
+
+    Raises
+    ------
+    StoreError
+        If the store can't be read.
+    """
     from hubbub.storage import MetricVersion  # noqa: PLC0415
     from hubbub.storage.slices import values_of  # noqa: PLC0415
 
-    async with open_reader(source.url) as store:
+    async with open_reader(store_url) as store:
         await store.check(metric)
         key = MetricVersion(metric.name, metric.version)
-        return values_of(metric, dimension, await store.slices(key, source.since, source.until))
+        return values_of(metric, dimension, await store.slices(key, since, until))
 
 
 async def load_reports(
@@ -258,7 +280,7 @@ async def load_reports(
     since: dt.date | None = None,
     until: dt.date | None = None,
     *,
-    where: Mapping[str, Collection[str]] | None = None,
+    where: Mapping[str, tuple[str, ...]] | None = None,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
@@ -334,7 +356,7 @@ async def load_reports(
             whole = spool.finish() if spool else None
         versions = await store.versions(metric.name)
     if not counts.total:
-        raise _no_reports(metric, since, until, versions)
+        raise _no_reports(metric, since, until, where, versions)
     anomalies = detector.result() if detector else None
     return CountedReports(counts, anomalies, whole, day_sizes=sizes)
 
@@ -413,7 +435,7 @@ async def load_days(
     since: dt.date | None = None,
     until: dt.date | None = None,
     *,
-    where: Mapping[str, Collection[str]] | None = None,
+    where: Mapping[str, tuple[str, ...]] | None = None,
     min_reports: int = 1,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
@@ -461,7 +483,7 @@ async def load_days(
                     min_reports if together else None,
                 )
                 if not daily.by_day:
-                    raise _no_reports(metric, since, until, versions)
+                    raise _no_reports(metric, since, until, where, versions)
                 return replace(daily, anomalies=detector.result() if detector else None)
         for day in days:
             spools: list[ReportSpool] = []
@@ -488,7 +510,7 @@ async def load_days(
                 whole_by_day[day] = spools[1].finish()
             done += counts.total
     if not by_day:
-        raise _no_reports(metric, since, until, versions)
+        raise _no_reports(metric, since, until, where, versions)
     whole = together.finish() if together and whole_by_day else None
     anomalies = detector.result() if detector else None
     sizes = {day: own.total for day, own in by_day.items()}
@@ -535,12 +557,17 @@ def _keep_days(
 
 
 def _no_reports(
-    metric: Metric, since: dt.date | None, until: dt.date | None, versions: Sequence[int]
+    metric: Metric,
+    since: dt.date | None,
+    until: dt.date | None,
+    where: Mapping[str, tuple[str, ...]] | None,
+    versions: Sequence[int],
 ) -> UndecodableError:
     """Return the error that a store has none of a metric's reports, but maybe other versions'."""
     return UndecodableError(
         f"no reports of {metric.name} version {metric.version} from {since or 'the start'} to "
-        f"{until or 'now'}; versions in the store: {versions or 'none'}"
+        f"{until or 'now'}{f', {described(where)}' if where else ''}; versions in the store: "
+        f"{versions or 'none'}"
     )
 
 

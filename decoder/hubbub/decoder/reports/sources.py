@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.options import STORE, SourceOptions
+from hubbub.decoder.options import STORE, SourceOptions, described
 from hubbub.decoder.reports.loading import (
     CountedReports,
     SpoolFor,
@@ -88,27 +88,9 @@ def open_source(options: SourceOptions) -> Source:
     return StoredReports(options.store or STORE, options.since, options.until, options.where)
 
 
-def described(where: Mapping[str, tuple[str, ...]]) -> str:
-    """Return values of dimensions as people read them: "platform=mac or linux, arm=control"."""
-    return ", ".join(f"{name}={' or '.join(values)}" for name, values in where.items())
-
-
 def dimension_values(source: StoredReports, metric: Metric, dimension: str) -> list[str]:
-    """Return the values of a dimension that a metric's stored reports have, and "other".
-
-    Parameters
-    ----------
-    source : StoredReports
-    metric : Metric
-    dimension : str
-        One of the metric's.
-
-    Raises
-    ------
-    StoreError
-        If the store can't be read.
-    """
-    return _run(load_values(source, metric, dimension))
+    """Return the values of a dimension that stored reports have (see `load_values`)."""
+    return _run(load_values(source.url, metric, dimension, source.since, source.until))
 
 
 def count(

@@ -1,0 +1,260 @@
+"""Decoding by what reports say of the app: --where, --by and the groups of compare."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hubbub.decoder import compare_metric, decode_metric
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.comparing import group_source
+from hubbub.decoder.reports.sources import StoredReports
+from hubbub.inference.errors import UndecodableError
+from hubbub.protocol.errors import OptionError
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.records import Records, record_width
+from hubbub.protocol.registry import Registry
+from hubbub.reporting.estimates import Estimates
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from hubbub.storage.files.exporting import export_partitions, plan_export
+from stored_metrics import DAYS, METRICS, reports_of
+
+_SLICES = {
+    "platform=mac,release=1.0": ("a", 2000),
+    "platform=mac,release=1.1": ("b", 2000),
+    "platform=linux,release=1.1": ("b", 1500),
+    "platform=linux,release=9.9": ("c", 40),
+}
+_TABLES = """
+[dimensions]
+platform = ["mac", "linux"]
+release = { pattern = '\\d\\.\\d' }
+"""
+
+
+class Sliced:
+    """A store, and an export of it, whose reports of each slice have a value of their own."""
+
+    def __init__(self, folder, name: str, values: dict[str, str]) -> None:
+        from factories import registry_toml
+
+        metric, _, self.options = METRICS[name]
+        self.registry = folder / "metrics.toml"
+        text = registry_toml(metric) + 'dimensions = ["platform", "release"]\nmin_reports = 100\n'
+        application, rest = text.split("\n", 1)
+        self.registry.write_text(f"{application}\n{_TABLES}{rest}", encoding="utf-8")
+        self.metric = Registry.load(self.registry)[metric.name]
+        self.url = f"sqlite:///{folder}/a.db"
+        self.export = f"parquet:{folder}/out"
+        self.values = values
+        asyncio.run(self._fill(folder / "out"))
+
+    async def _fill(self, out) -> None:
+        key, width = MetricVersion(self.metric.name, 1), record_width(self.metric.params.k)
+        async with open_store(self.url, create=True) as store:
+            await store.declare([self.metric])
+            for day in DAYS[:2]:
+                for number, (text, (value, n)) in enumerate(_SLICES.items()):
+                    seed = 10 * day.day + number
+                    records = _all_with(self.metric, self.values[value], seed, n)
+                    own = {key._replace(slice=text): Records(width, records)}
+                    await store.append([NewBatch(secrets.token_bytes(16), own)], day)
+            async for _ in export_partitions(store, out, await plan_export(store)):
+                pass
+
+    def decode(self, **options: Any) -> Estimates:
+        given: dict[str, Any] = {"metrics": self.registry, "store": self.url, "min_reports": 100}
+        return decode_metric(self.metric.name, **(self.options | given | options))
+
+
+def _all_with(metric: Metric, value: Any, seed: int, n: int) -> bytes:
+    """Return records of clients who all have a value."""
+    rows = reports_of(metric, value, seed, 2 * n)
+    width = record_width(metric.params.k)
+    starts = range(width, len(rows), 2 * width)
+    return b"".join(rows[start : start + width] for start in starts)
+
+
+@pytest.fixture(scope="module")
+def themes(tmp_path_factory) -> Sliced:
+    values = {"a": "a", "b": "b", "c": "c"}
+    return Sliced(tmp_path_factory.mktemp("themes"), "enum", values)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory) -> Sliced:
+    values = {"a": "word 1", "b": "word 2", "c": "word 3"}
+    return Sliced(tmp_path_factory.mktemp("words"), "string", values)
+
+
+def _detected(estimates: Estimates) -> list[str]:
+    rows = zip(estimates[estimates.keys[-1]], estimates["detected"], strict=True)
+    return [name for name, detected in rows if detected]
+
+
+def _reports(estimates: Estimates) -> object:
+    return next(each.value for each in estimates.findings if each.code == "reports")
+
+
+@pytest.mark.parametrize("place", ["url", "export"])
+@pytest.mark.parametrize(
+    ("where", "reports", "found"),
+    [
+        (None, 11_080, ["a", "b"]),
+        ({"platform": "mac"}, 8_000, ["a", "b"]),
+        ({"release": "1.0"}, 4_000, ["a"]),
+        ({"platform": "mac", "release": ("1.1", "1.2")}, 4_000, ["b"]),
+        ({"platform": ("mac", "linux"), "release": "1.1"}, 7_000, ["b"]),
+    ],
+)
+def test_reports_are_chosen_by_what_they_say_of_the_app(themes, place, where, reports, found):
+    estimates = themes.decode(where=where, store=getattr(themes, place))
+    assert (_reports(estimates), _detected(estimates)[: len(found)]) == (reports, found)
+
+
+@pytest.mark.parametrize("method", ["regression", "likelihood"])
+def test_strings_are_found_where_they_are(words, method):
+    for release, word in (("1.0", "word 1"), ("1.1", "word 2")):
+        estimates = words.decode(where={"release": release}, method=method, alpha=0.001)
+        assert _detected(estimates) == [word]
+        assert max(estimates["proportion"]) > 0.9
+
+
+def test_small_slices_are_read_as_other_only(themes):
+    with pytest.raises(UndecodableError, match=r"release=9\.9"):
+        themes.decode(where={"release": "9.9"})
+    # Not told apart by its platform, either: 40 reports of Linux' rarest release go with it.
+    with pytest.raises(UndecodableError, match="at least 100"):
+        themes.decode(where={"release": "other"})
+
+
+def test_by_dimension_is_each_value_decoded_by_itself(themes):
+    both = themes.decode(by="release")
+    assert both.keys == ("release", "category")
+    assert both["release"] == ["1.0"] * 3 + ["1.1"] * 3
+    for release in ("1.0", "1.1"):
+        alone = themes.decode(where={"release": release})
+        rows = [index for index, value in enumerate(both["release"]) if value == release]
+        for column in alone.columns:
+            assert repr([both[column][row] for row in rows]) == repr(list(alone[column]))
+    [left_out] = [each for each in both.findings if each.code == "left_out:other"]
+    assert "at least 100" in left_out.text
+    assert _names_of(both.report()) >= {"release 1.0: Privacy", "release 1.1: Privacy", "Left out"}
+
+
+def _names_of(page) -> set[str]:
+    return {section.title for section in page.sections}
+
+
+def test_by_dimension_within_others(themes):
+    found = themes.decode(by="platform", where={"release": "1.1", "platform": ("mac", "linux")})
+    assert set(found["platform"]) == {"linux", "mac"}
+    assert {each.code for each in found.findings} >= {"reports:linux", "reports:mac"}
+
+
+def test_days_of_a_slice(words):
+    found = words.decode(by="day", where={"release": "1.0"}, method="regression")
+    assert "word 1" in found["string"]
+    assert set(found["day"]) == {str(day) for day in DAYS[:2]}
+
+
+def test_two_slices_are_compared(themes):
+    found = compare_metric(
+        "theme", "release=1.0", "release=1.1", metrics=themes.registry, store=themes.url,
+        where={"platform": "mac"}, min_reports=100,
+    )  # fmt: skip
+    groups: Any = found.metadata["comparison"]
+    assert groups["control"] == "release=1.0"
+    assert groups["treatment_reports"] == 4_000
+    differs = dict(zip(found["category"], found["differs"], strict=True))
+    assert differs == {"a": True, "b": True, "c": False}
+
+
+def test_commands_take_the_same(themes, tmp_path):
+    file = tmp_path / "found.json"
+    fixed = [themes.metric.name, "--metrics", str(themes.registry), "--store", themes.url]
+    fixed += ["--min-reports", "100"]
+    run = CliRunner().invoke(
+        main,
+        ["decode", *fixed, "--by", "release", "--where", "platform=mac", "--output", str(file)],
+    )
+    assert run.exit_code == 0, run.output
+    document = json.loads(file.read_text(encoding="utf-8"))
+    assert document["by"] == "release"
+    assert [row["release"] for row in document["rows"]] == ["1.0"] * 3 + ["1.1"] * 3
+    assert document["slices"]["1.0"]["provenance"]["days"].endswith("platform=mac, release=1.0")
+    run = CliRunner().invoke(
+        main,
+        [
+            "compare",
+            *fixed,
+            "--control",
+            "platform=mac",
+            "--treatment",
+            "platform=linux@..2026-11-02",
+        ],
+    )
+    assert run.exit_code == 0, run.output
+    assert "platform=linux, the first to 2026-11-02" in " ".join(run.output.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"where": {"device": "x"}}, "must be a dimension of metrics.theme: platform, release"),
+        ({"where": {"platform": "Mac"}}, "must be one of mac, linux, other"),
+        ({"where": {"release": "new"}}, r"must be one of other, or match \\d\\.\\d"),
+        ({"by": "device"}, "must be day, or a dimension of metrics.theme: platform, release"),
+    ],
+)
+def test_what_a_metric_does_not_tell_is_refused(themes, options, fault):
+    with pytest.raises(OptionError, match=fault):
+        themes.decode(**options)
+
+
+def test_groups_that_share_reports_are_refused(themes):
+    def compare(control: str, treatment: str, **options: Any) -> Estimates:
+        return compare_metric(
+            "theme", control, treatment, metrics=themes.registry, store=themes.url, **options
+        )
+
+    with pytest.raises(OptionError, match="have reports in common"):
+        compare("platform=mac", "release=1.1")
+    with pytest.raises(OptionError, match="has platform, which"):
+        compare("platform=mac", "platform=linux", where={"platform": "mac"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("arm=control", StoredReports("here", where={"arm": ("control",)})),
+        ("2026-11-01..", StoredReports("here", DAYS[0])),
+        (
+            "arm=a,os=b@2026-11-01",
+            StoredReports("here", DAYS[0], DAYS[0], {"arm": ("a",), "os": ("b",)}),
+        ),
+        ("parquet:out@arm=a", StoredReports("parquet:out", where={"arm": ("a",)})),
+        (
+            "postgresql://me:word@host/db@arm=a@..2026-11-02",
+            StoredReports("postgresql://me:word@host/db", None, DAYS[1], {"arm": ("a",)}),
+        ),
+        ("postgresql://me:word@host/db", StoredReports("postgresql://me:word@host/db")),
+        ("sqlite:///a=b.db", StoredReports("sqlite:///a=b.db")),
+    ],
+)
+def test_group_names_its_reports(text, expected):
+    assert group_source("control", text, "here") == expected
+
+
+def test_metric_without_dimensions_has_none(tmp_path):
+    metric: Metric = METRICS["enum"][0]
+    from stored_metrics import Stored
+
+    stored = Stored(tmp_path, metric, "b")
+    with pytest.raises(OptionError, match=r"must be a dimension of metrics\.theme: none"):
+        stored.decode(where={"platform": "mac"})
