@@ -125,7 +125,8 @@ def test_more_reports_than_a_batch_may_have_are_refused_as_that():
         (_BODY[:17] + b"\0\0", "sections = 0: must be between 1 and 65535"),
         (_BODY[:19], "sections[0].name_length: the body ends after 0 of 1 bytes"),
         (_HEAD + b"\x00", "sections[0].name_length = 0: must be between 1 and 64"),
-        (_HEAD + b"\x41" + 65 * b"h", "sections[0].name_length = 65: must be between 1 and 64"),
+        (_HEAD + b"\x41" + 65 * b"a", "sections[0].name_length = 65: must be between 1 and 64"),
+        (_HEAD + b"\x41", "sections[0].metric: the body ends after 0 of 65 bytes"),
         (_BODY[:25], "sections[0].metric: the body ends after 5 of 8 bytes"),
         (
             _BODY.replace(b"page", b"p\xe4ge"),
@@ -133,7 +134,7 @@ def test_more_reports_than_a_batch_may_have_are_refused_as_that():
         ),
         (
             _BODY.replace(b"\x08homepage", b"\x09homepage;"),
-            "sections[0].metric = b'homepage;': must not end with ;",
+            "sections[0].metric = b'homepage;': must have a slice behind ;",
         ),
         (_BODY[:30], "sections[0].numbers: the body ends after 2 of 8 bytes"),
         (_BODY[:33], "sections[0].numbers: the body ends after 5 of 8 bytes"),

@@ -207,11 +207,12 @@ def _read_head(body: bytes, number: int, begin: int) -> tuple[_Order, int]:
     where = f"sections[{number}]"
     length = _field(body, begin, 1, f"{where}.name_length")[0]
     name = _field(body, begin + 1, length, f"{where}.metric")
-    longest = len(name.partition(SEPARATOR.encode())[0])
-    if not 1 <= longest <= LONGEST_NAME:
-        raise CompactError(f"{where}.name_length = {longest}: must be between 1 and {LONGEST_NAME}")
-    if name.endswith(SEPARATOR.encode()):
-        raise CompactError(f"{where}.metric = {name!r}: must not end with {SEPARATOR}")
+    metric, separator, slice_ = name.partition(SEPARATOR.encode())
+    if not 1 <= len(metric) <= LONGEST_NAME:
+        message = f"{where}.name_length = {len(metric)}: must be between 1 and {LONGEST_NAME}"
+        raise CompactError(message)
+    if separator and not slice_:
+        raise CompactError(f"{where}.metric = {name!r}: must have a slice behind {SEPARATOR}")
     if not name.isascii():
         raise CompactError(f"{where}.metric = {name!r}: must be ASCII")
     numbers = _field(body, begin + 1 + length, _NUMBERS.size, f"{where}.numbers")
