@@ -61,6 +61,13 @@ class Dimension(NamedTuple):
     values: tuple[str, ...] = ()
     pattern: str = ""
 
+    @property
+    def words(self) -> str:
+        """Its values, as people read them."""
+        if self.values:
+            return f"{', '.join(self.values)} or {OTHER}"
+        return f"what {self.pattern} matches, or {OTHER}"
+
     def has(self, value: str) -> bool:
         """Return whether a value is told apart from others."""
         if self.values:

@@ -18,6 +18,7 @@ from hubbub.client.randomness import KeyedStream, keyed_message
 from hubbub.collector.operations.registry_findings import ends
 from hubbub.planning.histories import LifetimeBudget
 from hubbub.planning.privacy import PrivacyFigure, Situation, metric_figures
+from hubbub.protocol.dimensions import slice_of
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types import (
     BooleanType,
@@ -125,7 +126,10 @@ def _sections(
     if labels := _labels(metric.type):
         more = f", and {len(labels) - _MOST_VALUES:,} more" if len(labels) > _MOST_VALUES else ""
         facts["values"] = ", ".join(map(visible, labels[:_MOST_VALUES])) + more
+    told = {each.name: visible(each.words) for each in metric.dimensions}
     yield Section("What is asked", (visible(describe_metric(metric)),), facts)
+    if told:
+        yield Section("What it tells of the app", (_clear(metric),), told)
     yield _example(metric)
     figures = metric_figures(metric, Situation(), budget)
     meaning = (
@@ -139,6 +143,15 @@ def _sections(
     yield Section("Versions", tables=(_versions(versions),))
 
 
+def _clear(metric: Metric) -> str:
+    """Return what travels without noise, and what becomes of what is rare."""
+    return (
+        "These travel in the clear, beside the noise: they are facts about the app, and never what "
+        f"its user did. Combinations with fewer than {metric.min_reports:,} reports in a day are "
+        "counted as other before anybody reads them."
+    )
+
+
 def _labels(metric_type: MetricType) -> tuple[str, ...]:
     """Return the values that the registry lists, if it lists any."""
     if isinstance(metric_type, (EnumType, BooleanType, OrdinalType)):
@@ -149,7 +162,9 @@ def _labels(metric_type: MetricType) -> tuple[str, ...]:
 def _example(metric: Metric) -> Section:
     """Return what a client would send of an example answer, and what that is."""
     title, stream = "What leaves a device", KeyedStream(keyed_message(metric.name.encode()))
-    encoder, value = Encoder(metric, _SECRET), _value(metric.type)
+    values = {each.name: each.values[0] for each in metric.dimensions if each.values}
+    told = metric._replace(slice=slice_of(metric.dimensions, values))
+    encoder, value = Encoder(told, _SECRET), _value(metric.type)
     try:
         if metric.memory == "period":
             response = encoder.fresh_response(value, stream)
@@ -158,7 +173,7 @@ def _example(metric: Metric) -> Section:
     except EncodingError:  # a type that an installed package brings takes other values
         return Section(title, ("The app's own preview shows an example.",))
     report = encoder.report(response, stream)
-    _, _, *lines = (line.strip() for line in describe_preview(metric, report, None).splitlines())
+    _, _, *lines = (line.strip() for line in describe_preview(told, report, None).splitlines())
     facts = {
         "of the answer": visible(json.dumps(value, ensure_ascii=False)),
         "a device could send": batch_to_json(Batch((report,), _BATCH_ID)).decode(),

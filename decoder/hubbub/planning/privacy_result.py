@@ -202,6 +202,7 @@ def _findings(registry: Registry, situation: Situation, figures: _Figures) -> It
             f"{_number(figure)} ({figure.theorem})."
         )
         yield Finding(figure.key, "", text, figure.value)
+    yield from _clear_findings(registry)
     lifetime = registry.lifetime_epsilon
     if lifetime is None:
         return
@@ -217,6 +218,21 @@ def _findings(registry: Registry, situation: Situation, figures: _Figures) -> It
             "and fall silent when it is used up."
         )
         yield Finding("lifetime_exceeded", "", text, reserve.value - lifetime, Level.WARNING)
+
+
+def _clear_findings(registry: Registry) -> Iterator[Finding]:
+    """Yield a sentence for each metric whose reports tell something without noise."""
+    for metric in registry.values():
+        if not metric.dimensions:
+            continue
+        names = [dimension.name for dimension in metric.dimensions]
+        text = (
+            f"Reports of {metric.name} tell {', '.join(names)} of the app in the clear, which no "
+            "epsilon covers: whoever has an unusual combination stands out to those who see "
+            f"batches. In the store, combinations with fewer than {metric.min_reports:,} reports a "
+            "day become other."
+        )
+        yield Finding(f"in_the_clear:{metric.name}", "", text, names)
 
 
 def _filled(heading: str, situation: Situation) -> str:
