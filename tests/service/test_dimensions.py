@@ -70,7 +70,7 @@ def test_what_apps_tell_of_themselves_is_decoded_apart(registry, database, tmp_p
 
 
 def test_author_is_told_of_a_mistyped_value(registry, tmp_path):
-    with pytest.raises(MetricError, match="dimensions.platform = 'Mac': must be mac, linux"):
+    with pytest.raises(MetricError, match=r"dimensions\.platform = 'Mac': must be mac, linux"):
         Telemetry(
             registry, "http://127.0.0.1:9", tmp_path, dimensions={"platform": "Mac"},
             development=True,

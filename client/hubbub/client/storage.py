@@ -40,7 +40,7 @@ _CONSEQUENCE = (
     "forget() starts anew"
 )
 _BUSY_SECONDS = 5.0  # as `State` waits
-_FORMAT = 1  # user_version of the schema below; others are refused
+_FORMAT = 2  # user_version of the schema below; others are refused
 _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),

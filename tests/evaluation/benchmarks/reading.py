@@ -16,6 +16,8 @@ from hubbub.collector.ingest.body import decompress
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact
+from hubbub.protocol.dimensions import Dimension
+from hubbub.protocol.registry import Registry
 from hubbub.storage import Declared
 
 _SIZES = (1, 10, 100, 1000)
@@ -43,6 +45,8 @@ def comparisons() -> Iterator[Comparison]:
         forms = _Forms([make_metric()], size)
         yield _compare(forms, " of no known version", BatchReader(next_version), _refuse)
     yield _compare_compressed(_Forms([make_metric()], 100))
+    for size in _SIZES:
+        yield _compare_told(size)
 
 
 def _read(reader: BatchReader, body: bytes, media_type: str, times: int) -> int:
@@ -95,6 +99,28 @@ def _compare(
     )
     share = len(forms.compact) / len(forms.json)
     return replace(comparison, verdict=f"{comparison.verdict}, {share:.2f} of the bytes")
+
+
+def _compare_told(size: int) -> Comparison:
+    """Compare reports that say one of three platforms with such as say nothing of the app."""
+    plain = _Forms([make_metric()], size)
+    dimension = Dimension("platform", ("windows", "mac", "linux"))
+    told = make_metric()._replace(dimensions=(dimension,), slice="platform=mac")
+    forms, registry = _Forms([told], size), Registry("", {told.name: told})
+    return compare(
+        f"{size} reports that tell a platform: {len(forms.compact):,} bytes",
+        partial(_read, BatchReader(registry), forms.compact, compact.MEDIA_TYPE, forms.times),
+        f"without: {len(plain.compact):,} bytes",
+        partial(
+            _read,
+            BatchReader(make_registry(*plain.metrics)),
+            plain.compact,
+            compact.MEDIA_TYPE,
+            forms.times,
+        ),
+        "batches",
+        clock=time.process_time,
+    )
 
 
 def _compare_compressed(forms: _Forms) -> Comparison:
