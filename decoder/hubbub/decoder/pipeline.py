@@ -344,10 +344,10 @@ def _by_dimension(
 def check_dimensions(metric: Metric, options: DecodeOptions) -> None:
     """Raise OptionError for dimensions, or values of them, that the metric doesn't have."""
     known = {dimension.name: dimension for dimension in metric.dimensions}
-    listed = ", ".join(known) or "none"
+    listed = ", ".join(known) or "it has none"
     for name, values in (options.source.where or {}).items():
         if name not in known:
-            expected = f": must be a dimension of metrics.{metric.name}: {listed}."
+            expected = f": must be one of the dimensions of metrics.{metric.name}: {listed}."
             raise OptionError(Option("where", "...", key=name), expected)
         for value in values:
             if value != OTHER and not known[name].has(value):
@@ -358,7 +358,9 @@ def check_dimensions(metric: Metric, options: DecodeOptions) -> None:
                 )
                 raise OptionError(Option("where", value, key=name), f": must be one of {told}.")
     if options.dimension is not None and options.dimension not in known:
-        expected = f": must be {BY_DAY}, or a dimension of metrics.{metric.name}: {listed}."
+        expected = (
+            f": must be {BY_DAY}, or one of the dimensions of metrics.{metric.name}: {listed}."
+        )
         raise OptionError(Option("by", options.dimension), expected)
 
 

@@ -206,10 +206,16 @@ def test_commands_take_the_same(themes, tmp_path):
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"where": {"device": "x"}}, "must be a dimension of metrics.theme: platform, release"),
+        (
+            {"where": {"device": "x"}},
+            "must be one of the dimensions of metrics.theme: platform, release",
+        ),
         ({"where": {"platform": "Mac"}}, "must be one of mac, linux, other"),
         ({"where": {"release": "new"}}, r"must be one of other, or match \\d\\.\\d"),
-        ({"by": "device"}, "must be day, or a dimension of metrics.theme: platform, release"),
+        (
+            {"by": "device"},
+            "must be day, or one of the dimensions of metrics.theme: platform, release",
+        ),
     ],
 )
 def test_what_a_metric_does_not_tell_is_refused(themes, options, fault):
@@ -256,5 +262,7 @@ def test_metric_without_dimensions_has_none(tmp_path):
     from stored_metrics import Stored
 
     stored = Stored(tmp_path, metric, "b")
-    with pytest.raises(OptionError, match=r"must be a dimension of metrics\.theme: none"):
+    with pytest.raises(
+        OptionError, match=r"must be one of the dimensions of metrics\.theme: it has none"
+    ):
         stored.decode(where={"platform": "mac"})
