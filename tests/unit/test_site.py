@@ -82,6 +82,10 @@ PLAIN = [
     (r"\bparted into\b|\ball they could\b|\bput(?:s|ting)? .* off\b", "partitioned; at saturation"),
     (r"\bon and on\b|\btold (?:of|directly)\b|\bHow long what\b", "log, report, state; retention"),
     (r"\bwithout any bound\b|\btoo old at once\b", "not bounded; expire"),
+    (r"\bone a (?:line|core|row|cell)\b", "one per line"),
+    (r'\bhelp="(?:Of|That|Whose|Until|Likewise)\b', "an option's help begins with what it is"),
+    (r"\bwithout a look\b|\bthe dearest\b", "without looking at; the most expensive"),
+    (r"\b(?:is|are) there already\b", "already exists"),
     (r"\bcan't be had\b|\bneeds days, which\b|\ba release is of\b", "can't be combined; covers"),
 ]
 """Forbidden phrases, and what to write instead."""

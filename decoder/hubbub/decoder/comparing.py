@@ -101,14 +101,14 @@ def compare_metric(
     candidates : path, or iterable of str, optional
         Strings to look for, of a metric of strings.
     alpha : float
-        Error rate of what is said to differ, and of the strings that are compared, in (0, 1).
+        Error rate of differences, and of the strings that are compared, in (0, 1).
     correction : "bh" or "bonferroni"
     rows : int
         Most rows that are shown; tables and files hold them all.
     min_reports : int, optional
         Refuse to compare groups with fewer; by default as `decode_metric`.
     reports_per_client : float, optional
-        How many of a group's reports the client of an average one has sent.
+        How many of a group's reports the client of an average report has sent.
     engine, master
         As for `decode_metric`.
 

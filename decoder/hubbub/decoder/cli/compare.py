@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--candidates",
     metavar="FILE",
-    help="Of a metric of strings: those to look for, one a line, as for decode.",
+    help="For strings: those to look for, one per line, as for decode.",
 )
 @shared.alpha
 @shared.correction
@@ -54,8 +54,8 @@ def compare(control: str, treatment: str, **options: Any) -> None:
       hubbub-decoder compare homepage --metrics metrics.toml --candidates urls.txt \\
           --control 2026-11-01..2026-11-07 --treatment 2026-11-08..2026-11-14
 
-    Groups of different clients, such as arms of an experiment, are compared best; the same
-    clients' periods may be, and intervals are then wider than they need be.
+    Groups of different clients, such as arms of an experiment, are compared best; two periods of
+    the same clients can be compared, too, with intervals that are wider than they need be.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     shared.check_alpha(options["alpha"])
     with cli_errors():
