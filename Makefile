@@ -86,7 +86,7 @@ $(NODE_MODULES)/.ready: client/javascript/package-lock.json $(READY)
 	@touch $@
 
 # The day of the last change, so that the same commit gives the same bytes.
-dist: $(NODE_MODULES)/.ready  ## wheel, sdist, npm tarball and SBOM in dist/, each tried in empty environments (needs npm's registry)
+dist: $(NODE_MODULES)/.ready  ## wheel, sdist, npm tarball and their SBOMs in dist/, each tried in empty environments (needs npm's registry)
 	rm -rf dist
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dist]'
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
