@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer test-alerts lint lint-javascript dist bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer test-alerts lint lint-javascript dist changelog bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -86,12 +86,15 @@ $(NODE_MODULES)/.ready: client/javascript/package-lock.json $(READY)
 	@touch $@
 
 # The day of the last change, so that the same commit gives the same bytes.
-dist: $(NODE_MODULES)/.ready  ## wheel, sdist, npm tarball and SBOM in dist/, each tried in empty environments (needs npm's registry)
+dist: $(NODE_MODULES)/.ready  ## wheel, sdist, npm tarball and their SBOMs in dist/, each tried in empty environments (needs npm's registry)
 	rm -rf dist
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dist]'
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
 	$(NPM) pack --pack-destination ../../dist
 	$(BIN)/pytest tests/shipping
+
+changelog: $(READY)  ## the section that changelog.d becomes; RELEASE=yes writes it into CHANGELOG.md, under the version's heading
+	$(BIN)/towncrier build --version $$($(BIN)/python -c 'from hubbub.client import __version__; print(__version__)') $(if $(RELEASE),--yes,--draft)
 
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks

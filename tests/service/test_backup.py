@@ -105,7 +105,7 @@ def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
     options = ("--store", f"sqlite:///{database}", "--to")
     refused = run_collector_command("backup", *options, str(there))
     assert (refused.returncode, there.read_text(encoding="utf-8")) == (1, "dear")
-    assert "is there already" in refused.stderr
+    assert "already exists" in refused.stderr
     refused = run_collector_command("backup", *options, str(tmp_path / "nowhere" / "backup.db"))
     assert refused.returncode == 1
     assert "No such file or directory" in refused.stderr

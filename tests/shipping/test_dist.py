@@ -82,6 +82,20 @@ def test_installed_tarball_passes_the_clients_tests(node, tmp_path):
     run(node, "--test", folder=installed)
 
 
+def test_npm_package_brings_nothing_but_itself():
+    """And the list of what its users get says so, the same bytes each time."""
+    options = ("--sbom-format", "cyclonedx", "--sbom-type", "library", "--omit", "dev")
+    text = npm("sbom", *options, "--package-lock-only", folder=ROOT / "client" / "javascript")
+    bill = json.loads(text)
+    del bill["serialNumber"], bill["metadata"]["timestamp"]
+    package = bill["metadata"]["component"]
+    package["name"] = "hubbub-client"  # npm takes the folder's
+    path = built("hubbub-client-*.tgz").with_suffix(".cdx.json")
+    path.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+    assert package["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert bill["components"] == []
+
+
 def test_folder_of_the_javascript_client_installs_with_types(tmp_path):
     (tmp_path / "package.json").write_text('{"private": true}', encoding="utf-8")
     copied = tmp_path / "copy"

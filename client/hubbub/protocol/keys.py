@@ -156,7 +156,7 @@ METRIC: Mapping[str, Key] = {
         check.text, _TEXT,
         "What is asked and why, in words for users; `explain()` shows them.",
     ),
-    "owner": Key(check.text, _TEXT, "Who answers for the metric."),
+    "owner": Key(check.text, _TEXT, "Who is responsible for the metric."),
     "expires": Key(
         check.date,
         {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},

@@ -35,10 +35,10 @@ def copy_database(source: Path, target: Path, progress: Callable[[int, int], Non
     Raises
     ------
     StoreError
-        If the target is there already, or either file refuses; then there is no target.
+        If the target already exists, or either file refuses; then there is no target.
     """
     if target.exists():
-        raise StoreError(f"{target}: is there already; a backup overwrites nothing")
+        raise StoreError(f"{target}: already exists; a backup overwrites nothing")
     partial = target.with_name(f"{target.name}.partial")
     try:
         # What an attempt has left that was killed isn't a backup.

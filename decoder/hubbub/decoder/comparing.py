@@ -110,14 +110,14 @@ def compare_metric(
     where : mapping of str to str or sequence of str
         By dimension of the app, the values that reports of both groups must have one of.
     alpha : float
-        Error rate of what is said to differ, and of the strings that are compared, in (0, 1).
+        Error rate of differences, and of the strings that are compared, in (0, 1).
     correction : "bh" or "bonferroni"
     rows : int
         Most rows that are shown; tables and files hold them all.
     min_reports : int, optional
         Refuse to compare groups with fewer; by default as `decode_metric`.
     reports_per_client : float, optional
-        How many of a group's reports the client of an average one has sent.
+        How many of a group's reports the client of an average report has sent.
     engine, master
         As for `decode_metric`.
 

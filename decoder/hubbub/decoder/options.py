@@ -99,7 +99,7 @@ class EstimateOptions:
     Attributes
     ----------
     alpha : float
-        Error rate of what is called detected.
+        Error rate of detections.
     correction : str
         A value of `hubbub.inference.testing.multiple_testing.Correction`.
     method : str
@@ -115,7 +115,8 @@ class EstimateOptions:
     min_reports : int
         Fewer reports aren't decoded.
     reports_per_client : float, optional
-        How many of the reports the client of an average one has sent; None: as many as days allow.
+        How many of the reports the client of an average report has sent; None: as many as days
+        allow.
     estimand : str
         A value of `hubbub.inference.repeated_reports.Estimand`.
     """
@@ -384,7 +385,7 @@ def check_source(options: DecodeOptions) -> None:
             raise OptionError(Missing("metric", "params"), ".")
         raise OptionError(Missing("params"), ": ", counts, " needs it.")
     if source.metric is not None and source.metrics is None:
-        raise OptionError(Missing("metrics"), ": the registry that ", metric, " stands in.")
+        raise OptionError(Missing("metrics"), ": the registry that has ", metric, ".")
     if source.params is not None:
         if source.reports is None and source.counts is None:
             raise OptionError(Missing("counts", "reports"), ": ", params, " needs one.")

@@ -124,7 +124,7 @@ def decode_metric(
         Estimate each day, or each value of the dimension, by itself.
     method : "auto", "likelihood" or "regression"
     alpha : float
-        Error rate of what is called detected, in (0, 1).
+        Error rate of detections, in (0, 1).
     correction : "bh" or "bonferroni"
     detected_only : bool
         Whether rows of what isn't detected are left out. With method "regression", or candidates
@@ -135,8 +135,8 @@ def decode_metric(
         Refuse to decode fewer reports than this; with `by`, on any day. By default
         HUBBUB_MIN_REPORTS of the environment, or 1,000.
     reports_per_client : float, optional
-        How many of these reports the client of an average one has sent, at least 1: what errors are
-        widened by. By default the most that the days' numbers of reports allow.
+        How many of these reports the client of an average report has sent, at least 1: what errors
+        are widened by. By default the most that the days' numbers of reports allow.
     estimand : "population" or "reports"
         Whether errors and intervals are about the shares of the population that the reports were
         drawn from, or of these reports alone.

@@ -62,7 +62,7 @@ class Budget:
             raise PlanError(f"epsilon report = {self.report}: must be above 0 and finite")
         if self.report < _LEAST:
             raise PlanError(
-                f"epsilon report = {self.report:g}: too small for any parameters, which are doubles"
+                f"epsilon report = {self.report:g}: too small for parameters in double precision"
             )
         if self.report > self.permanent:
             raise PlanError(

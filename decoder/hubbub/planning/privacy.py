@@ -41,7 +41,7 @@ KNOWN = (0.5, 0.99)
 
 OF_DAYS = "what all reports of an answer reveal together: docs/understand/proofs.md, Linked reports"
 OF_VALUES = (
-    "min(T times the dearest of a value's reports, V times all T of one value): "
+    "min(T times the most expensive of a value's reports, V times all T of one value): "
     "docs/understand/proofs.md, "
     "One client"
 )
@@ -93,7 +93,7 @@ BY_VALUE = (
 )
 ONE_OF_GROUP = (
     "a client answers one of the group's metrics, chosen without regard to values: parallel "
-    "composition (McSherry 2009, theorem 4), the dearest counts"
+    "composition (McSherry 2009, theorem 4), the most expensive one counts"
 )
 ALL_OF_GROUP = "sequential composition, if clients answered all of them"
 PART_OF_GROUP = "one part of the clients for each metric, chosen at random"
@@ -316,7 +316,7 @@ def registry_figures(
     }
     figures = []
     for key, epsilons in senses.items():
-        # Of groups that exclude each other the dearest counts.
+        # Of groups that exclude each other the most expensive one counts.
         alone = [epsilon for name, epsilon in epsilons.items() if name not in grouped]
         worst = [max(epsilons[name] for name in group) for group in groups]
         total, theorem = math.fsum(alone + worst) * ROUNDED_UP, composed

@@ -93,7 +93,7 @@ class Dataset:
         columns : sequence of str, optional
             That may be asked for; by default all.
         bounds : mapping of str to (float, float)
-            Ranges of columns of numbers. Chosen without a look at the data, as bins.
+            Ranges of columns of numbers. Chosen without looking at the data, as bins.
         bins : mapping of str to sequence of str
             Public keys of columns.
         composition : "basic" or "zcdp"
@@ -109,7 +109,7 @@ class Dataset:
         QueryError
             If an argument makes no sense.
         LedgerError
-            If the ledger is there already, or can't be made.
+            If the ledger already exists, or can't be made.
         """
         path = Path(data)
         total = Cost(epsilon_of(epsilon), delta_of(delta))
@@ -293,8 +293,8 @@ class Dataset:
         if edges is not None and column not in self.declaration.bounds:
             # By the declaration and not by the cells, so that no person's cell decides it.
             raise QueryError(
-                f"edges: {visible(column)} isn't declared to be numbers; its range is declared "
-                f"when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
+                f"edges: {visible(column)} isn't declared as a column of numbers; declare its "
+                f"range when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
             )
         keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
         if other is not None:
@@ -375,7 +375,7 @@ class Dataset:
         column : str
             Which column, one of those that were declared with bounds.
         width : float
-            A proposed bound on what one user moves it by, chosen without a look at the data.
+            A proposed bound on what one user moves it by, chosen without looking at the data.
         epsilon : number or str
             What the release may cost of the ledger's epsilon, exactly.
         delta : number or str
@@ -485,7 +485,7 @@ class Dataset:
         processes: int | None = None,
         progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> Estimates:
-        """Release what any function says of the data, by subsample-and-aggregate.
+        """Release the result of any function of the data, by subsample-and-aggregate.
 
         Users are partitioned into blocks, the function estimates something of each block in a
         process of its own (`hubbub.release.estimators`), and the estimates' median, mean or mode is
@@ -517,7 +517,7 @@ class Dataset:
         seconds : float
             Until a block's process is killed, and its estimate is the default.
         processes : int, optional
-            That run at the same time; by default one a core.
+            That run at the same time; by default one per core.
         progress : callable
             Gets how many of how many blocks are done.
         """

@@ -1,6 +1,6 @@
 """What a curator declares of a table, for good, before anything is asked of it.
 
-All of it is public, and must be chosen without a look at the data: bounds that are taken from the
+All of it is public, and must be chosen without looking at the data: bounds that are taken from the
 smallest and largest value publish both.
 """
 
@@ -92,8 +92,8 @@ class Declaration:
         """Return a column's range (raises QueryError if none was declared)."""
         if column not in self.bounds:
             raise QueryError(
-                f"{visible(column)}: has no bounds; they say what a user moves at most, and are "
-                f"declared when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
+                f"{visible(column)}: has no bounds, which limit what one user can change; declare "
+                f"them when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
             )
         return self.bounds[column]
 

@@ -212,8 +212,8 @@ class Ledger:
                 return cls(path, connection)
         except (OSError, sqlite3.DatabaseError) as error:
             raise LedgerError(
-                f"{path}: must be a ledger that can be read: {error}. If it was moved when a "
-                f"process had been killed, its journal must be there as {path}-journal"
+                f"{path}: must be a ledger that can be read: {error}. If it was moved after "
+                f"a process was killed, move its journal, too, to {path}-journal"
             ) from error
 
     def refuse_beyond(self, query: str, cost: Cost) -> None:

@@ -84,8 +84,8 @@ def blend_findings(summary: BlendSummary) -> tuple[Finding, ...]:
     )
     strings = (
         f"{summary.blended:,} candidates; local figures alone: {summary.not_released:,}. "
-        f"{summary.not_listed:,} of the release's {summary.keys:,} keys are left out, for no "
-        "candidate names them"
+        f"{summary.not_listed:,} of the release's {summary.keys:,} keys are left out, because "
+        "no candidate has them"
     )
     local = f"{summary.local_detected:,} by the reports alone"
     return (

@@ -291,10 +291,10 @@ def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding
             f"{rates.expected_own_bits_set:.3f} expected"
         )
     text = "; ".join(parts)
-    found = Finding("known_rates", "bits of known rate", f"{text}, as honest clients' might")
+    found = Finding("known_rates", "bits of known rate", f"{text}, consistent with honest clients")
     if rates.suspicious:
         only_if = (
-            "honest clients' never have others"
+            "honest clients never send others"
             if math.isinf(rates.clients_must_send)
             else f"honest only if some client sent more than {rates.clients_must_send:,.0f} reports"
         )

@@ -128,7 +128,7 @@ def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
 
 
 def strings_source(role: str, strings: Iterable[str], name: str = "a pipe") -> Source:
-    """Return strings that are no file as a source: one a line, each once, in UTF-8."""
+    """Return strings that are no file as a source: one per line, each once, in UTF-8."""
     hashing = hashlib.sha256()
     for string in strings:
         hashing.update(string.encode("utf-8") + b"\n")

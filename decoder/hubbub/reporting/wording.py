@@ -23,7 +23,7 @@ ERROR_RATES = {
     Correction.BH: "false discovery rate",
     Correction.BONFERRONI: "chance of any false detection",
 }
-UNCERTAIN = "there, but how common is uncertain"
+UNCERTAIN = "present, frequency uncertain"
 """Said of what is detected though its interval reaches 0."""
 SHARE_COLUMNS = (
     *("count", "std_error", "count_low", "count_high"),
@@ -92,9 +92,9 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
     number = f"{repeats.clients:.4g}"
     texts = {
         RepeatSource.ONE_DAY: f"{number}: all are of one day",
-        RepeatSource.DAYS: f"the client of an average one has sent at most {number}, one a day",
+        RepeatSource.DAYS: f"the client of an average report has sent at most {number}, one a day",
         RepeatSource.GIVEN: (
-            f"the client of an average one has sent {number}, as --reports-per-client says"
+            f"the client of an average report has sent {number}, as --reports-per-client says"
         ),
         RepeatSource.UNKNOWN: (
             f"taken as {number}: without days only --reports-per-client says how many"
@@ -109,7 +109,7 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
     elif repeats.responses < repeats.clients:
         text += f"; {repeats.responses:.4g} of one permanent response"
     if repeats.assumes_daily:
-        text += "; supposes that none reports twice a day, as reports_per_day = 1 ensures"
+        text += "; assumes that no client reports twice a day, as reports_per_day = 1 ensures"
     return about, Finding("reports_per_client", "reports of a client", text, repeats.clients)
 
 
@@ -147,9 +147,9 @@ def _set_bits(anomalies: AnomalyReport) -> Finding:
     found = Finding(
         "set_bits",
         "set bits",
-        f"all reports have {low:,} to {high:,}, as honest ones would"
+        f"all reports have {low:,} to {high:,}, consistent with honest clients"
         if low < high
-        else f"all reports have {low:,}, as honest ones must",
+        else f"all reports have {low:,}, as they must",
         anomalies.improbable,
     )
     numbers = f"{low:,} to {high:,}" if low < high else f"{low:,}"
@@ -172,7 +172,7 @@ def _repeats(anomalies: AnomalyReport) -> Finding:
         return found._replace(
             text="not assessable: with so few bits or so little noise honest reports repeat too"
         )
-    looked_at = f"of {repeats.sampled:,} reports looked at"
+    looked_at = f"of {repeats.sampled:,} reports checked"
     if anomalies.counted:
         counted = f"of {anomalies.counted:,} reports only counts are kept"
         if not repeats.sampled:
@@ -185,7 +185,7 @@ def _repeats(anomalies: AnomalyReport) -> Finding:
             f"{repeats.most:,} times, where at most {repeats.plausible:,} is plausible"
         )
         return found._replace(level=Level.ALARM, text=text)
-    return found._replace(text=f"{looked_at} none repeats more often than honest ones might")
+    return found._replace(text=f"{looked_at} none repeats suspiciously often")
 
 
 def _balance(anomalies: AnomalyReport) -> Finding:
@@ -201,7 +201,7 @@ def _balance(anomalies: AnomalyReport) -> Finding:
             f"{balance.clients_must_send:,.0f} reports"
         )
         return found._replace(level=Level.ALARM, text=text)
-    return found._replace(text=f"{worst}, as honest clients' might")
+    return found._replace(text=f"{worst}, consistent with honest clients")
 
 
 def forgery_finding(forged_share: float, forgery_shift: float) -> Finding:

@@ -1,4 +1,4 @@
-"""How often the intervals of categories hold the truth (docs/understand/statistics.md).
+"""How often the intervals of categories hold the truth (docs/measured/estimates.md).
 
 Counts are drawn by their distribution. One trial is one sample; the truth is that of the population
 it is drawn from.

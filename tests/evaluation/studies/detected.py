@@ -3,7 +3,7 @@
 Of names near the limit those are detected whose noise was upward, so that intervals that hold on
 the whole may fail those that people look at. A trial draws its people and their reports anew; the
 truth is the population's.
-docs/understand/statistics.md has the table.
+docs/measured/estimates.md has the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The joint likelihood beside least squares (docs/understand/likelihood.md).
+"""The joint likelihood beside least squares (docs/measured/estimates.md).
 
 Both decode the same reports of the same made-up people. Least squares is also scored under the rule
 "above two standard errors", as google/rappor's decoder keeps strings.

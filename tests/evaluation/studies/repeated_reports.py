@@ -1,4 +1,4 @@
-"""How often intervals hold the truth where clients report again (docs/understand/statistics.md).
+"""How often intervals hold the truth where clients report again (docs/measured/estimates.md).
 
 The reports of 1, 7, 30 and 365 days are decoded together, of clients who are the same every day, of
 clients who leave by and by, and of some who soon leave. One trial is one set of clients.

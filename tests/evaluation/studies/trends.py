@@ -2,7 +2,7 @@
 
 Two to eight weeks of strings and of categories, whose clients are others every day, the same, or
 others from some day on, and whose shares change, for a while or for good, go with the weekdays, or
-do nothing of it (docs/understand/trends.md).
+do nothing of it (docs/measured/estimates.md).
 """
 
 from __future__ import annotations

@@ -150,8 +150,8 @@ def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not
         assert found.suspicious
     said, alone = (anomaly_findings(each.result())[1].text for each in (partly, counted))
     assert said == (
-        "of 40,000 reports only counts are kept; of 20,000 reports looked at none repeats more "
-        "often than honest ones might"
+        "of 40,000 reports only counts are kept; of 20,000 reports checked none repeats "
+        "suspiciously often"
     )
     assert alone == "not assessable: of 60,000 reports only counts are kept"
     assert partly.result().as_json()["only_counted"] == 40_000

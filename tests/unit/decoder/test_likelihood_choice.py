@@ -38,7 +38,10 @@ def test_one_hash_gains_nothing():
 
 def test_little_gain_is_not_worthwhile():
     worthwhile, why = is_worthwhile(make_params(f=0.75, p=0.35, q=0.65), 10**6, 100)
-    assert (worthwhile, why) == (False, "whole reports would lower variances by only 1.1%")
+    assert (worthwhile, why) == (
+        False,
+        "decoding whole reports would reduce variances by only 1.1%",
+    )
 
 
 def test_gain_is_what_the_information_of_a_rare_string_says():
@@ -69,7 +72,7 @@ def test_nobody_waits_who_did_not_ask_for_it():
     """A million reports take most of a minute with 400 candidates; few reports, few seconds."""
     worthwhile, why = is_worthwhile(make_params(), 10**6, 400)
     assert not worthwhile
-    assert "would lower variances by 12% or more, but take about" in why
+    assert "would reduce variances by 12% or more, but take about" in why
     assert why.endswith("seconds (--method likelihood)")
     assert is_worthwhile(make_params(), 20_000, 400)[0]
 

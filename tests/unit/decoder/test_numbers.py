@@ -143,7 +143,7 @@ def test_reports_of_one_cell_too_many_are_no_honest_ones():
     counts.bits[0, 0] += 1
     found = numbers_estimates(decode_numbers(counts, metric))
     assert found.suspicious
-    assert "honest clients' never have others" in shown(found)
+    assert "honest clients never send others" in shown(found)
 
 
 def test_a_forged_report_moves_the_mean_by_at_most_what_is_stated():

@@ -269,10 +269,10 @@ def test_interval_that_reaches_zero_is_said_in_words():
     lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
     assert "yes *" in lines["unsure"]
     assert "*" not in lines["sure"] + lines["absent"]
-    assert "* there, but how common is uncertain: the interval reaches 0" in text
+    assert "* present, frequency uncertain: the interval reaches 0" in text
     assert "uncertain" not in shown(make_decoding(["sure"], [0.4]))
     html = html_of(strings_estimates(uncertain()))
-    assert html.count("there, but how common is uncertain") == 1
+    assert html.count("present, frequency uncertain") == 1
 
 
 @pytest.mark.parametrize(
@@ -369,9 +369,9 @@ HONEST = make_anomalies()
         (
             {},
             [
-                "all reports have 15 to 90, as honest ones would",
-                "of 9,000 reports looked at none repeats more often than honest ones might",
-                "cohort 7 has 1.12 times the mean, as honest clients' might",
+                "all reports have 15 to 90, consistent with honest clients",
+                "of 9,000 reports checked none repeats suspiciously often",
+                "cohort 7 has 1.12 times the mean, consistent with honest clients",
                 (
                     "if 1% of these reports were forged, an estimated share could move by at most "
                     "2.5 percentage points"
@@ -384,7 +384,7 @@ HONEST = make_anomalies()
         ),
         (
             {"repeats": HONEST.repeats._replace(most=57, suspicious=2000)},
-            ["SUSPICIOUS: 2,000 of 9,000 reports looked at", "57 times, where at most 3 is"],
+            ["SUSPICIOUS: 2,000 of 9,000 reports checked", "57 times, where at most 3 is"],
         ),
         (
             {"balance": HONEST.balance._replace(clients_must_send=1500.4)},

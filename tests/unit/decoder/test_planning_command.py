@@ -335,7 +335,7 @@ def test_tuples_with_a_string_are_planned_as_candidates(tmp_path):
         (("--share", "0.1", "--error", "0.1"), "--share and --error can't be combined"),
         (("--power", "0.4"), "0.4 must be above 0.5 and below 1"),
         (("--epsilon-report", "9"), "epsilon report = 9: must be at most epsilon permanent = 4.4"),
-        (("--epsilon-report", "1e-9"), "too small for any parameters"),
+        (("--epsilon-report", "1e-9"), "too small for parameters"),
         (("--epsilon-report", "inf"), "inf must be above 0"),
         (("--max-bits", "4"), "4 is not in the range 8<=x<=4096"),
         (("--max-bits", "4104"), "4104 is not in the range 8<=x<=4096"),

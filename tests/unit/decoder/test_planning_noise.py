@@ -70,7 +70,7 @@ def test_the_papers_default_moves_within_any_budget(budget):
         (math.nan, 1.0, "epsilon permanent = nan"),
         (1.0, math.nan, "epsilon report = nan"),
         (math.inf, math.inf, "epsilon report = inf"),
-        (1e-3, 1e-7, "epsilon report = 1e-07: too small for any parameters"),
+        (1e-3, 1e-7, "epsilon report = 1e-07: too small for parameters"),
     ],
 )
 def test_contradicting_epsilons_are_refused(permanent, report, reason):

@@ -16,7 +16,7 @@ _MAP = ["--map", "map.csv"]
     ("options", "complaint"),
     [
         (_LIST, "Missing argument 'METRIC' (or option '--params')."),
-        (["homepage", *_LIST], "Missing option '--metrics': the registry that METRIC stands in."),
+        (["homepage", *_LIST], "Missing option '--metrics': the registry that has METRIC."),
         ([*_STORED, *_LIST, *_MAP], "--candidates and --map exclude each other"),
         ([*_STORED, "--params", "params.csv", *_LIST], "METRIC and --params exclude each other"),
         ([*_STORED, "--counts", "counts.csv", *_MAP], "METRIC and --counts exclude each other"),

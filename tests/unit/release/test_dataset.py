@@ -126,7 +126,7 @@ def test_a_query_is_paid_before_it_is_answered(people):
     ("query", "reason"),
     [
         (lambda d: d.mean("size", epsilon=1), "mean: no column is named 'size'; there are: age"),
-        (lambda d: d.mean("city", epsilon=1), "city: has no bounds; they say what a user moves"),
+        (lambda d: d.mean("city", epsilon=1), "city: has no bounds, which limit what one user"),
         (lambda d: d.mean("user", epsilon=1), "mean: user is the column of users"),
         (lambda d: d.histogram("city", epsilon=1), "delta = 0: must be above 0"),
         (lambda d: d.histogram("city", epsilon=1, bins=[]), "bins: must name at least one key"),
@@ -357,7 +357,9 @@ def test_a_release_that_could_not_be_written_is_shown_whole(dataset):
 def test_buckets_of_a_column_without_numbers_are_refused(people, column):
     """Or all people would be counted nowhere, and epsilon be spent on it."""
     with make(people, epsilon=SURE) as dataset:
-        with pytest.raises(QueryError, match=f"^edges: {column} isn't declared to be numbers"):
+        with pytest.raises(
+            QueryError, match=f"^edges: {column} isn't declared as a column of numbers"
+        ):
             dataset.histogram(column, epsilon=1, edges=[0, 10])
         assert not spent(dataset)
 

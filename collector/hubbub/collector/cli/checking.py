@@ -29,7 +29,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("metrics", type=_FILE, metavar="METRICS")
 @click.option("--against", type=_FILE, metavar="OLD", help="The registry that is in force so far.")
 def check(metrics: Path, against: Path | None) -> None:
-    """Tell all that is wrong with a metrics.toml, and what is about to be.
+    """List everything that is wrong with a metrics.toml, and what expires soon.
 
     \b
       hubbub-collector check metrics.toml
@@ -39,7 +39,7 @@ def check(metrics: Path, against: Path | None) -> None:
     Standard output has one line for each finding, with the line of the file. With --against also
     what the change means: whether a version has to be raised, what clients spend again, and what
     becomes of stored reports. Exit code 1 if something is wrong, or if clients would report
-    nothing; what expires within 30 days is told, and no fault.
+    nothing; what expires within 30 days is listed, and is no error.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     with cli_errors():
         found = _findings(metrics, against)

@@ -23,7 +23,7 @@ config_option = click.option(
 def read_configuration(
     flags: Mapping[str, Any], file: Path | None, only: Collection[str] | None = None
 ) -> Configuration:
-    """Return the configuration (see `load`), or tell its faults, one a line, and end with 2."""
+    """Return the configuration (see `load`), or print its faults, one per line, and exit with 2."""
     try:
         return load(flags, file, only)
     except ConfigError as error:

@@ -18,13 +18,13 @@ from hubbub.storage.errors import mask
 
 _SUBCOMMANDS = {
     "init": ("hubbub.planning.cli.init", "Write a first metrics.toml: four questions."),
-    "check": (".checking", "Tell all that is wrong with a metrics.toml."),
-    "catalogue": ("hubbub.planning.cli.catalogue", "Write what a metrics.toml asks as pages."),
+    "check": (".checking", "List everything that is wrong with a metrics.toml."),
+    "catalogue": ("hubbub.planning.cli.catalogue", "Describe a metrics.toml in web pages."),
     "serve": (".service", "Receive reports until SIGTERM."),
     "token": (".service", "Make an ingest key or an admin token."),
     "migrate": (".stores", "Bring a store to this version's schema."),
     "maintain": (".stores", "Merge segments and forget what is too old."),
-    "replay": (".stores", "Count the reports in quarantine that the registry knows by now."),
+    "replay": (".stores", "Count quarantined reports that the registry knows by now."),
     "delete": (".stores", "Delete the reports of a metric."),
     "backup": (".stores", "Copy a store that is in use, as of one moment."),
     "export": (".stores", "Write reports as Parquet."),

@@ -42,9 +42,9 @@ _ONLY_ITS_OWNER = 0o600  # may read and write it
 def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
     """Make a key to which clients seal reports.
 
-    FILE is made, readable by its owner only, and gets the private key: it belongs where reports are
-    decoded, and never on the collector. Standard output has the public key alone, for the app's
-    `sealed_to`; standard error the lines for the collector's configuration.
+    FILE gets the private key, readable by its owner only. Keep it where reports are decoded, never
+    on the collector. Standard output has the public key alone, for the app's `sealed_to`; standard
+    error the lines for the collector's configuration.
 
     `hubbub-collector open` uses a key for 30 days after its last day. Then delete the private
     key: what was sealed to it, wherever there are copies, can't be read by anybody any more.
@@ -88,7 +88,7 @@ def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
     "--jobs",
     type=click.IntRange(1),
     metavar="N",
-    help="Processes that open records.  [default: one a core]",
+    help="Processes that open records.  [default: one per core]",
 )
 def open_(
     files: tuple[Path, ...],
@@ -100,12 +100,12 @@ def open_(
 ) -> None:
     """Open sealed reports, where the collector can't.
 
-    Reports are judged as a collector judges them and go into --store, a database of your own,
-    which `hubbub-decoder` reads. It must not be the collector's: the opener shouldn't see
-    addresses, and who sees addresses not reports.
+    Reports are checked as a collector checks them and go into --store, a database of your own,
+    which `hubbub-decoder` reads. It must not be the collector's: whoever opens reports shouldn't
+    see addresses, and the collector shouldn't see reports.
 
-    Run it as often as there are new records, on exports that grow, after a crash: each report
-    counts once. What was opened is remembered until the last of the given keys opens no more.
+    Run it again for new records, on exports that grow, or after a crash: each report counts once.
+    What was opened is remembered until the last of the given keys has expired.
     """
     settings = configured(config, store=store, metrics=metrics)
 

@@ -59,7 +59,9 @@ def _with_flags(command: _Command) -> _Command:
 @click.command()
 @config_option
 @click.option(
-    "--print-config", is_flag=True, help="Print the effective settings and their sources; end."
+    "--print-config",
+    is_flag=True,
+    help="Print the effective settings with their sources, and exit.",
 )
 @_with_flags
 def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
@@ -68,8 +70,9 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     Prints "listening on http://HOST:PORT" once it accepts connections. A batch is answered only
     after it is durable on disk; one that is sent again is recognised and counted once.
 
-    A flag wins over the environment (HUBBUB_COLLECTOR_PORT for --port), that over the file of
-    --config, that over the default. Keys and admin tokens come from file or environment.
+    A flag wins over the environment (HUBBUB_COLLECTOR_PORT for --port), the environment over the
+    file of --config, and the file over the default. Keys and admin tokens come from file or
+    environment.
     """
     configuration = read_configuration(flags, config)
     if print_config:
@@ -107,7 +110,7 @@ def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DAY",
-    help="Last day (UTC) on which it is good, such as 2027-12-31; by default for ever.",
+    help="Last day (UTC) on which it is valid, such as 2027-12-31; by default it doesn't expire.",
 )
 @click.option(
     "--scope",

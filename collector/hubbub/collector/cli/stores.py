@@ -119,9 +119,9 @@ def export(
 
     A file DIR/metric=NAME/version=N/day=DAY/part-*.parquet for each day, with the columns cohort
     (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
-    a _definition.json for each version. Of reports that are kept as counts alone, these are in
-    _counts-*.pq instead. Which files are the day its _manifest.json says, which is written last: an
-    export that is killed leaves nothing that counts. A day that is exported again replaces its
+    a _definition.json for each version. Days of which only counts are kept have these in
+    _counts-*.pq instead. The _manifest.json of a day lists its files. It is written last, so an
+    export that is killed leaves nothing that is read. A day that is exported again replaces its
     files. Days that the store no longer has stay where they are: delete them by hand. Reports in
     quarantine aren't exported.
 
@@ -282,8 +282,8 @@ def migrate(store: str | None, config: Path | None, contract: bool) -> None:
 @click.option(
     "--trust-clock",
     is_flag=True,
-    help="Delete what is too old although the last upkeep was more than 7 days ago, or in what "
-    "the clock takes for the future.",
+    help="Delete what is too old even if the last upkeep was more than 7 days ago, or lies in "
+    "the future by this clock.",
 )
 def maintain(
     store: str | None,
@@ -299,12 +299,11 @@ def maintain(
     Each run also closes a day before today, which then takes no more batch ids, or in PostgreSQL
     a large part of today.
 
-    A running collector does so by itself; this is for stores whose collectors are stopped, and for
-    whoever prefers cron. After half a minute no other day is begun to be mixed.
+    A running collector does so by itself; this command is for stores whose collectors are stopped,
+    or for cron. After half a minute it starts to mix no further day.
 
-    A clock that jumps forward would expire everything at once. So nothing is deleted for its
-    age more than 7 days after the last upkeep, by anybody, until --trust-clock says that it is
-    really so late.
+    A clock that jumps forward would expire everything at once. So if the last upkeep was more than
+    7 days ago, nothing is deleted for its age until --trust-clock confirms the date.
     """
     settings = configured(
         config,
@@ -345,13 +344,13 @@ def maintain(
 @metrics_option
 @store_options
 def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
-    """Count the reports in quarantine that the registry knows by now, under their own days.
+    """Count quarantined reports that the registry knows by now, on the days on which they came.
 
     A running collector does so by itself, within upkeep_seconds after SIGHUP or a restart has given
     it the mended registry; this is for stores whose collectors are stopped, and says what is left
     and why. Like `serve`, it declares the registry's versions in the store for good.
 
-    What is asked of reports that come today is asked of these: their cohort must exist, and with
+    These reports are checked like those that come today: their cohort must exist, and with
     improbable_reports = "refuse" their number of set bits must be plausible. The others stay, and
     are deleted quarantine_days after they came.
     """
@@ -402,8 +401,8 @@ def delete(
 ) -> None:
     """Delete all reports of METRIC.
 
-    Its versions stay taken: clients may still hold what they made under them. To stop collecting,
-    remove the metric from the registry first. What is in quarantine under its name goes, too.
+    Its version numbers can't be used again: clients may still hold reports of them. To stop
+    collecting, remove the metric from the registry first. Its quarantined reports are deleted, too.
     """
     what = metric if version is None else f"{metric} version {version}"
     url = configured(config, store=store).store
@@ -449,11 +448,11 @@ def backup(store: str | None, config: Path | None, target: Path) -> None:
     For SQLite: `cp` of the file loses reports that were acknowledged, as they may be in the log
     beside it. Collectors go on taking reports meanwhile. FILE has all that was acknowledged before,
     and the ids of its batches, so that nothing counts twice after it was restored. It appears once
-    it is whole and was checked. Of PostgreSQL the command to use is printed instead, with exit
+    it is whole and was checked. For PostgreSQL the command to use is printed instead, with exit
     code 1.
 
-    Two backups of one day tell which reports came between them: make one a day, and keep it as
-    safe as the store, for no longer than its reports may be kept.
+    Two backups of the same day show which reports came between them. So make one each day, and keep
+    it as safe as the store, for no longer than its reports may be kept.
     """
     url = configured(config, store=store).store
 

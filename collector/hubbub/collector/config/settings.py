@@ -162,7 +162,7 @@ class Settings(_Frozen):
     )
     anonymous: bool = Field(
         default_factory=lambda fields: not fields.get("ingest_keys"),
-        description="Whether reports without a key are taken; if unset, only without ingest_keys.",
+        description="Accept reports without a key; if unset, only if there are no ingest_keys.",
     )
     sealing_keys: dict[_Name, SealedTo] = Field(
         default={},
@@ -181,8 +181,8 @@ class Settings(_Frozen):
     cors_origins: str = Field(
         default="",
         pattern=r"^(https?://[^\s/]+( https?://[^\s/]+)*)?$",
-        description="Origins of web pages that may send from elsewhere (CORS), such as "
-        "https://app.example.com, with a space between two; unset: none.",
+        description="Origins of web pages that may send from other hosts (CORS), such as "
+        "https://app.example.com, separated by spaces; unset: none.",
     )
     probe_host: str = Field(
         default="127.0.0.1", min_length=1, description="Address of the listener for probes."
@@ -197,28 +197,28 @@ class Settings(_Frozen):
     )
     max_reports: _Count = Field(default=10_000, description="Most reports in a batch.")
     max_requests: _Count = Field(
-        default=1024, description="Most requests under way; more are shed."
+        default=1024, description="Most requests at a time; more are shed."
     )
     max_connections: _Count = Field(
         default=4096,
-        description="Most connections of a worker; then the one that has been idle the longest "
-        "makes room for a new one.",
+        description="Most connections of a worker; beyond that, the one that has been idle longest "
+        "is closed for a new one.",
     )
     max_connections_per_address: _Count = Field(
         default=512,
-        description="Likewise of one address, which is known while it has connections.",
+        description="Most connections from one address; addresses are kept only while they have "
+        "connections.",
     )
     max_waiting_bytes: _Count = Field(
         default=64 * 2**20,
-        description="Most bytes that strangers can make a worker hold: batches that wait for the "
-        "store, bodies and heads that haven't come whole, answers that aren't taken. What is more "
-        "is shed.",
+        description="Most bytes that clients can make a worker hold: batches that wait for the "
+        "store, incomplete heads and bodies, answers that aren't read. More is shed.",
     )
     max_filter_bytes: int = Field(
         default=2**27,
         ge=0,
-        description="Most memory of a worker for what it knows of batch ids of closed days, "
-        "2 bytes each; days for which there is no room are searched for each batch.",
+        description="Most memory of a worker for batch ids of closed days, 2 bytes each; days that "
+        "don't fit are searched in the store for each batch.",
     )
     header_seconds: _Seconds = Field(
         default=10.0, description="How long a request's header may take."
@@ -231,10 +231,10 @@ class Settings(_Frozen):
         ge=0,
         le=86_400,
         allow_inf_nan=False,
-        description="On SIGTERM, how long requests under way may take to end.",
+        description="On SIGTERM, how long running requests may take to finish.",
     )
     retry_after_seconds: int = Field(
-        default=5, ge=1, le=86_400, description="Pause that shed clients are asked for."
+        default=5, ge=1, le=86_400, description="How long shed clients are asked to wait."
     )
     deduplication_days: _Days = Field(
         default=14, description="How long batch ids are kept, to recognise what is sent again."
@@ -245,15 +245,15 @@ class Settings(_Frozen):
     )
     report_days: _Days | None = Field(
         default=None,
-        description="How long single reports are kept, before only their day's counts are; unset: "
-        "as long as counts.",
+        description="How long single reports are kept; after that only the counts of their day. "
+        "Unset: as long as counts.",
     )
     quarantine_days: int | None = Field(
         default=None,
         ge=1,
         le=90,
         description="How long reports of metrics, versions or widths that the registry doesn't "
-        "know are kept for a mended one; unset: they are refused.",
+        "know are kept until it is corrected; unset: they are refused.",
     )
     quarantine_bytes: _Count = Field(
         default=64 * 2**20,
@@ -265,8 +265,8 @@ class Settings(_Frozen):
     )
     publish_seconds: _Seconds = Field(
         default=600.0,
-        description="Time for which the admin listener's numbers of requests and reports stay as "
-        "they are; within it nobody can tell from them when a report came.",
+        description="How often the admin listener updates its numbers of requests and reports; "
+        "between updates they don't show when a report came.",
     )
     improbable_tail: float = Field(
         default=1e-9,

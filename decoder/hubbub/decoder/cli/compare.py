@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--candidates",
     metavar="FILE",
-    help="Of a metric of strings: those to look for, one a line, as for decode.",
+    help="For strings: those to look for, one per line, as for decode.",
 )
 @shared.where
 @shared.alpha
@@ -61,8 +61,8 @@ def compare(control: str, treatment: str, **options: Any) -> None:
       hubbub-decoder compare crash --metrics metrics.toml \\
           --control arm=control --treatment arm=new-cache
 
-    Groups of different clients, such as arms of an experiment, are compared best; the same
-    clients' periods may be, and intervals are then wider than they need be.
+    Groups of different clients, such as arms of an experiment, are compared best; two periods of
+    the same clients can be compared, too, with intervals that are wider than they need be.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     shared.check_alpha(options["alpha"])
     with cli_errors():

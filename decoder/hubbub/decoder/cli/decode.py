@@ -46,7 +46,7 @@ def _without_time(
     "--candidates",
     multiple=True,
     metavar="FILE",
-    help="Strings to look for, one a line, UTF-8, or a Parquet file's column; several files as a "
+    help="Strings to look for, one per line, UTF-8, or a Parquet file's column; several files as a "
     "folder or a pattern, such as 'lists/*.gz'; also s3://BUCKET/PATH and so on; - reads standard "
     "input. Of a joint metric "
     "FIELD=FILE, for each field of strings.",
@@ -68,19 +68,19 @@ def _without_time(
     "--extend",
     default="",
     metavar="PREFIX",
-    help="Of a metric of type open-string: look only for strings that begin so, and closer.",
+    help="For open strings: look only for strings that begin with PREFIX, and more closely.",
 )
 @click.option(
     "--corpus",
     metavar="FILE",
-    help="Of a metric of type open-string: public strings, one a line, that the clients' may be "
-    "like. Letters are learned from them; they aren't candidates.",
+    help="For open strings: public strings, one per line, like those of clients. The search learns "
+    "letters from them; they aren't candidates.",
 )
 @click.option(
     "--blend",
     metavar="FILE",
-    help="Of a metric of strings: blend with an opted-in group's counts, the JSON of a "
-    "hubbub-release histogram. Both groups must be drawn from one population.",
+    help="For strings: blend with an opted-in group's counts, the JSON of a hubbub-release "
+    "histogram. Both groups must come from the same population.",
 )
 @click.option(
     "--candidate-cache",
@@ -110,7 +110,7 @@ def _without_time(
     show_default=True,
     type=click.Choice(["auto", "likelihood", "regression"]),
     help="regression: least squares on bit counts; likelihood: whole reports, which takes longer "
-    "and finds more; auto: that if it is worth the time.",
+    "and finds more; auto: likelihood if it is worth the time.",
 )
 @shared.alpha
 @shared.correction
@@ -157,8 +157,8 @@ def decode(**options: Any) -> None:
     string is absent", and a q-value that accounts for the number of candidates. Reports whose
     string no candidate names are summed up as unknown mass.
 
-    Where some people opted in to a trusted curator, --blend makes one estimate of their counts
-    and the others' reports, and tests whether both groups are of one population.
+    If some people opted in to a trusted curator, --blend makes one estimate of their counts and the
+    others' reports, and tests whether both groups come from the same population.
 
     Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
     "Detected" are those that somebody has. Those of type number take none either: their mean is

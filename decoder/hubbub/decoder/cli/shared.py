@@ -37,7 +37,7 @@ alpha = click.option(
     default=0.05,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Error rate of what is called detected.",
+    help="Error rate of detections.",
 )
 correction = click.option(
     "--correction",
@@ -51,9 +51,8 @@ engine = click.option(
     default=LOCAL,
     show_default=True,
     type=click.Choice(ENGINES),
-    help="Where files of reports are counted, and summed up whole if they are many, and lists that "
-    "are screened are tested: this machine's threads, or the workers of Dask or Spark, which must "
-    "see the same files.",
+    help="Where reports are counted, whole reports are summed up and screened lists are tested: "
+    "threads of this machine, or workers of Dask or Spark, which must see the same files.",
 )
 master = click.option(
     "--master",
@@ -85,8 +84,8 @@ reports_per_client = click.option(
     "--reports-per-client",
     type=click.FloatRange(1),
     metavar="R",
-    help="How many of these reports the client of an average one has sent: what they share widens "
-    "the errors. Otherwise R is the most that the days' numbers of reports allow.",
+    help="How many of these reports the client of an average report has sent; what these share "
+    "widens errors. By default the most that the days' numbers of reports allow.",
 )
 
 

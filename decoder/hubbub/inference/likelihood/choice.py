@@ -111,10 +111,11 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     if gain < _NO_GAIN:
         return False, "whole reports would tell no more of rare strings"
     if gain < LEAST_GAIN:
-        return False, f"whole reports would lower variances by only {gain:.1%}"
+        return False, f"decoding whole reports would reduce variances by only {gain:.1%}"
     if seconds > max(LONGEST, _MOST_RATIO * _SECONDS_PER_CANDIDATE * n_candidates):
         return False, (
-            f"whole reports would lower variances by {1 - 1 / (1 + gain):.0%} or more, but take "
+            f"decoding whole reports would reduce variances by {1 - 1 / (1 + gain):.0%} or more, "
+            "but take "
             f"about {seconds:,.0f} seconds (--method likelihood)"
         )
     return True, f"bit counts alone would have variances at least {gain:.0%} larger"

@@ -30,7 +30,7 @@ from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
 
 # A p-value below the cutoff by a factor of 10,000: rivals were seen to raise p-values by up to
-# seven times (docs/understand/statistics.md, Rivals).
+# seven times.
 _BEYOND_DOUBT = float(np.log(1e-4))
 # Of a column's information: less is rounding, and the column is dependent.
 _OWN_INFORMATION = 1e-6

@@ -71,8 +71,7 @@ SEARCHED = 1.2
 """By what q-values are raised where the model was searched for in the same reports.
 
 What remains of the search's feedback on its own noise once rivals are in the model: without it the
-share of false names was .056 instead of .05, over ten crowded cases
-(docs/understand/statistics.md).
+share of false names was .056 instead of .05, over ten crowded cases of the suite (`*-100-*x10`).
 """
 
 # Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).

@@ -29,17 +29,16 @@ from hubbub.protocol.extras import explain_missing_packages
     help="Folder for the pages; those of the same names are replaced.",
 )
 def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
-    """Write what METRICS ask as pages: for users, reviewers and data protection.
+    """Describe what METRICS ask in web pages for users, reviewers and data protection.
 
     \b
       hubbub-collector catalogue metrics.toml --output site
       hubbub-collector catalogue 2026.toml 2027.toml metrics.toml --output site
 
     A page for each metric: what is asked and why, by whom, until when; an example of what leaves a
-    device; both epsilons and why they hold; what can be linked; by whom it can be read; its
-    versions. Of several registries the last is in force, and the others are its history, the
-    oldest first.
-    Pages need no script and nothing from anywhere else.
+    device; both epsilons and why they hold; what can be linked; its readers and its versions. If
+    several registries are given, the last is in force and the others are its history, oldest first.
+    Pages need no script and load nothing from other hosts.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     explain_missing_packages("collector,decoder")
     from hubbub.planning.catalogue import pages  # noqa: PLC0415 - --help stays quick

@@ -97,14 +97,17 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
     help="What a client's report of a period may reveal.",
 )
 @click.option(
-    "--owner", default="privacy@example.com", show_default=True, help="Who answers for the metric."
+    "--owner",
+    default="privacy@example.com",
+    show_default=True,
+    help="Who is responsible for the metric.",
 )
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     default="metrics.toml",
     show_default=True,
-    help="The file to be made; one that exists is kept.",
+    help="The file to write; an existing file is kept.",
 )
 def init(
     application: str,
@@ -122,8 +125,9 @@ def init(
       hubbub-collector init --application com.example.app --name theme \\
           --values light,dark,system --clients 1e5
 
-    What isn't given is asked. Each client reports once a period; docs/understand/planning.md says
-    how the parameters are found, and `hubbub-decoder plan` compares other ways to ask.
+    The command asks for what isn't given. Each client reports once a period;
+    docs/understand/planning.md says how the parameters are found, and `hubbub-decoder plan`
+    compares other ways to ask.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     explain_missing_packages("collector,decoder")
     from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick

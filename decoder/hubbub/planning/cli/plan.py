@@ -182,7 +182,7 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
         click.option(
             "--metrics",
             metavar="FILE",
-            help="Instead of epsilons and numbers: the registry that METRIC stands in.",
+            help="Instead of epsilons and numbers: the registry that has METRIC.",
         ),
         click.option(
             "--alpha",
@@ -196,7 +196,7 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             default=0.9,
             show_default=True,
             type=_Number(0.5, 1),
-            help="Probability with which what has the share is to be found.",
+            help="Probability with which a value of that share is to be found.",
         ),
         click.option(
             "--max-bits",
@@ -242,12 +242,12 @@ def plan() -> None:
       hubbub-decoder plan strings --candidates 1e4 --epsilon 4 --clients 1e5 --period-days 30
       hubbub-decoder plan number --low 0 --high 60 --epsilon 1
 
-    With --epsilon, compare what clients show that answer once a period, once in their life, or
-    again and again, and what that reveals of them; the first is recommended. With
+    With --epsilon, compare clients that answer once a period, once in their life, or again and
+    again: how much they show, and what that reveals about them. The first is recommended. With
     --epsilon-permanent and --epsilon-report, find the parameters of repeated reports with which
     --reports show the rarest string or cell, or with which --share needs the fewest. Or evaluate
-    parameters that there are already: --k, --h, --m, --f, --p and --q, or a METRIC of --metrics.
-    The epsilons then follow, and the best parameters at these are shown, too.
+    existing parameters: --k, --h, --m, --f, --p and --q, or a METRIC of --metrics. The epsilons
+    then follow, and the best parameters at these are shown, too.
 
     The table compares the best parameters with others. Below it is the entry for metrics.toml.
     docs/understand/planning.md has the theory and how well simulations agree with it.
@@ -327,7 +327,7 @@ def strings(
     "--corpus",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=_lines,
-    help="Public strings, one a line, as long as those to be found and of the same letters.",
+    help="Public strings, one per line, as long as those to be found and of the same letters.",
 )
 @_common_options("kmfpq", _USUAL_BITS)
 @_concentration

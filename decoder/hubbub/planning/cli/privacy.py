@@ -94,9 +94,9 @@ def privacy(
       hubbub-decoder privacy metrics.toml --days 30 --values 3 --reports 1e5 --household 4
 
     Every figure is an upper bound, and the theorem that it rests on is named below the tables. How
-    well reports are linked by their content is a prediction of what the best attacker reaches.
-    Of a group of metrics only the dearest counts. "Same times" compares histories of values that
-    change at the same times, "any history" all that record at the same times: with memory =
+    well reports are linked by their content is a prediction of what the best attacker reaches. Of a
+    group of metrics only the most expensive one counts. "Same times" compares histories of values
+    that change at the same times, "any history" all that record at the same times: with memory =
     "value" nothing bounds what a change reveals. "Known after" is how many reports of one client
     show its permanent response with the given probability to someone who can link them.
     docs/understand/proofs.md explains all of it.

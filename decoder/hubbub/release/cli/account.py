@@ -33,7 +33,7 @@ from hubbub.reporting.command_line import only_files
     "--bins",
     multiple=True,
     metavar="COLUMN=A,B,...",
-    help="Public keys of a column, or @FILE with one a line. May be repeated.",
+    help="Public keys of a column, or @FILE with one per line. May be repeated.",
 )
 @click.option(
     "--rows-per-user",
@@ -90,7 +90,7 @@ def init(
 
     DATA is a file (.parquet, .csv, .csv.gz, .arrow, .feather) or a directory of files of one form.
     What is hidden is whether one user's rows, at most so many, are in it. Bounds and bins are
-    public: choose them without a look at the data. The ledger is the curator's, like the data.
+    public: choose them without looking at the data. The ledger is the curator's, like the data.
     """
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
     from hubbub.release.ledger import shown  # noqa: PLC0415
@@ -148,7 +148,7 @@ def init(
 def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> None:
     """Show what was spent, on what, and what remains.
 
-    Not for publication: it has a digest of the data, by which guesses of all of it can be tested.
+    Don't publish it: it has a digest of the data, with which guesses of all of it can be tested.
     """
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
     from hubbub.release.result import ledger_estimates  # noqa: PLC0415

@@ -18,9 +18,9 @@ def main() -> None:
       hubbub-release histogram city --ledger L.db --epsilon 0.5 --delta 1e-7 --output cities.csv
       hubbub-release ledger L.db
 
-    Every query spends of the ledger's budget before it is answered. The curator of the data is
-    trusted; whoever reads what is published needn't be. docs/understand/mechanisms.md explains all
-    of it.
+    Every query spends part of the ledger's budget before it is answered. The curator of the data is
+    trusted; readers of what is published needn't be. docs/understand/mechanisms.md explains all of
+    it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
 

@@ -72,7 +72,7 @@ def by_column(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def keys_of(text: str) -> tuple[str, ...]:
-    """Return the keys of a,b,c, or those of @FILE, one a line."""
+    """Return the keys of a,b,c, or those of @FILE, one per line."""
     if not text.startswith("@"):
         return tuple(text.split(","))
     try:

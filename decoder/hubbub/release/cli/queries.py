@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hubbub.release.dataset import Dataset
     from hubbub.reporting.estimates import Estimates
 
-_BINS = "Public keys, or @FILE with one a line.  [default: those that `init` declared]"
+_BINS = "Public keys, or @FILE with one per line.  [default: those that `init` declared]"
 
 
 def _query(
@@ -128,7 +128,7 @@ def mean(
 @click.option(
     "--edges",
     metavar="0,18,65",
-    help="Of a column of numbers: count the buckets between these edges, and those at both ends.",
+    help="For a column of numbers: count the buckets between these edges, and those at both ends.",
 )
 @click.option("--other", metavar="KEY", help="Count all other keys than public ones as this one.")
 @click.option(
@@ -191,7 +191,7 @@ def histogram(
 @click.option(
     "--width",
     type=float,
-    help="With ptr: the most that one user moves the median by, proposed without a look.",
+    help="With ptr: the most that one user moves the median by; a guess without seeing the data.",
 )
 @click.option(
     "--delta",
@@ -280,10 +280,10 @@ def topk(
     default="median",
     show_default=True,
     type=click.Choice(["median", "mean", "mode"]),
-    help="Of the estimates. median: by the exponential mechanism; mean: clipped to the range, with "
-    "noise; mode: the most common one, if it leads by far.",
+    help="How estimates are combined. median: by the exponential mechanism; mean: clipped to the "
+    "range, with noise; mode: the most common one, if it leads by far.",
 )
-@click.option("--columns", metavar="A,B,...", help="That the estimator gets.  [default: all]")
+@click.option("--columns", metavar="A,B,...", help="Columns it gets.  [default: all]")
 @click.option(
     "--default",
     type=float,
@@ -294,7 +294,7 @@ def topk(
     default=60.0,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="Until a block's process is killed.",
+    help="Time after which a block's process is killed.",
 )
 @delta_option
 def aggregate(
@@ -304,7 +304,7 @@ def aggregate(
     columns: str | None,
     **options: Any,
 ) -> Estimates:
-    """Release what any function says of the data (subsample-and-aggregate).
+    """Release the result of any function of the data (subsample-and-aggregate).
 
     \b
       hubbub-release aggregate --estimator mine:slope --range -1:1 --ledger L.db --epsilon 1
@@ -321,7 +321,7 @@ def aggregate(
 
 @click.command()
 @click.argument("data")
-@click.option("--column", required=True, help="Whose keys are candidates.")
+@click.option("--column", required=True, help="The column whose keys are candidates.")
 @click.option(
     "--epsilon", required=True, type=ExactNumber(), help="What the query may cost, exactly."
 )

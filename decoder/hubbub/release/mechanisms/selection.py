@@ -2,7 +2,7 @@
 
 Scores are integers, and OpenDP chooses by permute-and-flip, whose choice is never worse on average
 than the exponential mechanism's (McKenna, Sheldon 2020). Options are public: they must be fixed
-without a look at the data.
+without looking at the data.
 """
 
 from __future__ import annotations

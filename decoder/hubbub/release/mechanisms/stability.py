@@ -109,7 +109,7 @@ def median_by_test(
     Parameters
     ----------
     width : float
-        The proposed bound, which must be chosen without a look at the data.
+        The proposed bound, which must be chosen without looking at the data.
 
     Raises
     ------

@@ -98,7 +98,7 @@ _workers = click.option(
     type=click.IntRange(0),
     help="How many of the reports come through real clients, each with a secret of its own.",
 )
-@click.option("--seed", type=int, help="Of the simulated population; drawn and shown if not given.")
+@click.option("--seed", type=int, help="Seed of the population; drawn and shown if not given.")
 def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
     """Collect first names by real census frequencies, decode them, and score the result.
 
@@ -129,7 +129,11 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
 @main.command("try")
 @_folder("out/try")
 @click.option(
-    "--reports", default=10_000, show_default=True, type=click.IntRange(100), help="Of a round."
+    "--reports",
+    default=10_000,
+    show_default=True,
+    type=click.IntRange(100),
+    help="Reports of a round.",
 )
 @click.option(
     "--seconds",
@@ -218,7 +222,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in new
 @click.option(
     "--k",
     default=480,
-    show_default="480, or of open strings 256, or of tables one a cell, or 128",
+    show_default="480; open strings 256; tables one per cell, or 128",
     help="Bits of the Bloom filter.",
 )
 @click.option("--h", default=1, show_default=True, help="Hash functions.")
@@ -556,7 +560,7 @@ def _population(
 )  # fmt: skip
 @click.option(
     "--population",
-    help="As of `run`: uniform, zipf:EXPONENT, ..., census, surnames or domains; zipf:1.0 if not "
+    help="As for `run`: uniform, zipf:EXPONENT, ..., census, surnames or domains; zipf:1.0 if not "
     "given.",
 )
 @click.option("--values", help="Instead: a file with a person's value on each line.")
@@ -567,11 +571,13 @@ def _population(
     "--reports", type=Count(1), default="1e6", show_default=True,
     help="People: each opts in or reports once.",
 )  # fmt: skip
-@click.option("--epsilon", default=1.0, show_default=True, help="Of the opted-in group's release.")
-@click.option("--delta", default=1e-6, show_default=True, help="Of the names that are found.")
+@click.option(
+    "--epsilon", default=1.0, show_default=True, help="Epsilon of the opted-in's release."
+)
+@click.option("--delta", default=1e-6, show_default=True, help="Delta of the names that are found.")
 @click.option(
     "--epsilon-report", default=2.0, show_default=True,
-    help="Of the others: one report for life, f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
+    help="Epsilon of the others: one report for life, f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
 )  # fmt: skip
 @click.option("--k", default=480, show_default=True, help="Bits of the Bloom filter.")
 @click.option("--h", default=1, show_default=True, help="Hash functions.")
@@ -582,18 +588,19 @@ def _population(
 )  # fmt: skip
 @click.option(
     "--differ", default=0.0, show_default=True,
-    help="By which part the opted-in hold every second value more often, and the others less.",
+    help="By which part every second value is more common among the opted-in, and the others less.",
 )  # fmt: skip
 @click.option(
     "--reuse-counts", is_flag=True,
-    help="Blend the counts by which all of the opted-in find the names: how wrong that goes.",
+    help="Blend the counts by which the names were found among all opted-in people, to show how "
+    "wrong that is.",
 )  # fmt: skip
 @click.option(
     "--correction", type=click.Choice(["bh", "bonferroni"]), default="bh", show_default=True,
     help="What alpha = 0.05 bounds: the share of false names, or the chance of any.",
 )  # fmt: skip
 @click.option(
-    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Of each share."
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Runs of each share."
 )
 @click.option("--seed", type=click.IntRange(0), help="Drawn and shown if not given.")
 @_workers
@@ -709,7 +716,9 @@ def suite(
 
 @main.command()
 @click.option("--table", "only_table", is_flag=True, help="Only the headline numbers.")
-@click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Of each case.")
+@click.option(
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Runs of each case."
+)
 @_folder("out/paper", "report.html, result.json and the figures")
 def paper(only_table: bool, runs: int, output: Path) -> None:
     """Repeat the experiments of the RAPPOR paper (CCS 2014), and its headline numbers.
