@@ -49,7 +49,7 @@ laws: $(READY)  ## the decoder's laws over 200 random settings (ten minutes)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m nightly
 
 test-browser: docs  ## the documentation, results, the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
-	$(BIN)/pytest tests/browser
+	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
 test-package: $(READY)  ## the JavaScript client as npm would publish it (needs npm's registry); tarball in out/package
 	$(BIN)/pytest tests/package
