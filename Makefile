@@ -42,14 +42,14 @@ test: $(READY)  ## all tests but the long ones
 test-random: $(READY)  ## the same in another order each time, to find tests that need one
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly' -o addopts='--import-mode=importlib --strict-markers --strict-config --randomly-dont-reset-seed'
 
-test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
+test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service; FULL=1 for three times as many runs
+	HUBBUB_FULL=$(FULL) $(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
 
 laws: $(READY)  ## the decoder's laws over 200 random settings (ten minutes)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m nightly
 
 test-browser: docs  ## the documentation, results, the admin page and the JavaScript client in Chromium (Debian's package chromium); screenshots in out/test-browser
-	$(BIN)/pytest tests/browser
+	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
 test-package: $(READY)  ## the JavaScript client as npm would publish it (needs npm's registry); tarball in out/package
 	$(BIN)/pytest tests/package

@@ -1,9 +1,19 @@
-"""Parameters of tests, of which one is enough for `make test`."""
+"""How much of a test there is: cases, of which one is enough for `make test`, and runs."""
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+
+
+def number_of_runs(full: int) -> int:
+    """Return how many of so many runs are made: a third, and all of them if HUBBUB_FULL is 1.
+
+    Bounds follow from the number, so that the chance of a false alarm is the same: with fewer runs
+    they are wider.
+    """
+    return full if os.environ.get("HUBBUB_FULL") == "1" else full // 3
 
 
 def long_but(quick: str, cases: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:

@@ -19,6 +19,14 @@ def z_limit(n_tests: int = 1, alarm: float = ALARM) -> float:
     return float(stats.norm.isf(alarm / n_tests / 2))
 
 
+def t_limit(runs: int, n_tests: int = 1, alarm: float = ALARM) -> float:
+    """Return |t| that none of n means over its standard error exceeds, but with this probability.
+
+    The standard error is that of so few runs, too: Student's t (normal approximation of a run).
+    """
+    return float(stats.t.isf(alarm / n_tests / 2, runs - 1))
+
+
 def frequency_z(ones: npt.ArrayLike, n: npt.ArrayLike, expected: npt.ArrayLike) -> FloatArray:
     """Return (observed - expected) / sd of binomial frequencies (normal approximation)."""
     chance = np.asarray(expected, dtype=np.float64)

@@ -89,7 +89,9 @@ def decode_here(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the decoder's command in this process, where its libraries are imported already."""
     done = CliRunner().invoke(main, arguments)
     assert isinstance(done.exception, SystemExit | None), done.exception
-    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+    return subprocess.CompletedProcess(
+        arguments, done.exit_code, done.stdout_bytes.decode(), done.stderr_bytes.decode()
+    )
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -140,7 +142,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
 
 def test_everything_reported_is_found_with_its_count_while_the_collector_runs(deployment):
     """Errors below 4.9 standard errors of each of 20 counts: P(false alarm) < 2e-5."""
-    done = decode(*deployment.decode_command("--output", "-", "--correction", "bonferroni"))
+    done = decode_here(*deployment.decode_command("--output", "-", "--correction", "bonferroni"))
     assert done.returncode == 0, done.stderr
     assert deployment.collector.process.poll() is None
     truth = Counter(FLEET) + Counter(CLIENTS)
@@ -154,7 +156,7 @@ def test_everything_reported_is_found_with_its_count_while_the_collector_runs(de
 
 def test_csv_json_and_standard_output_agree(deployment, tmp_path):
     for name in ("result.csv", "result.json"):
-        done = decode(*deployment.decode_command("--output", str(tmp_path / name)))
+        done = decode_here(*deployment.decode_command("--output", str(tmp_path / name)))
         assert done.returncode == 0, done.stderr
     piped = decode(*deployment.decode_command("--output", "-"))
     assert piped.stdout.encode() == (tmp_path / "result.csv").read_bytes()
@@ -168,7 +170,7 @@ def test_csv_json_and_standard_output_agree(deployment, tmp_path):
 
 
 def test_output_dash_is_pure_csv_with_a_line_a_candidate(deployment):
-    done = decode(*deployment.decode_command("--output", "-"))
+    done = decode_here(*deployment.decode_command("--output", "-"))
     header, *lines = csv.reader(io.StringIO(done.stdout, newline=""))
     assert header == list(COLUMNS)
     assert {len(line) for line in lines} == {len(COLUMNS)}
@@ -187,7 +189,7 @@ def test_table_off_a_terminal_has_no_escape_codes_and_no_progress(deployment):
 
 def test_detected_only_leaves_absent_candidates_out(deployment):
     options = ("--output", "-", "--detected-only", "--correction", "bonferroni")
-    done = decode(*deployment.decode_command(*options))
+    done = decode_here(*deployment.decode_command(*options))
     assert [row["string"] for row in rows_of(done.stdout)] == list(FLEET)
 
 
@@ -203,7 +205,7 @@ def test_days_are_included_at_both_ends(deployment, tmp_path):
     """The reports are of the day on which the test started, or of the next if midnight passed."""
     path = tmp_path / "result.json"
     options = ("--since", f"{deployment.since}", "--until", f"{today()}", "--output", str(path))
-    done = decode(*deployment.decode_command(*options))
+    done = decode_here(*deployment.decode_command(*options))
     assert done.returncode == 0, done.stderr
     assert json.loads(path.read_text(encoding="utf-8"))["summary"]["reports"] == TOTAL
 

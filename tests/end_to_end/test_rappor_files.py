@@ -56,12 +56,8 @@ def test_estimates_from_their_files_hold_the_truth(tmp_path, params):
     """Errors of 36 counts in standard errors; P(false alarm) < 1e-6 (Bonferroni, normal)."""
     files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
     output = tmp_path / "result.csv"
-    command = [sys.executable, "-m", "hubbub.decoder", "decode", *options_of(files)]
-    done = subprocess.run(
-        [*command, "--output", str(output)],
-        capture_output=True, encoding="utf-8", timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = decode(*options_of(files), "--output", output)
+    assert done.exit_code == 0, done.stderr
     assert re.search(rf"^reports +{TOTAL:,}\b", done.stdout, re.MULTILINE)
     assert "epsilon of one report" in done.stdout
     with output.open(encoding="utf-8", newline="") as file:

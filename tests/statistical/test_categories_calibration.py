@@ -5,7 +5,6 @@ run's share of intervals that hold the truth is one observation, and bounds are 
 `python -m evaluation.studies.categories` prints the same figures for more cases and runs.
 """
 
-import os
 from dataclasses import fields
 
 import numpy as np
@@ -25,9 +24,10 @@ from evaluation.studies.categories import (
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.simulations.laboratory import run_trials
+from parameters import number_of_runs
 from significance import frequency_bounds, z_limit
 
-RUNS = int(os.environ.get("HUBBUB_RUNS", "400"))
+RUNS = number_of_runs(400)
 CASES = (
     enum(4, 1_000, LOOSE),
     enum(20, 20_000, PAPER),
@@ -87,8 +87,8 @@ def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case):
 def test_estimates_are_unbiased_and_scatter_as_the_covariance_says(case):
     """Standardised errors over the runs; P(false alarm) <= 1e-6 (normal, Bonferroni).
 
-    The variance of 400 standardised errors has a standard error of sqrt(2/399); 5% are left for
-    the plugged-in shares.
+    The variance of n standardised errors has a standard error of sqrt(2 / (n - 1)); 5% are left
+    for the plugged-in shares.
     """
     errors = []
     for seed in range(RUNS):

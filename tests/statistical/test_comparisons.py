@@ -14,7 +14,8 @@ from evaluation.studies.comparisons import (
     pooled,
 )
 from hubbub.simulations.laboratory import run_trials
-from significance import z_limit
+from parameters import number_of_runs
+from significance import t_limit, z_limit
 
 
 def trials_of(case, runs):
@@ -42,17 +43,18 @@ def test_differences_are_held_and_seldom_false(case, runs):
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}, {case.control}")
 def test_all_kinds_of_rows_are_held_and_found_as_stated(case):
-    """30 trials; false alarm below 1e-6 each: standard errors are the trials' own; seeded.
+    """False alarm below 1e-6 each: standard errors are the trials' own (Student's t); seeded.
 
     What is at least the stated least difference is found nine times in ten or more often.
     """
-    trials = trials_of(case, 30)
+    runs = number_of_runs(30)
+    trials, limit = trials_of(case, runs), t_limit(runs, 5)
     for of, among in (("held", "rows"), ("ratios_held", "rows"), ("marked_held", "marked")):
         held = pooled(of, among)(case, trials)
         if held.runs:
-            assert abs(held.mean - 0.95) < z_limit(5) * held.std_error + 0.02
+            assert abs(held.mean - 0.95) < limit * held.std_error + 0.02
     false = false_share(case, trials)
-    assert false.mean < 0.05 + z_limit(5) * false.std_error
+    assert false.mean < 0.05 + limit * false.std_error
     found = pooled("found", "planned")(case, trials)
     if found.runs:
-        assert found.mean > 0.9 - z_limit(5) * found.std_error
+        assert found.mean > 0.9 - limit * found.std_error

@@ -30,10 +30,11 @@ from hubbub.simulations.experiments.scoring import Score, score_decoding
 from hubbub.simulations.populations import Population, family_shares
 from hubbub.simulations.scenarios import CollectedCounts
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
-from parameters import long_but
-from significance import ALARM, frequency_z, z_limit
+from parameters import long_but, number_of_runs
+from significance import ALARM, frequency_z, t_limit, z_limit
 
 ALPHA = 0.05
+RUNS = number_of_runs(60)
 NINE_TENTHS = family_shares("geometric:0.9", 60)  # of the one before
 SEVEN_TENTHS = family_shares("geometric:0.7", 20)
 POPULATED = (
@@ -98,29 +99,29 @@ def by_name(case: StringsCase) -> str:
 
 @pytest.mark.parametrize("case", long_but("small filter", POPULATED, by_name))
 def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case):
-    """Mean over 60 runs of the share of all 100 to 200 intervals that hold the truth.
+    """Mean over the runs of the share of all 100 to 200 intervals that hold the truth.
 
-    A run's share has a measured sd of at most 0.024, so the mean's is 0.0031, and the mean of 60 is
-    near enough normal. The bounds 0.95 +- 0.02 are 4.9 of those beyond a bias of 0.005 (measured:
-    at most 0.0034 over 200 other runs), so P(false alarm) < 1e-6.
+    A run's share has a measured sd of at most 0.024, and the mean of 20 or 60 is near enough
+    normal. The bounds are 4.9 of its sd beyond a bias of 0.005 (measured: at most 0.0034 over 200
+    other runs), so P(false alarm) < 1e-6: 0.95 +- 0.02 with 60 runs.
     """
-    coverage = [score.interval_coverage for score in scores(case, 60, Correction.BH)]
+    coverage = [score.interval_coverage for score in scores(case, RUNS, Correction.BH)]
     assert np.std(coverage) < 0.04
-    assert 0.93 < np.mean(coverage) < 0.97
+    assert abs(np.mean(coverage) - 0.95) < 0.005 + z_limit() * 0.024 / np.sqrt(RUNS)
 
 
 @pytest.mark.parametrize("case", long_but("small filter", NOBODY_PRESENT, by_name))
 def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(case):
-    """60 runs of 200 candidates that nobody holds.
+    """Runs of 200 candidates that nobody holds.
 
-    Runs with any detection: at most as many as a binomial(60, 0.05) exceeds once in 1e6. A
+    Runs with any detection: at most as many as a binomial(n, 0.05) exceeds once in 1e6. A
     candidate's hash is independent of the reports and of the other candidates, so given the
-    reports the 12,000 p-values are independent: at 0.1 their number is within its normal bound on
-    both sides, and so it is at 0.5, but for 3% of n: in crowded models strings that look absent
-    get the normal law's p-value, which isn't skewed. At 0.01 and 0.001, where few reports make
+    reports all p-values are independent: at 0.1 their number is within its normal bound on both
+    sides, and so it is at 0.5, but for 3% of n: in crowded models strings that look absent get the
+    normal law's p-value, which isn't skewed. At 0.01 and 0.001, where few reports make
     p-values larger than uniform, it is within its binomial bound. P(false alarm) < 1e-6 for each.
     """
-    decodings = [decoding for _, decoding in runs(case, 60)]
+    decodings = [decoding for _, decoding in runs(case, RUNS)]
     assert sum(bool(d.detected.any()) for d in decodings) <= most_of(len(decodings), ALPHA)
     p_values = np.concatenate([decoding.p_value for decoding in decodings])
     n, levels = len(p_values), np.array([0.5, 0.1])
@@ -133,15 +134,15 @@ def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(ca
 
 @pytest.mark.parametrize("case", long_but("loose", FEW_TRUE, by_name))
 def test_share_of_false_names_stays_below_alpha(case):
-    """Benjamini-Hochberg over 40 runs where a tenth of the candidates is present.
+    """Benjamini-Hochberg over runs where a tenth of the candidates is present.
 
     The expected share of false names is at most 0.05 x 9/10. A run's share has a measured sd of at
-    most 0.042, so the mean's is 0.0067; five of those are added. P(false alarm) < 1e-6.
+    most 0.042; five sd of the mean are added. P(false alarm) < 1e-6.
     """
-    results = scores(case, 40, Correction.BH)
+    results = scores(case, number_of_runs(40), Correction.BH)
     false_share = np.mean([score.false_positives / max(score.detected, 1) for score in results])
     assert all(score.true_positives > 0 for score in results)
-    assert false_share < 0.9 * ALPHA + 5 * 0.0067
+    assert false_share < 0.9 * ALPHA + 5 * 0.042 / np.sqrt(len(results))
 
 
 def crowd_decoded(
@@ -167,20 +168,21 @@ def held_by_intervals(truth: FloatArray, decoding: Decoding) -> FloatArray:
 @pytest.mark.long
 @pytest.mark.parametrize("case", POPULATED, ids=by_name)
 def test_intervals_of_detected_strings_hold_the_truth_as_often(case):
-    """All intervals of detected strings in 60 runs, pooled: between 92% and 98% hold the truth.
+    """All intervals of detected strings, pooled: between 92% and 98% hold the truth.
 
     Runs are independent, and their shares are averaged with weights, the numbers detected: the
-    bounds are widened by 4.9 standard errors of that mean, as the runs themselves scatter.
-    P(false alarm) < 1e-6 if the expected share is within the bounds.
+    bounds are widened by standard errors of that mean, as the runs themselves scatter (Student's
+    t). P(false alarm) < 1e-6 if the expected share is within the bounds.
     """
     held, detected = [], []
-    for run, decoding in runs(case, 60, Correction.BH):
+    for run, decoding in runs(case, RUNS, Correction.BH):
         held.append(held_by_intervals(run.truth, decoding)[decoding.detected].sum())
         detected.append(decoding.detected.sum())
     coverage = sum(held) / sum(detected)
     excess = np.array(held) - coverage * np.array(detected)
-    slack = z_limit() * np.sqrt((excess**2).sum()) / sum(detected)
-    assert slack < 0.05
+    error = np.sqrt((excess**2).sum()) / sum(detected)
+    assert z_limit() * error < 0.05 * np.sqrt(60 / RUNS)
+    slack = t_limit(RUNS) * error
     assert 0.92 - slack < coverage < 0.98 + slack
 
 
@@ -242,13 +244,14 @@ def detections_at(case: StringsCase, multiple: float, n: int) -> int:
 @pytest.mark.long
 @pytest.mark.parametrize("case", MANY_RARE, ids=by_name)
 def test_detection_limit_is_a_share_found_nine_times_in_ten(case):
-    """Strings of the limit's share: 250, in 50 runs.
+    """Strings of the limit's share: five in each run.
 
     Measured over 300 others: 0.91 +- 0.017 (paper's) and 0.89 +- 0.018 (loose). The bounds are
-    those of a binomial(250, .) for 0.88 and for 0.92. P(false alarm) < 1e-6.
+    those of a binomial for 0.88 and for 0.92. P(false alarm) < 1e-6.
     """
-    fewest, most = stats.binom.ppf(ALARM / 2, 250, 0.88), stats.binom.isf(ALARM / 2, 250, 0.92)
-    assert fewest <= detections_at(case, 1, 50) <= most
+    n = number_of_runs(50)
+    fewest, most = stats.binom.ppf(ALARM / 2, 5 * n, 0.88), stats.binom.isf(ALARM / 2, 5 * n, 0.92)
+    assert fewest <= detections_at(case, 1, n) <= most
 
 
 @pytest.mark.long
@@ -263,11 +266,11 @@ def test_twice_the_detection_limit_is_found_nearly_always(case):
 def test_unknown_share_is_within_its_errors_where_a_third_is_not_listed(case):
     """Listed strings lie far above the detection limit: none is detected for coming out high.
 
-    Over 60 runs the errors are standard normal: none beyond z_limit, mean within 4.9 / sqrt(60),
-    sum of squares within chi-squared's quantiles. P(false alarm) < 1e-6 for each of the three. And
+    Over n runs the errors are standard normal: none beyond z_limit, mean within 4.9 / sqrt(n), sum
+    of squares within chi-squared's quantiles. P(false alarm) < 1e-6 for each of the three. And
     standard errors are below 0.03, so "within its errors" says that it is a third.
     """
-    summaries = [(run, decoding.summary, decoding.detected) for run, decoding in runs(case, 60)]
+    summaries = [(run, decoding.summary, decoding.detected) for run, decoding in runs(case, RUNS)]
     std_errors = np.array([summary.unknown_std_error for _, summary, _ in summaries])
     truth = np.array([1 - run.truth[detected].sum() for run, _, detected in summaries])
     shares = np.array([summary.unknown_share for _, summary, _ in summaries])

@@ -5,8 +5,6 @@ are those of a ratio estimate over runs. Seeded: what passes once always does.
 `python -m evaluation.studies detected` prints the same figures for more cases and runs.
 """
 
-import os
-
 import pytest
 
 from evaluation.studies.categories import LOOSE, TIGHT
@@ -22,10 +20,10 @@ from evaluation.studies.detected import (
 from evaluation.studies.joint import DrawnTable
 from factories import make_params
 from hubbub.simulations.laboratory import run_trials
-from parameters import long_but
-from significance import z_limit
+from parameters import long_but, number_of_runs
+from significance import t_limit
 
-RUNS = int(os.environ.get("HUBBUB_RUNS", "60"))
+RUNS = number_of_runs(60)
 LOWEST, HIGHEST = 0.93, 0.97
 CASES = (
     enum(100, "zipf:1", 100_000, TIGHT),
@@ -41,12 +39,12 @@ KINDS = ("all", "detected", "near")
 
 @pytest.mark.parametrize("case", long_but(CASES[0].name, CASES, lambda case: case.name))
 def test_intervals_hold_given_detection(case):
-    """Within .93 to .97, but for noise: P(false alarm) < 1e-6 (normal, over all cases).
+    """Within .93 to .97, but for noise: P(false alarm) < 1e-6 (Student's t, over all cases).
 
     Of the first case's intervals 78% held near the limit before selection was allowed for.
     """
     (trials,) = run_trials([case], RUNS)
     for kind in KINDS:
         found = pooled(trials, kind)
-        room = z_limit(len(KINDS) * len(CASES)) * found.std_error
+        room = t_limit(RUNS, len(KINDS) * len(CASES)) * found.std_error
         assert LOWEST - room <= found.mean <= HIGHEST + room, kind

@@ -6,8 +6,6 @@ does, and the chances say how likely another seed would fail.
 `python -m evaluation.studies.joint` prints the same figures for more cases and runs.
 """
 
-import os
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -20,7 +18,7 @@ from hubbub.simulations.laboratory import run_trials
 from parameters import long_but
 from significance import z_limit
 
-RUNS = int(os.environ.get("HUBBUB_RUNS", "40"))
+RUNS = 40
 LOWEST, HIGHEST = 0.93, 0.97
 """What the decoder promises of each kind of interval on average."""
 CASES = (

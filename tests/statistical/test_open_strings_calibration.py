@@ -10,6 +10,7 @@ from scipy import stats
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from parameters import number_of_runs
 from unit.decoder.open_counts import draw_counts, open_params
 
 pytestmark = pytest.mark.long
@@ -18,7 +19,7 @@ STEPS = (2, 4)
 PARAMS = open_params(STEPS, k=64, m=64)
 TYPE = OpenStringType(STEPS, 64)
 ROOM = 10_000
-RUNS = 15
+RUNS = number_of_runs(15)
 ALARM = 1e-6
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
@@ -32,7 +33,7 @@ def words(n: int, rng: np.random.Generator) -> list[str]:
 
 
 def test_intervals_of_found_strings_hold():
-    """The share of all clients, of some 20 strings detected in each of 15 runs.
+    """The share of all clients, of some 20 strings detected in each run.
 
     P(false alarm) < 1e-6 at the stated coverage of .95, taken as .93 for what normal tails leave.
     """
@@ -59,7 +60,7 @@ def test_intervals_of_found_strings_hold():
 
 
 def test_little_is_found_where_everybody_has_another_string():
-    """Any detection at alpha = .05 among 4,000 clients with a string each, in 15 runs.
+    """Any detection at alpha = .05 among 4,000 clients with a string each.
 
     P(false alarm) < 1e-6 (binomial).
     """

@@ -17,6 +17,7 @@ from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
 from hubbub.planning.noise import Budget
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.laboratory import run_trials
+from parameters import number_of_runs
 
 _COLLECTIONS = 12
 _TABLES = 100
@@ -119,9 +120,9 @@ def test_joint_tables_have_the_errors_of_their_plan(sizes, budget, reports):
     ("number", "collections"),
     [
         pytest.param(4, 25, id="subset"),
-        pytest.param(5, 60, id="strings", marks=pytest.mark.long),
-        pytest.param(7, 60, id="longitudinal", marks=pytest.mark.long),
-        pytest.param(13, 40, id="whole reports", marks=pytest.mark.long),
+        pytest.param(5, number_of_runs(60), id="strings", marks=pytest.mark.long),
+        pytest.param(7, number_of_runs(60), id="longitudinal", marks=pytest.mark.long),
+        pytest.param(13, number_of_runs(40), id="whole reports", marks=pytest.mark.long),
     ],
 )
 def test_random_requests_find_what_they_promise(number, collections):

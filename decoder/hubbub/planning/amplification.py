@@ -23,7 +23,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from scipy import fft, optimize, stats
@@ -154,14 +155,21 @@ def _inside(
     distribution = np.zeros(cells)
     np.add.at(distribution, places % cells, tilted)
     transform = fft.rfft(distribution)
-    law_of_sum = fft.irfft(transform**n_draws, cells)
+    # Most of the powers underflow, and are left out: each is less than 1e-300, and the bound on the
+    # error is at least 1e-20 and counts double.
+    size, least = np.abs(transform), math.exp(-700 / n_draws)
+    counted = size > least
+    power = np.zeros_like(transform)
+    power[counted] = transform[counted] ** n_draws
+    law_of_sum = fft.irfft(power, cells)
     sums = np.arange(1, cells_above)
     worth = sums * np.exp(n_draws * log_total - tilt * sums)
     # A transform of a probability vector is off by at most this; a power of it by n |.|^(n-1) times
     # that, and the inverse transform averages over the frequencies.
     error = 4 * _UNIT * math.log2(cells)
-    slopes = np.abs(transform) ** (n_draws - 1)
-    each = error * (n_draws + 1) * float(slopes.mean()) * 2
+    slopes = float(np.sum(size[counted] ** (n_draws - 1)))
+    slopes += np.count_nonzero(~counted) * least ** (n_draws - 1)
+    each = error * (n_draws + 1) * slopes / len(size) * 2
     return float(worth @ (np.maximum(law_of_sum[sums], 0.0) + each))
 
 
@@ -195,7 +203,7 @@ class Amplification:
         return float(np.nanmin([self.local, self.closed_form, self.clones, self.blanket]))
 
 
-@lru_cache(maxsize=8)  # one report is asked for twice where there is no other
+@lru_cache(maxsize=64)  # one report is asked for twice where there is no other
 def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amplification:
     """Bound what N clients' reports, shuffled, reveal about one of the clients.
 
@@ -229,7 +237,7 @@ def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amp
         local=local,
         closed_form=closed_form(local, clients, delta),
         highest_local=highest_local(clients, delta),
-        clones=smallest_epsilon(lambda e: clone_delta(e, local, clients), delta, local),
+        clones=clones_epsilon(local, clients, delta),
         blanket=max(blanket_epsilon(ratios, clients, delta, local) for ratios in worst),
     )
 
@@ -270,6 +278,12 @@ def highest_local(n_reports: int, delta: float) -> float:
     return math.log(n_reports / (16 * math.log(2 / delta)))
 
 
+@lru_cache(maxsize=64)  # metrics of a registry often have the same epsilon
+def clones_epsilon(local: float, n_reports: int, delta: float) -> float:
+    """Return the least epsilon at which the clones' delta is small enough."""
+    return smallest_epsilon(lambda e: clone_delta(e, local, n_reports), delta, local)
+
+
 def clone_delta(epsilon: float, local: float, n_reports: int) -> float:
     """Return delta at epsilon for the pair that dominates any shuffled eps0-private reports.
 
@@ -290,9 +304,11 @@ def clone_delta(epsilon: float, local: float, n_reports: int) -> float:
     odds = (ratio * true - false) / (true - ratio * false)
     least = np.floor(odds * (clones + 1) / (1 + odds)) + 1
     gain = np.zeros(len(clones))
-    for a in (least - 1, least, least + 1):  # a rounded boundary is at most one off
-        more = (true - ratio * false) * stats.binom.sf(a - 2, clones, 0.5) * (1 + _SLACK)
-        less = (ratio * true - false) * stats.binom.sf(a - 1, clones, 0.5) * (1 - _SLACK)
+    # A rounded boundary is at most one off.
+    tails = [stats.binom.sf(least + more, clones, 0.5) for more in (-3, -2, -1, 0)]
+    for before, after in pairwise(tails):
+        more = (true - ratio * false) * before * (1 + _SLACK)
+        less = (ratio * true - false) * after * (1 - _SLACK)
         gain = np.maximum(gain, more - less)
     left_out = float(others.cdf(low - 1) + others.sf(high))
     return float(chance @ gain) * (1 + _SLACK) + left_out
@@ -336,9 +352,10 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: fl
     It is found by Brent's method and then checked; where that fails the answer is `local`, at which
     delta is 0.
     """
+    at = cache(delta_at)  # the ends, by themselves and between them
 
     def excess(epsilon: float) -> float:
-        return math.log(max(delta_at(epsilon), _TINY) / delta)
+        return math.log(max(at(epsilon), _TINY) / delta)
 
     if excess(0.0) <= 0:
         return 0.0

@@ -137,6 +137,14 @@ def _overlap_variance(
     """Return the variance, over two strings' hashes, of the mean score under the other one."""
     one, zero = q_star / p_star, (1 - q_star) / (1 - p_star)
     chances, means = [], []
+
+    @functools.cache
+    def of_others(mine: int, apart: int) -> FloatArray:
+        """Return the mean of 1 / random over the other bits, by how many of its own are set."""
+        rest = np.convolve(_binomial(apart, q_star), _binomial(k - mine - apart, p_star))
+        windows = np.lib.stride_tricks.sliding_window_view(1 / random, len(rest))
+        return np.asarray(windows @ rest)
+
     for mine in np.flatnonzero(distinct):
         for others in np.flatnonzero(distinct):
             for shared in range(int(min(mine, others)) + 1):
@@ -145,20 +153,16 @@ def _overlap_variance(
                 if chance < _RARE:
                     continue
                 own = np.convolve(_binomial(shared, q_star), _binomial(int(mine) - shared, p_star))
-                apart = int(others) - shared
-                rest = np.convolve(
-                    _binomial(apart, q_star), _binomial(k - int(mine) - apart, p_star)
-                )
-                windows = np.lib.stride_tricks.sliding_window_view(1 / random, len(rest))
                 set_bits = np.arange(mine + 1)
                 likelihood = one**set_bits * zero ** (mine - set_bits)
                 chances.append(chance)
-                means.append(float((own * likelihood) @ (windows @ rest)))
+                means.append(float((own * likelihood) @ of_others(int(mine), int(others) - shared)))
     weights, values = np.array(chances), np.array(means)
     mean = weights @ values / weights.sum()
     return float(weights @ (values - mean) ** 2 / weights.sum())
 
 
+@functools.lru_cache(maxsize=1024)
 def _binomial(n: int, p: float) -> FloatArray:
     """Return the probabilities of 0 ... n."""
     i = np.arange(n + 1)

@@ -151,6 +151,7 @@ def partner_table(sizes: tuple[int, ...], share: float) -> FloatArray:
     return table
 
 
+@functools.lru_cache(maxsize=64)  # plans of one goal are compared at one number of reports
 def expected_total_variation(
     params: RapporParams, n_reports: float, sizes: tuple[int, ...]
 ) -> float:
@@ -173,6 +174,7 @@ def expected_total_variation(
     return float(np.mean(differences))
 
 
+@functools.lru_cache(maxsize=64)
 def association_limit(
     params: RapporParams, n_reports: float, sizes: tuple[int, ...], power: float
 ) -> float:

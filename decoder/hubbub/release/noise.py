@@ -150,6 +150,7 @@ def laplace_variance(scale: float) -> float:
     return 2 * a / math.expm1(-1 / scale) ** 2
 
 
+@cache
 def gaussian_scale(sensitivity: float, epsilon: Fraction, delta: Fraction) -> tuple[float, Cost]:
     """Return a scale of Gaussian noise that costs at most epsilon at delta, and its cost.
 

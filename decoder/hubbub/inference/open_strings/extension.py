@@ -178,19 +178,18 @@ class _Ladders:
             news = np.unique(code[~known])
             chances = self._chances_in(news)
             order = np.argsort(-chances, axis=1, kind="stable")
+            chances = np.take_along_axis(chances, order, axis=1).astype(np.float32)
+            with np.errstate(divide="ignore"):
+                surprise = np.minimum(-np.log(chances, dtype=np.float64), _FAR)
+            # One ascending sequence: each context's surprises, beyond those before it.
+            surprise += 2 * _FAR * (len(self._symbols) + np.arange(len(surprise))[:, None])
+            self._rungs = np.concatenate([self._rungs, surprise.ravel()])
             self._symbols = np.concatenate([self._symbols, order.astype(np.uint16)])
-            self._chances = np.concatenate(
-                [self._chances, np.take_along_axis(chances, order, axis=1).astype(np.float32)]
-            )
+            self._chances = np.concatenate([self._chances, chances])
             known = np.concatenate([self._codes, news])
             places = np.concatenate([self._place_of, np.arange(len(known) - len(news), len(known))])
             ascending = np.argsort(known)
             self._codes, self._place_of = known[ascending], places[ascending]
-            with np.errstate(divide="ignore"):
-                surprise = np.minimum(-np.log(self._chances, dtype=np.float64), _FAR)
-            # One ascending sequence: each context's surprises, beyond those before it.
-            surprise += 2 * _FAR * np.arange(len(surprise))[:, None]
-            self._rungs = surprise.ravel()
             place = np.searchsorted(self._codes, code)
         return np.asarray(self._place_of[place])
 
