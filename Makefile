@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer test-alerts lint lint-javascript dist changelog bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer test-proxies test-alerts lint lint-javascript dist changelog bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -66,6 +66,9 @@ test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-1
 
 test-pgbouncer: $(READY)  ## a store behind PgBouncer (Debian's package pgbouncer)
 	$(BIN)/pytest tests/pgbouncer
+
+test-proxies: $(READY)  ## a collector behind the proxies of docs/do/deploy.md (Debian's packages nginx and caddy)
+	$(BIN)/pytest tests/proxies
 
 test-alerts: $(READY)  ## alert rules in Prometheus' engine (Debian's package prometheus)
 	$(BIN)/pytest tests/alerts
