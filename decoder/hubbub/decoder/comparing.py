@@ -9,6 +9,7 @@ the same parameters.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import re
 from collections import Counter
@@ -46,7 +47,7 @@ from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
 from hubbub.protocol.dimensions import is_slice, parse_slice
 from hubbub.protocol.errors import Missing, Option, OptionError
-from hubbub.reporting.comparison import comparison_estimates
+from hubbub.reporting.comparison import comparison_estimates, ratio_finding
 from hubbub.reporting.estimates import Estimates, Level
 from hubbub.reporting.wording import anomaly_findings
 
@@ -67,11 +68,14 @@ class CompareOptions:
         The groups (see `group_source`).
     decode : DecodeOptions
         What a decoding of either is asked for; its store is that of groups that name none.
+    sample_ratio : float, optional
+        Treatment's clients over the control's, as they were assigned.
     """
 
     control: str
     treatment: str
     decode: DecodeOptions
+    sample_ratio: float | None = None
 
 
 def compare_metric(
@@ -88,6 +92,7 @@ def compare_metric(
     rows: int = 40,
     min_reports: int | None = None,
     reports_per_client: float | None = None,
+    sample_ratio: float | None = None,
     engine: str = "local",
     master: str | None = None,
 ) -> Estimates:
@@ -118,6 +123,9 @@ def compare_metric(
         Refuse to compare groups with fewer; by default as `decode_metric`.
     reports_per_client : float, optional
         How many of a group's reports the client of an average report has sent.
+    sample_ratio : float, optional
+        Treatment's clients over the control's as they were assigned, such as 1: groups of other
+        sizes are a finding.
     engine, master
         As for `decode_metric`.
 
@@ -145,7 +153,7 @@ def compare_metric(
     )
     check_options(options)
     with threadpool_limits(1):  # as `decode_metric`
-        return compare(CompareOptions(control, treatment, options))
+        return compare(CompareOptions(control, treatment, options, sample_ratio))
 
 
 def compare(
@@ -163,13 +171,20 @@ def compare(
         Whether the estimates say where they come from.
     """
     observer, decode = observer or Observer(), options.decode
+    assigned = options.sample_ratio
+    if assigned is not None and not 0 < assigned < math.inf:
+        raise OptionError(Option("sample_ratio", assigned), ": must be above 0.")
     sources = _sources(options)
     metric = metric_of(decode.source)
     decoder = decoder_of(metric)
     check_type(decoder, metric, decode)
     for side in sources:
         check_dimensions(metric, replace(decode, source=replace(decode.source, where=side.where)))
-    from hubbub.inference.comparison import Group, Groups  # noqa: PLC0415 - see `cli.group`
+    from hubbub.inference.comparison import (  # noqa: PLC0415 - see `cli.group`
+        Group,
+        Groups,
+        sample_ratio,
+    )
 
     with open_engine(decode.engine.engine, decode.engine.master) as engine:
         lists = decoder.read_candidates(metric, decode)
@@ -186,10 +201,11 @@ def compare(
         comparison = decoder.compare(both, groups, observer)
     labels = _label(sources[0], options), _label(sources[1], options)
     origin = provenance_of(decode, metric, lists, both.reports) if provenance else None
+    sized = () if assigned is None else (ratio_finding(sample_ratio(groups, assigned)),)
     estimates = comparison_estimates(
         comparison,
         labels,
-        _odd(labels, [each.reports for each in evidences]),
+        (*sized, *_odd(labels, [each.reports for each in evidences])),
         origin and replace(origin, days=" and ".join(labels)).made_by("differences of bit counts"),
         decode.estimate.rows,
     )

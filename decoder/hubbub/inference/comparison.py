@@ -51,6 +51,8 @@ from hubbub.protocol.params import RapporParams
 Pooled = TypeVar("Pooled")
 POWER = 0.9
 """Chance with which a difference of the stated size is found, as for shares."""
+_MISMATCH = 1e-3
+"""Below it sizes don't fit the assignment: one sound comparison in a thousand is suspected."""
 _REWEIGHTINGS = 3
 """Rounds after which the excess variance stands: weights depend on it weakly."""
 _FARTHEST, _HALVINGS = 40.0, 60
@@ -88,6 +90,27 @@ class ShareEstimates(NamedTuple):
 
     value: FloatArray
     std_error: FloatArray
+
+
+class SampleRatio(NamedTuple):
+    """Whether groups are as large as they were assigned to be.
+
+    Attributes
+    ----------
+    assigned, found : float
+        Treatment's reports over the control's.
+    p_value : float
+        Of "clients were assigned so, and all of them report alike".
+    """
+
+    assigned: float
+    found: float
+    p_value: float
+
+    @property
+    def mismatches(self) -> bool:
+        """Whether chance would hardly explain the sizes."""
+        return self.p_value < _MISMATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +165,29 @@ class Comparison(Generic[Pooled]):
     correction: Correction
     reports: tuple[int, int]
     pooled: Pooled
+
+
+def sample_ratio(groups: Groups, assigned: float) -> SampleRatio:
+    """Test whether the groups' sizes are what an assignment by chance gives.
+
+    Of N reports the treatment's are drawn with probability a / (1 + a), a client's all together:
+    with D reports of an average report's client (`RepeatedReports.clients`) their number has the
+    variance D N a / (1 + a)^2. The test is of that number, as normal; D may be an upper bound, and
+    the test is then conservative.
+
+    Parameters
+    ----------
+    groups : Groups
+        Counts of both.
+    assigned : float
+        The ratio a: treatment's clients over the control's; above 0.
+    """
+    control, treatment = _sizes(groups)
+    total, share = control + treatment, assigned / (1 + assigned)
+    repeats = sum(each.repeats.clients * each.counts.total for each in groups) / total
+    error = math.sqrt(repeats * total * share * (1 - share))
+    p_value = math.erfc(abs(treatment - total * share) / error / math.sqrt(2))
+    return SampleRatio(assigned, treatment / control, p_value)
 
 
 def compare_strings(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hubbub.inference.arrays import IntArray
-from hubbub.inference.comparison import POWER, Comparison
+from hubbub.inference.comparison import POWER, Comparison, SampleRatio
 from hubbub.inference.testing.intervals import CONFIDENCE
 from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
 from hubbub.reporting.charts import Interval, IntervalChart, Labels
@@ -134,6 +134,27 @@ def comparison_findings(
         nothing = "no string was detected in both groups together, so there is nothing to compare"
         found.append(Finding("nothing_compared", "note", nothing, level=Level.WARNING))
     return tuple(found)
+
+
+def ratio_finding(ratio: SampleRatio) -> Finding:
+    """Return whether the groups are as large as they were assigned to be.
+
+    Parameters
+    ----------
+    ratio : SampleRatio
+        The test's result.
+    """
+    found = (
+        f"treatment has {ratio.found:.4g} times the control's reports, {ratio.assigned:.4g} times "
+        f"were assigned (p = {ratio.p_value:.2g})"
+    )
+    if not ratio.mismatches:
+        return Finding("sample_ratio", "sample ratio", found, ratio.found)
+    text = (
+        f"{found}: something keeps clients of one group from reporting, so that differences may "
+        "be about who is left"
+    )
+    return Finding("sample_ratio", "sample ratio", text, ratio.found, Level.WARNING)
 
 
 def _least_difference(comparison: Comparison[Any]) -> tuple[Finding, ...]:

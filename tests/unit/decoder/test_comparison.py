@@ -15,7 +15,9 @@ from hubbub.inference.comparison import (
     compare_categories,
     compare_strings,
     ratio_interval,
+    sample_ratio,
 )
+from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import decode
 from hubbub.inference.repeated_reports import RepeatedReports
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
@@ -47,6 +49,39 @@ def themes(seed, shares, reports=5_000):
 def compared(groups, **options):
     listed = hashed(NAMES[:8], PARAMS)
     return compare_strings(groups, decode(groups.together, PARAMS, listed), listed, **options)
+
+
+def sized(control: int, treatment: int, repeats: float = 1.0) -> Groups:
+    """Return groups of so many reports, of which nothing else matters."""
+    bits = np.zeros((1, 8), dtype=np.int64)
+    return Groups(
+        *(
+            Group(CohortCounts(np.array([reports]), bits), RepeatedReports(clients=repeats))
+            for reports in (control, treatment)
+        )
+    )
+
+
+@given(st.integers(0, 2**32), st.floats(0.2, 5.0), st.integers(3_000, 100_000))
+def test_sizes_are_tested_as_the_exact_test_does(seed, assigned, total):
+    treatment = int(np.random.default_rng(seed).binomial(total, assigned / (1 + assigned)))
+    found = sample_ratio(sized(total - treatment, treatment), assigned)
+    exact = stats.binomtest(treatment, total, assigned / (1 + assigned)).pvalue
+    assert abs(found.p_value - exact) < 0.03
+    assert found.found == pytest.approx(treatment / (total - treatment))
+
+
+def test_clients_who_report_often_scatter_sizes_more():
+    """P(false failure) < 1e-6: 4,000 tests of which .05 reject within 5 standard errors."""
+    rng, rejected = np.random.default_rng(7), 0
+    for _ in range(4000):
+        # 500 clients with 1 report, 500 with 9: D = (500 + 500 * 81) / 5,000 = 8.2.
+        once, often = rng.binomial(500, 0.5, 2)
+        treatment = int(once + 9 * often)
+        rejected += sample_ratio(sized(5000 - treatment, treatment, 8.2), 1.0).p_value < 0.05
+    assert abs(rejected / 4000 - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 4000)
+    assert not sample_ratio(sized(5100, 4900, 8.2), 1.0).mismatches
+    assert sample_ratio(sized(6000, 4000, 8.2), 1.0).mismatches
 
 
 @settings(max_examples=15)

@@ -19,7 +19,7 @@ from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.estimates import Estimates, Level
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
 from stored_metrics import DAYS, METRICS, reports_of
@@ -173,6 +173,24 @@ def test_two_slices_are_compared(themes):
     assert groups["treatment_reports"] == 4_000
     differs = dict(zip(found["category"], found["differs"], strict=True))
     assert differs == {"a": True, "b": True, "c": False}
+
+
+def test_groups_of_other_sizes_than_assigned_are_a_warning(themes):
+    def finding(ratio: float) -> Any:
+        found = compare_metric(
+            "theme", "platform=linux", "platform=mac", metrics=themes.registry, store=themes.url,
+            where={"release": "1.1"}, min_reports=100, sample_ratio=ratio,
+        )  # fmt: skip
+        [said] = [each for each in found.findings if each.code == "sample_ratio"]
+        return said
+
+    assert finding(4 / 3).level is Level.FACT
+    with pytest.warns(UserWarning, match="sample ratio"):
+        said = finding(1.0)
+    assert said.level is Level.WARNING
+    assert "1.333 times the control's reports, 1 times were assigned" in said.text
+    with pytest.raises(OptionError, match="sample_ratio=0: must be above 0"):
+        finding(0)
 
 
 def test_commands_take_the_same(themes, tmp_path):

@@ -46,7 +46,14 @@ if TYPE_CHECKING:
 @shared.rows
 @shared.min_reports("Refuse to compare a group with fewer reports than this.")
 @shared.reports_per_client
-def compare(control: str, treatment: str, **options: Any) -> None:
+@click.option(
+    "--sample-ratio",
+    type=click.FloatRange(0, min_open=True),
+    metavar="R",
+    help="Treatment's clients over the control's as they were assigned, such as 1: groups of other "
+    "sizes are a warning.",
+)
+def compare(control: str, treatment: str, sample_ratio: float | None, **options: Any) -> None:
     """Compare two groups of reports: two periods, two releases, two arms.
 
     For every string that is detected in both groups together, every category, or every mean, this
@@ -76,7 +83,7 @@ def compare(control: str, treatment: str, **options: Any) -> None:
             from hubbub.decoder.comparing import CompareOptions  # noqa: PLC0415
             from hubbub.decoder.comparing import compare as compare_groups  # noqa: PLC0415
 
-            groups = CompareOptions(control, treatment, chosen)
+            groups = CompareOptions(control, treatment, chosen, sample_ratio)
             return compare_groups(groups, OnTerminal(), provenance=provenance)
 
         shared.write_estimates(compared, files, spreadsheet_safe=safe)
