@@ -166,7 +166,7 @@ def test_mistakes_are_named(folder, monkeypatch):
         decode_metric("theme", metrics=metrics, store=store, candidates=["a"])
     with pytest.raises(CandidateError, match="at least one string"):
         decode_metric("homepage", metrics=metrics, store=store, candidates=[])
-    with pytest.raises(ValueError, match="by='week': must be one of None, 'day'"):
+    with pytest.raises(ValueError, match="by=week: must be day, or one of the dimensions"):
         decode_metric("theme", metrics=metrics, store=store, by="week")
     with pytest.raises(ValueError, match="alpha=2: must be between 0 and 1"):
         decode_metric("theme", metrics=metrics, store=store, alpha=2)

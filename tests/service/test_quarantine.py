@@ -60,6 +60,7 @@ scopes = ["read", "export", "delete"]
 _REPLAYING = """
 import asyncio, sys
 import numpy as np
+from hubbub.protocol.registry import Registry
 from hubbub.storage import open_store, quarantine
 
 quarantine._REPORTS_AT_ONCE = 20
@@ -67,7 +68,7 @@ quarantine._REPORTS_AT_ONCE = 20
 async def replay():
     async with open_store(sys.argv[1], create=True) as store:
         everything = lambda _key, records: np.ones(records.reports, dtype=np.bool_)
-        async for _ in store.replay_quarantine(["homepage"], everything):
+        async for _ in store.replay_quarantine(Registry.load(sys.argv[2]), everything):
             pass
 
 asyncio.run(replay())
@@ -289,7 +290,8 @@ def test_replay_that_is_killed_loses_and_doubles_nothing(any_store_url, metrics_
 
     asyncio.run(declare())
     expected = sorted(record for batch in wanted for record in records_of(batch))
-    command = [sys.executable, "-c", _REPLAYING, any_store_url]
+    metrics_file.write_text(registry_toml(_NEW), encoding="utf-8")
+    command = [sys.executable, "-c", _REPLAYING, any_store_url, str(metrics_file)]
     for _ in range(_KILLS):
         before = len(stored_in(any_store_url, _NEW))
         with subprocess.Popen(command) as process:
@@ -299,7 +301,6 @@ def test_replay_that_is_killed_loses_and_doubles_nothing(any_store_url, metrics_
         moved = stored_in(any_store_url, _NEW)
         assert len(moved) + sum(it.reports for it in _kept(any_store_url)) == len(expected)
         assert not Counter(moved) - Counter(expected)
-    metrics_file.write_text(registry_toml(_NEW), encoding="utf-8")
     said = _program("replay", "--metrics", metrics_file, "--store", any_store_url)
     assert f"replayed {len(expected) - len(moved):,} reports" in said
     assert sorted(stored_in(any_store_url, _NEW)) == expected

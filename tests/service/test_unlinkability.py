@@ -95,19 +95,20 @@ def test_no_column_links_reports_to_a_batch(collector, database):
         columns = {table: _columns(connection, table) for table in _tables(connection)}
         assert {"version_num"} <= set(columns.pop("hubbub_schema")) <= {"version_num", "made"}
         assert columns == {
-            "segments": ["segment_id", "metric", "version", "day", "reports", "records"],
+            "segments": ["segment_id", "metric", "version", "slice", "day", "reports", "records"],
             **{table: ["batch_id"] for table in _id_tables(connection)},
-            "parameters": ["metric", "version", "parameters"],
+            "parameters": ["metric", "version", "parameters", "dimensions"],
             "quarantine": [
                 "quarantine_id",
                 "metric",
                 "version",
+                "slice",
                 "width",
                 "day",
                 "reports",
                 "records",
             ],
-            "counts": ["metric", "version", "day", "reports", "counts"],
+            "counts": ["metric", "version", "slice", "day", "reports", "counts"],
             "id_filters": ["digest", "part", "words"],
             "upkeep_day": ["day"],
         }

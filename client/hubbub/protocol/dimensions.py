@@ -2,8 +2,8 @@
 
 A report's *slice* says them as one text, "platform=mac,release=1.2". Invariants: a slice has one
 text, in which the dimensions stand in the metric's order and what is unknown, or "other", is left
-out, so that the empty text is what all clients can say; and slices are few, and never of few
-reports (`pooled`), because a rare combination would identify its clients.
+out, so that the empty text is what all clients can say; and slices that say something are few, and
+never of few reports (`pooled`), because a rare combination would identify its clients.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _TIMES = r"(?:[?+*]|\{\d{1,2}(?:,\d{1,2})?\})?"
 _VARIES = re.compile(r"(?<!\\)[?+*]|,\d")
 _MOST_VARYING = 4
 """Parts of varying length: a value of 32 characters is then matched, or not, in a millisecond."""
+_LONGEST_PATTERN = 64
+"""Characters: twice those of a value."""
 _PATTERN = re.compile(f"(?:{_ATOM}{_TIMES})+")
 _IS_NAME = re.compile(NAME)
 _IS_VALUE = re.compile(VALUE)
@@ -113,8 +115,9 @@ def pooled(
     """Return into which slice each of a day's slices goes, so that none has few reports.
 
     Of a slice that is too small the last dimension becomes "other", then the one before, until it
-    is large enough together with others or all of its dimensions are; of larger ones the
-    `MOST_SLICES` largest stay.
+    is large enough together with others or all of its dimensions are. If more than `MOST_SLICES`
+    are left, the same is done with the smallest of them. What says nothing in the end may be of
+    few reports.
 
     Parameters
     ----------
@@ -132,10 +135,13 @@ def pooled(
                 values = parse_slice(into)
                 values.pop(dimension.name, None)
                 goes[text] = slice_of(dimensions, values)
-    sizes = _sizes(reports, goes)
-    ranked = sorted(filter(None, sizes), key=lambda text: (-sizes[text], text))
-    kept = set(ranked[:MOST_SLICES])
-    return {text: into if into in kept else "" for text, into in goes.items()}
+    while len(sizes := _sizes(reports, goes)) > MOST_SLICES:
+        ranked = sorted(filter(None, sizes), key=lambda text: (-sizes[text], text))
+        shorter = {text: text.rpartition(",")[0] for text in ranked[MOST_SLICES:]}
+        if not shorter:
+            break
+        goes = {text: shorter.get(into, into) for text, into in goes.items()}
+    return goes
 
 
 def _sizes(reports: Mapping[str, int], goes: Mapping[str, str]) -> Counter[str]:
@@ -174,7 +180,11 @@ def _dimension(where: str, name: str, value: object) -> Dimension:
 
 
 def _checked_pattern(where: str, pattern: object) -> str:
-    if isinstance(pattern, str) and _PATTERN.fullmatch(pattern):
+    if (
+        isinstance(pattern, str)
+        and len(pattern) <= _LONGEST_PATTERN
+        and _PATTERN.fullmatch(pattern)
+    ):
         try:
             re.compile(pattern, re.ASCII)
         except re.error as error:
@@ -184,7 +194,8 @@ def _checked_pattern(where: str, pattern: object) -> str:
     raise MetricError.of(
         where,
         pattern,
-        r"a regular expression of letters, digits, -, _, \d, \. and [...], each with ?, +, * or "
+        f"a regular expression of at most {_LONGEST_PATTERN} characters: "
+        r"letters, digits, -, _, \d, \. and [...], each with ?, +, * or "
         f"{{m,n}} behind it at most {_MOST_VARYING} times",
     )
 

@@ -16,6 +16,7 @@ from hubbub.protocol import checks as check
 from hubbub.protocol import keys
 from hubbub.protocol.dimensions import (
     MIN_REPORTS,
+    OTHER,
     Dimension,
     check_combinations,
     read_dimensions,
@@ -162,10 +163,9 @@ class Registry(Mapping[str, Metric]):
             if name not in self.dimensions:
                 named = ", ".join(self.dimensions) or "left out, as metrics.toml has none"
                 raise MetricError.of("dimensions", name, f"one of: {named}")
-            if not isinstance(value, str) or (strict and not self.dimensions[name].has(value)):
-                told = self.dimensions[name]
-                expected = ", ".join(told.values) or f"a text that {told.pattern} matches"
-                raise MetricError.of(f"dimensions.{name}", value, expected)
+            told = self.dimensions[name]
+            if not isinstance(value, str) or (strict and value != OTHER and not told.has(value)):
+                raise MetricError.of(f"dimensions.{name}", value, told.words)
         metrics = {
             name: metric._replace(slice=slice_of(metric.dimensions, values))
             for name, metric in self._metrics.items()

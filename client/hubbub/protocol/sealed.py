@@ -201,7 +201,9 @@ def read_payload(payload: bytes) -> SealedReport:
         raise SealedError(f"bits: {bits} bytes; must be at least 1 and fit into the payload")
     if payload[end:].strip(b"\0"):
         raise SealedError("padding: must be zeros")
-    metric, _, slice_ = name.decode("ascii").partition(SEPARATOR)
+    metric, separator, slice_ = name.decode("ascii").partition(SEPARATOR)
+    if separator and not slice_:
+        raise SealedError("metric: must have a slice behind its separator, or none")
     return SealedReport(payload[:NUMBER_BYTES], metric, version, payload[at:end], slice_)
 
 

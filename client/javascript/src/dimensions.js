@@ -10,12 +10,14 @@ import { table } from "./checks.js";
 import { MetricError, shown } from "./errors.js";
 
 /** The value of a dimension that isn't known, isn't listed, or is rare. */
-const OTHER = "other";
+export const OTHER = "other";
 const LONGEST_VALUE = 32;
 /** Characters: with a metric's name of 64 and a separator it fits the compact form's one byte. */
 const LONGEST_SLICE = 190;
 /** Combinations of listed values that a metric may have. */
 const MOST_SLICES = 64;
+/** Characters of a pattern. */
+const LONGEST_PATTERN = 64;
 /** Parts of a pattern of varying length. */
 const MOST_VARYING = 4;
 /** Between a metric's name and its slice, where a report has one. */
@@ -40,6 +42,11 @@ const VARIES = /[?+*]|,\d/g;
 export function isTold({ values, pattern }, value) {
   if (values.length) return values.includes(value);
   return value !== OTHER && VALUE.test(value) && new RegExp(`^${pattern}$`).test(value);
+}
+
+/** @param {Readonly<Dimension>} dimension @returns {string} its values, as people read them */
+export function inWords({ values, pattern }) {
+  return values.length ? `${values.join(", ")} or ${OTHER}` : `what ${pattern} matches, or ${OTHER}`;
 }
 
 /**
@@ -116,7 +123,8 @@ function makeDimension(name, entry) {
 
 /** @param {unknown} pattern @param {string} path @returns {string} */
 function checkPattern(pattern, path) {
-  if (typeof pattern === "string" && PATTERN.test(pattern)) {
+  const isShort = typeof pattern === "string" && pattern.length <= LONGEST_PATTERN;
+  if (isShort && PATTERN.test(pattern)) {
     try {
       new RegExp(pattern);
     } catch (error) {
@@ -125,8 +133,9 @@ function checkPattern(pattern, path) {
     if ((pattern.match(VARIES) ?? []).length <= MOST_VARYING) return pattern;
   }
   throw new MetricError(
-    `${path} = ${shown(pattern)}: must be a regular expression of letters, digits, -, _, \\d, \\. and ` +
-      `[...], each with ?, +, * or {m,n} behind it at most ${MOST_VARYING} times`,
+    `${path} = ${shown(pattern)}: must be a regular expression of at most ${LONGEST_PATTERN} characters: ` +
+      "letters, digits, -, _, \\d, \\. and [...], each with ?, +, * or {m,n} behind it at most " +
+      `${MOST_VARYING} times`,
   );
 }
 

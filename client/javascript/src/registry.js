@@ -18,7 +18,14 @@ import {
   sentence,
   table,
 } from "./checks.js";
-import { checkCombinations, isTold, makeDimensions, sliceOf } from "./dimensions.js";
+import {
+  checkCombinations,
+  inWords,
+  isTold,
+  makeDimensions,
+  OTHER,
+  sliceOf,
+} from "./dimensions.js";
 import { MetricError, shown } from "./errors.js";
 import { METRIC_TYPES } from "./metric-types.js";
 import { makeParams, noiseOf, shownNoise } from "./params.js";
@@ -134,9 +141,9 @@ export function telling(registry, given, strict) {
         `dimensions = ${shown(name)}: must be one of: ${named || "left out, as the registry has none"}`,
       );
     }
-    if (typeof value !== "string" || (strict && !isTold(dimension, value))) {
-      const expected = dimension.values.join(", ") || `a text that ${dimension.pattern} matches`;
-      throw new MetricError(`dimensions.${name} = ${shown(value)}: must be ${expected}`);
+    const isMistyped = strict && value !== OTHER && !isTold(dimension, value);
+    if (typeof value !== "string" || isMistyped) {
+      throw new MetricError(`dimensions.${name} = ${shown(value)}: must be ${inWords(dimension)}`);
     }
     values.set(name, value);
   }

@@ -129,6 +129,22 @@ class Counts:
             raise StoreError("; ".join(sorted(faults)))
         return counted
 
+    async def move(self, key: MetricVersion, day: dt.date, slice_: str) -> int:
+        """Add a row's counts to those of another slice; return how many reports they are of."""
+        row, into = DayRow(key, day), DayRow(key._replace(slice=slice_), day)
+        while moving := await self.read_packed(row):
+            kept = await asyncio.to_thread(read_counts, moving, row)
+            packed = await self.read_packed(into)
+            values = await asyncio.to_thread(add_to_packed, packed, into, kept)
+            with contextlib.suppress(RowChangedError):
+                async with self._database.write() as connection:
+                    gone = sa.delete(_counts).where(*row.selected(), _counts.c.counts == moving)
+                    if (await connection.execute(gone)).rowcount != 1:
+                        raise RowChangedError
+                    await self._replace(connection, into, packed, values)
+                return kept.total
+        return 0
+
     async def delete(self, *which: sa.ColumnElement[bool]) -> int:
         """Delete the rows that fulfil conditions; return the number of reports behind them."""
         query = sa.select(_counts.c.reports).where(*which).with_for_update()
@@ -177,7 +193,9 @@ class Counts:
             values = await asyncio.to_thread(add_to_packed, packed, row, kept)
             with contextlib.suppress(RowChangedError):
                 async with self._database.write() as connection:
-                    if not await lock_segments(connection, chunk, row.day, skip_locked=False):
+                    if not await lock_segments(
+                        connection, chunk, row.day, row.key.slice, skip_locked=False
+                    ):
                         return None
                     await delete_segments(connection, chunk, row.day)
                     await self._replace(connection, row, packed, values)

@@ -143,6 +143,7 @@ class Maintenance:
         self._seconds = seconds
         self._observe = observe
         self._stopping = asyncio.Event()
+        self._pooled_on: dt.date | None = None
         self._counted_on: dt.date | None = None
         self._checked_on: dt.date | None = None
         self._dropped_on: dt.date | None = None
@@ -167,7 +168,7 @@ class Maintenance:
         counted = forgotten = dropped = lost = None
         run = _Steps(self._observe)
         # First: what is merged is then of the slices that stay.
-        await run.step("slices", self._store.pool_slices(today))
+        await run.step("slices", self._pool_slices(today))
         merged = await run.step("merge", self._store.segments.merge(today))
         await run.step("pool", self._store.quarantine.merge(today))
         if self._quarantine.replay:
@@ -204,6 +205,14 @@ class Maintenance:
         counted = await self._store.counts.count_reports(today - self._report_age)
         self._counted_on = today
         return counted
+
+    async def _pool_slices(self, today: dt.date) -> int:
+        """Pool slices of closed days, once a day: finding them reads the whole index."""
+        if today == self._pooled_on:
+            return 0
+        moved = await self._store.pool_slices(today)
+        self._pooled_on = today
+        return moved
 
     async def _forget_ids(self, today: dt.date) -> int:
         """Forget old ids, and days to come that a wrong clock has prepared."""

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from hubbub.protocol.dimensions import MOST_SLICES
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import COHORT_BYTES, RapporParams
 from hubbub.protocol.records import Records, cohorts, joined, record_width, shuffled, table
@@ -265,7 +266,12 @@ class _Room:
     def take(self, batch: NewBatch) -> bool:
         """Return whether there is room for a batch, which is then taken."""
         keys = self.keys | batch.quarantined.keys()
-        if _size(batch) > self.left or len(keys) > MOST_KEYS:
+        versions = {key._replace(slice="") for key in keys}
+        if (
+            _size(batch) > self.left
+            or len(versions) > MOST_KEYS
+            or len(keys) > MOST_KEYS * MOST_SLICES
+        ):
             return False
         self.left -= _size(batch)
         self.keys = keys

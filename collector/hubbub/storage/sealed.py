@@ -209,6 +209,7 @@ async def open_reports(
                         left_out += faults
                         done += records
                         progress(done, max(done, sum(totals)))
+    await store.pool_slices(now)
     await store.segments.merge()
     await store.database.reclaim_space()
     return OpenResult(new, known, left_out)

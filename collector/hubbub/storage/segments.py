@@ -208,17 +208,24 @@ class Segments(abc.ABC):
                 complete = complete and len(reports) == len(chunk)
         return deleted
 
-    async def move(self, key: MetricVersion, day: dt.date, slice_: str) -> int:
-        """Move a day's reports to another slice; return how many they were.
+    async def move(self, key: MetricVersion, day: dt.date, slices: Sequence[str], into: str) -> int:
+        """Move a day's reports from some slices to another; return how many they were.
 
         Their segments stay as they are: merging mixes them with those that are there.
         """
-        which = [segments.c[name] == value for name, value in key._asdict().items()]
-        which.append(segments.c.day == day)
-        reports = sa.select(sa.func.sum(segments.c.reports)).where(*which)
-        async with self._database.write() as connection:
-            moved = int(await connection.scalar(reports) or 0)
-            await connection.execute(sa.update(segments).where(*which).values(slice=slice_))
+        moved = 0
+        for some in pieces(list(slices), _IDS_A_STATEMENT):
+            which = (
+                segments.c.metric == key.metric,
+                segments.c.version == key.version,
+                segments.c.day == day,
+                segments.c.slice.in_(some),
+            )
+            # In the order in which all others lock, so that no two deadlock.
+            rows = sa.select(segments.c.reports).where(*which).order_by(segments.c.segment_id)
+            async with self._database.write() as connection:
+                moved += sum((await connection.scalars(rows.with_for_update())).all())
+                await connection.execute(sa.update(segments).where(*which).values(slice=into))
         self._database.note_written(moved * BYTES_OF_REPORT)
         return moved
 
@@ -292,7 +299,9 @@ class Segments(abc.ABC):
             Whether they were replaced.
         """
         async with self._database.write() as connection:
-            if not await lock_segments(connection, chunk, day, skip_locked=True):
+            # In their slice: upkeep may have moved them to another since they were read.
+            slice_ = str(rows[0]["slice"])
+            if not await lock_segments(connection, chunk, day, slice_, skip_locked=True):
                 return False
             # First deleted: the new segments then take the space of the old ones.
             await delete_segments(connection, chunk, day)
@@ -370,21 +379,27 @@ def _selections(
 
 
 async def lock_segments(
-    connection: AsyncConnection, chunk: Collection[SegmentSize], day: dt.date, *, skip_locked: bool
+    connection: AsyncConnection,
+    chunk: Collection[SegmentSize],
+    day: dt.date,
+    slice_: str,
+    *,
+    skip_locked: bool,
 ) -> bool:
-    """Lock segments of a day until the transaction ends; return whether all are there.
+    """Lock segments of a day and slice until the transaction ends; return whether all are there.
 
     Parameters
     ----------
     connection : AsyncConnection
     chunk : collection of SegmentSize
     day : datetime.date
+    slice_ : str
     skip_locked : bool
         Whether to take one that another transaction has locked as gone, or to wait for it.
     """
     locked = 0
     for some in _selections(chunk, day):
-        query = sa.select(segments.c.segment_id).where(*some)
+        query = sa.select(segments.c.segment_id).where(*some, segments.c.slice == slice_)
         # In order, so that two who wait don't deadlock.
         query = query.order_by(segments.c.segment_id).with_for_update(skip_locked=skip_locked)
         locked += len((await connection.scalars(query)).all())

@@ -1,20 +1,22 @@
 """Which of a metric's slices are read: those whose dimensions have some values.
 
 Invariant: no slice is read by itself that has fewer reports in a day than its metric's
-`min_reports`. It is read as what it is pooled into, whether upkeep has moved its reports there yet
-or not.
+`min_reports`, not even what is left of all others. It is read as what it is pooled into, whether
+upkeep has moved its reports there yet, or is just doing so, or not.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from hubbub.protocol.dimensions import OTHER, Dimension, parse_slice, pooled
 
 SliceSizes: TypeAlias = dict[dt.date, dict[str, int]]
 """The number of reports of each slice, by day."""
+Cell: TypeAlias = tuple[dt.date | None, str]
+"""What reports say beside the dimensions that are asked for, on a day; None: on any."""
 
 
 class Told(Protocol):
@@ -37,10 +39,13 @@ class Where(NamedTuple):
     metric : Told
     values : mapping of str to collection of str
         By dimension; a report must have one of them in each.
+    cells : frozenset of Cell, optional
+        Only reports whose other dimensions, and day, are among these; None: all.
     """
 
     metric: Told
     values: Mapping[str, Collection[str]]
+    cells: frozenset[Cell] | None = None
 
     def admits(self, text: str) -> bool:
         """Return whether a slice, as it is pooled, has these values."""
@@ -48,13 +53,79 @@ class Where(NamedTuple):
         return all(named.get(name, OTHER) in some for name, some in self.values.items())
 
     def chosen(self, sizes: SliceSizes) -> set[tuple[dt.date, str]]:
-        """Return the days and stored slices that are read."""
+        """Return the days and stored slices that are read.
+
+        With those into which they go: upkeep may move them before they are read.
+        """
         return {
             (day, text)
-            for day, reports in sizes.items()
-            for text, into in pools(self.metric, reports).items()
-            if self.admits(into)
+            for day, found in self._pooled(sizes)
+            for source, into in found.items()
+            for text in (source, into)
         }
+
+    def read_cells(self, sizes: SliceSizes, *, by_day: bool) -> set[Cell]:
+        """Return what else the reports say that are read: their other dimensions, and their day.
+
+        Parameters
+        ----------
+        sizes : SliceSizes
+        by_day : bool
+            Whether days are told apart.
+        """
+        return {
+            self._cell(day if by_day else None, into)
+            for day, found in self._pooled(sizes)
+            for into in found.values()
+        }
+
+    def reports(self, sizes: SliceSizes) -> int:
+        """Return how many reports are read."""
+        return sum(sizes[day].get(text, 0) for day, found in self._pooled(sizes) for text in found)
+
+    def reports_that_tell(self, sizes: SliceSizes, names: Collection[str]) -> int:
+        """Return how many of the reports tell all of some dimensions.
+
+        Parameters
+        ----------
+        sizes : SliceSizes
+        names : collection of str
+        """
+        return sum(
+            sizes[day].get(text, 0)
+            for day, found in self._pooled(sizes)
+            for text, into in found.items()
+            if parse_slice(into).keys() >= set(names)
+        )
+
+    def _pooled(self, sizes: SliceSizes) -> Iterator[tuple[dt.date, dict[str, str]]]:
+        for day, reports in sizes.items():
+            goes = pools(self.metric, reports)
+            least = sum(reports[text] for text, into in goes.items() if not into)
+            yield (
+                day,
+                {
+                    text: into
+                    for text, into in goes.items()
+                    if self.admits(into)
+                    and (into or not self.values or least >= self.metric.min_reports)
+                    and self._is_matched(day, into)
+                },
+            )
+
+    def _is_matched(self, day: dt.date, text: str) -> bool:
+        cells = self.cells
+        return cells is None or not cells.isdisjoint(
+            {self._cell(day, text), self._cell(None, text)}
+        )
+
+    def _cell(self, day: dt.date | None, text: str) -> Cell:
+        others = ",".join(
+            f"{name}={value}"
+            for name, value in parse_slice(text).items()
+            if name not in self.values
+        )
+        return day, others
 
 
 def pools(metric: Told, reports: Mapping[str, int]) -> dict[str, str]:

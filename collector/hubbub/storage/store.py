@@ -23,7 +23,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol.dimensions import Dimension
+from hubbub.protocol.dimensions import Dimension, parse_slice, slice_of
 from hubbub.protocol.metrics import Metric
 from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, DayRow, read_counts
@@ -60,6 +60,9 @@ _LOOK_SECONDS = 1.0
 
 _SEGMENTS_IN_MEMORY = 8
 """Segments are fetched so many at a time: merged ones of k = 1024 take 17 MB together."""
+
+_TEXTS_A_QUERY = 500
+"""Slices that a query selects by; rows of more are read, and what isn't chosen passed over."""
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -240,8 +243,8 @@ class Store(Reader):
             columns = (table.c.day, table.c.slice, data.label("data"))
             query = sa.select(*columns, sa.literal(table is _counts))
             which = _conditions(table, key, since, until)
-            if chosen is not None:
-                which.append(table.c.slice.in_({text for _, text in chosen}))
+            if chosen is not None and len(texts := {text for _, text in chosen}) <= _TEXTS_A_QUERY:
+                which.append(table.c.slice.in_(texts))
             queries.append(query.where(*which))
         async with self.database.read() as connection:
             options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
@@ -280,7 +283,7 @@ class Store(Reader):
         """Return the number of reports, stored or counted, days `since` to `until` included."""
         if self.where:
             sizes = await self.slices(key, since, until)
-            return sum(sizes[day][text] for day, text in self.where.chosen(sizes))
+            return sum(sizes[day].get(text, 0) for day, text in self.where.chosen(sizes))
         totals = [
             _only(sa.select(sa.func.sum(table.c.reports)), table, key, since, until)
             for table in (_segments, _counts)
@@ -312,7 +315,9 @@ class Store(Reader):
     async def days(self, key: MetricVersion) -> list[dt.date]:
         """Return the days for which reports, or counts of them, are stored."""
         if self.where:
-            return sorted({day for day, _ in self.where.chosen(await self.slices(key))})
+            sizes = await self.slices(key)
+            found = {day for day, text in self.where.chosen(sizes) if sizes[day].get(text)}
+            return sorted(found)
         queries = [
             _only(sa.select(table.c.day), table, key, None, None) for table in (_segments, _counts)
         ]
@@ -386,9 +391,16 @@ class Store(Reader):
             if declared.dimensions:
                 sizes = await self.slices(key, until=today - dt.timedelta(days=1))
             for day, reports in sizes.items():
-                for text, into in pools(declared, reports).items():
-                    if text != into:
-                        moved += await self.segments.move(key._replace(slice=text), day, into)
+                goes: dict[str, list[str]] = {}
+                found = await asyncio.to_thread(pools, declared, reports)
+                for text, into in found.items():
+                    # What the registry doesn't tell apart any more stays: it may do so again.
+                    if text != into and slice_of(declared.dimensions, parse_slice(text)) == text:
+                        goes.setdefault(into, []).append(text)
+                for into, texts in goes.items():
+                    moved += await self.segments.move(key, day, texts, into)
+                    for text in texts:
+                        moved += await self.counts.move(key._replace(slice=text), day, into)
         return moved
 
     async def unmixed_days(self, today: dt.date) -> int:

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -42,17 +41,15 @@ from hubbub.decoder.pipeline import (
     where_values,
 )
 from hubbub.decoder.reports.loading import CountedReports
-from hubbub.decoder.reports.sources import StoredReports, count
+from hubbub.decoder.reports.sources import StoredReports, count, slice_sizes
 from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
 from hubbub.protocol.dimensions import is_slice, parse_slice
 from hubbub.protocol.errors import Missing, Option, OptionError
+from hubbub.protocol.metrics import Metric
 from hubbub.reporting.comparison import comparison_estimates, ratio_finding
-from hubbub.reporting.estimates import Estimates, Level
+from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.wording import anomaly_findings
-
-if TYPE_CHECKING:
-    from hubbub.reporting.estimates import Finding
 
 _DAY = r"\d{4}-\d\d-\d\d"
 _DAYS = re.compile(rf"(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
@@ -180,6 +177,7 @@ def compare(
     check_type(decoder, metric, decode)
     for side in sources:
         check_dimensions(metric, replace(decode, source=replace(decode.source, where=side.where)))
+    sources, unmatched = _matched(metric, *sources)
     from hubbub.inference.comparison import (  # noqa: PLC0415 - see `cli.group`
         Group,
         Groups,
@@ -205,7 +203,7 @@ def compare(
     estimates = comparison_estimates(
         comparison,
         labels,
-        (*sized, *_odd(labels, [each.reports for each in evidences])),
+        (*sized, *unmatched, *_odd(labels, [each.reports for each in evidences])),
         origin and replace(origin, days=" and ".join(labels)).made_by("differences of bit counts"),
         decode.estimate.rows,
     )
@@ -284,6 +282,41 @@ def _narrowed(
             Option(option), f": has {twice.pop()}, which ", Option("where"), " has, too."
         )
     return replace(source, where={**(where or {}), **(source.where or {})} or None)
+
+
+def _matched(
+    metric: Metric, control: StoredReports, treatment: StoredReports
+) -> tuple[tuple[StoredReports, StoredReports], tuple[Finding, ...]]:
+    """Return groups of one store as far as both have reports that say the same beside.
+
+    Where a combination is rare in one group alone, its reports say less there: the groups would
+    otherwise differ by who is in them. On the same days, day by day.
+    """
+    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `reports.loading`
+
+    groups = control, treatment
+    names = set(control.where or {})
+    if control.url != treatment.url or not names or names != set(treatment.where or {}):
+        return groups, ()
+    by_day = (control.since, control.until) == (treatment.since, treatment.until)
+    sizes = [slice_sizes(group, metric) for group in groups]
+    wheres = [Where(metric, group.where or {}) for group in groups]
+    both = [
+        where.read_cells(size, by_day=by_day) for where, size in zip(wheres, sizes, strict=True)
+    ]
+    cells = frozenset(both[0] & both[1])
+    left_out = sum(
+        where.reports(size) - where._replace(cells=cells).reports(size)
+        for where, size in zip(wheres, sizes, strict=True)
+    )
+    matched = replace(control, cells=cells), replace(treatment, cells=cells)
+    if not left_out:
+        return matched, ()
+    text = (
+        f"{left_out:,} reports are left out, because only one group has reports that say the same "
+        "of the app beside"
+    )
+    return matched, (Finding("unmatched", "unmatched", text, left_out),)
 
 
 def _excluding(control: StoredReports, treatment: StoredReports) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.candidates.lists import CandidateLists, candidate_sources
-from hubbub.decoder.engines import open_engine
+from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.options import (
     BY_DAY,
     MIN_REPORTS,
@@ -33,10 +33,10 @@ from hubbub.decoder.options import (
 )
 from hubbub.decoder.reports.loading import CountedReports
 from hubbub.decoder.reports.sources import (
-    StoredReports,
     count,
-    dimension_values,
     open_source,
+    slice_sizes,
+    stored_reports,
 )
 from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, decoder_of
 from hubbub.inference.blending.release import CentralRelease
@@ -53,7 +53,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 from hubbub.rappor.csv_files import read_params
-from hubbub.reporting.estimates import Estimates, Level
+from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.provenance import (
     Provenance,
     canonical,
@@ -287,43 +287,63 @@ def decode(
     decoder = decoder_of(metric)
     check_type(decoder, metric, options)
     check_dimensions(metric, options)
-    if options.dimension is not None:
-        return _by_dimension(options, metric, observer, provenance=provenance)
     with open_engine(options.engine.engine, options.engine.master) as engine:
         lists = decoder.read_candidates(metric, options)
         for note in lists.notes:
             observer.note(note)
-        release = _release(options)
-        choice = decoder.choice(metric, lists, options.estimate)
-        with observer.counting() as update:
-            reports = count(
-                open_source(options.source),
-                metric,
-                engine,
-                by_day=options.by_day,
-                min_reports=options.estimate.min_reports,
-                spool_for=choice.spool_for if choice else lambda _total, _counted: None,
-                progress=update,
-            )
-        origin = provenance_of(options, metric, lists, reports) if provenance else None
-        evidence = Evidence(
-            metric, reports, lists, options.estimate, engine, choice, release, origin
-        )
-        estimates = decoder.estimate(evidence, observer)
+
+        def decoded(one: DecodeOptions) -> Estimates:
+            return _estimated(one, metric, lists, engine, observer, provenance=provenance)
+
+        if options.dimension is not None:
+            estimates = _by_dimension(options, metric, decoded)
+        else:
+            estimates = decoded(options)
+            if options.source.where:
+                untold = _untold(options, metric, tuple(options.source.where))
+                estimates = replace(estimates, findings=(*estimates.findings, *untold))
     note_warnings(estimates, observer)
     return estimates
 
 
+def _estimated(
+    options: DecodeOptions,
+    metric: Metric,
+    lists: CandidateLists,
+    engine: Engine,
+    observer: Observer,
+    *,
+    provenance: bool,
+) -> Estimates:
+    """Count what options name, and estimate."""
+    decoder = decoder_of(metric)
+    release = _release(options)
+    choice = decoder.choice(metric, lists, options.estimate)
+    with observer.counting() as update:
+        reports = count(
+            open_source(options.source),
+            metric,
+            engine,
+            by_day=options.by_day,
+            min_reports=options.estimate.min_reports,
+            spool_for=choice.spool_for if choice else lambda _total, _counted: None,
+            progress=update,
+        )
+    origin = provenance_of(options, metric, lists, reports) if provenance else None
+    evidence = Evidence(metric, reports, lists, options.estimate, engine, choice, release, origin)
+    return decoder.estimate(evidence, observer)
+
+
 def _by_dimension(
-    options: DecodeOptions, metric: Metric, observer: Observer, *, provenance: bool
+    options: DecodeOptions, metric: Metric, decoded: Callable[[DecodeOptions], Estimates]
 ) -> Estimates:
     """Decode each value of a dimension by itself; those with too few reports are left out."""
-    source, dimension = open_source(options.source), options.dimension
-    assert isinstance(source, StoredReports)  # noqa: S101 - checked with the options
-    assert dimension is not None  # noqa: S101
-    chosen = options.source.where or {}
+    from hubbub.storage.slices import values_of  # noqa: PLC0415 - as `reports.loading`
+
+    dimension, chosen = options.dimension or "", options.source.where or {}
+    sizes = slice_sizes(stored_reports(options.source), metric)
     parts, refused = {}, {}
-    for value in dimension_values(source, metric, dimension):
+    for value in values_of(metric, dimension, sizes):
         if value not in chosen.get(dimension, (value,)):
             continue
         own = replace(
@@ -332,13 +352,31 @@ def _by_dimension(
             estimate=replace(options.estimate, by=None),
         )
         try:
-            parts[value] = decode(own, observer, provenance=provenance)
+            parts[value] = decoded(own)
         except UndecodableError as error:
             refused[value] = str(error)
     if not parts:
         found = "; ".join(refused.values()) or f"no reports of {metric.name}"
         raise UndecodableError(f"{dimension}: no value has enough reports: {found}")
-    return side_by_side(dimension, parts, refused)
+    said = _untold(options, metric, tuple(dict.fromkeys((*chosen, dimension))))
+    return side_by_side(dimension, parts, refused, said)
+
+
+def _untold(options: DecodeOptions, metric: Metric, names: Sequence[str]) -> tuple[Finding, ...]:
+    """Return how many of the days' reports are in none of a dimension's values."""
+    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `reports.loading`
+
+    sizes = slice_sizes(stored_reports(options.source), metric)
+    total = sum(sum(reports.values()) for reports in sizes.values())
+    told = Where(metric, {}).reports_that_tell(sizes, names)
+    if told == total:
+        return ()
+    share = 1 - told / total
+    text = (
+        f"{share:.2g} of these days' reports say other of {' or '.join(names)}, as rare "
+        "combinations of dimensions do, too; so a value's reports may not be like all that have it"
+    )
+    return (Finding("untold", "say other", text, share),)
 
 
 def check_dimensions(metric: Metric, options: DecodeOptions) -> None:

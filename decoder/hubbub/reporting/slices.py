@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from hubbub.reporting.blocks import Block, Line, Page, Section, Values
-from hubbub.reporting.estimates import Column, Estimates, Finding, Level
+from hubbub.reporting.estimates import Column, Estimates, Finding
 from hubbub.reporting.wording import first_charts
 
 
 def side_by_side(
-    dimension: str, parts: Mapping[str, Estimates], refused: Mapping[str, str]
+    dimension: str,
+    parts: Mapping[str, Estimates],
+    refused: Mapping[str, str],
+    said: Sequence[Finding] = (),
 ) -> Estimates:
     """Return the estimates of several values as one.
 
@@ -30,6 +33,8 @@ def side_by_side(
         By value; at least one, all with the same columns.
     refused : mapping of str to str
         Why other values have no estimates.
+    said : sequence of Finding
+        What is said of all values together.
     """
     first = next(iter(parts.values()))
     names = [value for value, part in parts.items() for _ in range(len(part))]
@@ -37,9 +42,9 @@ def side_by_side(
     for name, column in first.columns.items():
         columns[name] = Column(column.type, _joined([part[name] for part in parts.values()]))
     left_out = tuple(
-        Finding(f"left_out:{value}", f"{dimension}={value} left out", why, level=Level.WARNING)
+        Finding(f"left_out:{value}", f"{dimension}={value} left out", why)
         for value, why in refused.items()
-    )
+    ) + tuple(said)
     findings = [
         each._replace(code=f"{each.code}:{value}", label=f"{each.label} ({dimension}={value})")
         for value, part in parts.items()

@@ -122,6 +122,17 @@ def test_of_very_many_releases_the_largest_stay():
     }
 
 
+def test_what_is_beyond_the_most_slices_says_less_instead_of_nothing():
+    reports = {
+        f"platform={platform},release=1.{minor}": 1000 + minor
+        for platform in ("mac", "linux", "windows")
+        for minor in range(30)
+    }
+    goes = pooled(reports, (_PLATFORM, _RELEASE), 100)
+    assert len(set(goes.values())) <= MOST_SLICES
+    assert all(into.startswith(text.split(",")[0]) for text, into in goes.items())
+
+
 @pytest.mark.parametrize(
     ("text", "is_one"),
     [
@@ -161,6 +172,7 @@ def test_dimensions_need_no_new_version():
 def test_value_that_is_not_told_apart_is_other_but_refused_in_development():
     registry = _registry('dimensions = ["platform"]\n')
     assert registry.telling({"platform": "Mac"})["crash"].slice == ""
+    assert registry.telling({"platform": "other"}, strict=True)["crash"].slice == ""
     with pytest.raises(MetricError, match=r"dimensions.platform = 'Mac': must be windows, mac"):
         registry.telling({"platform": "Mac"}, strict=True)
     with pytest.raises(MetricError, match="dimensions = 'device': must be one of: platform, rel"):
@@ -182,6 +194,7 @@ def test_value_that_is_not_told_apart_is_other_but_refused_in_development():
         ("[dimensions]\nrelease = { pattern = '[z-a]' }", "", "dimensions.release.pattern"),
         ("[dimensions]\nrelease = { pattern = 'a*a*a*a*a*' }", "", "dimensions.release.pattern"),
         ("[dimensions]\nrelease = { pattern = 'a|b' }", "", "dimensions.release.pattern"),
+        (f"[dimensions]\nrelease = {{ pattern = '{65 * 'a'}' }}", "", "dimensions.release.pattern"),
         ("[dimensions]\nrelease = { glob = '1.*' }", "", "dimensions.release"),
         (None, 'dimensions = ["device"]', "metrics.crash.dimensions"),
         (None, 'dimensions = ["arm", "arm"]', "metrics.crash.dimensions"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from factories import make_metric
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.problems import BatchError
 from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
-from hubbub.protocol.dimensions import Dimension, slice_of
+from hubbub.protocol.dimensions import MOST_SLICES, Dimension, slice_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records
 from hubbub.protocol.registry import Registry
@@ -36,6 +37,8 @@ from hubbub.storage import (
 from hubbub.storage.files.importing import find_sources, import_file
 from hubbub.storage.files.reader import ParquetReader
 from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.quarantine import MOST_KEYS
+from hubbub.storage.segments import segment_row
 from hubbub.storage.slices import Where, values_of
 from unit.collector.batches import WIDTH, make_records
 from unit.collector.event_loop import in_event_loop
@@ -176,6 +179,86 @@ async def _pool(url: str) -> None:
             assert await _read(store) == before[what]
 
 
+def test_small_slices_are_found_where_they_go_as_well():
+    where = Where(_METRIC, {"platform": {"mac"}})
+    sizes = {_DAY: {_MAC: 6, _NEW: 7}}
+    assert where.chosen(sizes) == {(_DAY, _MAC), (_DAY, _NEW), (_DAY, "platform=mac")}
+    assert where.reports(sizes) == 13
+
+
+@in_event_loop
+async def test_merging_does_not_undo_what_upkeep_moves_meanwhile(tmp_path):
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        await store.declare([_METRIC])
+        for first in (0, 10):
+            await store.append([_batch({_MAC: 3}, first=first)], _DAY)
+        [group] = await store.segments.groups(sa.true())
+        chunk = await store.segments.sizes(*group.selected)
+        records = await store.segments.read_whole(chunk, _DAY)
+        assert records is not None
+        rows = [segment_row(group.key, _DAY, records)]
+        assert await store.pool_slices(_DAY + dt.timedelta(days=1)) == 6
+        assert not await store.segments.replace(chunk, _DAY, rows)
+        assert await store.slices(_KEY) == {_DAY: {"": 6}}
+
+
+@in_event_loop
+async def test_counts_of_small_slices_are_pooled_too(tmp_path):
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        await store.declare([_METRIC])
+        await store.append([_batch({_MAC: 6, _NEW: 7, "": 2})], _DAY)
+        everything = await _read(store)
+        assert await store.counts.count_reports(_DAY + dt.timedelta(days=1)) == 15
+        assert await store.pool_slices(_DAY + dt.timedelta(days=1)) == 13
+        assert await store.slices(_KEY) == {_DAY: {"platform=mac": 13, "": 2}}
+        found = [stored async for stored in store.contents(_KEY)]
+        assert everything.total() == sum(
+            stored.kept.total for stored in found if isinstance(stored, StoredCounts)
+        )
+
+
+@in_event_loop
+async def test_what_a_registry_no_longer_tells_apart_stays_until_it_does_again(tmp_path):
+    mistyped = (Dimension("platform", ("windows", "mac", "linxu")), _DIMENSIONS[1])
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        await store.declare([_METRIC])
+        first = {"platform=linux": 30, "platform=mac": 20}
+        await store.append([_batch(first)], _DAY)
+        await store.declare([_METRIC._replace(dimensions=mistyped)])
+        assert await store.pool_slices(_DAY + dt.timedelta(days=1)) == 0
+        store.where = Where(_METRIC._replace(dimensions=mistyped), {"platform": {"other"}})
+        assert await store.count(_KEY) == 30
+        store.where = Where(_METRIC, {"platform": {"linux"}})
+        assert await store.count(_KEY) == 30
+
+
+def test_batch_with_very_many_slices_keeps_as_many_as_may_be_told_apart():
+    reports = tuple(
+        Report("homepage", 1, 0, number.to_bytes(16, "little"), f"release={number}.0")
+        for number in range(200)
+    )
+    for body, media_type in (
+        (batch_to_json(Batch(reports)), _JSON),
+        (batch_to_compact(Batch(reports)), MEDIA_TYPE),
+    ):
+        records = _READER.read(body, media_type).records
+        assert len(records) == MOST_SLICES + 1
+        assert records[_KEY].reports == 200 - MOST_SLICES
+        assert sum(found.reports for found in records.values()) == 200
+
+
+@in_event_loop
+async def test_many_slices_of_one_new_version_leave_room_for_others_in_quarantine(tmp_path):
+    def batch(metric: str, text: str) -> NewBatch:
+        kept = {QuarantineKey(metric, 1, WIDTH, text): make_records(range(2))}
+        return NewBatch(secrets.token_bytes(16), {}, kept)
+
+    batches = [batch("fresh", f"release={number}.0") for number in range(MOST_KEYS + 20)]
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        kept = await store.quarantine.append([*batches, batch("other", "")], _DAY, 2**20)
+        assert kept == [True] * (MOST_KEYS + 21)
+
+
 @in_event_loop
 async def test_counts_of_forgotten_reports_keep_their_slice(tmp_path):
     async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
@@ -211,7 +294,8 @@ async def test_an_export_is_read_by_slice_and_tells_of_no_small_one(tmp_path):
     await reader.check(_METRIC)
     assert await reader.slices(_KEY) == {_DAY: {_MAC: 30, _NEW: 12, "": 3}}
     assert "9.9" not in "".join(path.read_text() for path in out.rglob("_manifest.json"))
-    for where, reports in (({"release": {"1.1"}}, 12), ({"platform": {"other"}}, 3)):
+    # What is left of all others is read with them alone: 3 reports would identify.
+    for where, reports in (({"release": {"1.1"}}, 12), ({"platform": {"other"}}, 0)):
         reader.where = Where(_METRIC, where)
         assert (await reader.count(_KEY), (await _read(reader)).total()) == (reports, reports)
     reader.where = Where(_METRIC, {"platform": {"windows"}})

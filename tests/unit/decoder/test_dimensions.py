@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from factories import registry_toml
 from hubbub.decoder import compare_metric, decode_metric
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.comparing import group_source
 from hubbub.decoder.reports.sources import StoredReports
 from hubbub.inference.errors import UndecodableError
+from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
@@ -22,7 +24,7 @@ from hubbub.protocol.registry import Registry
 from hubbub.reporting.estimates import Estimates, Level
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
-from stored_metrics import DAYS, METRICS, reports_of
+from stored_metrics import DAYS, METRICS, NAMES, reports_of
 
 _SLICES = {
     "platform=mac,release=1.0": ("a", 2000),
@@ -41,8 +43,6 @@ class Sliced:
     """A store, and an export of it, whose reports of each slice have a value of their own."""
 
     def __init__(self, folder, name: str, values: dict[str, str]) -> None:
-        from factories import registry_toml
-
         metric, _, self.options = METRICS[name]
         self.registry = folder / "metrics.toml"
         text = registry_toml(metric) + 'dimensions = ["platform", "release"]\nmin_reports = 100\n'
@@ -129,7 +129,7 @@ def test_small_slices_are_read_as_other_only(themes):
     with pytest.raises(UndecodableError, match=r"release=9\.9"):
         themes.decode(where={"release": "9.9"})
     # Not told apart by its platform, either: 40 reports of Linux' rarest release go with it.
-    with pytest.raises(UndecodableError, match="at least 100"):
+    with pytest.raises(UndecodableError, match="release=other"):
         themes.decode(where={"release": "other"})
 
 
@@ -143,7 +143,9 @@ def test_by_dimension_is_each_value_decoded_by_itself(themes):
         for column in alone.columns:
             assert repr([both[column][row] for row in rows]) == repr(list(alone[column]))
     [left_out] = [each for each in both.findings if each.code == "left_out:other"]
-    assert "at least 100" in left_out.text
+    assert "no reports" in left_out.text
+    [untold] = [each for each in both.findings if each.code == "untold"]
+    assert untold.value == pytest.approx(80 / 11_080)
     assert _names_of(both.report()) >= {"release 1.0: Privacy", "release 1.1: Privacy", "Left out"}
 
 
@@ -173,6 +175,50 @@ def test_two_slices_are_compared(themes):
     assert groups["treatment_reports"] == 4_000
     differs = dict(zip(found["category"], found["differs"], strict=True))
     assert differs == {"a": True, "b": True, "c": False}
+
+
+def test_groups_are_compared_where_both_tell_the_same_beside(tmp_path):
+    """Linux has few of the treatment: its control would be compared with nobody's.
+
+    Everybody of Linux crashes, and nobody else: the arms don't differ.
+    """
+    arms = Dimension("arm", ("control", "treatment"))
+    platform = Dimension("platform", ("windows", "linux"))
+    metric = METRICS["enum"][0]._replace(dimensions=(platform, arms), min_reports=100)
+    application, rest = registry_toml(METRICS["enum"][0]).split("\n", 1)
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(
+        f'{application}\n[dimensions]\nplatform = ["windows", "linux"]\n'
+        f'arm = ["control", "treatment"]\n{rest}dimensions = ["platform", "arm"]\n'
+    )
+    sizes = {"windows,arm=control": 4500, "windows,arm=treatment": 500,
+             "linux,arm=control": 850, "linux,arm=treatment": 94}  # fmt: skip
+
+    async def fill() -> None:
+        width, key = record_width(metric.params.k), MetricVersion("theme", 1)
+        async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+            await store.declare([metric])
+            for seed, (text, n) in enumerate(sizes.items()):
+                records = _all_with(metric, "b" if "linux" in text else "a", seed, n)
+                own = {key._replace(slice=f"platform={text}"): Records(width, records)}
+                await store.append([NewBatch(secrets.token_bytes(16), own)], DAYS[0])
+
+    asyncio.run(fill())
+    found = compare_metric(
+        "theme", "arm=control", "arm=treatment", metrics=registry,
+        store=f"sqlite:///{tmp_path}/a.db", min_reports=100,
+    )  # fmt: skip
+    groups: Any = found.metadata["comparison"]
+    assert (groups["control_reports"], groups["treatment_reports"]) == (4500, 500)
+    assert not any(found["differs"])
+    [unmatched] = [each for each in found.findings if each.code == "unmatched"]
+    assert unmatched.value == 850
+
+
+def test_candidates_are_read_once_for_all_values(words):
+    names = iter(NAMES)
+    found = words.decode(by="release", candidates=names, method="regression", alpha=0.001)
+    assert set(_detected(found)) == {"word 1", "word 2"}
 
 
 def test_groups_of_other_sizes_than_assigned_are_a_warning(themes):

@@ -141,12 +141,15 @@ def test_reports_of_other_parameters_in_a_file_are_refused(desk):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ((*COUNTED, "--by", "day"), "because only stores record days; --counts has none."),
+        (
+            (*COUNTED, "--by", "day"),
+            "only stores record days and dimensions; --counts has none.",
+        ),
         (
             ("--params", "{}/params.csv", "--reports", "r.parquet", *LISTED, "--by", "day"),
-            "--by day needs a store, because only stores record days; --reports has none.",
+            "because only stores record days and dimensions; --reports has none.",
         ),
-        ((*STORED, *LISTED, "--by", "week"), "'week' is not 'day'"),
+        ((*STORED, *LISTED, "--by", "week"), "--by week: must be day, or one of the dimensions of"),
         (
             (*STORED, *LISTED, "--since", "2026-11-02", "--until", "2026-11-01"),
             "--since 2026-11-02 is after --until 2026-11-01",

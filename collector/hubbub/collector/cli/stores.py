@@ -369,9 +369,9 @@ def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
         async with _existing_store(settings.store) as opened:
             await opened.declare(registry.values())
             async for replayed in replay_all(opened, registry, settings, Metrics()):
-                found[replayed.key] += replayed.records.reports
+                found[replayed.key.whole] += replayed.records.reports
             for one in await opened.quarantine.days():
-                left[one.key] += one.reports
+                left[one.key._replace(slice="")] += one.reports
             declared = await opened.declared()
         for version, reports in sorted(found.items()):
             click.echo(

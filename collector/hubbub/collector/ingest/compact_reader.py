@@ -30,7 +30,7 @@ from hubbub.protocol.compact import (
 from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.errors import CompactError, TooManyReportsError
 from hubbub.protocol.params import COHORT_BYTES
-from hubbub.protocol.records import Records, column
+from hubbub.protocol.records import Records, column, joined
 from hubbub.storage import MetricVersion, NewBatch
 
 _NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
@@ -96,7 +96,7 @@ class CompactReader:
         }
         self._most_sections = len(self._sections) + _SLICES
 
-    def read(self, body: bytes) -> NewBatch:  # noqa: PLR0912 - calls take time
+    def read(self, body: bytes) -> NewBatch:  # noqa: PLR0912, PLR0915 - calls take time
         """Return the batch in a body.
 
         Raises
@@ -128,7 +128,11 @@ class CompactReader:
                 stop = start + count * width
                 if not count or stop > end:
                     _read_head(body, number, at)  # raises
-                found = records[key] = Records(width, body[start:stop])
+                found = Records(width, body[start:stop])
+                if key in records:  # another slice that isn't told apart, either
+                    records[key] = joined([records[key], found])
+                else:
+                    records[key] = found
                 if count == 1:
                     if body[start] | body[start + 1] << 8 >= cohorts:
                         fits = False
@@ -182,15 +186,10 @@ class CompactReader:
         metric, _, slice_ = order[0].partition(SEPARATOR)
         key = MetricVersion(metric, order[1], slice_)
         expected = self._expected.get(key.whole)
-        if not (
-            slice_
-            and expected
-            and expected.width == width
-            and is_slice(slice_)
-            and self._told(metric, slice_) == slice_
-        ):
+        if not (slice_ and expected and expected.width == width and is_slice(slice_)):
             return order, key, 0, width
-        section = (order, key, expected.cohorts, width)
+        told = key._replace(slice=self._told(metric, slice_))
+        section = (order, told, expected.cohorts, width)
         if len(self._sections) < self._most_sections:
             self._sections[section_head(*order, width)] = section
         return section

@@ -22,7 +22,7 @@ from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReport
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact, sealed
 from hubbub.protocol.checks import is_metric_name
-from hubbub.protocol.dimensions import LONGEST_SLICE, SLICE, is_slice
+from hubbub.protocol.dimensions import LONGEST_SLICE, MOST_SLICES, SLICE, is_slice
 from hubbub.protocol.errors import (
     CompactError,
     SealedError,
@@ -32,7 +32,7 @@ from hubbub.protocol.errors import (
 from hubbub.protocol.keys import MOST_VERSION
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import COHORT_BYTES, MOST_BITS, MOST_COHORTS
-from hubbub.protocol.records import Records
+from hubbub.protocol.records import Records, joined
 from hubbub.protocol.registry import Registry
 from hubbub.storage import (
     Declared,
@@ -89,7 +89,8 @@ def report_structs(
     metrics: Iterable[Metric],
     bits: Callable[[int], Any] = base64_bits,
     name: str = "Report",
-    slice_type: Any = SLICE_TEXT,
+    *,
+    for_document: bool = True,
 ) -> dict[type[msgspec.Struct], Metric]:
     """Make a struct for the reports of each metric's current version.
 
@@ -100,8 +101,9 @@ def report_structs(
         Returns the type of the bits, given the number of their bytes.
     name : str
         With the metric's name, the name of the struct.
-    slice_type : type
-        Of what reports of a metric with dimensions say of the app.
+    for_document : bool
+        Whether they say all that is expected; if not, a report of any metric may have a slice,
+        which is to be looked at.
     """
     metrics = list(metrics)
     structs = {}
@@ -119,8 +121,8 @@ def report_structs(
             ("cohort", Annotated[int, msgspec.Meta(ge=0, lt=metric.params.m)]),
             ("bits", bits(metric.params.k // 8)),
         ]
-        if metric.dimensions:
-            fields.append(("slice", slice_type, ""))
+        if metric.dimensions or not for_document:
+            fields.append(("slice", SLICE_TEXT if for_document else str, ""))
         tag: dict[str, Any] = {"tag_field": "metric", "tag": metric.name}
         if len(metrics) == 1:
             # The tag of a union with one member may be missing from a body; a field may not.
@@ -240,7 +242,7 @@ class BatchReader:
         self._usual = {
             struct: self._expected[metric.name][metric.version]
             # A batch has few slices: to look at each once is sooner done than at every report's.
-            for struct, metric in report_structs(registry.values(), slice_type=str).items()
+            for struct, metric in report_structs(registry.values(), for_document=False).items()
         }
         usual: type[Any] = batch_struct(self._usual, max_reports)
         self._decode_usual = msgspec.json.Decoder(usual).decode
@@ -267,6 +269,9 @@ class BatchReader:
             too many reports, 422 for any report that doesn't fit its metric. If all that is wrong
             is that some are of metrics, versions or widths that aren't known, it has the batch.
         """
+        return self._with_few_slices(self._read(body, content_type))
+
+    def _read(self, body: bytes, content_type: str) -> NewBatch:
         if content_type == compact.MEDIA_TYPE:
             try:
                 return self._read_compact(body)
@@ -295,11 +300,11 @@ class BatchReader:
         records = {}
         for struct, pool in pools.items():
             key, _, width = self._usual[struct]
-            if not self._registry[key.metric].dimensions:
+            texts = {report.slice for report in pool}
+            if texts == {""}:
                 data = b"".join([cohorts[report.cohort] + report.bits for report in pool])
                 records[key] = Records(width, data)
                 continue
-            texts = {report.slice for report in pool}
             if not all(map(is_slice, texts)):
                 raise _SliceError
             told = {text: self._told(key.metric, text) for text in texts}
@@ -310,6 +315,21 @@ class BatchReader:
             for into, some in rows.items():
                 records[key._replace(slice=into)] = Records(width, b"".join(some))
         return records
+
+    def _with_few_slices(self, batch: NewBatch) -> NewBatch:
+        """Return a batch in which no metric has more slices than may be told apart.
+
+        Those of one client are one or two; whoever sends very many could fill the store's rows.
+        """
+        if len(batch.records) <= MOST_SLICES:
+            return batch
+        slices: dict[MetricVersion, int] = {}
+        pools: dict[MetricVersion, list[Records]] = {}
+        for key, records in batch.records.items():
+            slices[key.whole] = slices.get(key.whole, 0) + 1
+            into = key if slices[key.whole] <= MOST_SLICES else key.whole
+            pools.setdefault(into, []).append(records)
+        return batch._replace(records={key: joined(pool) for key, pool in pools.items()})
 
     def _told_as(self, metric: str, slice_: str) -> str:
         """Return what a registered metric makes of a client's slice."""

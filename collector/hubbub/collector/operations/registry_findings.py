@@ -110,6 +110,12 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
                 "reports go on counting"
             )
             yield _fact("metric_kept", metric, text, max(more, 0.0))
+            if lost := _no_longer_told(before, metric):
+                text = (
+                    f"{', '.join(lost)} not told apart any more: new reports say other instead, "
+                    "for ever, and stored ones are read so"
+                )
+                yield _fact("dimensions", metric, text)
     for metric in old.values():
         if metric.name not in new:
             text = (
@@ -121,6 +127,19 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
     if old.lifetime_epsilon != new.lifetime_epsilon:
         text = f"changed from {old.lifetime_epsilon or 'none'} to {new.lifetime_epsilon or 'none'}"
         yield Finding("lifetime_epsilon", "lifetime_epsilon", text, new.lifetime_epsilon)
+
+
+def _no_longer_told(before: Metric, after: Metric) -> list[str]:
+    """Return the dimensions and values that a metric told apart and doesn't any more."""
+    now = {dimension.name: dimension for dimension in after.dimensions}
+    lost = []
+    for dimension in before.dimensions:
+        name, new = dimension.name, now.get(dimension.name)
+        if new is None or (dimension.pattern and new.pattern != dimension.pattern):
+            lost.append(name)
+        else:
+            lost += [f"{name}={value}" for value in dimension.values if not new.has(value)]
+    return lost
 
 
 def _new_version(before: Metric, metric: Metric) -> Finding:

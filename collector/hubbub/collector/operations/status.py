@@ -383,7 +383,7 @@ def quarantine_statuses(stored: Stored) -> tuple[QuarantineStatus, ...]:
     """Describe what is in quarantine, by metric, version and width."""
     days: dict[QuarantineKey, list[QuarantineDay]] = defaultdict(list)
     for one in stored.quarantined:
-        days[one.key].append(one)
+        days[one.key._replace(slice="")].append(one)
     return tuple(
         QuarantineStatus(
             key.metric,

@@ -214,6 +214,7 @@ async def export_partitions(
         folder = directory / partition.path
         sizes = (await store.slices(partition.key, partition.day, partition.day)).get(partition.day)
         goes = pools(told[partition.key], sizes or {})
+        kept_slices = set(goes.values())
         spool = Path(directory.path) if directory.is_local else None
         written: list[WrittenPartition] = []
         with ExitStack() as stack:
@@ -222,7 +223,9 @@ async def export_partitions(
             of_day = store.contents(partition.key, partition.day, partition.day)
             async with aclosing(of_day) as contents:
                 async for stored in contents:
-                    text = goes.get(stored.slice, "")
+                    # Upkeep may have moved it there since.
+                    text = stored.slice if stored.slice in kept_slices else ""
+                    text = goes.get(stored.slice, text)
                     if isinstance(stored, StoredCounts):
                         kept[text] = kept[text] + stored.kept if text in kept else stored.kept
                         done += stored.kept.total

@@ -42,6 +42,7 @@ from hubbub.storage.files.parquet import count_rows, read_counts_file, read_reco
 if TYPE_CHECKING:
     from hubbub.storage import MetricVersion, Reader
     from hubbub.storage.files.reader import ParquetReader
+    from hubbub.storage.slices import Cell, SliceSizes
 
 _PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a hand-over
 _PIECES_A_THREAD = 3  # enough that none waits for the reader; they are what memory is used for
@@ -199,7 +200,10 @@ class CountedReports:
 
 @asynccontextmanager
 async def open_reader(
-    url: str, metric: Metric | None = None, where: Mapping[str, Collection[str]] | None = None
+    url: str,
+    metric: Metric | None = None,
+    where: Mapping[str, Collection[str]] | None = None,
+    cells: frozenset[Cell] | None = None,
 ) -> AsyncIterator[Reader]:
     """Open what the collector stored, or exported.
 
@@ -212,6 +216,8 @@ async def open_reader(
         What is read, if `where` is given.
     where : mapping, optional
         By dimension, the values that reports must have one of.
+    cells : frozenset of Cell, optional
+        What they must say beside that, and on which days.
 
     Raises
     ------
@@ -230,7 +236,7 @@ async def open_reader(
             f"store {scheme}://...: that of an export begins with {SCHEME}, such as "
             f"{SCHEME}s3://BUCKET/PATH"
         )
-    chosen = Where(metric, where) if metric and where else None
+    chosen = Where(metric, where, cells) if metric and where else None
     if url.startswith(SCHEME):
         reader = ParquetReader(url.removeprefix(SCHEME))
         reader.where = chosen
@@ -241,22 +247,19 @@ async def open_reader(
         yield store
 
 
-async def load_values(
+async def load_sizes(
     store_url: str,
     metric: Metric,
-    dimension: str,
     since: dt.date | None = None,
     until: dt.date | None = None,
-) -> list[str]:
-    """Return the values of a dimension that a metric's stored reports have, and "other".
+) -> SliceSizes:
+    """Return the number of a metric's stored reports, by day and slice.
 
     Parameters
     ----------
     store_url : str
         As for `open_reader`.
     metric : Metric
-    dimension : str
-        One of the metric's.
     since, until : datetime.date, optional
         UTC days.
 
@@ -266,12 +269,11 @@ async def load_values(
         If the store can't be read.
     """
     from hubbub.storage import MetricVersion  # noqa: PLC0415
-    from hubbub.storage.slices import values_of  # noqa: PLC0415
 
     async with open_reader(store_url) as store:
         await store.check(metric)
         key = MetricVersion(metric.name, metric.version)
-        return values_of(metric, dimension, await store.slices(key, since, until))
+        return await store.slices(key, since, until)
 
 
 async def load_reports(
@@ -281,6 +283,7 @@ async def load_reports(
     until: dt.date | None = None,
     *,
     where: Mapping[str, tuple[str, ...]] | None = None,
+    cells: frozenset[Cell] | None = None,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
@@ -298,6 +301,8 @@ async def load_reports(
         UTC days.
     where : mapping, optional
         By dimension of the app, the values that reports must have one of.
+    cells : frozenset of Cell, optional
+        What they must say beside that, and on which days.
     engine : Engine, optional
         Counts files, and keeps their reports whole if they are many; None: this machine's threads.
     detector : AnomalyDetector, optional
@@ -320,7 +325,7 @@ async def load_reports(
     from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
 
     key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
-    async with open_reader(store_url, metric, where) as store:
+    async with open_reader(store_url, metric, where, cells) as store:
         await store.check(metric)
         total = await store.count(key, since, until)
         done = partial(_progressed, progress, total, 0)

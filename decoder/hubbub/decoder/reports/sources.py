@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.options import STORE, SourceOptions, described
@@ -20,12 +20,15 @@ from hubbub.decoder.reports.loading import (
     load_days,
     load_file,
     load_reports,
-    load_values,
+    load_sizes,
     require_enough,
 )
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.protocol.metrics import Metric
 from hubbub.rappor.csv_files import read_counts
+
+if TYPE_CHECKING:
+    from hubbub.storage.slices import Cell, SliceSizes
 
 _Loaded = TypeVar("_Loaded")
 Progress = Callable[[int, int], None]
@@ -43,12 +46,15 @@ class StoredReports:
         UTC days, both included.
     where : mapping of str to tuple of str, optional
         By dimension of the app, the values that reports must have one of.
+    cells : frozenset of Cell, optional
+        What they must say beside that, and on which days; None: anything.
     """
 
     url: str
     since: dt.date | None = None
     until: dt.date | None = None
     where: Mapping[str, tuple[str, ...]] | None = None
+    cells: frozenset[Cell] | None = None
 
     def named(self) -> str:
         """Return its days, and what its reports say of the app, as messages name them."""
@@ -85,12 +91,30 @@ def open_source(options: SourceOptions) -> Source:
         return CountsFile(options.counts)
     if options.reports is not None:
         return ParquetFile(options.reports)
+    return stored_reports(options)
+
+
+def stored_reports(options: SourceOptions) -> StoredReports:
+    """Return the reports of the store that options name, or of the default one."""
     return StoredReports(options.store or STORE, options.since, options.until, options.where)
 
 
-def dimension_values(source: StoredReports, metric: Metric, dimension: str) -> list[str]:
-    """Return the values of a dimension that stored reports have (see `load_values`)."""
-    return _run(load_values(source.url, metric, dimension, source.since, source.until))
+def slice_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
+    """Return the number of stored reports, by day and slice, of whatever slices.
+
+    Parameters
+    ----------
+    source : StoredReports
+        Where they are, and of which days.
+    metric : Metric
+        Only reports of its version are counted.
+
+    Raises
+    ------
+    StoreError
+        If the store can't be read.
+    """
+    return _run(load_sizes(source.url, metric, source.since, source.until))
 
 
 def count(
@@ -167,6 +191,7 @@ def count(
             source.since,
             source.until,
             where=source.where,
+            cells=source.cells,
             engine=engine,
             detector=detector,
             spool_for=spool_for,
