@@ -85,7 +85,7 @@ test("reports tell of the app what the registry lets them", async (t) => {
   assert.match(words, /^ {2}in the clear: platform=mac;$/m);
   const wrong = {
     'dimensions = "os": must be one of: platform, release': { os: "mac" },
-    "dimensions.release = 5: must be a text that \\d\\.\\d matches": { release: 5 },
+    "dimensions.release = 5: must be what \\d\\.\\d matches, or other": { release: 5 },
     "dimensions = 5: must be an object": 5,
   };
   for (const [message, options] of Object.entries(wrong)) {
@@ -93,7 +93,7 @@ test("reports tell of the app what the registry lets them", async (t) => {
     assert.throws(start, { name: "MetricError", message });
   }
   assert.throws(() => startTelemetry(t, { registry, dimensions: told, development: true }), {
-    message: 'dimensions.release = "beta": must be a text that \\d\\.\\d matches',
+    message: 'dimensions.release = "beta": must be what \\d\\.\\d matches, or other',
   });
   assert.throws(() => startTelemetry(t, { dimensions: told }), {
     message: 'dimensions = "platform": must be one of: left out, as the registry has none',
