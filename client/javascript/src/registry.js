@@ -141,8 +141,10 @@ export function telling(registry, given, strict) {
         `dimensions = ${shown(name)}: must be one of: ${named || "left out, as the registry has none"}`,
       );
     }
-    const isMistyped = strict && value !== OTHER && !isTold(dimension, value);
-    if (typeof value !== "string" || isMistyped) {
+    if (
+      typeof value !== "string" ||
+      (strict && value !== OTHER && !isTold(dimension, value))
+    ) {
       throw new MetricError(`dimensions.${name} = ${shown(value)}: must be ${inWords(dimension)}`);
     }
     values.set(name, value);
