@@ -282,8 +282,7 @@ class Store(Reader):
     ) -> int:
         """Return the number of reports, stored or counted, days `since` to `until` included."""
         if self.where:
-            sizes = await self.slices(key, since, until)
-            return sum(sizes[day].get(text, 0) for day, text in self.where.chosen(sizes))
+            return self.where.reports(await self.slices(key, since, until))
         totals = [
             _only(sa.select(sa.func.sum(table.c.reports)), table, key, since, until)
             for table in (_segments, _counts)

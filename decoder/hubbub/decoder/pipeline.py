@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -62,6 +63,9 @@ from hubbub.reporting.provenance import (
     file_source,
 )
 from hubbub.reporting.slices import side_by_side
+
+if TYPE_CHECKING:
+    from hubbub.storage.slices import SliceSizes
 
 Listed = str | PathLike[str] | Iterable[str]
 
@@ -300,7 +304,8 @@ def decode(
         else:
             estimates = decoded(options)
             if options.source.where:
-                untold = _untold(options, metric, tuple(options.source.where))
+                sizes = slice_sizes(stored_reports(options.source), metric)
+                untold = _untold(metric, sizes, tuple(options.source.where))
                 estimates = replace(estimates, findings=(*estimates.findings, *untold))
     note_warnings(estimates, observer)
     return estimates
@@ -358,15 +363,14 @@ def _by_dimension(
     if not parts:
         found = "; ".join(refused.values()) or f"no reports of {metric.name}"
         raise UndecodableError(f"{dimension}: no value has enough reports: {found}")
-    said = _untold(options, metric, tuple(dict.fromkeys((*chosen, dimension))))
+    said = _untold(metric, sizes, tuple(dict.fromkeys((*chosen, dimension))))
     return side_by_side(dimension, parts, refused, said)
 
 
-def _untold(options: DecodeOptions, metric: Metric, names: Sequence[str]) -> tuple[Finding, ...]:
+def _untold(metric: Metric, sizes: SliceSizes, names: Sequence[str]) -> tuple[Finding, ...]:
     """Return how many of the days' reports are in none of a dimension's values."""
     from hubbub.storage.slices import Where  # noqa: PLC0415 - as `reports.loading`
 
-    sizes = slice_sizes(stored_reports(options.source), metric)
     total = sum(sum(reports.values()) for reports in sizes.values())
     told = Where(metric, {}).reports_that_tell(sizes, names)
     if told == total:
