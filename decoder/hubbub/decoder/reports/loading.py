@@ -23,7 +23,7 @@ from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.options import described
+from hubbub.decoder.options import reports_named
 from hubbub.decoder.reports.distributed import distribute, is_distributed
 from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
@@ -570,9 +570,8 @@ def _no_reports(
 ) -> UndecodableError:
     """Return the error that a store has none of a metric's reports, but maybe other versions'."""
     return UndecodableError(
-        f"no reports of {metric.name} version {metric.version} from {since or 'the start'} to "
-        f"{until or 'now'}{f', {described(where)}' if where else ''}; versions in the store: "
-        f"{versions or 'none'}"
+        f"no reports of {metric.name} version {metric.version} "
+        f"{reports_named(since, until, where)}; versions in the store: {versions or 'none'}"
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.options import STORE, SourceOptions, described
+from hubbub.decoder.options import STORE, SourceOptions, reports_named
 from hubbub.decoder.reports.loading import (
     CountedReports,
     SpoolFor,
@@ -55,11 +55,6 @@ class StoredReports:
     until: dt.date | None = None
     where: Mapping[str, tuple[str, ...]] | None = None
     cells: frozenset[Cell] | None = None
-
-    def named(self) -> str:
-        """Return its days, and what its reports say of the app, as messages name them."""
-        days = f"from {self.since or 'the start'} to {self.until or 'now'}"
-        return f"{days}, {described(self.where)}" if self.where else days
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +193,8 @@ def count(
             progress=progress,
         )
     )
-    named = f"{metric.name} version {metric.version} {source.named()}"
+    chosen = reports_named(source.since, source.until, source.where)
+    named = f"{metric.name} version {metric.version} {chosen}"
     require_enough(named, reports.counts.total, min_reports, "decode more days, or ")
     return reports
 

@@ -115,8 +115,7 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     if seconds > max(LONGEST, _MOST_RATIO * _SECONDS_PER_CANDIDATE * n_candidates):
         return False, (
             f"decoding whole reports would reduce variances by {1 - 1 / (1 + gain):.0%} or more, "
-            "but take "
-            f"about {seconds:,.0f} seconds (--method likelihood)"
+            f"but take about {seconds:,.0f} seconds (--method likelihood)"
         )
     return True, f"bit counts alone would have variances at least {gain:.0%} larger"
 
