@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer test-proxies test-alerts lint lint-javascript dist changelog bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo demo-watch try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer test-proxies test-alerts lint lint-javascript dist changelog bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -29,6 +29,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
 	$(BIN)/hubbub-simulate demo --output out/demo
+
+demo-watch: $(READY)  ## a month of results of an app whose release breaks one platform; out/demo-watch/results/index.html (about a minute)
+	$(BIN)/hubbub-simulate watch --output out/demo-watch
 
 try: $(READY)  ## a small service to watch for ten minutes or until Ctrl-C: collector, apps, a report that sharpens
 	$(BIN)/hubbub-simulate try --output out/try

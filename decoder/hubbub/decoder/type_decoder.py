@@ -158,6 +158,9 @@ class TypeDecoder(ABC, Generic[_Type]):
     blends: ClassVar[bool] = False
     """Whether estimates can be blended with a central release, so that --blend makes sense."""
 
+    follows_days: ClassVar[bool] = True
+    """Whether each day can be estimated by itself, so that --by day makes sense."""
+
     def check(self, metric: Metric, options: DecodeOptions) -> None:
         """Raise OptionError for options that make no sense for the type.
 

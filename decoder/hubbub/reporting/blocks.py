@@ -73,6 +73,10 @@ class Section:
     ----------
     facts : mapping of str to str
         Labels and their texts.
+    warnings : tuple of str
+        What must not be overlooked.
+    links : mapping of str to str, optional
+        Texts and the files that they lead to, as seen from the page.
     """
 
     title: str
@@ -80,6 +84,8 @@ class Section:
     facts: Mapping[str, str] | None = None
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    warnings: tuple[str, ...] = ()
+    links: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,9 @@ class Page:
     warnings : sequence of str
         What must not be overlooked.
     links : mapping of str to str, optional
-        Texts and the files beside the page that they lead to.
+        Texts and the files that they lead to, as seen from the page.
+    tiles : bool
+        Whether sections stand beside each other where there is room.
     """
 
     title: str
@@ -101,6 +109,7 @@ class Page:
     sections: Sequence[Section]
     warnings: Sequence[str] = ()
     links: Mapping[str, str] | None = None
+    tiles: bool = False
 
     @property
     def charts(self) -> tuple[Chart, ...]:

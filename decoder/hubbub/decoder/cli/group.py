@@ -23,6 +23,7 @@ _ALLOCATIONS = 50_000  # more than all imports make
         "decode": "hubbub.decoder.cli.decode:decode",
         "plan": "hubbub.planning.cli.plan:plan",
         "privacy": "hubbub.planning.cli.privacy:privacy",
+        "watch": "hubbub.decoder.cli.watch:watch",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -28,6 +28,8 @@ from hubbub.reporting.strings import string_findings
 class JointDecoder(TypeDecoder[JointType]):
     """Cells, and from them margins, conditional shares and departures from independence."""
 
+    follows_days = False
+
     def check(self, metric: Metric, options: DecodeOptions) -> None:
         """Refuse maps, whole reports, days, and candidates where all values are listed."""
         what = f"metrics.{metric.name}.type = 'joint'"

@@ -25,6 +25,7 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
     """A search from short prefixes to whole strings, and a test of these."""
 
     finds_strings = True
+    follows_days = False
 
     def check(self, metric: Metric, options: DecodeOptions) -> None:
         """Refuse maps, whole reports and days."""

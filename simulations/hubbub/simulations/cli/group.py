@@ -6,6 +6,7 @@ seconds to import, and a person who asks for --help shouldn't wait for them.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import secrets
 import time
@@ -155,6 +156,34 @@ def try_(output: Path, reports: int, seconds: float) -> None:
         _make_folder(output)
         run_quickstart(output, reports, seconds, click.echo)
     click.echo(f"stopped; files in {output}/")
+
+
+@main.command()
+@_folder("out/demo-watch")
+@click.option(
+    "--reports",
+    default=20_000,
+    show_default=True,
+    type=click.IntRange(1_000),
+    help="Reports a day, of each of two metrics.",
+)
+@click.option("--seed", default=1, show_default=True, type=int)
+def watch(output: Path, reports: int, seed: int) -> None:
+    """Show the standing report of a month in which a release broke one platform.
+
+    Stores 28 days of reports, as if they had arrived day by day, and runs `hubbub-decoder watch`,
+    which makes each day's results, an index page and feeds.
+    """
+    from hubbub.reporting.progress import progress_bar
+    from hubbub.simulations.watched_release import run_watched_release
+
+    start = time.monotonic()
+    with _system_errors():
+        _make_folder(output)
+        yesterday = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
+        run_watched_release(output, reports, yesterday, seed, progress_bar)
+    took = time.monotonic() - start
+    click.echo(f"{took:.0f} s; look at {output}/results/index.html")
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click

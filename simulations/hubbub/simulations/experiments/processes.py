@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +101,18 @@ def running_collector(
             process.kill()
 
 
-def run_decoder(arguments: Sequence[str]) -> None:
-    """Run `hubbub-decoder` to its end; its table goes nowhere, its errors to standard error.
+def run_decoder(
+    arguments: Sequence[str], *, shown: bool = False, accepted: Collection[int] = (0,)
+) -> None:
+    """Run `hubbub-decoder` to its end; its errors go to standard error.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+    shown : bool
+        Whether what it prints goes to standard output, instead of nowhere.
+    accepted : collection of int
+        Exit codes that are no failure.
 
     Raises
     ------
@@ -110,7 +120,9 @@ def run_decoder(arguments: Sequence[str]) -> None:
         If it fails.
     """
     command = [sys.executable, "-m", "hubbub.decoder", *arguments]
-    if code := subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:  # noqa: S603
+    output = None if shown else subprocess.DEVNULL
+    code = subprocess.run(command, stdout=output, check=False).returncode  # noqa: S603
+    if code not in accepted:
         raise ProcessError(f"hubbub-decoder ended with exit code {code}")
 
 

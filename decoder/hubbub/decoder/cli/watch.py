@@ -1,0 +1,87 @@
+"""`hubbub-decoder watch`: the options, and how often its work is done."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from hubbub.reporting.command_line import cli_errors
+
+_NEWS = 3
+"""Exit code; 1 and 2 are errors."""
+_RETRY = 900.0
+"""Seconds: a store that is away for a restart is back by then."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--once", is_flag=True, help="Make what is due and end, as a timer or CI needs it.")
+@click.option(
+    "--until",
+    type=click.DateTime(formats=["%Y-%m-%d"]),
+    metavar="DAY",
+    help="With --once: the last UTC day that gets a result.  [default: yesterday, once it is due]",
+)
+def watch(file: str, once: bool, until: dt.datetime | None) -> None:
+    """Make a standing report: FILE (decode.toml) says of which metrics, and who is told.
+
+    Each metric gets one result a day, kept as Parquet with its provenance and as a page. Beside
+    them are index.html, with a tile for each report, and feeds of what is new. Results that are
+    there are never made again; days that were missed are made up for.
+
+    What is newly said at the file's `level` or above is printed, and posted to its webhooks.
+
+    \b
+    Exit codes of --once:
+      0  all results are there, and the newest say nothing new at that level
+      3  all results are there, and the newest do
+      1  something couldn't be made, or a webhook didn't take it: the next run tries again
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    if until is not None and not once:
+        raise click.UsageError("--until needs --once.")
+    stopped = threading.Event()
+    if not once:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stopped.set())
+    while True:
+        with cli_errors():
+            code, wait = _run(Path(file), None if until is None else until.date())
+        if once:
+            sys.exit(code)
+        if stopped.wait(min(wait, _RETRY) if code == 1 else wait):
+            return
+
+
+def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
+    """Do what is due; return the exit code, and the seconds until more is."""
+    from hubbub.decoder.watching import running  # noqa: PLC0415 - see `cli.group`
+    from hubbub.decoder.watching.options import load_watch  # noqa: PLC0415
+    from hubbub.decoder.watching.overview import write_overview  # noqa: PLC0415
+    from hubbub.decoder.watching.results import Result, latest_results  # noqa: PLC0415
+    from hubbub.decoder.watching.webhooks import tell  # noqa: PLC0415
+
+    watch, now = load_watch(file), dt.datetime.now(dt.UTC)
+    until = until or running.last_day(watch, now)
+
+    def made(result: Result) -> None:
+        click.echo(f"{result.report} {result.day}: {len(result.news)} new")
+        for each in result.news:
+            if each.level >= watch.level:
+                click.echo(f"  {each.label}{': ' if each.label else ''}{each.shown}")
+
+    with running.alone(watch.output):
+        faults = running.make_due(
+            watch, until, made, lambda text: click.echo(f"note: {text}", err=True)
+        )
+        write_overview(watch, faults)
+        failed = [f"{each.report} {each.day}: {each.error}" for each in faults] + tell(watch, until)
+        news = running.worst(latest_results(watch.output))
+    for text in failed:
+        click.echo(f"Error: {text}", err=True)
+    code = 1 if failed else _NEWS if news >= watch.level else 0
+    return code, (running.next_time(watch, now) - now).total_seconds()

@@ -1,0 +1,246 @@
+"""What is due -> results: each report's days that have none yet, the oldest first.
+
+Invariant: the same store gives the same results, whenever and however often this runs, and exactly
+one for each report and day. A day that can't be decoded has a result, too, which says why.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hubbub.decoder.options import BY_DAY
+from hubbub.decoder.pipeline import decode_metric
+from hubbub.decoder.reports.sources import StoredReports, slice_sizes
+from hubbub.decoder.type_decoder import decoder_of
+from hubbub.decoder.watching import news
+from hubbub.decoder.watching.options import ReportOptions, Watch
+from hubbub.decoder.watching.results import (
+    WATCH,
+    Result,
+    days_of,
+    names_of,
+    read_days,
+    read_result,
+    write_result,
+)
+from hubbub.inference.errors import UndecodableError
+from hubbub.protocol.errors import HubbubError
+from hubbub.protocol.metrics import Metric
+from hubbub.reporting.blocks import Page, Section
+from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.storage.slices import values_of
+
+_ONE_DAY = dt.timedelta(days=1)
+_SUNDAY = 6
+
+
+class WatchError(HubbubError):
+    """A standing report that can't be made."""
+
+
+class Fault(NamedTuple):
+    """A result that couldn't be made, and will be tried again.
+
+    Attributes
+    ----------
+    report : str
+    day : datetime.date
+    error : HubbubError or OSError
+    """
+
+    report: str
+    day: dt.date
+    error: HubbubError | OSError
+
+
+def last_day(watch: Watch, now: dt.datetime) -> dt.date:
+    """Return the last UTC day whose results are due.
+
+    Parameters
+    ----------
+    watch : Watch
+    now : datetime.datetime
+        With its time zone.
+    """
+    return (now.astimezone(dt.UTC) - watch.at).date() - _ONE_DAY
+
+
+def next_time(watch: Watch, now: dt.datetime) -> dt.datetime:
+    """Return when the next day's results are due.
+
+    Parameters
+    ----------
+    watch : Watch
+    now : datetime.datetime
+        With its time zone.
+    """
+    midnight = dt.datetime.combine(last_day(watch, now) + 2 * _ONE_DAY, dt.time(), dt.UTC)
+    return midnight + watch.at
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Make the folder, and let no other process make results in it meanwhile.
+
+    Raises
+    ------
+    WatchError
+        If another one does.
+    OSError
+        If the folder can't be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WatchError(f"{folder}: another process is making results here") from error
+        yield
+
+
+def make_due(
+    watch: Watch, until: dt.date, made: Callable[[Result], None], note: Callable[[str], None]
+) -> list[Fault]:
+    """Make all results that are due and aren't there.
+
+    Parameters
+    ----------
+    watch : Watch
+    until : datetime.date
+        UTC; the last day that gets a result.
+    made : callable
+        Takes each new result.
+    note : callable
+        Takes what must not be overlooked in the work, in words.
+
+    Returns
+    -------
+    list of Fault
+        What couldn't be made; later days of the same report weren't tried.
+    """
+    faults = []
+    for report in watch.reports:
+        for back in reversed(range(watch.catch_up)):
+            day = until - back * _ONE_DAY
+            if report.weekly and day.weekday() != _SUNDAY:
+                continue
+            try:
+                for name, where in _parts(watch, report, day):
+                    if (result := _make(watch, report, name, where, day, note)) is not None:
+                        made(result)
+            except (HubbubError, OSError) as error:
+                faults.append(Fault(report.name, day, error))
+                break
+    return faults
+
+
+def _parts(
+    watch: Watch, report: ReportOptions, day: dt.date
+) -> list[tuple[str, dict[str, Any] | None]]:
+    """Return the folders of a day's results and which reports each is about."""
+    where = report.options.get("where")
+    if report.split is None:
+        return [(report.name, where)]
+    source = StoredReports(watch.store, _first(report, day), day)
+    metric = watch.registry[report.metric]
+    values = values_of(metric, report.split, slice_sizes(source, metric))
+    return [
+        (f"{report.name}/{report.split}={value}", {**(where or {}), report.split: value})
+        for value in values
+    ]
+
+
+def _first(report: ReportOptions, day: dt.date) -> dt.date:
+    return day - (report.days - 1) * _ONE_DAY
+
+
+def _make(
+    watch: Watch,
+    report: ReportOptions,
+    name: str,
+    where: dict[str, Any] | None,
+    day: dt.date,
+    note: Callable[[str], None],
+) -> Result | None:
+    """Make one result; None if it is there, or no report of the metric has arrived so far."""
+    earlier = [each for each in days_of(watch.output, name) if each < day]
+    if (watch.output / name / f"{day}.parquet").exists():
+        return None
+    metric = watch.registry[report.metric]
+    options: dict[str, Any] = {
+        "metrics": watch.metrics,
+        "store": watch.store,
+        "since": _first(report, day),
+        "until": day,
+        **report.options,
+        "where": where,
+    }
+    days = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            window = decode_metric(report.metric, **options)
+        except UndecodableError as error:
+            if not earlier:
+                return None
+            window = _undecodable(metric, str(error))
+        if report.days > 1 and window.columns and decoder_of(metric).follows_days:
+            with suppress(UndecodableError):  # enough together, on no day by itself
+                days = decode_metric(report.metric, by=BY_DAY, **options)
+    for text in dict.fromkeys(str(each.message) for each in caught):
+        note(f"{name}: {text}")
+    before = read_result(watch.output, name, earlier[-1]) if earlier else None
+    if before is not None and before.watch["version"] != metric.version:
+        before = None  # another question
+    marked = read_days(watch.output, name, before.day) if before else None
+    findings = (*window.findings, *news.ends(metric, day))
+    window = replace(window, findings=findings)
+    names = names_of([list(window[key]) for key in window.keys])
+    known = frozenset(before.watch["known"] if before else ())
+    told = [*news.newly_said(findings, before.findings if before else ())]
+    if before is not None:
+        told += news.newly_detected(window, names, known, watch.looks)
+    if days is not None and marked is not None:
+        series: Any = days.metadata["series"]
+        alpha = float(report.options.get("alpha", 0.05))
+        told += news.newly_changed(series, marked[1]["series"], alpha, watch.looks)
+    detected = (
+        {each for each, there in zip(names, window["detected"], strict=True) if there}
+        if "detected" in window.columns
+        else set()
+    )
+    noted = {
+        "report": name,
+        "day": f"{day}",
+        "days": report.days,
+        "metric": metric.name,
+        "version": metric.version,
+        "keys": list(window.keys),
+        "epsilon_report": metric.epsilon_report,
+        "epsilon_answer": metric.price,
+        "expires": f"{metric.expires}",
+        "known": sorted(known | detected),
+        "news": [each.as_json() for each in told],
+    }
+    window = replace(window, metadata={**window.metadata, WATCH: noted})
+    write_result(watch.output, name, day, window, days)
+    return read_result(watch.output, name, day)
+
+
+def _undecodable(metric: Metric, why: str) -> Estimates:
+    """Return a result without rows, for a day on which there is too little to estimate."""
+    finding = Finding("undecodable", "", why, None, Level.WARNING)
+    page = Page(f"{metric.name}: nothing can be estimated", why, (Section("Why", (why,)),), (why,))
+    return Estimates(findings=(finding,), page=page)
+
+
+def worst(results: Iterator[Result]) -> Level:
+    """Return the highest level of what results newly say."""
+    return max((each.level for result in results for each in result.news), default=Level.FACT)

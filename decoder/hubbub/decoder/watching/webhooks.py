@@ -1,0 +1,127 @@
+"""What results newly say -> those who asked to be told, by HTTP.
+
+A message is sent until it was taken once: a file beside the results holds what was. Invariant: an
+address, which may be a secret, is in no message, log or file.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+from hubbub.decoder.watching.options import Watch
+from hubbub.decoder.watching.results import Result, days_of, read_result, reports_in
+from hubbub.reporting.findings import Level
+from hubbub.reporting.formats.files import atomic_write
+
+_SENT: Final = ".sent.json"
+_SECONDS = 10
+"""A receiver that takes longer is away; the next run tries again."""
+
+
+def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
+    """Return what is posted of a result: the findings, and "text", which chat programs show.
+
+    Parameters
+    ----------
+    result : Result
+    level : Level
+        Only what is newly said at this level or above.
+    url : str
+        Where people reach the results' folder; empty: unknown.
+    """
+    told = [each for each in result.news if each.level >= level]
+    lines = "".join(f"\n- {each.label} {each.shown}".replace("-  ", "- ") for each in told)
+    link = urljoin(url, f"{result.report}/{result.day}.html") if url else ""
+    return {
+        "text": f"{result.report}, {result.day}:{lines}" + (f"\n{link}" if link else ""),
+        "report": result.report,
+        "day": f"{result.day}",
+        "link": link,
+        "findings": [each.as_json() for each in told],
+    }
+
+
+def tell(watch: Watch, until: dt.date) -> list[str]:
+    """Post what wasn't taken yet of the last days' results.
+
+    Parameters
+    ----------
+    watch : Watch
+    until : datetime.date
+        Results of the `catch_up` days up to it are told of, so that a new address isn't flooded.
+
+    Returns
+    -------
+    list of str
+        What failed, in words.
+    """
+    since = until - dt.timedelta(days=watch.catch_up - 1)
+    waiting = [
+        result
+        for report in reports_in(watch.output)
+        for day in days_of(watch.output, report)
+        if since <= day <= until
+        for result in [read_result(watch.output, report, day)]
+        if any(each.level >= watch.level for each in result.news)
+    ]
+    sent = _sent(watch.output)
+    faults = []
+    for url in watch.webhooks:
+        address = hashlib.sha256(url.encode()).hexdigest()
+        for result in waiting:
+            key = f"{result.report}/{result.day}"
+            if key in sent.get(address, []):
+                continue
+            fault = _post(url, message_of(result, watch.level, watch.url))
+            if fault:
+                faults.append(f"{urlsplit(url).hostname}: {fault}; {key} will be sent again")
+                break
+            recent = [
+                each for each in sent.get(address, []) if each.rsplit("/", 1)[1] >= f"{since}"
+            ]
+            sent[address] = [*recent, key]
+            data = json.dumps(sent, indent=1).encode()
+            atomic_write(watch.output / _SENT, lambda file, data=data: file.write(data))  # type: ignore[misc]
+    return faults
+
+
+def _sent(folder: Path) -> dict[str, list[str]]:
+    with suppress(FileNotFoundError):
+        found: dict[str, list[str]] = json.loads((folder / _SENT).read_text(encoding="utf-8"))
+        return found
+    return {}
+
+
+def _post(url: str, message: Mapping[str, Any]) -> str:
+    """Post a message; return why it wasn't taken, or nothing."""
+    request = urllib.request.Request(  # noqa: S310 - https, or this machine: `options` saw to it
+        url,
+        json.dumps(message, ensure_ascii=False).encode(),
+        {"Content-Type": "application/json", "User-Agent": "hubbub"},
+    )
+    try:
+        with _OPENER.open(request, timeout=_SECONDS):
+            return ""
+    except urllib.error.HTTPError as error:
+        return f"answered {error.code}"
+    except (OSError, ValueError) as error:
+        return f"not reached ({type(error).__name__})"
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which could lead where the file didn't."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return nothing: the answer's own status is the outcome."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
