@@ -9,9 +9,12 @@ the day's own test alone is told as a fact.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
+from hubbub.decoder.watching.results import Result
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.text import visible
@@ -25,35 +28,130 @@ _SAME_CHANGE = dt.timedelta(days=3)
 Document = Mapping[str, Any]
 
 
-def newly_detected(
-    estimates: Estimates, names: Sequence[str], known: frozenset[str], looks: int
+class Past(NamedTuple):
+    """What a result is compared with.
+
+    Attributes
+    ----------
+    before : Result
+        The one before it.
+    series : sequence of mapping
+        Its days one by one, as "series" of their metadata; empty if there are none.
+    window : Result, optional
+        The newest with no report in common.
+    """
+
+    before: Result
+    series: Sequence[Document]
+    window: Result | None
+
+
+def between(
+    past: Past | None,
+    window: Estimates,
+    names: Sequence[str],
+    days: Estimates | None,
+    looks: int,
 ) -> Iterator[Finding]:
-    """Yield what is detected and wasn't in any earlier result.
+    """Yield what a result newly says; of the first one that is only what is wrong.
+
+    Parameters
+    ----------
+    past : Past, optional
+    window : Estimates
+        All days together.
+    names : sequence of str
+        Its rows' names.
+    days : Estimates, optional
+        The days one by one.
+    looks : int
+        See above.
+    """
+    yield from newly_said(window.findings, past.before.findings if past else ())
+    if past is None or not window.columns:
+        return
+    if "detected" in window.columns:
+        seen, announced = past.before.watch["seen"], past.before.watch["announced"]
+        yield from newly_detected(window, names, set(seen), set(announced), past.window, looks)
+    if days is not None and past.series:
+        summary: Any = days.metadata["summary"]
+        series: Any = days.metadata["series"]
+        yield from newly_changed(series, past.series, float(summary["alpha"]), looks)
+
+
+def remembered(
+    past: Past | None, window: Estimates, names: Sequence[str], told: Sequence[Finding]
+) -> dict[str, list[str]]:
+    """Return the names that results up to this one detected, and those that one was sure of."""
+    detected = set(_detected_in(window, names))
+    if past is None:  # at first, all is as it has always been
+        return {"seen": sorted(detected), "announced": sorted(detected)}
+    sure = {_name(each) for each in told if each.code == NEW and each.level > Level.FACT}
+    watch = past.before.watch
+    return {
+        "seen": sorted(detected.union(watch["seen"])),
+        "announced": sorted(sure.union(watch["announced"])),
+    }
+
+
+def _name(finding: Finding) -> str:
+    value: Any = finding.value
+    return str(value["name"])
+
+
+def _detected_in(estimates: Estimates, names: Sequence[str]) -> list[str]:
+    """Return the names of what is detected; nothing is of a number."""
+    if "detected" not in estimates.columns:
+        return []
+    return [name for name, there in zip(names, estimates["detected"], strict=True) if there]
+
+
+def newly_detected(
+    estimates: Estimates,
+    names: Sequence[str],
+    seen: Collection[str],
+    announced: Collection[str],
+    earlier: Result | None,
+    looks: int,
+) -> Iterator[Finding]:
+    """Yield what is detected for the first time, or for the first time is surely more than before.
+
+    It is a warning if the share is larger than in the window before, of which no report is in this
+    one: the difference of two estimates, one-sided, with Bonferroni's correction over rows and
+    looks. Without that test, what is just large enough to be detected would be new on some day.
 
     Parameters
     ----------
     estimates : Estimates
-        With the columns "detected", "p_value" and "proportion"; without them nothing is found.
+        With the columns "detected", "proportion" and "prop_std_error", if anything is detected.
     names : sequence of str
         The rows' names.
-    known : frozenset of str
-        Names that were detected before.
+    seen, announced : collection of str
+        Names that an earlier result detected, and those that one was sure of.
+    earlier : Result, optional
+        Of the window before; None: there is none so far, and all is a fact.
     looks : int
         See above.
     """
-    if "detected" not in estimates.columns:
-        return
     summary: Any = estimates.metadata["summary"]
     tested = max(int(summary.get("candidates", summary.get("categories", 0))), len(estimates), 1)
-    bound = float(summary["alpha"]) / (tested * looks)  # Bonferroni over rows and looks
-    columns = (estimates[name] for name in ("detected", "p_value", "proportion"))
-    for name, detected, p_value, share in zip(names, *columns, strict=True):
-        if detected and name not in known:
-            sure = p_value <= bound
-            text = f"{visible(name)} is newly detected, at {share:.2%}"
-            text += "" if sure else "; so late and so close to the limit, chance may have done it"
-            level = Level.WARNING if sure else Level.FACT
-            yield Finding(NEW, "", text, {"name": name, "share": float(share)}, level)
+    bound = NormalDist().inv_cdf(1 - float(summary["alpha"]) / (tested * looks))
+    shares = dict(zip(names, map(float, estimates["proportion"]), strict=True))
+    errors = dict(zip(names, map(float, estimates["prop_std_error"]), strict=True))
+    before = {} if earlier is None else earlier.shares()
+    for name in _detected_in(estimates, names):
+        if name in announced:
+            continue
+        # What an earlier search didn't find had a row of its own in none: taken as 0 there.
+        share, error = before.get(name, (0.0, errors[name]))
+        rise = (shares[name] - share) / math.hypot(errors[name], error)
+        sure = earlier is not None and rise > bound
+        if name in seen and not sure:
+            continue
+        text = f"{visible(name)} is newly detected, at {shares[name]:.2%}"
+        text += "" if sure else ", and may have been there before"
+        value = {"name": name, "share": shares[name]}
+        yield Finding(NEW, "", text, value, Level.WARNING if sure else Level.FACT)
 
 
 def newly_changed(
@@ -70,25 +168,40 @@ def newly_changed(
     looks : int
         See above.
     """
-    marked = {
-        (_series_name(each), change["form"], change["after"] > change["before"]): change["day"]
-        for each in before
-        for change in each["changes"]
-    }
+    marked = [*_marks(before, alpha / looks)]
+    for name, level, change in _marks(series, alpha / looks):
+        if any(
+            name == other
+            and level <= old_level
+            and _rises(change) == _rises(old)
+            and abs(_day(old) - _day(change)) <= _SAME_CHANGE
+            for other, old_level, old in marked
+        ):
+            continue
+        how = "rose" if _rises(change) else "fell"
+        when = {"shift": "from", "spike": "on", "stretch": "for some days from"}[change["form"]]
+        text = f"{visible(name)} {how} {when} {change['day']}"
+        text += "" if level else ", which chance may have done"
+        value = {"name": name, "day": change["day"], "form": change["form"]}
+        yield Finding(CHANGED, "", text, value, level)
+
+
+def _marks(
+    series: Sequence[Document], bound: float
+) -> Iterator[tuple[str, Level, Mapping[str, Any]]]:
+    """Yield each change, as a warning if its series' q-value is within the bound.
+
+    A q-value is of all series together, so where none changes one is as small with a chance of the
+    bound at most.
+    """
     for each in series:
-        name = _series_name(each)
+        level = Level.WARNING if each["q_value"] <= bound else Level.FACT
         for change in each["changes"]:
-            up = change["after"] > change["before"]
-            old = marked.get((name, change["form"], up))
-            if old is not None and abs(_day(old) - _day(change["day"])) <= _SAME_CHANGE:
-                continue
-            # The q-values are of all series together: below alpha / looks no more is false.
-            level = Level.WARNING if each["q_value"] <= alpha / looks else Level.FACT
-            how = "rose" if up else "fell"
-            when = {"shift": "from", "spike": "on", "stretch": "for some days from"}[change["form"]]
-            text = f"{visible(name)} {how} {when} {change['day']}"
-            value = {"name": name, "day": change["day"], "form": change["form"]}
-            yield Finding(CHANGED, "", text, value, level)
+            yield _series_name(each), level, change
+
+
+def _rises(change: Mapping[str, Any]) -> bool:
+    return bool(change["after"] > change["before"])
 
 
 def _series_name(series: Document) -> str:
@@ -97,8 +210,8 @@ def _series_name(series: Document) -> str:
     return str(series.get(kind) or kind)
 
 
-def _day(text: str) -> dt.date:
-    return dt.date.fromisoformat(text)
+def _day(change: Mapping[str, Any]) -> dt.date:
+    return dt.date.fromisoformat(change["day"])
 
 
 def ends(metric: Metric, day: dt.date) -> Iterator[Finding]:

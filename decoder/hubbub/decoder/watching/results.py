@@ -71,6 +71,14 @@ class Result:
         """Return the rows' names."""
         return names_of([self.rows[key] for key in self.keys])
 
+    def shares(self) -> dict[str, tuple[float, float]]:
+        """Return each row's share and its standard error by the row's name."""
+        if "proportion" not in self.rows:
+            return {}
+        columns = (self.rows[name] for name in ("proportion", "prop_std_error"))
+        found = zip(self.names(), *columns, strict=True)
+        return {name: (share, error) for name, share, error in found if error is not None}
+
 
 def names_of(columns: Sequence[Sequence[str]]) -> list[str]:
     """Return rows' names: their keys, joined if there are several."""

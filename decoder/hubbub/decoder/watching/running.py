@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -170,52 +170,21 @@ def _make(
     note: Callable[[str], None],
 ) -> Result | None:
     """Make one result; None if it is there, or no report of the metric has arrived so far."""
-    earlier = [each for each in days_of(watch.output, name) if each < day]
-    if (watch.output / name / f"{day}.parquet").exists():
+    folder, metric = watch.output, watch.registry[report.metric]
+    kept = days_of(folder, name)
+    if day in kept:
         return None
-    metric = watch.registry[report.metric]
-    options: dict[str, Any] = {
-        "metrics": watch.metrics,
-        "store": watch.store,
-        "since": _first(report, day),
-        "until": day,
-        **report.options,
-        "where": where,
-    }
-    days = None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        try:
-            window = decode_metric(report.metric, **options)
-        except UndecodableError as error:
-            if not earlier:
-                return None
-            window = _undecodable(metric, str(error))
-        if report.days > 1 and window.columns and decoder_of(metric).follows_days:
-            with suppress(UndecodableError):  # enough together, on no day by itself
-                days = decode_metric(report.metric, by=BY_DAY, **options)
-    for text in dict.fromkeys(str(each.message) for each in caught):
-        note(f"{name}: {text}")
-    before = read_result(watch.output, name, earlier[-1]) if earlier else None
-    if before is not None and before.watch["version"] != metric.version:
-        before = None  # another question
-    marked = read_days(watch.output, name, before.day) if before else None
-    findings = (*window.findings, *news.ends(metric, day))
-    window = replace(window, findings=findings)
+    since = _first(report, day)
+    options = {**report.options, "where": where, "since": since, "until": day}
+    with _warnings_noted(name, note):
+        window, days = _decoded(watch, metric, options)
+    earlier = [each for each in kept if each < day]
+    if not (window.columns or earlier):
+        return None
+    window = replace(window, findings=(*window.findings, *news.ends(metric, day)))
+    past = _past(folder, name, metric, earlier, since)
     names = names_of([list(window[key]) for key in window.keys])
-    known = frozenset(before.watch["known"] if before else ())
-    told = [*news.newly_said(findings, before.findings if before else ())]
-    if before is not None:
-        told += news.newly_detected(window, names, known, watch.looks)
-    if days is not None and marked is not None:
-        series: Any = days.metadata["series"]
-        alpha = float(report.options.get("alpha", 0.05))
-        told += news.newly_changed(series, marked[1]["series"], alpha, watch.looks)
-    detected = (
-        {each for each, there in zip(names, window["detected"], strict=True) if there}
-        if "detected" in window.columns
-        else set()
-    )
+    told = [*news.between(past, window, names, days, watch.looks)]
     noted = {
         "report": name,
         "day": f"{day}",
@@ -226,12 +195,51 @@ def _make(
         "epsilon_report": metric.epsilon_report,
         "epsilon_answer": metric.price,
         "expires": f"{metric.expires}",
-        "known": sorted(known | detected),
+        **news.remembered(past, window, names, told),
         "news": [each.as_json() for each in told],
     }
     window = replace(window, metadata={**window.metadata, WATCH: noted})
-    write_result(watch.output, name, day, window, days)
-    return read_result(watch.output, name, day)
+    write_result(folder, name, day, window, days)
+    return read_result(folder, name, day)
+
+
+def _decoded(
+    watch: Watch, metric: Metric, options: dict[str, Any]
+) -> tuple[Estimates, Estimates | None]:
+    """Return the estimates of a window, and of its days one by one if there are any."""
+    given = {"metrics": watch.metrics, "store": watch.store, **options}
+    try:
+        window = decode_metric(metric.name, **given)
+    except UndecodableError as error:
+        return _undecodable(metric, str(error)), None
+    days = None
+    if given["since"] < given["until"] and decoder_of(metric).follows_days:
+        with suppress(UndecodableError):  # enough together, on no day by itself
+            days = decode_metric(metric.name, by=BY_DAY, **given)
+    return window, days
+
+
+@contextmanager
+def _warnings_noted(name: str, note: Callable[[str], None]) -> Iterator[None]:
+    """Pass on what is warned of inside, each text once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for text in dict.fromkeys(str(each.message) for each in caught):
+        note(f"{name}: {text}")
+
+
+def _past(
+    folder: Path, name: str, metric: Metric, earlier: Sequence[dt.date], since: dt.date
+) -> news.Past | None:
+    """Return what a window beginning at `since` is compared with; None: with nothing so far."""
+    before = read_result(folder, name, earlier[-1]) if earlier else None
+    if before is None or before.watch["version"] != metric.version:  # another question
+        return None
+    days = read_days(folder, name, before.day)
+    ends = [day for day in earlier if day < since]
+    window = read_result(folder, name, ends[-1]) if ends else None
+    return news.Past(before, () if days is None else days[1]["series"], window)
 
 
 def _undecodable(metric: Metric, why: str) -> Estimates:

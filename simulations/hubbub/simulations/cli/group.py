@@ -162,7 +162,7 @@ def try_(output: Path, reports: int, seconds: float) -> None:
 @_folder("out/demo-watch")
 @click.option(
     "--reports",
-    default=20_000,
+    default=10_000,
     show_default=True,
     type=click.IntRange(1_000),
     help="Reports a day, of each of two metrics.",
