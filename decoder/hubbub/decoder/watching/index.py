@@ -10,7 +10,7 @@ import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from email.utils import format_datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -27,80 +27,108 @@ RSS: Final = "feed.xml"
 JSON_FEED: Final = "feed.json"
 _ROWS: Final = 5
 _NEWS: Final = 6
-"""Of a tile; the report has them all."""
+"""Of a tile; the reports have them all."""
+_LATELY: Final = dt.timedelta(days=14)
+"""In which a person looks at the page at least once, though it be after a holiday."""
 _WIDTH: Final = 36
 _EARLIER: Final = 7
 _ITEMS: Final = 100
 """Of a feed: months of a quiet application, and some days of a loud one."""
 
-Days = tuple[Mapping[str, Any], Any] | None
-"""Columns and document of the days one by one, as `results.read_days` returns them."""
+
+class Tile(NamedTuple):
+    """What is shown of a report.
+
+    Attributes
+    ----------
+    results : sequence of Result
+        Those of the last days, the newest last; at least one.
+    days : mapping of str to sequence, optional
+        Columns of the newest one's days one by one; None: it has none.
+    """
+
+    results: Sequence[Result]
+    days: Mapping[str, Any] | None
+
+    @property
+    def newest(self) -> Result:
+        """The newest result."""
+        return self.results[-1]
+
+    def lately(self, level: Level) -> list[tuple[dt.date, Finding]]:
+        """Return what the last days newly said at a level or above, the newest first."""
+        since = self.newest.day - _LATELY
+        return [
+            (result.day, finding)
+            for result in reversed(self.results)
+            if result.day > since
+            for finding in result.news
+            if finding.level >= level
+        ]
 
 
 def index_page(
-    application: str,
-    results: Sequence[tuple[Result, Days, Sequence[dt.date]]],
-    faults: Mapping[str, str],
+    application: str, tiles: Iterable[Tile], faults: Mapping[str, str], level: Level
 ) -> Estimates:
-    """Return the page of all reports: what is new first, then by name.
+    """Return the page of all reports: those with news first, then by name.
 
     Parameters
     ----------
     application : str
-    results : sequence of (Result, Days, sequence of datetime.date)
-        The newest result of each report, its days, and the days that have a result.
+    tiles : iterable of Tile
     faults : mapping of str to str
         Reports that couldn't be made, and why.
+    level : Level
+        Of what is news.
     """
-    order = sorted(results, key=lambda each: (-_level(each[0]), each[0].report))
-    loud = sum(_level(result) > Level.FACT for result, _, _ in order)
-    last = max((result.day for result, _, _ in order), default=None)
+    order = sorted(tiles, key=lambda each: (not each.lately(level), each.newest.report))
+    loud = sum(bool(each.lately(level)) for each in order)
+    last = max((each.newest.day for each in order), default=None)
     said = (
         "Nothing was estimated so far."
         if last is None
-        else f"{len(order)} reports up to {last}; {loud or 'none'} with something new to look at."
+        else f"{len(order)} reports up to {last}; {loud or 'none'} with news of the last "
+        f"{_LATELY.days} days."
     )
-    tiles = tuple(_tile(number, *each) for number, each in enumerate(order))
+    sections = tuple(_section(number, each, level) for number, each in enumerate(order))
     feeds = {"RSS": RSS, "JSON feed": JSON_FEED}
     warnings = [f"{name} could not be made: {why}" for name, why in faults.items()]
     title = f"What {visible(application)} sees"
-    return Estimates(page=Page(title, said, tiles, warnings, feeds, tiles=True))
+    return Estimates(page=Page(title, said, sections, warnings, feeds, tiles=True))
 
 
-def _level(result: Result) -> Level:
-    return max((each.level for each in result.news), default=Level.FACT)
-
-
-def _tile(number: int, result: Result, days: Days, kept: Sequence[dt.date]) -> Section:
+def _section(number: int, tile: Tile, level: Level) -> Section:
     """Return what a person sees first of a report."""
-    news, watch = result.news, result.watch
-    loud = [_sentence(each) for each in news if each.level > Level.FACT]
-    quiet = [_sentence(each) for each in news if each.level is Level.FACT]
-    if more := len(loud) + len(quiet) - _NEWS:
-        quiet = [*quiet[: max(_NEWS - len(loud), 0)], *([f"And {more} more."] if more > 0 else [])]
+    result, lately = tile.newest, tile.lately(level)
+    watch, more = result.watch, sum(each.level < level for each in result.news)
+    loud = [f"{day}: {_sentence(finding)}" for day, finding in lately]
+    if len(loud) > _NEWS:
+        loud = [*loud[:_NEWS], f"And {len(loud) - _NEWS} more."]
+    quiet = f"{more} newly detected or changed, as chance may have done." if more else "No news."
     left = (dt.date.fromisoformat(watch["expires"]) - result.day).days
     reports = next((each.value for each in result.findings if each.code == "reports"), None)
     facts = {
         "days": f"{watch['days']}, up to {result.day}",
         "reports": f"{reports:,}" if isinstance(reports, int) else "too few",
-        "asked until": f"{watch['expires']}, {left} days" if left >= 0 else "not any more",
+        "asked until": f"{watch['expires']}, {left:,} days" if left >= 0 else "not any more",
         "epsilon": f"{_epsilon(watch['epsilon_report'])} a report, "
         f"{_epsilon(watch['epsilon_answer'])} an answer",
     }
     links = {"report": f"{result.report}/{result.day}.html"}
-    if days is not None:
+    if tile.days is not None:
         links["day by day"] = f"{result.report}/{result.day}{BY_DAY}.html"
     links["Parquet"] = f"{result.report}/{result.day}.parquet"
-    links |= {f"{day}": f"{result.report}/{day}.html" for day in kept[-1 - _EARLIER : -1][::-1]}
-    chart = None if days is None else _course(number, days[0], _followed(news))
+    earlier = tile.results[-2::-1][:_EARLIER]
+    links |= {f"{each.day}": f"{each.report}/{each.day}.html" for each in earlier}
+    chart = None if tile.days is None else _course(number, tile.days, _followed(lately))
     table = _largest(result)
     return Section(
         result.report,
-        tuple(quiet) or (() if loud else ("Nothing new.",)),
+        () if loud and not more else (quiet,),
         facts,
         () if chart is None else (chart,),
         () if table is None else (table,),
-        tuple(loud[:_NEWS]),
+        tuple(loud),
         links,
     )
 
@@ -113,13 +141,11 @@ def _epsilon(value: float | None) -> str:
     return "not bounded" if value is None else f"{value:.3g}"
 
 
-def _followed(news: Sequence[Finding]) -> str | None:
-    """Return whose course is shown: what changed most surely; None: what is largest."""
-    changed = [each for each in news if each.code == CHANGED]
-    if not changed:
-        return None
-    first: Any = max(changed, key=lambda each: each.level).value
-    return str(first["name"])
+def _followed(lately: Sequence[tuple[dt.date, Finding]]) -> str | None:
+    """Return whose course is shown: what rose, or else what changed; None: what is largest."""
+    changed: list[Any] = [each.value for _, each in lately if each.code == CHANGED]
+    changed.sort(key=lambda value: not value["rose"])
+    return str(changed[0]["name"]) if changed else None
 
 
 def _course(number: int, rows: Mapping[str, Any], name: str | None) -> Chart | None:
@@ -140,7 +166,10 @@ def _course(number: int, rows: Mapping[str, Any], name: str | None) -> Chart | N
         }
         if not means:
             return None
-        name = max(means, key=lambda each: means[each])
+        # What nearly all have is the mirror of all else, which shows more.
+        order = sorted(means, key=lambda each: -means[each])
+        most = sum(means.values()) / 2
+        name = order[1] if is_share and len(order) > 1 and means[order[0]] > most else order[0]
     own = np.array([each == name for each in names])
     days = [day for day, there in zip(rows["day"], own, strict=True) if there]
     changes = [day for day, there in enumerate(np.array(rows["changed"])[own].tolist()) if there]
@@ -192,7 +221,7 @@ def _largest(result: Result) -> Table | None:
     return Table(f"{len(places):,} detected", heads, tuple(shares), f"{left:,}" if left else "")
 
 
-def rss_feed(application: str, url: str, results: Iterable[Result]) -> bytes:
+def rss_feed(application: str, url: str, results: Iterable[Result], level: Level) -> bytes:
     """Return what is new as RSS 2.0, the newest first.
 
     Parameters
@@ -201,6 +230,8 @@ def rss_feed(application: str, url: str, results: Iterable[Result]) -> bytes:
     url : str
         Where people reach the folder; empty: links are relative.
     results : iterable of Result
+    level : Level
+        Only what is newly said at this level or above.
     """
     rss = ET.Element("rss", version="2.0")
     channel = ET.SubElement(rss, "channel")
@@ -208,7 +239,7 @@ def rss_feed(application: str, url: str, results: Iterable[Result]) -> bytes:
     said = "What reports newly say."
     for name, text in (("title", title), ("link", f"{url}{INDEX}"), ("description", said)):
         ET.SubElement(channel, name).text = text
-    for item in _items(url, results):
+    for item in _items(url, results, level):
         element = ET.SubElement(channel, "item")
         for name, text in (
             ("title", item["title"]),
@@ -223,25 +254,27 @@ def rss_feed(application: str, url: str, results: Iterable[Result]) -> bytes:
     return data + b"\n"
 
 
-def json_feed(application: str, url: str, results: Iterable[Result]) -> bytes:
+def json_feed(application: str, url: str, results: Iterable[Result], level: Level) -> bytes:
     """Return the same as a JSON Feed 1.1, with each finding as programs want it."""
     document = {
         "version": "https://jsonfeed.org/version/1.1",
         "title": f"What {visible(application)} sees",
         "home_page_url": f"{url}{INDEX}",
         "feed_url": f"{url}{JSON_FEED}",
-        "items": _items(url, results),
+        "items": _items(url, results, level),
     }
     return json_text(document, indent=1).encode() + b"\n"
 
 
-def _items(url: str, results: Iterable[Result]) -> list[dict[str, Any]]:
+def _items(url: str, results: Iterable[Result], level: Level) -> list[dict[str, Any]]:
     found = []
     for result in sorted(results, key=lambda each: (each.day, each.report), reverse=True):
         time = dt.datetime.combine(result.day + dt.timedelta(days=1), dt.time(), dt.UTC)
         counts: dict[str, int] = {}
         for each in result.news:
             counts[each.code] = counts.get(each.code, 0) + 1
+            if each.level < level:
+                continue
             # By its place among those of a kind, for a value may be a string of any length.
             found.append(
                 {

@@ -182,7 +182,7 @@ def newly_changed(
         when = {"shift": "from", "spike": "on", "stretch": "for some days from"}[change["form"]]
         text = f"{visible(name)} {how} {when} {change['day']}"
         text += "" if level else ", which chance may have done"
-        value = {"name": name, "day": change["day"], "form": change["form"]}
+        value = {"name": name, "day": change["day"], "rose": _rises(change)}
         yield Finding(CHANGED, "", text, value, level)
 
 

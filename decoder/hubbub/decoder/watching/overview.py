@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from functools import partial
+from typing import BinaryIO
 
-from hubbub.decoder.watching.index import JSON_FEED, RSS, index_page, json_feed, rss_feed
+from hubbub.decoder.watching.index import JSON_FEED, RSS, Tile, index_page, json_feed, rss_feed
 from hubbub.decoder.watching.options import Watch
 from hubbub.decoder.watching.results import (
     INDEX,
@@ -19,7 +20,7 @@ from hubbub.decoder.watching.running import Fault
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html_page import write_html
 
-_FEED_DAYS = 30
+_RECENT = dt.timedelta(days=30)
 """Of which feeds tell: a reader that was away for its holidays misses nothing."""
 
 
@@ -32,17 +33,21 @@ def write_overview(watch: Watch, faults: Sequence[Fault]) -> None:
         If one can't be written.
     """
     folder, application = watch.output, watch.registry.application
-    tiles, recent = [], []
+    tiles = []
     for report in reports_in(folder):
         kept = days_of(folder, report)
-        newest = read_result(folder, report, kept[-1])
-        tiles.append((newest, read_days(folder, report, kept[-1]), kept))
-        since = kept[-1] - dt.timedelta(days=_FEED_DAYS)
-        recent += [read_result(folder, report, day) for day in kept if day > since]
+        recent = [day for day in kept if day > kept[-1] - _RECENT]
+        days = read_days(folder, report, kept[-1])
+        results = [read_result(folder, report, day) for day in recent]
+        tiles.append(Tile(results, None if days is None else days[0]))
     why = {each.report: f"{each.error}" for each in faults}
-    atomic_write(folder / INDEX, partial(write_html, index_page(application, tiles, why)))
-    for name, data in (
-        (RSS, rss_feed(application, watch.url, recent)),
-        (JSON_FEED, json_feed(application, watch.url, recent)),
-    ):
-        atomic_write(folder / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
+    page = index_page(application, tiles, why, watch.level)
+    atomic_write(folder / INDEX, partial(write_html, page))
+    results = [result for tile in tiles for result in tile.results]
+    for name, feed in ((RSS, rss_feed), (JSON_FEED, json_feed)):
+        data = feed(application, watch.url, results, watch.level)
+        atomic_write(folder / name, partial(_write, data))
+
+
+def _write(data: bytes, file: BinaryIO) -> None:
+    file.write(data)

@@ -13,8 +13,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import urljoin, urlsplit
 
 from hubbub.decoder.watching.options import Watch
@@ -89,8 +90,7 @@ def tell(watch: Watch, until: dt.date) -> list[str]:
                 each for each in sent.get(address, []) if each.rsplit("/", 1)[1] >= f"{since}"
             ]
             sent[address] = [*recent, key]
-            data = json.dumps(sent, indent=1).encode()
-            atomic_write(watch.output / _SENT, lambda file, data=data: file.write(data))  # type: ignore[misc]
+            atomic_write(watch.output / _SENT, partial(_write, sent))
     return faults
 
 
@@ -99,6 +99,10 @@ def _sent(folder: Path) -> dict[str, list[str]]:
         found: dict[str, list[str]] = json.loads((folder / _SENT).read_text(encoding="utf-8"))
         return found
     return {}
+
+
+def _write(sent: Mapping[str, list[str]], file: BinaryIO) -> None:
+    file.write(json.dumps(sent, indent=1).encode())
 
 
 def _post(url: str, message: Mapping[str, Any]) -> str:
