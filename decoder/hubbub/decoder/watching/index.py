@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from hubbub.decoder.watching.news import CHANGED
+from hubbub.decoder.watching.news import CHANGED, NEW
 from hubbub.decoder.watching.results import BY_DAY, INDEX, Result
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart, Labels, TimeSeries
@@ -142,10 +142,10 @@ def _epsilon(value: float | None) -> str:
 
 
 def _followed(lately: Sequence[tuple[dt.date, Finding]]) -> str | None:
-    """Return whose course is shown: what rose, or else what changed; None: what is largest."""
-    changed: list[Any] = [each.value for _, each in lately if each.code == CHANGED]
-    changed.sort(key=lambda value: not value["rose"])
-    return str(changed[0]["name"]) if changed else None
+    """Return whose course is shown: what is new or rose, or what fell; None: what is largest."""
+    named: list[Any] = [each.value for _, each in lately if each.code in {NEW, CHANGED}]
+    named.sort(key=lambda value: not value.get("rose", True))
+    return str(named[0]["name"]) if named else None
 
 
 def _course(number: int, rows: Mapping[str, Any], name: str | None) -> Chart | None:

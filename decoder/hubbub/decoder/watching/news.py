@@ -194,7 +194,9 @@ def _marks(
     A q-value is of all series together, so where none changes one is as small with a chance of the
     bound at most.
     """
-    for each in series:
+    # Of two categories one is the mirror of the other: the second, of a boolean true, is enough.
+    mirrored = len(series) == 2 and all(each["kind"] == "category" for each in series)
+    for each in series[1:] if mirrored else series:
         level = Level.WARNING if each["q_value"] <= bound else Level.FACT
         for change in each["changes"]:
             yield _series_name(each), level, change

@@ -1,0 +1,350 @@
+"""The standing report: what decode.toml may hold, what is made of it, and what is news."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import itertools
+import json
+import secrets
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+from factories import make_metric, registry_toml
+from hubbub.decoder.cli.group import main
+from hubbub.decoder.watching import news
+from hubbub.decoder.watching.options import load_watch
+from hubbub.decoder.watching.results import Result, days_of, read_result
+from hubbub.decoder.watching.running import alone, last_day, next_time
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.records import Records, record_width
+from hubbub.reporting.estimates import Column, Estimates, Finding, Level
+from hubbub.storage import MetricVersion, NewBatch, open_store
+from significance import ALARM
+from stored_metrics import NOISE, WORDS, reports_of
+
+_LAST = dt.date(2026, 11, 12)
+_DAYS = [_LAST - dt.timedelta(days=back) for back in reversed(range(6))]
+_THEMES = make_metric("theme", metric_type=EnumType(("a", "b", "c")), params=NOISE)
+
+
+class Folder:
+    """A registry, a store of six days whose last two are others, and a decode.toml."""
+
+    def __init__(self, path: Path, text: str = "") -> None:
+        self.path = path
+        (path / "metrics.toml").write_text(registry_toml(_THEMES, WORDS), encoding="utf-8")
+        (path / "words.txt").write_text("word 3\nword 4\nword 5\n", encoding="utf-8")
+        self.file = path / "decode.toml"
+        self.write(text)
+
+    def write(self, text: str) -> None:
+        self.file.write_text(
+            f'metrics = "metrics.toml"\nstore = "sqlite:///{self.path}/a.db"\n{text}',
+            encoding="utf-8",
+        )
+
+    def fill(self) -> None:
+        asyncio.run(self._fill())
+
+    async def _fill(self) -> None:
+        async with open_store(f"sqlite:///{self.path}/a.db", create=True) as store:
+            await store.declare([_THEMES, WORDS])
+            for number, day in enumerate(_DAYS):
+                late = number >= 4
+                batch = {}
+                for metric, value in (
+                    (_THEMES, "c" if late else "a"),
+                    (WORDS, "word 4" if late else "word 3"),
+                ):
+                    width = record_width(metric.params.k)
+                    records = Records(width, reports_of(metric, value, number, 1_000))
+                    batch[MetricVersion(metric.name, 1)] = records
+                await store.append([NewBatch(secrets.token_bytes(16), batch)], day)
+
+    def watch(self, until: dt.date = _LAST, code: int = 0) -> tuple[str, str]:
+        result = CliRunner().invoke(
+            main, ["watch", str(self.file), "--once", "--until", f"{until}"]
+        )
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.stdout, result.stderr
+
+    def files(self) -> dict[str, bytes]:
+        """Return what is in the folder of results, by name."""
+        results = self.path / "results"
+        return {
+            path.relative_to(results).as_posix(): path.read_bytes()
+            for path in sorted(results.rglob("*"))
+            if path.is_file() and path.name != ".lock"
+        }
+
+
+_TWO = """days = 2
+catch_up = 6
+
+[reports.words]
+candidates = "words.txt"
+method = "regression"
+"""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory) -> Folder:
+    """Return a folder in which everything was made, from day to day."""
+    folder = Folder(tmp_path_factory.mktemp("watched"), _TWO)
+    folder.fill()
+    for day in _DAYS[3:-1]:
+        folder.watch(day, code=3 if day == _DAYS[4] else 0)
+    folder.watch()
+    return folder
+
+
+def test_each_report_and_day_has_one_result(watched):
+    for report in ("theme", "words"):
+        assert days_of(watched.path / "results", report) == _DAYS
+    names = {f"{report}/{day}{way}" for report in ("theme", "words") for day in _DAYS[1:]
+             for way in (".parquet", ".html", "-by-day.parquet", "-by-day.html")}  # fmt: skip
+    assert names <= watched.files().keys()
+
+
+def test_what_is_there_is_never_made_again(watched):
+    before = watched.files()
+    assert watched.watch() == ("", "")
+    assert watched.files() == before
+
+
+def test_catching_up_gives_what_daily_runs_gave(watched, tmp_path):
+    """Byte for byte, but for the name of the store, which no result has."""
+    late = Folder(tmp_path, _TWO)
+    late.fill()
+    late.watch()
+    first, second = watched.files(), late.files()
+    assert first.keys() == second.keys()
+    different = [name for name in first if first[name] != second[name]]
+    # Counts of a store are the result's source; these stores drew the same reports.
+    assert different == []
+
+
+def test_interrupted_result_is_made_again(watched, tmp_path):
+    """What a run left that ended between two files isn't a result yet."""
+    half = Folder(tmp_path, _TWO)
+    half.fill()
+    half.watch(_DAYS[3])
+    results = half.path / "results" / "words"
+    (results / f"{_DAYS[3]}.parquet").unlink()
+    half.watch(_DAYS[3])
+    name = f"words/{_DAYS[3]}.parquet"
+    assert half.files()[name] == watched.files()[name]
+
+
+def test_result_says_where_it_comes_from(watched):
+    table = pyarrow.parquet.read_table(watched.path / "results" / "theme" / f"{_LAST}.parquet")
+    provenance = json.loads(table.schema.metadata[b"hubbub.provenance"])
+    assert provenance["days"] == f"{_DAYS[-2]} to {_LAST}"
+    assert provenance["metric"] == "theme"
+    assert table.column_names[0] == "category"
+
+
+def _loud(folder: Path, report: str) -> dict[dt.date, list[tuple[str, str]]]:
+    found = {}
+    for day in days_of(folder / "results", report):
+        result = read_result(folder / "results", report, day)
+        told = [(each.code, each.value["name"]) for each in result.news
+                if each.level >= Level.WARNING]  # fmt: skip
+        found |= {day: told} if told else {}
+    return found
+
+
+def test_news_is_told_once_on_the_day_it_is_sure(watched):
+    """Half of all clients have another word, or theme, from the fifth day on."""
+    assert _loud(watched.path, "words") == {
+        _DAYS[4]: [(news.NEW, "word 4"), (news.CHANGED, "word 3"), (news.CHANGED, "word 4")]
+    }
+    assert _loud(watched.path, "theme") == {
+        _DAYS[4]: [(news.NEW, "c"), (news.CHANGED, "a"), (news.CHANGED, "c")]
+    }
+
+
+def test_index_and_feeds_show_the_news(watched):
+    folder = watched.path / "results"
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    feed = json.loads((folder / "feed.json").read_text(encoding="utf-8"))
+    rss = ET.fromstring((folder / "feed.xml").read_text(encoding="utf-8"))  # noqa: S314 - our own
+    assert "word 4 is newly detected" in page
+    for link in ("words/2026-11-12.html", "theme/2026-11-12-by-day.html"):
+        assert f'href="{link}"' in page
+        assert (folder / link).exists()
+    assert feed["version"] == "https://jsonfeed.org/version/1.1"
+    ids = [item["id"] for item in feed["items"]]
+    assert len(set(ids)) == len(ids) > 2
+    assert ids == [item.findtext("guid") for item in rss.iter("item")]
+    assert {item["_hubbub"]["level"] for item in feed["items"]} == {"warning"}
+
+
+def test_metric_without_reports_waits(tmp_path):
+    """No result is made before the first report; then days with too few have one that says so."""
+    folder = Folder(tmp_path, 'catch_up = 2\nleave_out = ["words"]\ndays = 1\n')
+    folder.fill()
+    folder.watch(_DAYS[0] - dt.timedelta(days=3))
+    assert days_of(folder.path / "results", "theme") == []
+    folder.watch()
+    out, _ = folder.watch(_LAST + dt.timedelta(days=1), code=3)
+    assert "no reports of theme" in out
+    page = (folder.path / "results" / "index.html").read_text(encoding="utf-8")
+    assert "too few" in page
+
+
+def test_what_fails_is_told_and_the_rest_is_made(tmp_path):
+    folder = Folder(tmp_path, '[reports.words]\ncandidates = "none.txt"\n[reports.theme]\ndays=2\n')
+    folder.fill()
+    _, errors = folder.watch(code=1)
+    assert "Error: words 2026-11-06: " in errors
+    assert "none.txt" in errors
+    assert _LAST in days_of(folder.path / "results", "theme")
+
+
+def test_two_processes_do_not_work_in_one_folder(tmp_path):
+    folder = Folder(tmp_path, _TWO)
+    with alone(tmp_path / "results"):
+        _, errors = folder.watch(code=1)
+    assert "another process is making results here" in errors
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("dais = 3", ["decode.toml: unknown key 'dais'", "days"]),
+        ("days = 0", ["days = 0: must be an integer between 1 and 366"]),
+        ('at = "25:00"', ["at = '25:00': must be a time of day (UTC)"]),
+        ('level = "fact"', ["level = 'fact'", "warning"]),
+        ('webhooks = ["http://example.com/x"]', ["webhooks: each must begin with https://"]),
+        ("", ["reports.words: is missing: metrics.words needs candidates"]),
+        ('leave_out = ["word"]', ["leave_out = 'word': must be one of"]),
+        ("[reports.words]\ncandidate = 1", ["reports.words: unknown key 'candidate'"]),
+        ('[reports.x]\nmetric = "y"', ["reports.x.metric = 'y': must be one of"]),
+        ('[reports.theme]\nsplit = "os"', ["reports.theme.split = 'os': must be one of the dim"]),
+        ('[reports."a/b"]\nmetric = "theme"', ["reports.a/b: must be 1 to 64 letters"]),
+        ('days = 0\n[reports.theme]\nevery = "hour"', ["days = 0", "every = 'hour'"]),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, faults):
+    folder = Folder(tmp_path, text)
+    with pytest.raises(MetricError) as caught:
+        load_watch(folder.file)
+    for fault in faults:
+        assert fault in str(caught.value)
+
+
+def test_secret_addresses_are_not_shown(tmp_path):
+    folder = Folder(tmp_path, 'webhooks = ["ftp://example.com/token"]\n')
+    with pytest.raises(MetricError) as caught:
+        load_watch(folder.file)
+    assert "token" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("now", "last", "following"),
+    [
+        ("2026-11-12T00:59:59+00:00", "2026-11-10", "2026-11-12T01:00:00+00:00"),
+        ("2026-11-12T01:00:00+00:00", "2026-11-11", "2026-11-13T01:00:00+00:00"),
+        ("2026-11-12T02:30:00+02:00", "2026-11-10", "2026-11-12T01:00:00+00:00"),
+    ],
+)
+def test_day_is_due_an_hour_after_its_end(tmp_path, now, last, following):
+    watch = load_watch(Folder(tmp_path, _TWO).file)
+    moment = dt.datetime.fromisoformat(now)
+    assert last_day(watch, moment) == dt.date.fromisoformat(last)
+    assert next_time(watch, moment) == dt.datetime.fromisoformat(following)
+
+
+def _window(shares, errors, detected) -> Estimates:
+    n = len(shares)
+    return Estimates(
+        columns={
+            "string": Column(str, [f"{i}" for i in range(n)]),
+            "proportion": Column(float, shares),
+            "prop_std_error": Column(float, errors),
+            "detected": Column(bool, detected.tolist()),
+        },
+        keys=("string",),
+        metadata={"summary": {"alpha": 0.05, "candidates": n}},
+    )
+
+
+def _as_result(window: Estimates) -> Result:
+    rows = {name: list(window[name]) for name in window.columns}
+    return Result("r", _LAST, rows, ("string",), {})
+
+
+def test_chance_announces_nothing_in_thirty_looks():
+    """Where no share changes, 30 results announce something with a chance of alpha = .05 at most.
+
+    Windows of seven days that move on by one; 200 strings, most of them absent and some at the
+    limit. 100 runs, exact binomial bound: P(false alarm) <= 1e-6. Detection by the day's own test
+    alone is new in far more of the runs, so the test can fail.
+    """
+    rng, n, days, looks, runs = np.random.default_rng(1), 200, 7, 30, 100
+    true = np.where(np.arange(n) < 150, 0.0, rng.uniform(0, 0.02, n))
+    error, wrong, naive = 0.003, 0, 0
+    names = [f"{i}" for i in range(n)]
+    for _ in range(runs):
+        daily = true + rng.normal(0, error * days**0.5, (looks + days * 2, n))
+        kept: list[Estimates] = []
+        announced: set[str] = set()
+        told, first = False, False
+        for last in range(days, looks + 2 * days):
+            shares = daily[last - days : last].mean(axis=0)
+            p = stats.norm.sf(shares / error)
+            window = _window(shares, np.full(n, error), p < 0.05 / 20)
+            now = set(itertools.compress(names, window["detected"]))
+            past = _as_result(kept[-days]) if len(kept) >= days else None
+            if len(kept) == 0:
+                announced = now
+            elif past is not None:
+                found = [*news.newly_detected(window, names, announced, announced, past, looks)]
+                told |= any(each.level for each in found)
+                first |= not now <= announced
+            kept.append(window)
+        wrong += told
+        naive += first
+    assert stats.binom.sf(wrong - 1, runs, 0.05) > ALARM
+    assert naive > runs / 2
+
+
+def test_alarm_is_news_as_long_as_it_lasts():
+    warning = Finding("fit", "fit", "bad", None, Level.WARNING)
+    alarm = Finding("forged", "forged", "many", None, Level.ALARM)
+    fact = Finding("reports", "reports", "3", 3)
+    assert [*news.newly_said([warning, alarm, fact], [])] == [warning, alarm]
+    assert [*news.newly_said([warning, alarm, fact], [warning, alarm])] == [alarm]
+
+
+def test_change_that_moves_by_a_day_is_the_same():
+    def series(day: str, q_value: float) -> list[dict[str, object]]:
+        change = {"form": "shift", "before": 0.1, "after": 0.2, "day": day}
+        return [{"kind": "string", "string": "a", "q_value": q_value, "changes": [change]}]
+
+    doubtful, sure, moved = (
+        series("2026-11-05", 0.01),
+        series("2026-11-05", 1e-4),
+        series("2026-11-07", 1e-5),
+    )
+    other = series("2026-11-10", 1e-5)
+    assert [each.level for each in news.newly_changed(doubtful, [], 0.05, 30)] == [Level.FACT]
+    assert [each.level for each in news.newly_changed(sure, doubtful, 0.05, 30)] == [Level.WARNING]
+    assert [*news.newly_changed(moved, sure, 0.05, 30)] == []
+    assert [each.level for each in news.newly_changed(other, sure, 0.05, 30)] == [Level.WARNING]
+
+
+def test_end_of_a_metric_is_a_warning():
+    soon = make_metric("theme", metric_type=_THEMES.type)._replace(expires=dt.date(2026, 11, 20))
+    assert [each.code for each in news.ends(soon, _LAST)] == ["metric_expires_soon"]
+    assert [each.code for each in news.ends(soon, dt.date(2026, 11, 21))] == ["metric_expired"]
+    assert [*news.ends(soon, dt.date(2026, 10, 1))] == []
