@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, Page
 from hubbub.decoder import compare_metric
 from hubbub.reporting.formats.writers import write_results
 from stored_metrics import METRICS, Stored
+from unit.decoder.test_watching import Folder
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "out" / "site"
@@ -115,6 +116,9 @@ def write_pages(folder: Path) -> None:
         min_reports=100,
     )
     write_results(compared, [str(folder / "compared.html")])
+    watched = Folder(folder / "watched", "days = 2\ncatch_up = 3\nleave_out = ['words']\n")
+    watched.fill()
+    watched.watch(code=3)
     collector = Path(sys.executable).with_name("hubbub-collector")
     registry = ROOT / "docs" / "examples" / "metrics.toml"
     asked: list[Path | str] = [collector, "catalogue", registry, "--output", folder / "catalogue"]
@@ -167,8 +171,9 @@ def test_every_kind_of_element_can_be_read_in_the_dark(narrow):
 
 
 def test_results_and_the_catalogue_can_be_read_by_everybody(page, results):
-    pages = [*results.glob("*.html"), *(results / "catalogue").rglob("*.html")]
-    assert len(pages) > 8
+    folders = (results / "catalogue", results / "watched" / "results")
+    pages = [*results.glob("*.html"), *(path for own in folders for path in own.rglob("*.html"))]
+    assert len(pages) > 12
     found = {path.name: violations(page, path) for path in pages}
     assert {name: of for name, of in found.items() if of} == {}
 
@@ -184,3 +189,21 @@ def test_results_are_printed_in_dark_on_white(chromium, results):
     assert set(shown) <= {"rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"}
     assert max(int(part) for part in colour.strip("rgb()").split(",")) < 128
     page.close()
+
+
+def test_index_of_a_standing_report_fits_every_screen(chromium, results, screenshots):
+    """Nothing is wider than its screen, the news is on the first, and pictures are kept."""
+    index = (results / "watched" / "results" / "index.html").as_uri()
+    ways = WAYS | {"print": {"color_scheme": "light", "viewport": {"width": 800, "height": 1100}}}
+    for way, options in ways.items():
+        context = chromium.new_context(**options)
+        page = context.new_page()
+        page.goto(index)
+        page.emulate_media(media="print" if way == "print" else "screen")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= options["viewport"]["width"], way
+        news = page.get_by_text("is newly detected").first.bounding_box()
+        assert news is not None
+        assert news["y"] < options["viewport"]["height"], way
+        page.screenshot(path=screenshots / f"watch-{way.replace(' ', '-')}.png", full_page=True)
+        context.close()

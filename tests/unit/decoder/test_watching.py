@@ -30,8 +30,8 @@ from hubbub.storage import MetricVersion, NewBatch, open_store
 from significance import ALARM
 from stored_metrics import NOISE, WORDS, reports_of
 
-_LAST = dt.date(2026, 11, 12)
-_DAYS = [_LAST - dt.timedelta(days=back) for back in reversed(range(6))]
+LAST = dt.date(2026, 11, 12)
+_DAYS = [LAST - dt.timedelta(days=back) for back in reversed(range(6))]
 _THEMES = make_metric("theme", metric_type=EnumType(("a", "b", "c")), params=NOISE)
 
 
@@ -40,6 +40,7 @@ class Folder:
 
     def __init__(self, path: Path, text: str = "") -> None:
         self.path = path
+        path.mkdir(exist_ok=True)
         (path / "metrics.toml").write_text(registry_toml(_THEMES, WORDS), encoding="utf-8")
         (path / "words.txt").write_text("word 3\nword 4\nword 5\n", encoding="utf-8")
         self.file = path / "decode.toml"
@@ -69,7 +70,7 @@ class Folder:
                     batch[MetricVersion(metric.name, 1)] = records
                 await store.append([NewBatch(secrets.token_bytes(16), batch)], day)
 
-    def watch(self, until: dt.date = _LAST, code: int = 0) -> tuple[str, str]:
+    def watch(self, until: dt.date = LAST, code: int = 0) -> tuple[str, str]:
         result = CliRunner().invoke(
             main, ["watch", str(self.file), "--once", "--until", f"{until}"]
         )
@@ -145,9 +146,9 @@ def test_interrupted_result_is_made_again(watched, tmp_path):
 
 
 def test_result_says_where_it_comes_from(watched):
-    table = pyarrow.parquet.read_table(watched.path / "results" / "theme" / f"{_LAST}.parquet")
+    table = pyarrow.parquet.read_table(watched.path / "results" / "theme" / f"{LAST}.parquet")
     provenance = json.loads(table.schema.metadata[b"hubbub.provenance"])
-    assert provenance["days"] == f"{_DAYS[-2]} to {_LAST}"
+    assert provenance["days"] == f"{_DAYS[-2]} to {LAST}"
     assert provenance["metric"] == "theme"
     assert table.column_names[0] == "category"
 
@@ -195,7 +196,7 @@ def test_metric_without_reports_waits(tmp_path):
     folder.watch(_DAYS[0] - dt.timedelta(days=3))
     assert days_of(folder.path / "results", "theme") == []
     folder.watch()
-    out, _ = folder.watch(_LAST + dt.timedelta(days=1), code=3)
+    out, _ = folder.watch(LAST + dt.timedelta(days=1), code=3)
     assert "no reports of theme" in out
     page = (folder.path / "results" / "index.html").read_text(encoding="utf-8")
     assert "too few" in page
@@ -207,7 +208,7 @@ def test_what_fails_is_told_and_the_rest_is_made(tmp_path):
     _, errors = folder.watch(code=1)
     assert "Error: words 2026-11-06: " in errors
     assert "none.txt" in errors
-    assert _LAST in days_of(folder.path / "results", "theme")
+    assert LAST in days_of(folder.path / "results", "theme")
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path):
@@ -280,7 +281,7 @@ def _window(shares, errors, detected) -> Estimates:
 
 def _as_result(window: Estimates) -> Result:
     rows = {name: list(window[name]) for name in window.columns}
-    return Result("r", _LAST, rows, ("string",), {})
+    return Result("r", LAST, rows, ("string",), {})
 
 
 def test_chance_announces_nothing_in_thirty_looks():
@@ -345,6 +346,6 @@ def test_change_that_moves_by_a_day_is_the_same():
 
 def test_end_of_a_metric_is_a_warning():
     soon = make_metric("theme", metric_type=_THEMES.type)._replace(expires=dt.date(2026, 11, 20))
-    assert [each.code for each in news.ends(soon, _LAST)] == ["metric_expires_soon"]
+    assert [each.code for each in news.ends(soon, LAST)] == ["metric_expires_soon"]
     assert [each.code for each in news.ends(soon, dt.date(2026, 11, 21))] == ["metric_expired"]
     assert [*news.ends(soon, dt.date(2026, 10, 1))] == []
