@@ -10,8 +10,11 @@ import pytest
 import yaml
 
 from deploy_files import exposed_names, metrics_in
+from factories import make_metric, registry_toml
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import load
+from hubbub.decoder.watching.options import load_watch
+from hubbub.protocol.metric_types.booleans import BooleanType
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docs" / "deploy" / "compose"
@@ -88,6 +91,20 @@ def test_collector_of_compose_starts_with_its_variables(monkeypatch):
     assert (settings.port, settings.admin_port) == (8100, 8101)
     assert "max_size 1MiB" in (COMPOSE / "Caddyfile").read_text()
     assert settings.max_body_bytes == 2**20
+
+
+def test_report_of_compose_reads_its_file(tmp_path, monkeypatch):
+    """Beside a registry, with the store's address from the environment."""
+    monkeypatch.setenv("HUBBUB_COLLECTOR_STORE", "postgresql://example/x")
+    (tmp_path / "decode.toml").write_text((COMPOSE / "decode.toml").read_text())
+    (tmp_path / "metrics.toml").write_text(
+        registry_toml(make_metric("dark", metric_type=BooleanType()))
+    )
+    watch = load_watch(tmp_path / "decode.toml")
+    assert [report.name for report in watch.reports] == ["dark"]
+    assert (watch.store, watch.output) == ("postgresql://example/x", Path("/data"))
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    assert "report:/data" in services["report"]["volumes"]
 
 
 def test_dashboard_shows_numbers_that_exist():

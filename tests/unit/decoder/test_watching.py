@@ -9,6 +9,7 @@ import json
 import secrets
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -154,12 +155,13 @@ def test_result_says_where_it_comes_from(watched):
 
 
 def _loud(folder: Path, report: str) -> dict[dt.date, list[tuple[str, str]]]:
-    found = {}
+    """Return the days with warnings among their news: codes and names."""
+    found: dict[dt.date, list[tuple[str, str]]] = {}
     for day in days_of(folder / "results", report):
-        result = read_result(folder / "results", report, day)
-        told = [(each.code, each.value["name"]) for each in result.news
-                if each.level >= Level.WARNING]  # fmt: skip
-        found |= {day: told} if told else {}
+        for each in read_result(folder / "results", report, day).news:
+            value: Any = each.value
+            if each.level >= Level.WARNING:
+                found.setdefault(day, []).append((each.code, value["name"]))
     return found
 
 
@@ -209,6 +211,39 @@ def test_what_fails_is_told_and_the_rest_is_made(tmp_path):
     assert "Error: words 2026-11-06: " in errors
     assert "none.txt" in errors
     assert LAST in days_of(folder.path / "results", "theme")
+
+
+def test_candidate_that_is_listed_later_is_not_called_new(tmp_path):
+    """It was there all the time: it is a fact that it is detected now."""
+    folder = Folder(tmp_path, _TWO)
+    (tmp_path / "words.txt").write_text("word 4\nword 5\n", encoding="utf-8")
+    folder.fill()
+    folder.watch(_DAYS[2])
+    (tmp_path / "words.txt").write_text("word 3\nword 4\nword 5\n", encoding="utf-8")
+    folder.watch(_DAYS[3])
+    result = read_result(tmp_path / "results", "words", _DAYS[3])
+    assert [(each.code, each.level) for each in result.news] == [(news.NEW, Level.FACT)]
+
+
+def test_result_that_is_none_is_named(tmp_path):
+    folder = Folder(tmp_path, "leave_out = ['words']\ndays = 1\n")
+    folder.fill()
+    folder.watch(_DAYS[2])
+    file = tmp_path / "results" / "theme" / f"{_DAYS[2]}.parquet"
+    file.write_bytes(b"PAR1")
+    _, errors = folder.watch(_DAYS[3], code=1)
+    assert f"{file}: isn't a result. Remove it" in errors
+
+
+def test_report_that_is_asked_for_no_more_is_not_shown(tmp_path):
+    folder = Folder(tmp_path, "leave_out = ['words']\ndays = 1\n")
+    folder.fill()
+    folder.watch(_DAYS[2])
+    folder.write("leave_out = ['words']\ndays = 1\n[reports.other]\nmetric = 'theme'\n")
+    folder.watch(_DAYS[2])
+    page = (tmp_path / "results" / "index.html").read_text(encoding="utf-8")
+    assert "other/2026" in page
+    assert "theme/2026" not in page
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path):
@@ -280,8 +315,10 @@ def _window(shares, errors, detected) -> Estimates:
 
 
 def _as_result(window: Estimates) -> Result:
-    rows = {name: list(window[name]) for name in window.columns}
-    return Result("r", LAST, rows, ("string",), {})
+    document = {**window.metadata, "watch": {"keys": ["string"]}}
+    result = Result("r", LAST, document, Path())
+    result.__dict__["rows"] = {name: list(window[name]) for name in window.columns}
+    return result
 
 
 def test_chance_announces_nothing_in_thirty_looks():

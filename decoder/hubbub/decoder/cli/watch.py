@@ -44,17 +44,24 @@ def watch(file: str, once: bool, until: dt.datetime | None) -> None:
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if until is not None and not once:
         raise click.UsageError("--until needs --once.")
-    stopped = threading.Event()
-    if not once:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stopped.set())
-    while True:
+    from hubbub.protocol.errors import HubbubError  # noqa: PLC0415 - see `cli.group`
+
+    last = None if until is None else until.date()
+    if once:
         with cli_errors():
-            code, wait = _run(Path(file), None if until is None else until.date())
-        if once:
-            sys.exit(code)
-        if stopped.wait(min(wait, _RETRY) if code == 1 else wait):
-            return
+            code, _ = _run(Path(file), last)
+        sys.exit(code)
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    with cli_errors():  # a file that can't work ends it at once; later faults pass, or are mended
+        code, wait = _run(Path(file), last)
+    while not stopped.wait(min(wait, _RETRY) if code == 1 else wait):
+        try:
+            code, wait = _run(Path(file), last)
+        except (HubbubError, OSError) as error:
+            click.echo(f"Error: {error}", err=True)
+            code, wait = 1, _RETRY
 
 
 def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
@@ -62,7 +69,7 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     from hubbub.decoder.watching import running  # noqa: PLC0415 - see `cli.group`
     from hubbub.decoder.watching.options import load_watch  # noqa: PLC0415
     from hubbub.decoder.watching.overview import write_overview  # noqa: PLC0415
-    from hubbub.decoder.watching.results import Result, latest_results  # noqa: PLC0415
+    from hubbub.decoder.watching.results import Result  # noqa: PLC0415
     from hubbub.decoder.watching.webhooks import tell  # noqa: PLC0415
 
     watch, now = load_watch(file), dt.datetime.now(dt.UTC)
@@ -74,13 +81,14 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
             if each.level >= watch.level:
                 click.echo(f"  {each.label}{': ' if each.label else ''}{each.shown}")
 
+    def note(text: str) -> None:
+        click.echo(f"note: {text}", err=True)
+
     with running.alone(watch.output):
-        faults = running.make_due(
-            watch, until, made, lambda text: click.echo(f"note: {text}", err=True)
-        )
+        faults = running.make_due(watch, until, made, note)
         write_overview(watch, faults)
         failed = [f"{each.report} {each.day}: {each.error}" for each in faults] + tell(watch, until)
-        news = running.worst(latest_results(watch.output))
+        news = running.worst_news(watch, until)
     for text in failed:
         click.echo(f"Error: {text}", err=True)
     code = 1 if failed else _NEWS if news >= watch.level else 0

@@ -139,19 +139,33 @@ def newly_detected(
     shares = dict(zip(names, map(float, estimates["proportion"]), strict=True))
     errors = dict(zip(names, map(float, estimates["prop_std_error"]), strict=True))
     before = {} if earlier is None else earlier.shares()
+    missing = _missing_share(earlier)
     for name in _detected_in(estimates, names):
         if name in announced:
             continue
-        # What an earlier search didn't find had a row of its own in none: taken as 0 there.
-        share, error = before.get(name, (0.0, errors[name]))
+        share, error = before.get(name, (missing, errors[name]))
         rise = (shares[name] - share) / math.hypot(errors[name], error)
-        sure = earlier is not None and rise > bound
+        sure = rise > bound
         if name in seen and not sure:
             continue
         text = f"{visible(name)} is newly detected, at {shares[name]:.2%}"
         text += "" if sure else ", and may have been there before"
         value = {"name": name, "share": shares[name]}
         yield Finding(NEW, "", text, value, Level.WARNING if sure else Level.FACT)
+
+
+def _missing_share(result: Result | None) -> float:
+    """Return what share of a name without a row there may have been: inf where it isn't known.
+
+    Of a list that has all its rows it is a name that wasn't asked for. Where only what was found
+    has rows, a larger share than the detection limit would have been.
+    """
+    if result is None:
+        return math.inf
+    summary = result.document.get("summary", {})
+    limit = summary.get("detection_limit")
+    is_whole = summary.get("candidates", 0) <= len(result.names())
+    return math.inf if is_whole or limit is None else float(limit)
 
 
 def newly_changed(

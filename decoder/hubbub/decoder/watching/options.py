@@ -7,6 +7,7 @@ again; keys are, so that a mistyped one isn't passed over.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -24,8 +25,10 @@ from hubbub.reporting.findings import Level
 
 MOST_DAYS = 366
 """Of a window: a year, beyond which clients' answers and releases are others."""
+STORE_VARIABLE = "HUBBUB_COLLECTOR_STORE"
+"""The collector's own setting, where the file names no store."""
 LEVELS = {"warning": Level.WARNING, "alarm": Level.ALARM}
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # also a folder's name
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # also a folder's name
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _FILES = ("candidates", "candidate_cache", "corpus", "blend")
 _OPTIONS = (
@@ -145,7 +148,10 @@ def _count(default: int, most: int) -> Any:
 
 
 def _store(where: str, value: object) -> str:
-    return STORE if value is None else check.text(where, value)
+    """Return a store's address, which may have a password, so that a file need not."""
+    if value is None:
+        return os.environ.get(STORE_VARIABLE, STORE)
+    return check.text(where, value)
 
 
 def _url(where: str, value: object) -> str:
@@ -232,7 +238,7 @@ def _report(
 ) -> ReportOptions:
     """Read one table of `reports`."""
     if not _NAME.fullmatch(name):
-        raise MetricError.about(where, f"{where}: must be 1 to 64 letters, digits, _, . and -")
+        raise MetricError.about(where, f"{where}: must be 1 to 64 letters, digits, _ and -")
     if not isinstance(table, dict):
         raise MetricError.of(where, table, "a table")
     faults = check.Faults()

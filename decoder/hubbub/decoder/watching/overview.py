@@ -34,7 +34,7 @@ def write_overview(watch: Watch, faults: Sequence[Fault]) -> None:
     """
     folder, application = watch.output, watch.registry.application
     tiles = []
-    for report in reports_in(folder):
+    for report in reports_in(folder, [each.name for each in watch.reports]):
         kept = days_of(folder, report)
         recent = [day for day in kept if day > kept[-1] - _RECENT]
         days = read_days(folder, report, kept[-1])

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
+from hubbub.protocol.errors import HubbubError
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.formats.data_files import write_parquet
 from hubbub.reporting.formats.files import atomic_write
@@ -27,9 +28,13 @@ WATCH: Final = "watch"
 """The key of a result's metadata under which is what only a standing report knows."""
 
 
-@dataclass(frozen=True, slots=True)
+class WatchError(HubbubError):
+    """A standing report that can't be made."""
+
+
+@dataclass(frozen=True)
 class Result:
-    """A result that was kept.
+    """A result that was kept; its rows are read when they are needed.
 
     Attributes
     ----------
@@ -37,19 +42,21 @@ class Result:
         Its folder: the report's name, and the slice behind a "/" if there are several.
     day : datetime.date
         UTC; the last that it is about.
-    rows : mapping of str to sequence
-        Columns by their names; None where nothing is known.
-    keys : tuple of str
-        Which columns name a row.
     document : mapping of str to object
-        All else that `Estimates.document` has.
+        What `Estimates.document` has, but the rows.
+    path : Path
+        The Parquet file.
     """
 
     report: str
     day: dt.date
-    rows: Mapping[str, Sequence[Any]]
-    keys: tuple[str, ...]
     document: Mapping[str, Any]
+    path: Path
+
+    @cached_property
+    def rows(self) -> Mapping[str, Sequence[Any]]:
+        """Columns by their names; None where nothing is known."""
+        return _rows(self.path)
 
     @property
     def watch(self) -> Mapping[str, Any]:
@@ -69,7 +76,7 @@ class Result:
 
     def names(self) -> list[str]:
         """Return the rows' names."""
-        return names_of([self.rows[key] for key in self.keys])
+        return names_of([self.rows[key] for key in self.watch["keys"]])
 
     def shares(self) -> dict[str, tuple[float, float]]:
         """Return each row's share and its standard error by the row's name."""
@@ -106,10 +113,14 @@ def days_of(folder: Path, report: str) -> list[dt.date]:
     return sorted(found)
 
 
-def reports_in(folder: Path) -> list[str]:
-    """Return the reports that have a result, by name."""
-    paths = folder.glob("**/????-??-??.parquet")
-    return sorted({path.parent.relative_to(folder).as_posix() for path in paths})
+def reports_in(folder: Path, names: Collection[str]) -> list[str]:
+    """Return the reports of some names that have a result, each slice by itself, in order."""
+    found = {
+        path.parent.relative_to(folder).as_posix()
+        for name in names
+        for path in (folder / name).glob("**/????-??-??.parquet")
+    }
+    return sorted(report for report in found if days_of(folder, report))
 
 
 def write_result(
@@ -146,32 +157,68 @@ def read_result(folder: Path, report: str, day: dt.date) -> Result:
 
     Raises
     ------
-    OSError, ValueError
-        If it can't be read, or isn't one.
+    WatchError
+        If it isn't one.
+    OSError
+        If it can't be read.
     """
-    rows, document = _read(folder / report / f"{day}.parquet")
-    return Result(report, day, rows, tuple(document[WATCH]["keys"]), document)
+    path = folder / report / f"{day}.parquet"
+    document = _document(path)
+    if WATCH not in document:
+        raise _no_result(path)
+    return Result(report, day, document, path)
 
 
-def read_days(folder: Path, report: str, day: dt.date) -> tuple[Mapping[str, Any], Any] | None:
+def read_days(
+    folder: Path, report: str, day: dt.date
+) -> tuple[Mapping[str, Sequence[Any]], Mapping[str, Any]] | None:
     """Return the columns and the document of a result's days one by one; None: it has none."""
     path = folder / report / f"{day}{BY_DAY}.parquet"
-    return _read(path) if path.exists() else None
+    return (_rows(path), _document(path)) if path.exists() else None
 
 
-def _read(path: Path) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+def _document(path: Path) -> dict[str, Any]:
     import pyarrow.parquet  # noqa: PLC0415 - takes half a second to import
 
-    table = pyarrow.parquet.read_table(path)
-    document = {
-        name.decode().removeprefix("hubbub."): json.loads(value)
-        for name, value in (table.schema.metadata or {}).items()
-        if name.startswith(b"hubbub.")
-    }
-    return table.to_pydict(), document
+    with _read_from(path):
+        metadata = pyarrow.parquet.read_schema(path).metadata or {}
+        return {
+            name.decode().removeprefix("hubbub."): json.loads(value)
+            for name, value in metadata.items()
+            if name.startswith(b"hubbub.")
+        }
 
 
-def latest_results(folder: Path) -> Iterator[Result]:
-    """Yield the newest result of each report, by name."""
-    for report in reports_in(folder):
-        yield read_result(folder, report, days_of(folder, report)[-1])
+def _rows(path: Path) -> dict[str, list[Any]]:
+    import pyarrow.parquet  # noqa: PLC0415 - as above
+
+    with _read_from(path):
+        rows: dict[str, list[Any]] = pyarrow.parquet.read_table(path).to_pydict()
+        return rows
+
+
+@contextlib.contextmanager
+def _read_from(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:  # ArrowInvalid and JSONDecodeError are some
+        raise _no_result(path) from error
+
+
+def _no_result(path: Path) -> WatchError:
+    return WatchError(f"{path}: isn't a result. Remove it, and it is made again")
+
+
+def due_results(folder: Path, reports: Collection[str], since: dt.date) -> Iterator[Result]:
+    """Yield the newest result of each report, unless it is older.
+
+    Parameters
+    ----------
+    folder : Path
+    reports : collection of str
+        Names, without slices.
+    since : datetime.date
+    """
+    for report in reports_in(folder, reports):
+        if (last := days_of(folder, report)[-1]) >= since:
+            yield read_result(folder, report, last)

@@ -24,7 +24,9 @@ from hubbub.decoder.watching.options import ReportOptions, Watch
 from hubbub.decoder.watching.results import (
     WATCH,
     Result,
+    WatchError,
     days_of,
+    due_results,
     names_of,
     read_days,
     read_result,
@@ -39,10 +41,6 @@ from hubbub.storage.slices import values_of
 
 _ONE_DAY = dt.timedelta(days=1)
 _SUNDAY = 6
-
-
-class WatchError(HubbubError):
-    """A standing report that can't be made."""
 
 
 class Fault(NamedTuple):
@@ -249,6 +247,19 @@ def _undecodable(metric: Metric, why: str) -> Estimates:
     return Estimates(findings=(finding,), page=page)
 
 
-def worst(results: Iterator[Result]) -> Level:
-    """Return the highest level of what results newly say."""
+def worst_news(watch: Watch, until: dt.date) -> Level:
+    """Return the highest level of what the newest results newly say.
+
+    Parameters
+    ----------
+    watch : Watch
+    until : datetime.date
+        The last day that is due; of what is weekly, the Sunday before counts.
+    """
+    weekly = {report.name for report in watch.reports if report.weekly}
+    daily = {report.name for report in watch.reports} - weekly
+    results = (
+        *due_results(watch.output, daily, until),
+        *due_results(watch.output, weekly, until - 6 * _ONE_DAY),
+    )
     return max((each.level for result in results for each in result.news), default=Level.FACT)

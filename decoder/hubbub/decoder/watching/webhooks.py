@@ -68,7 +68,7 @@ def tell(watch: Watch, until: dt.date) -> list[str]:
     since = until - dt.timedelta(days=watch.catch_up - 1)
     waiting = [
         result
-        for report in reports_in(watch.output)
+        for report in reports_in(watch.output, [each.name for each in watch.reports])
         for day in days_of(watch.output, report)
         if since <= day <= until
         for result in [read_result(watch.output, report, day)]
