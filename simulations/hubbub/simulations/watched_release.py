@@ -26,8 +26,8 @@ from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_re
 from hubbub.storage import MetricVersion, NewBatch, open_store
 
 DAYS = 28
-RELEASE = 20
-"""The day, from 0, on which the release comes out."""
+_DAYS_BEFORE = (5, 7)
+"""Five of seven days are before the release: a month has eight to see what it did."""
 HIJACKER = "search-redirect.example"
 _CRASHED = {"before": 0.02, "after": 0.08}
 _HIJACKED = 0.05
@@ -91,9 +91,15 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 
 def run_watched_release(
-    folder: Path, reports_a_day: int, last: dt.date, seed: int, progress: Progress
+    folder: Path,
+    reports_a_day: int,
+    last: dt.date,
+    seed: int,
+    progress: Progress,
+    *,
+    days: int = DAYS,
 ) -> None:
-    """Fill a store with 28 days and let the standing report catch up with them.
+    """Fill a store with days and let the standing report catch up with them.
 
     Parameters
     ----------
@@ -102,10 +108,11 @@ def run_watched_release(
     reports_a_day : int
         Of each metric.
     last : datetime.date
-        The 28th day.
+        The last day.
     seed : int
     progress : callable
         Opens a progress bar of that label.
+    days : int
 
     Raises
     ------
@@ -119,13 +126,13 @@ def run_watched_release(
     never = [f"page-{number}.example" for number in range(_HOMEPAGES)]
     for name, text in (
         ("metrics.toml", METRICS),
-        ("decode.toml", DECODE.format(store=store, days=DAYS)),
+        ("decode.toml", DECODE.format(store=store, days=days)),
         ("homepages.txt", "\n".join([*hosts, *never]) + "\n"),
     ):
         (folder / name).write_text(text, encoding="utf-8")
     registry = Registry.load(folder / "metrics.toml")
-    with progress("28 days of reports") as update:
-        asyncio.run(_fill(store, registry, hosts, reports_a_day, last, seed, update))
+    with progress(f"{days} days of reports") as update:
+        asyncio.run(_fill(store, registry, hosts, reports_a_day, last, days, seed, update))
     arguments = ["watch", str(folder / "decode.toml"), "--once", "--until", f"{last}"]
     run_decoder(arguments, shown=True, accepted=(0, 3))
 
@@ -136,6 +143,7 @@ async def _fill(
     hosts: list[str],
     reports_a_day: int,
     last: dt.date,
+    days: int,
     seed: int,
     update: Callable[[int, int], None],
 ) -> None:
@@ -146,8 +154,8 @@ async def _fill(
     homepages = SimulatedClients(hosts, homepage.params, rng)
     async with open_store(store_url, create=True) as store:
         await store.declare(registry.values())
-        for number in range(DAYS):
-            released = number >= RELEASE
+        for number in range(days):
+            released = number >= days * _DAYS_BEFORE[0] // _DAYS_BEFORE[1]
             batch: dict[MetricVersion, Records] = {}
             for platform, part in PLATFORMS.items():
                 share = _CRASHED["after" if released and platform == BROKEN else "before"]
@@ -157,9 +165,9 @@ async def _fill(
             shares = _with_hijacker(len(hosts), hijacked)
             held = rng.choice(len(hosts), size=reports_a_day, p=shares)
             batch |= _records(homepage, homepages, held, "")
-            day = last - dt.timedelta(days=DAYS - 1 - number)
+            day = last - dt.timedelta(days=days - 1 - number)
             await store.append([NewBatch(secrets.token_bytes(16), batch)], day)
-            update(number + 1, DAYS)
+            update(number + 1, days)
 
 
 def _with_hijacker(n_hosts: int, hijacked: float) -> FloatArray:

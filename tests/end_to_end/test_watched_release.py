@@ -1,0 +1,31 @@
+"""The demonstration of the standing report, from reports to the page, on few days."""
+
+import datetime as dt
+from contextlib import nullcontext
+
+from hubbub.decoder.watching.news import CHANGED
+from hubbub.decoder.watching.results import days_of, read_result
+from hubbub.reporting.estimates import Level
+from hubbub.simulations.watched_release import BROKEN, run_watched_release
+
+_LAST = dt.date(2026, 11, 4)
+
+
+def test_release_that_breaks_one_platform_is_news_of_that_platform_alone(tmp_path, capfd):
+    """Four days with the release on the third; seeded, so always the same."""
+    progress = lambda _label: nullcontext(lambda _done, _total: None)  # noqa: E731
+    run_watched_release(tmp_path, 40_000, _LAST, 1, progress, days=4)
+    printed = capfd.readouterr().out
+    assert "true rose from 2026-11-03" in printed
+    results = tmp_path / "results"
+    assert "crashed/platform=mac" in (results / "index.html").read_text(encoding="utf-8")
+    broken = set()
+    for report in (*results.glob("crashed/*"), results / "homepage"):
+        name = report.relative_to(results).as_posix()
+        assert len(days_of(results, name)) == 4
+        for day in days_of(results, name):
+            told = read_result(results, name, day).news
+            if any(each.code == CHANGED and each.level > Level.FACT for each in told):
+                broken.add(name)
+    assert f"crashed/platform={BROKEN}" in broken
+    assert {name for name in broken if name.startswith("crashed")} == {f"crashed/platform={BROKEN}"}
