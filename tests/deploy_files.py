@@ -1,9 +1,10 @@
 """Readers of the examples in docs/deploy, for the tests that compare them with the collector."""
 
 import json
+import operator
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,6 +114,39 @@ def alerts() -> list[Any]:
 def metrics_in(expression: str) -> set[str]:
     """Return the names of the metrics of ours in an alert's expression."""
     return set(re.findall(r"\bhubbub_\w+", expression))
+
+
+def series_in(exposition: str) -> dict[str, str]:
+    """Return the series of ours that /metrics tells, and their values."""
+    lines = exposition.splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if line.startswith("hubbub_"))
+
+
+def labels_of(series: str) -> dict[str, str]:
+    """Return the labels of a series, with its name as Prometheus has it."""
+    name, _, labels = series.partition("{")
+    return {"__name__": name, **dict(re.findall(r'(\w+)="([^"]*)"', labels))}
+
+
+def missing_series(expression: str, there: Iterable[str]) -> list[str]:
+    """Return the selectors of an alert's expression that select none of some series."""
+    known = [labels_of(series) for series in there]
+    compare: dict[str, Callable[[str, str], bool]] = {
+        "=": operator.eq,
+        "!=": operator.ne,
+        "=~": lambda value, pattern: re.fullmatch(pattern, value) is not None,
+        "!~": lambda value, pattern: re.fullmatch(pattern, value) is None,
+    }
+    missing = []
+    for found in re.finditer(r"\b(hubbub_\w+)(?:\{([^}]*)\})?", expression):
+        wanted = [("__name__", "=", found[1])]
+        wanted += re.findall(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"', found[2] or "")
+        if not any(
+            all(compare[sign](labels.get(name, ""), value) for name, sign, value in wanted)
+            for labels in known
+        ):
+            missing.append(found[0])
+    return missing
 
 
 def exposed_names() -> set[str]:

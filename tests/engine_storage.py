@@ -16,7 +16,7 @@ import pytest
 
 from factories import make_metric, make_params
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.decoder.reports.tasks import Task, plan_tasks
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import MetricVersion, open_store
@@ -74,7 +74,7 @@ class Export:
 
     def expected(self) -> CohortCounts:
         """Count what is in the store."""
-        return asyncio.run(load_reports(self._store, METRIC)).counts
+        return asyncio.run(load_reports(StoredReports(self._store), METRIC)).counts
 
     def count(self, engine: Engine, before_answer: Callable[[], None]) -> CohortCounts:
         """Count with an engine; call a function while all tasks wait for an answer."""
@@ -96,7 +96,7 @@ class Export:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("hubbub.decoder.reports.loading.plan_tasks", plan_and_listen)
                 found = asyncio.run(
-                    load_reports(f"parquet:{self._address}", METRIC, engine=engine)
+                    load_reports(StoredReports(f"parquet:{self._address}"), METRIC, engine=engine)
                 ).counts
         finally:
             self._proxy.trouble = lambda _method, _path: None

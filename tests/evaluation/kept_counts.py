@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from factories import make_metric, make_params
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.protocol.counts import (
     CohortCounts,
     KeptCounts,
@@ -114,7 +114,7 @@ def main() -> None:
         seconds = []
         for _ in range(5):
             start = time.perf_counter()
-            counts = asyncio.run(load_reports(url, METRIC)).counts
+            counts = asyncio.run(load_reports(StoredReports(url), METRIC)).counts
             seconds.append(time.perf_counter() - start)
         size = sum(path.stat().st_size for path in Path(folder).glob("year.db*"))
     print(

@@ -28,7 +28,7 @@ from evaluation.loadtest.harness import postgresql
 from evaluation.machine import tree_cpu_seconds
 from evaluation.ways.jobs import COUNTED as METRIC
 from evaluation.ways.jobs import counts_digest, random_records
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.simulations.laboratory import MeasuredTable
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
@@ -69,7 +69,7 @@ async def export(url: str, folder: str) -> None:
 
 def count(address: str) -> str:
     """Count all reports of a place; return a digest of the counts."""
-    return counts_digest(asyncio.run(load_reports(address, METRIC)).counts)
+    return counts_digest(asyncio.run(load_reports(StoredReports(address), METRIC)).counts)
 
 
 def run(what: str, *addresses: str) -> Took:

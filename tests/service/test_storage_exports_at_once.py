@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
@@ -31,7 +31,7 @@ def test_readers_get_the_one_day_or_the_other_or_an_error(operator, tmp_path):
     operator.store = other
     operator.add(range(5_000, 5_700))
     reports = [asyncio.run(_stored(store)) for store in stores]
-    counts = [asyncio.run(load_reports(store, METRIC)).counts for store in stores]
+    counts = [asyncio.run(load_reports(StoredReports(store), METRIC)).counts for store in stores]
     operator.export_here()
     enough = tmp_path / "a reader has found a day"
     context = multiprocessing.get_context("spawn")
@@ -42,7 +42,9 @@ def test_readers_get_the_one_day_or_the_other_or_an_error(operator, tmp_path):
         while not all(export.done() for export in exports):
             with contextlib.suppress(StoreError):
                 found = asyncio.run(records_of(ParquetReader(address)))
-                counted = asyncio.run(load_reports(f"parquet:{address}", METRIC)).counts
+                counted = asyncio.run(
+                    load_reports(StoredReports(f"parquet:{address}"), METRIC)
+                ).counts
                 enough.touch()
                 assert found in reports
                 assert any(_equal(counted, expected) for expected in counts)

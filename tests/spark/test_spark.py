@@ -15,7 +15,7 @@ from hubbub.decoder.engines import Keeper, open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.engines.spark import SparkEngine
 from hubbub.decoder.errors import EngineError
-from hubbub.decoder.reports.loading import load_days, load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_days, load_reports
 from hubbub.decoder.reports.tasks import DayFile, count_tasks, plan_tasks
 from hubbub.decoder.screening.decoding import screen
 from hubbub.inference.anomalies import AnomalyDetector
@@ -39,13 +39,17 @@ def spark() -> Iterator[Keeper]:
 def test_counts_and_what_is_looked_at_are_those_of_threads(spark, tmp_path):
     export = write_export(tmp_path, METRIC.params)
     here, there = AnomalyDetector(METRIC), AnomalyDetector(METRIC)
-    expected = asyncio.run(load_reports(export, METRIC, detector=here)).counts
-    counts = asyncio.run(load_reports(export, METRIC, engine=spark, detector=there)).counts
+    expected = asyncio.run(load_reports(StoredReports(export), METRIC, detector=here)).counts
+    counts = asyncio.run(
+        load_reports(StoredReports(export), METRIC, engine=spark, detector=there)
+    ).counts
     np.testing.assert_array_equal(counts.reports, expected.reports)
     np.testing.assert_array_equal(counts.bits, expected.bits)
     assert there.result() == here.result()
-    by_day = asyncio.run(load_days(export, METRIC)).by_day
-    for day, of_day in asyncio.run(load_days(export, METRIC, engine=spark)).by_day.items():
+    by_day = asyncio.run(load_days(StoredReports(export), METRIC)).by_day
+    for day, of_day in asyncio.run(
+        load_days(StoredReports(export), METRIC, engine=spark)
+    ).by_day.items():
         np.testing.assert_array_equal(of_day.bits, by_day[day].bits)
 
 

@@ -83,6 +83,13 @@ class MaintenanceResult(NamedTuple):
     faults: Mapping[str, str] = MappingProxyType({})
 
 
+STEPS = (
+    *("slices", "merge", "pool", "replay", "prepare", "check", "count", "forget", "drop", "expire"),
+    *("mix", "tidy", "filter"),
+)
+"""The names of the steps, in their order."""
+
+
 class _Steps:
     """Runs steps, of which each may fail; `faults` says which did and why."""
 
@@ -116,9 +123,7 @@ class Maintenance:
     seconds : float
         Time between two runs of `run`, also while days are still being mixed.
     observe : callable, optional
-        Called with the name of each step that was tried ("slices", "merge", "pool", "replay",
-        "prepare", "check", "count", "forget", "drop", "expire", "mix", "tidy" or "filter") and
-        whether it succeeded.
+        Called with the name of each of `STEPS` that was tried and whether it succeeded.
     report_days : int, optional
         How long single reports are kept, of which then only their day's counts stay; None: as long
         as counts.

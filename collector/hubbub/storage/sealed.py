@@ -21,9 +21,10 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from typing import IO, NamedTuple, TypeAlias
 
-from hubbub.protocol.dimensions import Dimension, is_slice, parse_slice, slice_of
+from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.errors import NotOpenedError, SealedError
 from hubbub.protocol.hpke import Opener, PrivateKey
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Records
 from hubbub.protocol.registry import Registry
@@ -52,8 +53,8 @@ _CHUNK = 16_384
 _IN_MEMORY = 2**26
 _WORTH_PROCESSES = 4 * _CHUNK
 
-_Expected: TypeAlias = dict[MetricVersion, tuple[int, int, tuple[Dimension, ...]]]
-"""Of each version that is known: the number of its cohorts, and the bytes of a record."""
+_Expected: TypeAlias = dict[MetricVersion, tuple[int, int, Metric]]
+"""Of each version that is known: its cohorts, a record's bytes, and the metric as it is now."""
 
 
 class Opened(NamedTuple):
@@ -90,7 +91,7 @@ class RecordOpener:
     keys : sequence of PrivateKey
     application : str
     expected : mapping
-        The number of cohorts, a record's bytes and the dimensions, by metric and version.
+        The number of cohorts, a record's bytes and the metric as it is now, by version.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ class RecordOpener:
         key = MetricVersion(metric, version)
         if key not in self._expected:
             return UNKNOWN
-        cohorts, width, dimensions = self._expected[key]
+        cohorts, width, now = self._expected[key]
         if (
             len(record) != width
             or int.from_bytes(record[:COHORT_BYTES], "little") >= cohorts
@@ -134,8 +135,7 @@ class RecordOpener:
         ):
             return UNFIT
         report_id = hashlib.sha256(prefixed(b"hubbub/1/opened", number)).digest()[:16]
-        told = slice_of(dimensions, parse_slice(slice_))
-        return Opened(report_id, key._replace(slice=told), record)
+        return Opened(report_id, key._replace(slice=now.slice_as(slice_)), record)
 
 
 async def open_reports(
@@ -221,8 +221,7 @@ async def _expected(store: Store, registry: Registry) -> _Expected:
     for one in await store.declared():
         if one.metric in registry:
             key = MetricVersion(one.metric, one.version)
-            dimensions = registry[one.metric].dimensions
-            expected[key] = (one.params.m, one.width, dimensions)
+            expected[key] = (one.params.m, one.width, registry[one.metric])
     return expected
 
 

@@ -40,8 +40,8 @@ from hubbub.decoder.pipeline import (
     strings_or_file,
     where_values,
 )
-from hubbub.decoder.reports.loading import CountedReports
-from hubbub.decoder.reports.sources import StoredReports, count, slice_sizes
+from hubbub.decoder.reports.loading import CountedReports, StoredReports
+from hubbub.decoder.reports.sources import count, slice_sizes
 from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
 from hubbub.protocol.dimensions import is_slice, parse_slice

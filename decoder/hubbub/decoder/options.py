@@ -230,24 +230,6 @@ def described(where: Mapping[str, tuple[str, ...]]) -> str:
     return ", ".join(f"{name}={' or '.join(values)}" for name, values in where.items())
 
 
-def reports_named(
-    since: dt.date | None,
-    until: dt.date | None,
-    where: Mapping[str, tuple[str, ...]] | None,
-) -> str:
-    """Return which stored reports are meant, as messages name them.
-
-    Parameters
-    ----------
-    since, until : datetime.date, optional
-        UTC days, both included.
-    where : mapping of str to tuple of str, optional
-        By dimension of the app, the values that reports must have one of.
-    """
-    days = f"from {since or 'the start'} to {until or 'now'}"
-    return f"{days}, {described(where)}" if where else days
-
-
 def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
     """Return the file that an option names, or the files of several fields: FIELD=FILE, repeated.
 

@@ -26,7 +26,7 @@ from evaluation.loadtest.harness import postgresql
 from evaluation.loadtest.sender import Connection, generate, requests_of
 from evaluation.machine import fdatasync_seconds, tree_cpu_seconds
 from factories import make_metric, registry_toml
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
@@ -170,7 +170,7 @@ async def _large_store(folder: Path) -> Comparison:
     path.read_bytes()
     read_seconds = time.perf_counter() - begun
     begun = time.perf_counter()
-    counts = (await load_reports(f"sqlite:///{path}", metric)).counts
+    counts = (await load_reports(StoredReports(f"sqlite:///{path}"), metric)).counts
     seconds = time.perf_counter() - begun
     return Comparison(
         f"opening and counting {counts.total / 1e6:.0f} M stored reports (k = 128)",

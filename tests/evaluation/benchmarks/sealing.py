@@ -104,9 +104,8 @@ def _compare_opening(
     registry: Registry, key: PrivateKey, sealed: bytes, plain: bytes
 ) -> Comparison:
     width = record_width(128)
-    opener = RecordOpener(
-        [key], registry.application, {MetricVersion("homepage", 1): (64, width, ())}
-    )
+    expected = {MetricVersion("homepage", 1): (64, width, registry["homepage"])}
+    opener = RecordOpener([key], registry.application, expected)
     batch = read_sealed(sealed, [key.public.key_id])
     reader = BatchReader(registry)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from evaluation.cluster import fleet
 from evaluation.cluster.processes import ClusterError
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.inference.arrays import IntArray
 from hubbub.inference.counts import CohortCounts, empty_counts
 from hubbub.protocol.metrics import Metric
@@ -153,7 +153,7 @@ def compare(
 
 
 def _stored(store: str, metric: Metric) -> CohortCounts:
-    return asyncio.run(load_reports(store, metric)).counts
+    return asyncio.run(load_reports(StoredReports(store), metric)).counts
 
 
 def _cells(there: Path, here: Path) -> Iterator[tuple[object, object]]:

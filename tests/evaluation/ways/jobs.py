@@ -14,7 +14,7 @@ from evaluation.ways.way import Done, Job
 from factories import make_metric, make_params
 from hubbub.decoder.candidates.files import read_list
 from hubbub.decoder.engines import ENGINES, open_engine
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.decoder.screening.decoding import screen
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.inference.candidates import hashed
@@ -72,7 +72,9 @@ def _count(way: str, folder: Path, begin: Begin) -> Done:
     with open_engine(way) as engine:
         begin()
         detector = AnomalyDetector(COUNTED)
-        loading = load_reports(f"parquet:{folder}", COUNTED, engine=engine, detector=detector)
+        loading = load_reports(
+            StoredReports(f"parquet:{folder}"), COUNTED, engine=engine, detector=detector
+        )
         counts = asyncio.run(loading).counts
     return Done(counts.total, counts_digest(counts))
 
@@ -97,7 +99,9 @@ def _decode(way: str, folder: Path, begin: Begin) -> Done:
     choice = Choice(Method.LIKELIHOOD, DECODED.params, len(candidates))
     with open_engine(way) as engine:
         where, spool = f"parquet:{folder}", choice.spool_for
-        reports = asyncio.run(load_reports(where, DECODED, engine=engine, spool_for=spool))
+        reports = asyncio.run(
+            load_reports(StoredReports(where), DECODED, engine=engine, spool_for=spool)
+        )
         counted = decode(reports.counts, DECODED.params, candidates)
         begin()
         decoding = choice.complete(counted, reports.whole, candidates, lambda _done, _gap: None)

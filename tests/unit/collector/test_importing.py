@@ -210,16 +210,20 @@ def test_export_that_the_registry_does_not_know_is_refused(tmp_path, metric, mes
 
 @in_event_loop
 async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(tmp_path):
-    """An exported directory that lost what tells how they were made, into a store that knows."""
+    """Files that lost, or never had, what tells how they were made, into a store that knows."""
     out = await _exported(tmp_path, range(3))
     (out / "metric=homepage" / "version=1" / "_definition.json").unlink()
     [part] = out.rglob("part-*.parquet")
-    part.rename(part.with_name("part-0.parquet"))
+    part = part.rename(part.with_name("part-0.parquet"))
     (part.parent / "_manifest.json").unlink()
+    other = make_metric(params=make_params(f=0.25))
     async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
         await store.declare([_HOMEPAGE])
+        with pytest.raises(ReportFileError, match=r"part-0\.parquet: its reports were made in an"):
+            await import_all(store, out, other)
+        write_records(part, 18, [make_reports(range(3))])
         with pytest.raises(StoreError, match="changed parameters need a new version"):
-            await import_all(store, out, make_metric(params=make_params(f=0.25)))
+            await import_all(store, out, other)
         assert await store.count(_KEY) == 0
 
 

@@ -1,9 +1,11 @@
 """Numbers that requests move are published in steps, and reports by metric in hundreds."""
 
 import random
+import time
 
 import pytest
 
+from factories import make_metric, make_registry
 from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Coarse, Publisher
@@ -69,6 +71,26 @@ def test_time_that_an_upkeep_takes_cannot_be_told(metrics):
         publisher.step()
         (task,) = task_statuses(publisher.values())
         assert task.fails is failed
+
+
+def test_task_that_never_succeeds_is_seen_from_the_start_on(metrics):
+    """Its alert asks when it last succeeded; what never did has failed since the start."""
+    metrics.begin(make_registry(make_metric()), ["app"], ["merge", "tidy"])
+    publisher = Publisher(metrics)
+    started = publisher.values().of("upkeep_success", "merge")
+    assert time.time() - 120 < started <= time.time()
+    zero = {("merge", "done"): 0, ("merge", "failed"): 0, ("tidy", "done"): 0}
+    assert dict(publisher.values().by("upkeep")).items() >= zero.items()
+    assert publisher.values().by("key_refusals") == [
+        (("app", reason), 0) for reason in ("key_expired", "quota", "too_large")
+    ]
+    assert task_statuses(publisher.values()) == ()
+    metrics.upkeep("merge", succeeded=False)
+    metrics.begin(make_registry(make_metric()), ["app"], ["merge", "tidy"])  # as a reload does
+    publisher.step()
+    assert publisher.values().of("upkeep_success", "merge") == started
+    (task,) = task_statuses(publisher.values())
+    assert (task.fails, task.last_success, task.failures) == (True, None, 1)
 
 
 def test_open_connections_cannot_be_told_from_open_files(metrics):

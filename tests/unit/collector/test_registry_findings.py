@@ -133,6 +133,28 @@ def test_registry_in_order_is_no_fault_though_it_ends_soon(tmp_path):
     assert (code, "metrics.toml:3: warning: metrics.theme: expires on" in told) == (0, True)
 
 
+@pytest.mark.parametrize(
+    ("keys", "is_warned_of"),
+    [
+        ('dimensions = ["platform"]', True),
+        ("", False),
+        ('dimensions = ["platform"]\nreports_per_day = 1', False),
+        ('dimensions = ["platform"]\nmode = "once"\nperiod_days = 7', False),
+        ('dimensions = ["platform"]\nmode = "one-time"', False),
+    ],
+)
+def test_dimensions_of_what_a_client_repeats_at_will_are_warned_of(tmp_path, keys, is_warned_of):
+    dimensions = '\n[dimensions]\nplatform = ["mac", "linux"]\n'
+    noise = "f = 0.5\n" if "mode" in keys else "f = 0.5\np = 0.25\nq = 0.75\n"
+    minimum = "\nmin_reports = 77" if keys else ""
+    text = _THEME.replace("f = 0.5\np = 0.25\nq = 0.75\n", noise + keys + minimum)
+    code, told = run(tmp_path, text + dimensions)
+    warning = (
+        "toml:3: warning: metrics.theme: has dimensions, and a client may report it many times"
+    )
+    assert (code, warning in told, "77 reports" in told) == (0, is_warned_of, is_warned_of)
+
+
 def test_registry_that_asks_nothing_any_more_is_a_fault(tmp_path):
     code, told = run(tmp_path, _THEME.replace("2027-04-13", "2020-01-01"))
     assert code == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import secrets
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from hubbub.storage import (
     StoredRecords,
     open_store,
 )
+from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.importing import find_sources, import_file
 from hubbub.storage.files.reader import ParquetReader
 from hubbub.storage.maintenance import Maintenance
@@ -319,6 +321,37 @@ async def _import_twice(folder: Path, *, counted: bool) -> None:
                 new += (await import_file(store, source)).new
         assert new == 45
         assert await store.slices(_KEY) == {_DAY: {_MAC: 30, _NEW: 12, "": 3}}
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("copy_first", [False, True])
+def test_copied_file_of_an_export_counts_once_and_keeps_its_slice(tmp_path, copy_first, counted):
+    asyncio.run(_import_with_a_copy(tmp_path, copy_first=copy_first, counted=counted))
+
+
+async def _import_with_a_copy(folder: Path, *, copy_first: bool, counted: bool) -> None:
+    out, _ = await _exported(folder, counted=counted)
+    copies, elsewhere = [], out / "metric=homepage" / "version=1" / "day=2026-03-02"
+    elsewhere.mkdir()
+    for number, file in enumerate(sorted([*out.rglob("part-*.parquet"), *out.rglob("*.pq")])):
+        for place in (folder, file.parent, elsewhere):
+            copies.append(place / f"copy-{number}{file.suffix}")
+            shutil.copy(file, copies[-1])
+    async with open_store(f"sqlite:///{folder}/b.db", create=True) as store:
+        await store.declare([_METRIC])
+        for addresses in (copies, [out]) if copy_first else ([out], copies):
+            new = 0
+            for source in find_sources(addresses, _REGISTRY):
+                new += (await import_file(store, source)).new
+            assert new == (45 if (addresses is copies) == copy_first else 0)
+            assert await store.slices(_KEY) == {_DAY: {_MAC: 30, _NEW: 12, "": 3}}
+    reader = ParquetReader(out)
+    if not counted:
+        with pytest.raises(ReportFileError, match=r"its reports are of .*day=2026-03-01"):
+            await reader.count(_KEY)
+    for metric, day in (("search", None), (None, _DAY + dt.timedelta(days=1))):
+        with pytest.raises(ReportFileError, match="holds no Parquet files of metric="):
+            find_sources(copies[:1], _REGISTRY, metric, day)
 
 
 @in_event_loop

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from factories import make_metric
 from hubbub.collector.cli.stores import delete, maintain
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.maintenance import Maintenance, running_maintenance
+from hubbub.storage.maintenance import STEPS, Maintenance, QuarantineCare, running_maintenance
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -395,3 +395,20 @@ def _count(url: str, key: MetricVersion) -> int:
             return await store.count(key)
 
     return asyncio.run(run())
+
+
+@in_event_loop
+async def test_each_step_has_its_name_and_its_place(sqlite_url):
+    """The collector's numbers begin with these (`Metrics.begin`)."""
+
+    async def replay() -> None:
+        pass
+
+    steps = list[str]()
+    async with open_store(sqlite_url, create=True) as store:
+        care = QuarantineCare(14, replay)
+        upkeep = Maintenance(
+            store, 14, None, _FOR_EVER, lambda step, _done: steps.append(step), quarantine=care
+        )
+        await upkeep.run_once(_TODAY)
+    assert tuple(steps) == STEPS

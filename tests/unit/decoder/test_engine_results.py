@@ -15,7 +15,7 @@ from hubbub.decoder.reports.distributed import (
     distribute,
     pack_cohorts,
 )
-from hubbub.decoder.reports.loading import load_reports
+from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.decoder.reports.tasks import DayFile, plan_tasks
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import Choice, Method
@@ -46,11 +46,11 @@ def test_dask_decodes_an_export_as_threads_do_a_database(tmp_path, dask, monkeyp
 def test_many_reports_stay_with_workers_and_few_come(tmp_path, dask, monkeypatch):
     stored = Stored(tmp_path, WORDS, "word 3")
     spool_for = Choice(Method.LIKELIHOOD, NOISE, len(NAMES)).spool_for
-    loading = load_reports(stored.export(), WORDS, engine=dask, spool_for=spool_for)
+    loading = load_reports(StoredReports(stored.export()), WORDS, engine=dask, spool_for=spool_for)
     many = asyncio.run(loading).whole
     assert isinstance(many, DistributedReports)
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 6_000)
-    loading = load_reports(stored.export(), WORDS, engine=dask, spool_for=spool_for)
+    loading = load_reports(StoredReports(stored.export()), WORDS, engine=dask, spool_for=spool_for)
     few = asyncio.run(loading).whole
     assert isinstance(few, PackedReports)
     assert (many.total, many.rows) == (few.total, few.rows)
@@ -84,7 +84,7 @@ def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask):
 def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path, dask):
     export = Stored(tmp_path, WORDS, "word 3").export().removeprefix("parquet:")
     path = min(Path(export).rglob("*.parquet"))
-    counts = asyncio.run(load_reports(f"parquet:{export}", WORDS)).counts
+    counts = asyncio.run(load_reports(StoredReports(f"parquet:{export}"), WORDS)).counts
     tasks = plan_tasks([DayFile(path) for path in sorted(Path(export).rglob("*.parquet"))])
     path.unlink()
     with pytest.raises(ReportFileError, match="No such file"):
@@ -103,7 +103,9 @@ def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path):
 
 def test_more_than_a_worker_can_keep_is_refused(tmp_path, dask, monkeypatch):
     monkeypatch.setattr("hubbub.decoder.reports.distributed.MOST_BYTES", 1_000)
-    counts = asyncio.run(load_reports(Stored(tmp_path, WORDS, "word 3").url, WORDS)).counts
+    counts = asyncio.run(
+        load_reports(StoredReports(Stored(tmp_path, WORDS, "word 3").url), WORDS)
+    ).counts
     with pytest.raises(UndecodableError, match="24,000 bytes of reports in cohorts 0 to 7"):
         distribute(dask, [], NOISE, counts)
 

@@ -20,7 +20,7 @@ from factories import make_metric, make_params
 from hubbub.decoder.engines import open_engine
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.errors import EngineError
-from hubbub.decoder.reports.loading import Counting, load_days, load_reports
+from hubbub.decoder.reports.loading import Counting, StoredReports, load_days, load_reports
 from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, count_tasks, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.protocol.poisoning import RepeatSample, sample_step
@@ -50,22 +50,24 @@ def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(export, d
     monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 10_000)
     for engine in (LocalEngine(1), LocalEngine(3), dask):
         detector = AnomalyDetector(METRIC)
-        counts = asyncio.run(load_reports(export, METRIC, engine=engine, detector=detector)).counts
+        counts = asyncio.run(
+            load_reports(StoredReports(export), METRIC, engine=engine, detector=detector)
+        ).counts
         found = (counts.reports.tolist(), counts.bits.tolist()), detector.result()
         assert found == in_one_pass(export)
 
 
 def test_days_are_counted_by_themselves(export, dask):
     here, there = (
-        asyncio.run(load_days(export, METRIC, engine=engine)).by_day for engine in (None, dask)
+        asyncio.run(load_days(StoredReports(export), METRIC, engine=engine)).by_day
+        for engine in (None, dask)
     )
     assert [day.isoformat() for day in there] == list(DAYS)
     for day, counts in here.items():
         np.testing.assert_array_equal(there[day].bits, counts.bits)
-    only = asyncio.run(load_days(export, METRIC, dt.date(2026, 11, 2), dt.date(2026, 11, 2)))
-    np.testing.assert_array_equal(
-        only.by_day[dt.date(2026, 11, 2)].bits, here[min(only.by_day)].bits
-    )
+    second = dt.date(2026, 11, 2)
+    only = asyncio.run(load_days(StoredReports(export, second, second), METRIC))
+    np.testing.assert_array_equal(only.by_day[second].bits, here[min(only.by_day)].bits)
 
 
 @settings(max_examples=100, deadline=None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.decoder.reports.loading import Counting, load_days, load_reports
+from hubbub.decoder.reports.loading import Counting, StoredReports, load_days, load_reports
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.inference.candidates import hashed
 from hubbub.inference.decoding import decode
@@ -105,7 +105,7 @@ def _by_loading(load: Callable[..., Any], stored: Stored, choice: Choice) -> Any
                 thread.submit(stored.count_before, DAYS[1]).result()
         return spool
 
-    return asyncio.run(load(stored.url, stored.metric, spool_for=spool_for))
+    return asyncio.run(load(StoredReports(stored.url), stored.metric, spool_for=spool_for))
 
 
 @pytest.mark.parametrize("load", [load_reports, load_days])

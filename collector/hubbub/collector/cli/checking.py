@@ -16,6 +16,7 @@ from hubbub.collector.operations.registry_findings import (
     changes,
     ends,
     faults,
+    repeats,
 )
 from hubbub.collector.operations.toml_lines import key_lines, line_of
 from hubbub.protocol.errors import MetricError
@@ -29,7 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("metrics", type=_FILE, metavar="METRICS")
 @click.option("--against", type=_FILE, metavar="OLD", help="The registry that is in force so far.")
 def check(metrics: Path, against: Path | None) -> None:
-    """List everything that is wrong with a metrics.toml, and what expires soon.
+    """List what is wrong with a metrics.toml, what expires soon, and what may reveal too much.
 
     \b
       hubbub-collector check metrics.toml
@@ -39,7 +40,8 @@ def check(metrics: Path, against: Path | None) -> None:
     Standard output has one line for each finding, with the line of the file. With --against also
     what the change means: whether a version has to be raised, what clients spend again, and what
     becomes of stored reports. Exit code 1 if something is wrong, or if clients would report
-    nothing; what expires within 30 days is listed, and is no error.
+    nothing; what expires within 30 days is listed, and is no error, nor is a metric that has
+    dimensions and may be reported many times a day.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     with cli_errors():
         found = _findings(metrics, against)
@@ -57,7 +59,7 @@ def _findings(metrics: Path, against: Path | None) -> list[Finding]:
         registry = Registry.load(metrics)
     except MetricError as error:
         return faults(error, _toml_text(metrics), str(metrics))
-    found = ends(registry, dt.datetime.now(dt.UTC).date())
+    found = [*ends(registry, dt.datetime.now(dt.UTC).date()), *repeats(registry)]
     if against:
         found += changes(Registry.load(against), registry)
     lines = key_lines(metrics.read_text(encoding="utf-8"))

@@ -187,18 +187,18 @@ def import_(
 ) -> None:
     """Store the reports of exported directories, Parquet files, or google/rappor's CSVs.
 
-    PATH is an exported directory or a part of it, whose names say which metric, version and day it
-    holds; or, with --metric and --day, a Parquet file with columns cohort and bits, or a CSV
-    (.csv, .csv.gz) as google/rappor's clients write it, of which the cohort and one column of bits
-    are read. Parameters must be those of the registry, and k a multiple of 8. PATH may also be an
-    address in object storage, as of export.
+    PATH is an exported directory or a part of it, or a copy of one of its files, which say which
+    metric, version and day they hold; or, with --metric and --day, another Parquet file with
+    columns cohort and bits, or a CSV (.csv, .csv.gz) as google/rappor's clients write it, of which
+    the cohort and one column of bits are read. Parameters must be those of the registry, and k a
+    multiple of 8. PATH may also be an address in object storage, as of export.
 
     google/rappor hashes strings in another way than hubbub, so string reports of its clients are
     decoded with its map of candidates instead of a list: hubbub-decoder decode METRIC --map FILE.
 
-    A file is checked to its end before anything of it is stored. Importing it again, also after a
-    crash, counts nothing twice, as long as the store remembers ids of batches (14 days, unless
-    configured otherwise); the same reports in another file count again.
+    A file is checked to its end before anything of it is stored. Importing it or a copy again, also
+    after a crash, counts nothing twice, as long as the store remembers ids of batches (14 days,
+    unless configured otherwise); the same reports in another file count again.
     """
     settings = configured(config, store=store, metrics=metrics)
 

@@ -13,7 +13,7 @@ import enum
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -41,6 +41,8 @@ _ANSWERS = {
     "503": ("store", "newer"),
 }
 """The answers to batches by their reasons, which are counted from 0 on (see `Metrics.begin`)."""
+_OF_KEYS = ("key_expired", "too_large", "quota")
+"""Those that are counted by the name of an ingest key as well."""
 
 
 class FamilyType(enum.Enum):
@@ -152,7 +154,7 @@ FAMILIES: Mapping[str, Family] = {
     "upkeep_success": Family(
         _LATEST,
         "hubbub_upkeep_last_success_timestamp_seconds",
-        "When a background task last succeeded",
+        "When a background task last succeeded; until it does, when the collector started",
         ("task",),
         64,
     ),
@@ -362,15 +364,22 @@ class Metrics:
             names = [CounterName(family, (bucket,)) for bucket in buckets]
             self._histograms[family] = self._counters.slots(names)
 
-    def begin(self, registry: Registry) -> None:
-        """Let the series of all that can be expected begin with 0.
+    def begin(
+        self, registry: Registry, keys: Iterable[str] = (), tasks: Collection[str] = ()
+    ) -> None:
+        """Let the series of all that can be expected begin with 0, or with the start.
 
-        Otherwise Prometheus sees a series first with what it was moved by, and never that it moved.
+        Otherwise Prometheus sees a series first with what it was moved by, and never that it moved;
+        and of a task that never succeeds it sees nothing.
 
         Parameters
         ----------
         registry : Registry
             Whose metrics may be reported.
+        keys : iterable of str, optional
+            The names of ingest keys.
+        tasks : collection of str, optional
+            What runs in the background.
         """
         expected: list[tuple[object, ...]] = [
             ("requests", status, reason)
@@ -380,9 +389,14 @@ class Metrics:
         expected += [("shed", reason) for reason in (*_ANSWERS["429"], "connections")]
         expected += [("improbable", it.name) for it in registry.values()]
         expected += [("reports", it.name, it.version) for it in registry.values()]
-        for member in expected:
+        expected += [("key_refusals", key, reason) for key in keys for reason in _OF_KEYS]
+        expected += [("upkeep", task, result) for task in tasks for result in ("done", "failed")]
+        started = [("upkeep_success", task) for task in tasks]
+        for member in [*expected, *started]:
             self._slot(*member)
             self.begun.add(CounterName(str(member[0]), tuple(map(str, member[1:]))))
+        for slot in map(self._slots.__getitem__, started):
+            self._values[slot] = self._values[slot] or time.time() // 60 * 60
 
     def request(self, status: int, reason: str) -> None:
         """Count a request that was answered.

@@ -42,6 +42,9 @@ _LIVE = frozenset({"reloads", "reload_failing", "reload_success", "processes"})
 _SINCE_START = _LIVE | {"upkeep"}
 """What is counted from the start on, since it tells nothing of requests."""
 
+_STARTED = "upkeep_success"
+"""What begins with the time of the start instead of 0."""
+
 _OF_CONNECTIONS = "process_open_fds"
 """Each connection is an open file, so this would tell of the moment."""
 
@@ -96,8 +99,11 @@ class Publisher:
         self._coarse = Coarse()
         self._base: Mapping[CounterName, float] | None = None
         self._processes: list[Metric] = []
-        first = [it for it in metrics.snapshot().numbers if not it.labels or it in metrics.begun]
-        self._published: Mapping[CounterName, float] = dict.fromkeys(first, 0.0)
+        self._published: Mapping[CounterName, float] = {
+            name: n if name.family == _STARTED else 0.0
+            for name, n in metrics.snapshot().numbers.items()
+            if not name.labels or name in metrics.begun
+        }
         self.exact = MetricValues(self._published)
 
     def step(self) -> None:

@@ -78,6 +78,19 @@ def ends(registry: Registry, today: dt.date) -> list[Finding]:
     return found
 
 
+def repeats(registry: Registry) -> Iterator[Finding]:
+    """Yield which metrics tell something in the clear of reports that a client repeats at will."""
+    for metric in registry.values():
+        if metric.dimensions and not (metric.reports_once or metric.reports_per_day):
+            text = (
+                "has dimensions, and a client may report it many times a day: the "
+                f"{metric.min_reports} reports (min_reports) with which a rare combination is "
+                "decoded by itself may then be of one client, and such clients count several "
+                'times; set reports_per_day = 1, or mode = "once" with a new version'
+            )
+            yield _warning("dimensions_repeated", metric, text, metric.min_reports)
+
+
 def changes(old: Registry, new: Registry) -> Iterator[Finding]:
     """Yield what a new registry means for clients' accounts and for what is stored.
 

@@ -414,15 +414,15 @@ def hundreds(days: Sequence[DayCount], today: dt.date, coarse: Coarse) -> list[D
 
 def task_statuses(values: MetricValues) -> tuple[TaskStatus, ...]:
     """Describe every task that ever ran."""
-    runs = {labels: int(n) for labels, n in values.by("upkeep")}
-    # The timestamp of a run is set just after its count, so it may still be 0.
+    runs = {labels: int(n) for labels, n in values.by("upkeep") if n}
+    # The timestamp of a run is set just after its count, so it may still be 0 or the start's.
     succeeded, failed = (
         {
             labels[0]: dt.datetime.fromtimestamp(when, dt.UTC)
             for labels, when in values.by(name)
-            if when
+            if when and (labels[0], result) in runs
         }
-        for name in ("upkeep_success", "upkeep_failure")
+        for name, result in (("upkeep_success", "done"), ("upkeep_failure", "failed"))
     )
     return tuple(
         TaskStatus(

@@ -40,6 +40,7 @@ from hubbub.collector.operations.status import (
 from hubbub.protocol.registry import Registry
 from hubbub.storage import MetricVersion, Store
 from hubbub.storage.errors import StoreError
+from hubbub.storage.maintenance import STEPS
 
 _FRESH_SECONDS = 1.0  # probes of many come every few seconds; one of them asks the store
 _PATIENCE_SECONDS = 15.0  # more than a store's own limit of a statement, so its error comes first
@@ -68,7 +69,7 @@ class Watch:
         self._in_force = in_force
         self._store = store
         self._metrics = metrics
-        metrics.begin(in_force()[1])
+        self._begin()
         self._publisher = Publisher(metrics)
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
@@ -151,12 +152,16 @@ class Watch:
         """Return what Prometheus reads, and its media type."""
         return self._publisher.exposition()
 
+    def _begin(self) -> None:
+        settings, registry = self._in_force()
+        self._metrics.begin(registry, settings.ingest_keys, STEPS)
+
     def _of_files(self) -> tuple[tuple[Expiry, ...], str]:
         """Return what ends when, and the digest of the registry; files are read once a reload."""
         in_force = self._in_force()
         if self._known[0] is not in_force:
             settings, registry = in_force
-            self._metrics.begin(registry)
+            self._begin()
             definitions = [[it.name, it.version, it.definition] for it in registry.values()]
             text = json.dumps(sorted(definitions, key=str), sort_keys=True)
             digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]

@@ -34,6 +34,7 @@ from hubbub.storage.files.partitions import (
     check_target,
     commit,
     definition_digest,
+    describe_file,
     write_definition,
 )
 from hubbub.storage.slices import pools
@@ -210,7 +211,7 @@ async def export_partitions(
     told = {MetricVersion(it.metric, it.version): it for it in await store.declared()}
     for (partition, definition), reports in zip(plan, expected, strict=True):
         write_definition(directory, partition.key, definition)
-        width = record_width(int(str(definition["k"])))
+        width, digest = record_width(int(str(definition["k"]))), definition_digest(definition)
         folder = directory / partition.path
         sizes = (await store.slices(partition.key, partition.day, partition.day)).get(partition.day)
         goes = pools(told[partition.key], sizes or {})
@@ -241,17 +242,17 @@ async def export_partitions(
                 names = FileNames()
                 path = folder / names.part
                 blocks = shuffles[text].blocks() if shuffles else iter(())
-                write_records(path, width, blocks)
+                write_records(path, width, blocks, describe_file(partition, digest, text))
                 written.append(WrittenPartition(path, records[text], path.size() or 0, slice=text))
         for text, counts in sorted(kept.items()):
             path = folder / FileNames().counts
-            write_counts(path, counts)
+            write_counts(path, counts, describe_file(partition, digest, text))
             size = path.size() or 0
             written.append(WrittenPartition(path, counts.total, size, only_counts=True, slice=text))
         files = tuple(
             CommittedFile(file.path.name, file.reports, file.size, file.slice) for file in written
         )
         # One step for both: what has become counts since an earlier export is never there twice.
-        commit(folder, Manifest(definition_digest(definition), files))
+        commit(folder, Manifest(digest, files))
         for file in written:
             yield file

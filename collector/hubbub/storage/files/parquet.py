@@ -4,16 +4,17 @@ Records have the columns `cohort` (uint16) and `bits` (k/8 bytes), and a bounded
 row group, so that files of any size are written and read in little memory. Counts have one row per
 cohort that has reports: `cohort`, `reports` (int64) and `bits` (k int64: how many of these have bit
 0, bit 1, ...); the schema's metadata has m and, in `set_bits`, how many reports have 0, 1, ... k
-set bits. Invariants: bits are the bytes of the record unchanged, bit j of a report in bit j%8 of
-byte j//8; and the name of a file of counts keeps it from being read as reports, by Hive's readers,
-which pass over what begins with `_`, and by patterns that end in `.parquet`.
+set bits. An export's files also say there what they are of, wherever they are copied. Invariants:
+bits are the bytes of the record unchanged, bit j of a report in bit j%8 of byte j//8; and the name
+of a file of counts keeps it from being read as reports, by Hive's readers, which pass over what
+begins with `_`, and by patterns that end in `.parquet`.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,12 @@ def require_pyarrow() -> Any:
     return importlib.import_module("pyarrow")
 
 
-def write_records(address: Address, width: int, blocks: Iterable[Records]) -> int:
+def write_records(
+    address: Address,
+    width: int,
+    blocks: Iterable[Records],
+    metadata: Mapping[str, str] | None = None,
+) -> int:
     """Write blocks of records as one file, a row group each, in place of what is there.
 
     Parameters
@@ -67,6 +73,8 @@ def write_records(address: Address, width: int, blocks: Iterable[Records]) -> in
         Bytes of a record.
     blocks : iterable of Records
         At most 2^31 bytes of bits each.
+    metadata : mapping of str to str, optional
+        What the file says of itself.
 
     Returns
     -------
@@ -76,7 +84,8 @@ def write_records(address: Address, width: int, blocks: Iterable[Records]) -> in
     pa = require_pyarrow()
     bits = pa.binary(width - COHORT_BYTES)
     schema = pa.schema(
-        [pa.field("cohort", pa.uint16(), nullable=False), pa.field("bits", bits, nullable=False)]
+        [pa.field("cohort", pa.uint16(), nullable=False), pa.field("bits", bits, nullable=False)],
+        metadata,
     )
     written = 0
     # Bits are noise: no two alike for a dictionary, no order for the statistics.
@@ -213,10 +222,20 @@ def _require_same(path: Location, stamp: FileStamp | None) -> None:
 
 def count_rows(address: Address) -> int:
     """Return the number of rows that a Parquet file says it has (raises as `read_records`)."""
-    pa, location = require_pyarrow(), resolve(address)
+    return int(_footer(resolve(address)).num_rows)
+
+
+def read_metadata(address: Address) -> dict[str, str]:
+    """Return what a Parquet file says of itself (raises as `read_records`)."""
+    found = (_footer(resolve(address)).metadata or {}).items()
+    return {key.decode(errors="replace"): text.decode(errors="replace") for key, text in found}
+
+
+def _footer(location: Location) -> Any:
+    pa = require_pyarrow()
     try:
         with storage_errors(location), open_parquet(location) as file:
-            return int(file.metadata.num_rows)
+            return file.metadata
     except (pa.ArrowException, OSError) as error:
         raise reading_error(location, error) from error
 
@@ -307,8 +326,8 @@ _MOST_COHORTS = 2**16  # a cohort is two bytes
 _COLUMNS = ("cohort", "reports", "bits")
 
 
-def write_counts(location: Location, kept: KeptCounts) -> None:
-    """Write counts in place of what is there."""
+def write_counts(location: Location, kept: KeptCounts, about: Mapping[str, str]) -> None:
+    """Write counts, and what the file says of itself, in place of what is there."""
     pa = require_pyarrow()
     counts = kept.counts
     m, k = counts.bits.shape
@@ -319,7 +338,7 @@ def write_counts(location: Location, kept: KeptCounts) -> None:
         pa.array(counts.reports[occurring]),
         pa.FixedSizeListArray.from_arrays(numbers, k),
     ]
-    metadata = {"m": str(m), "set_bits": json.dumps(kept.set_bits.tolist())}
+    metadata = {**about, "m": str(m), "set_bits": json.dumps(kept.set_bits.tolist())}
     table = pa.table(columns, names=list(_COLUMNS)).replace_schema_metadata(metadata)
     with location.create() as file:
         pa.parquet.write_table(table, file, compression="zstd")

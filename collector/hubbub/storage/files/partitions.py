@@ -2,7 +2,8 @@
 
 Beside it, or in its place, lie the counts of reports that were forgotten: `_counts-*.pq`. The
 layout is Hive's, which DuckDB, Spark, pandas and others read as it is. Beside the days of a
-version, `_definition.json` says how its reports were made.
+version, `_definition.json` says how its reports were made. Each file says what it is of, so that a
+copy is known wherever it lies.
 
 Which files are a day its `_manifest.json` says: object storage has no renaming, so an export writes
 files under new names and then the manifest, in one request that replaces the earlier one. Until
@@ -30,7 +31,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.storage import SEALED, MetricVersion
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Address, Location, resolve
-from hubbub.storage.files.parquet import DEFINITION
+from hubbub.storage.files.parquet import DEFINITION, read_metadata
 
 MANIFEST = "_manifest.json"
 """Hive's readers pass over what begins with `_`."""
@@ -258,15 +259,15 @@ class ReportFile(NamedTuple):
     ----------
     path : Location
     partition : Partition, optional
-        The one that its directories name; None if they don't.
+        The one that the file itself or its directories name; None if neither does.
     only_counts : bool
         Whether it holds counts.
     reports : int, optional
         How many reports its manifest says; None if there is no manifest.
     definition : str, optional
-        The digest in its manifest of how they were made.
+        The digest of how they were made.
     slice : str
-        What the reports say of the app, by the manifest.
+        What the reports say of the app.
     """
 
     path: Location
@@ -296,7 +297,7 @@ class Folder(NamedTuple):
         """Return the files that count, by the manifest as it is now."""
         manifest = read_manifest(self.location) if self.has_manifest else None
         if manifest is None:
-            return self.files
+            return tuple(report_file(file.path) for file in self.files)
         partition = partition_of(self.location / MANIFEST)
         return tuple(
             ReportFile(
@@ -318,7 +319,11 @@ def version_path(key: MetricVersion) -> PurePosixPath:
 
 def partition_of(address: Address) -> Partition | None:
     """Return the partition that a file's directories name, if they name one."""
-    found = _PARTITION.fullmatch("/".join(resolve(address).parts[-4:-1]))
+    return _parse_partition("/".join(resolve(address).parts[-4:-1]))
+
+
+def _parse_partition(path: str) -> Partition | None:
+    found = _PARTITION.fullmatch(path)
     if not found:
         return None
     try:
@@ -355,13 +360,38 @@ def report_folders(directory: Location) -> Iterator[Folder]:
             yield Folder(location, found, MANIFEST in names)
 
 
+def describe_file(partition: Partition, definition: str, slice_: str) -> dict[str, str]:
+    """Return what an export's file says of itself, which `report_file` reads.
+
+    Parameters
+    ----------
+    partition : Partition
+    definition : str
+        The digest of how its reports were made.
+    slice_ : str
+        What they say of the app.
+    """
+    return {"partition": str(partition.path), "definition": definition, "slice": slice_}
+
+
 def report_file(path: Location) -> ReportFile:
-    """Return a file by its own name; what its reports say of the app its day's manifest tells."""
-    partition = partition_of(path)
-    manifest = read_manifest(path.parent) if partition else None
-    named = manifest.files if manifest else ()
-    slice_ = next((file.slice for file in named if file.name == path.name), "")
-    return ReportFile(path, partition, is_counts(path.name), slice=slice_)
+    """Return a file by its own name, with what it says of itself.
+
+    Raises
+    ------
+    ReportFileError
+        If it isn't Parquet, though its name says so, or says what can't be.
+    """
+    is_parquet = path.name.endswith((".parquet", ".pq"))
+    about = read_metadata(path) if is_parquet else {}
+    slice_ = about.get("slice", "")
+    if not is_slice(slice_):
+        raise ReportFileError(f"{path}: slice {slice_!r}: expected one like platform=mac")
+    # Its own word first: a copy may lie in another day's folder.
+    partition = _parse_partition(about.get("partition", "")) or partition_of(path)
+    return ReportFile(
+        path, partition, "set_bits" in about, definition=about.get("definition"), slice=slice_
+    )
 
 
 def report_files(address: Address) -> Iterator[ReportFile]:
@@ -444,11 +474,10 @@ def check_definition(address: Address, metric: Metric) -> None:
 
 
 def check_made_so(file: ReportFile, definition: Mapping[str, object]) -> None:
-    """Raise ReportFileError if a file's manifest tells of reports that were made in another way."""
+    """Raise ReportFileError if a file's reports were made in another way, as far as is known."""
     if file.definition not in {None, definition_digest(definition)}:
         raise ReportFileError(
-            f"{file.path.parent / MANIFEST}: the day's reports were made in another way than "
-            f"{_shown(definition)}"
+            f"{file.path}: its reports were made in another way than {_shown(definition)}"
         )
 
 

@@ -179,8 +179,12 @@ class ParquetReader(Reader):
         if partition not in self._read:
             files = self._folders(partition.metric)[partition].read()
             definition = self._definition(partition.key)
-            for file in files if definition else ():
-                check_made_so(file, definition)
+            for file in files:
+                if file.partition != partition:
+                    said = file.partition and file.partition.path
+                    raise ReportFileError(f"{file.path}: its reports are of {said}")
+                if definition:
+                    check_made_so(file, definition)
             self._read[partition] = files
         return self._read[partition]
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.options import reports_named
+from hubbub.decoder.options import described
 from hubbub.decoder.reports.distributed import distribute, is_distributed
 from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
@@ -198,31 +198,56 @@ class CountedReports:
     day_sizes: Mapping[dt.date, int] = field(default_factory=dict)
 
 
-@asynccontextmanager
-async def open_reader(
-    url: str,
-    metric: Metric | None = None,
-    where: Mapping[str, Collection[str]] | None = None,
-    cells: frozenset[Cell] | None = None,
-) -> AsyncIterator[Reader]:
-    """Open what the collector stored, or exported.
+@dataclass(frozen=True, slots=True)
+class StoredReports:
+    """Reports of a collector's database, or of an export.
 
-    Parameters
+    Attributes
     ----------
     url : str
         A database's address, or "parquet:DIR" for a directory that the collector exported, on
         this machine or as s3://BUCKET/PATH and so on.
-    metric : Metric, optional
-        What is read, if `where` is given.
-    where : mapping, optional
-        By dimension, the values that reports must have one of.
+    since, until : datetime.date, optional
+        UTC days, both included.
+    where : mapping of str to tuple of str, optional
+        By dimension of the app, the values that reports must have one of.
     cells : frozenset of Cell, optional
-        What they must say beside that, and on which days.
+        What they must say beside that, and on which days; None: anything.
+    """
+
+    url: str
+    since: dt.date | None = None
+    until: dt.date | None = None
+    where: Mapping[str, tuple[str, ...]] | None = None
+    cells: frozenset[Cell] | None = None
+
+    @property
+    def days(self) -> tuple[dt.date | None, dt.date | None]:
+        """The first and the last, where there is one."""
+        return self.since, self.until
+
+    def named(self, metric: Metric) -> str:
+        """Return which of a metric's reports are meant, as messages name them."""
+        text = f"{metric.name} version {metric.version} "
+        text += f"from {self.since or 'the start'} to {self.until or 'now'}"
+        return f"{text}, {described(self.where)}" if self.where else text
+
+
+@asynccontextmanager
+async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Reader]:
+    """Open what the collector stored, or exported, of a metric.
+
+    Parameters
+    ----------
+    source : StoredReports
+        Where it is, and what of it; its days are left to the caller.
+    metric : Metric
+        Its reports must have been made with these parameters.
 
     Raises
     ------
     StoreError
-        If it can't be opened for reading.
+        If it can't be opened for reading, or has reports of other parameters.
     """
     # Here and below: files of counts need no database's library, which takes long to import.
     from hubbub.storage import open_store  # noqa: PLC0415
@@ -230,79 +255,49 @@ async def open_reader(
     from hubbub.storage.files.reader import SCHEME, ParquetReader  # noqa: PLC0415
     from hubbub.storage.slices import Where  # noqa: PLC0415
 
+    url = source.url
     if (scheme := url.partition("://")[0].lower()) in SCHEMES:
         # The rest isn't repeated: it may hold a secret.
         raise StoreError(
             f"store {scheme}://...: that of an export begins with {SCHEME}, such as "
             f"{SCHEME}s3://BUCKET/PATH"
         )
-    chosen = Where(metric, where, cells) if metric and where else None
-    if url.startswith(SCHEME):
-        reader = ParquetReader(url.removeprefix(SCHEME))
-        reader.where = chosen
+    async with AsyncExitStack() as stack:
+        reader: Reader
+        if url.startswith(SCHEME):
+            reader = ParquetReader(url.removeprefix(SCHEME))
+        else:
+            reader = await stack.enter_async_context(open_store(url, create=False))
+        reader.where = Where(metric, source.where, source.cells) if source.where else None
+        await reader.check(metric)
         yield reader
-        return
-    async with open_store(url, create=False) as store:
-        store.where = chosen
-        yield store
 
 
-async def load_sizes(
-    store_url: str,
-    metric: Metric,
-    since: dt.date | None = None,
-    until: dt.date | None = None,
-) -> SliceSizes:
-    """Return the number of a metric's stored reports, by day and slice.
-
-    Parameters
-    ----------
-    store_url : str
-        As for `open_reader`.
-    metric : Metric
-    since, until : datetime.date, optional
-        UTC days.
-
-    Raises
-    ------
-    StoreError
-        If the store can't be read.
-    """
+async def load_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
+    """Return the number of stored reports, by day and slice, of whatever slices."""
     from hubbub.storage import MetricVersion  # noqa: PLC0415
 
-    async with open_reader(store_url) as store:
-        await store.check(metric)
-        key = MetricVersion(metric.name, metric.version)
-        return await store.slices(key, since, until)
+    async with open_reader(source, metric) as store:
+        return await store.slices(MetricVersion(metric.name, metric.version), *source.days)
 
 
 async def load_reports(
-    store_url: str,
+    source: StoredReports,
     metric: Metric,
-    since: dt.date | None = None,
-    until: dt.date | None = None,
     *,
-    where: Mapping[str, tuple[str, ...]] | None = None,
-    cells: frozenset[Cell] | None = None,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CountedReports:
-    """Count a metric's stored reports of the days `since` to `until`, both included.
+    """Count a metric's stored reports.
 
     Parameters
     ----------
-    store_url : str
-        As for `open_reader`.
+    source : StoredReports
+        Where they are, and which.
     metric : Metric
         Only reports of its version are read.
-    since, until : datetime.date, optional
-        UTC days.
-    where : mapping, optional
-        By dimension of the app, the values that reports must have one of.
-    cells : frozenset of Cell, optional
-        What they must say beside that, and on which days.
     engine : Engine, optional
         Counts files, and keeps their reports whole if they are many; None: this machine's threads.
     detector : AnomalyDetector, optional
@@ -325,16 +320,15 @@ async def load_reports(
     from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
 
     key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
-    async with open_reader(store_url, metric, where, cells) as store:
-        await store.check(metric)
-        total = await store.count(key, since, until)
+    async with open_reader(source, metric) as store:
+        total = await store.count(key, *source.days)
         done = partial(_progressed, progress, total, 0)
-        spool = spool_for(total, await store.last_counted(key, since, until))
+        spool = spool_for(total, await store.last_counted(key, *source.days))
         spools = [spool] if spool else []
         counts, whole, sizes = empty_counts(metric.params), None, Counter[dt.date]()
         if isinstance(store, ParquetReader) and (not spool or is_distributed(engine, total)):
             with _naming_deleted_files():
-                files = _plan_export(store, key, since, until)
+                files = _plan_export(store, key, *source.days)
                 if spool and files.counted:  # exported only now
                     spool = spool_for(total, files.counted[-1].day)
                 for day, more in _count_export(files, metric.params, engine, detector, done):
@@ -346,7 +340,7 @@ async def load_reports(
             with Counting(
                 metric.params, detector=detector, spools=spools, progress=done
             ) as counting:
-                async with aclosing(store.contents(key, since, until)) as contents:
+                async with aclosing(store.contents(key, *source.days)) as contents:
                     async for stored in contents:
                         if isinstance(stored, StoredRecords):
                             sizes[stored.day] += len(stored.records) // width
@@ -361,7 +355,7 @@ async def load_reports(
             whole = spool.finish() if spool else None
         versions = await store.versions(metric.name)
     if not counts.total:
-        raise _no_reports(metric, since, until, where, versions)
+        raise _no_reports(source, metric, versions)
     anomalies = detector.result() if detector else None
     return CountedReports(counts, anomalies, whole, day_sizes=sizes)
 
@@ -435,12 +429,9 @@ def _count_export(
 
 
 async def load_days(
-    store_url: str,
+    source: StoredReports,
     metric: Metric,
-    since: dt.date | None = None,
-    until: dt.date | None = None,
     *,
-    where: Mapping[str, tuple[str, ...]] | None = None,
     min_reports: int = 1,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
@@ -463,8 +454,8 @@ async def load_days(
     by_day: dict[dt.date, CohortCounts] = {}
     whole_by_day: dict[dt.date, RawReports] = {}
     done = 0
-    async with open_reader(store_url, metric, where) as store:
-        await store.check(metric)
+    since, until = source.days
+    async with open_reader(source, metric) as store:
         versions = await store.versions(metric.name)
         total = await store.count(key, since, until)
         together = spool_for(total, await store.last_counted(key, since, until))
@@ -488,7 +479,7 @@ async def load_days(
                     min_reports if together else None,
                 )
                 if not daily.by_day:
-                    raise _no_reports(metric, since, until, where, versions)
+                    raise _no_reports(source, metric, versions)
                 return replace(daily, anomalies=detector.result() if detector else None)
         for day in days:
             spools: list[ReportSpool] = []
@@ -515,7 +506,7 @@ async def load_days(
                 whole_by_day[day] = spools[1].finish()
             done += counts.total
     if not by_day:
-        raise _no_reports(metric, since, until, where, versions)
+        raise _no_reports(source, metric, versions)
     whole = together.finish() if together and whole_by_day else None
     anomalies = detector.result() if detector else None
     sizes = {day: own.total for day, own in by_day.items()}
@@ -561,17 +552,10 @@ def _keep_days(
     return distribute(engine, chosen, params, _sum(by_day))
 
 
-def _no_reports(
-    metric: Metric,
-    since: dt.date | None,
-    until: dt.date | None,
-    where: Mapping[str, tuple[str, ...]] | None,
-    versions: Sequence[int],
-) -> UndecodableError:
+def _no_reports(source: StoredReports, metric: Metric, versions: Sequence[int]) -> UndecodableError:
     """Return the error that a store has none of a metric's reports, but maybe other versions'."""
     return UndecodableError(
-        f"no reports of {metric.name} version {metric.version} "
-        f"{reports_named(since, until, where)}; versions in the store: {versions or 'none'}"
+        f"no reports of {source.named(metric)}; versions in the store: {versions or 'none'}"
     )
 
 

@@ -6,17 +6,17 @@ is refused, whoever asks.
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.options import STORE, SourceOptions, reports_named
+from hubbub.decoder.options import STORE, SourceOptions
 from hubbub.decoder.reports.loading import (
     CountedReports,
     SpoolFor,
+    StoredReports,
     load_days,
     load_file,
     load_reports,
@@ -28,33 +28,10 @@ from hubbub.protocol.metrics import Metric
 from hubbub.rappor.csv_files import read_counts
 
 if TYPE_CHECKING:
-    from hubbub.storage.slices import Cell, SliceSizes
+    from hubbub.storage.slices import SliceSizes
 
 _Loaded = TypeVar("_Loaded")
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredReports:
-    """Reports of a collector's database, or of an export.
-
-    Attributes
-    ----------
-    url : str
-        The store's address.
-    since, until : datetime.date, optional
-        UTC days, both included.
-    where : mapping of str to tuple of str, optional
-        By dimension of the app, the values that reports must have one of.
-    cells : frozenset of Cell, optional
-        What they must say beside that, and on which days; None: anything.
-    """
-
-    url: str
-    since: dt.date | None = None
-    until: dt.date | None = None
-    where: Mapping[str, tuple[str, ...]] | None = None
-    cells: frozenset[Cell] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +86,7 @@ def slice_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
     StoreError
         If the store can't be read.
     """
-    return _run(load_sizes(source.url, metric, source.since, source.until))
+    return _run(load_sizes(source, metric))
 
 
 def count(
@@ -167,11 +144,8 @@ def count(
     if by_day:
         return _run(
             load_days(
-                source.url,
+                source,
                 metric,
-                source.since,
-                source.until,
-                where=source.where,
                 min_reports=min_reports,
                 engine=engine,
                 detector=detector,
@@ -181,21 +155,16 @@ def count(
         )
     reports = _run(
         load_reports(
-            source.url,
+            source,
             metric,
-            source.since,
-            source.until,
-            where=source.where,
-            cells=source.cells,
             engine=engine,
             detector=detector,
             spool_for=spool_for,
             progress=progress,
         )
     )
-    chosen = reports_named(source.since, source.until, source.where)
-    named = f"{metric.name} version {metric.version} {chosen}"
-    require_enough(named, reports.counts.total, min_reports, "decode more days, or ")
+    total = reports.counts.total
+    require_enough(source.named(metric), total, min_reports, "decode more days, or ")
     return reports
 
 

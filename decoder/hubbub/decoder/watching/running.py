@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from hubbub.decoder.options import BY_DAY
 from hubbub.decoder.pipeline import decode_metric
-from hubbub.decoder.reports.sources import StoredReports, slice_sizes
+from hubbub.decoder.reports.loading import StoredReports
+from hubbub.decoder.reports.sources import slice_sizes
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.decoder.watching import news
 from hubbub.decoder.watching.options import ReportOptions, Watch
