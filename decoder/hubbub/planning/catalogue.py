@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from hubbub.client.encoder import Encoder
 from hubbub.client.explanations import describe_metric, describe_preview
 from hubbub.client.randomness import KeyedStream, keyed_message
-from hubbub.collector.operations.registry_findings import ends
 from hubbub.planning.histories import LifetimeBudget
 from hubbub.planning.privacy import PrivacyFigure, Situation, metric_figures
 from hubbub.protocol.dimensions import slice_of
@@ -33,6 +32,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, batch_to_json
 from hubbub.reporting.blocks import Heading, Page, Section, Table
+from hubbub.reporting.registry_ends import ends
 from hubbub.reporting.text import visible
 
 INDEX = "index.html"

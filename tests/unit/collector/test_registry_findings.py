@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.cli import main
-from hubbub.collector.operations.registry_findings import CODES, changes, ends
+from hubbub.collector.operations.registry_findings import changes
 from hubbub.collector.operations.toml_lines import key_lines, line_of
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.registry_ends import CODES, ends
 
 _TODAY = dt.date(2027, 3, 14)
 _THEME = """application = "com.example.app"

@@ -381,8 +381,13 @@ def test_change_that_moves_by_a_day_is_the_same():
     assert [each.level for each in news.newly_changed(other, sure, 0.05, 30)] == [Level.WARNING]
 
 
-def test_end_of_a_metric_is_a_warning():
-    soon = make_metric("theme", metric_type=_THEMES.type)._replace(expires=dt.date(2026, 11, 20))
-    assert [each.code for each in news.ends(soon, LAST)] == ["metric_expires_soon"]
-    assert [each.code for each in news.ends(soon, dt.date(2026, 11, 21))] == ["metric_expired"]
-    assert [*news.ends(soon, dt.date(2026, 10, 1))] == []
+def test_end_of_a_metric_is_news_once(tmp_path):
+    folder = Folder(tmp_path, "leave_out = ['words']\ndays = 1\n")
+    text = registry_toml(_THEMES._replace(expires=LAST + dt.timedelta(days=28)), WORDS)
+    (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
+    folder.fill()
+    folder.watch(code=0)
+    loud = {day: [each.code for each in read_result(tmp_path / "results", "theme", day).news
+                  if each.level]
+            for day in _DAYS}  # fmt: skip
+    assert [day for day, codes in loud.items() if "metric_expires_soon" in codes] == [_DAYS[-3]]

@@ -12,9 +12,7 @@ import click
 from hubbub.collector.cli.group import cli_errors
 from hubbub.collector.operations.registry_findings import (
     FAULT,
-    NOTHING_ASKED,
     changes,
-    ends,
     faults,
     repeats,
 )
@@ -22,6 +20,7 @@ from hubbub.collector.operations.toml_lines import key_lines, line_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.findings import Finding, Level
+from hubbub.reporting.registry_ends import NOTHING_ASKED, ends
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

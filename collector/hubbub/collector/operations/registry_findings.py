@@ -1,12 +1,10 @@
 """What an owner should know of a registry: its faults, what ends, and what a change costs.
 
-Pure functions: a registry, or the text of one, -> findings. Those that `ends` returns are the same
-for `hubbub-collector check`, for the log at a service's start, its admin page and its gauge.
+Pure functions: a registry, or the text of one, -> findings for `hubbub-collector check`.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 
 from hubbub.collector.operations.toml_lines import key_lines, line_of
@@ -15,14 +13,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry, check_compatible
 from hubbub.reporting.findings import Finding, Level
 
-SOON_DAYS = 30
-"""Time for an app's next release to bring a new registry to most of its clients."""
-
 FAULT = "fault"
-NOTHING_ASKED = "nothing_asked"
-CODES = ("metric_expired", "metric_expires_soon", "metric_over_budget", NOTHING_ASKED)
-"""The codes of `ends`."""
-_TOLERANCE = 1 + 1e-9  # as clients' ledgers have it
 
 
 def faults(error: MetricError, text: str | None, file: str) -> list[Finding]:
@@ -43,39 +34,6 @@ def faults(error: MetricError, text: str | None, file: str) -> list[Finding]:
         Finding(FAULT, f"{file}:{line}" if line else file, words, line or None, Level.WARNING)
         for line, words in sorted(found)
     ]
-
-
-def ends(registry: Registry, today: dt.date) -> list[Finding]:
-    """Return which metrics clients report no more, or soon no more, and whether any is left.
-
-    Parameters
-    ----------
-    registry : Registry
-    today : datetime.date
-        In UTC. Clients report a metric on its last day still.
-    """
-    found, silent = [], set()
-    budget = registry.lifetime_epsilon
-    for metric in registry.values():
-        days = (metric.expires - today).days
-        if days < 0:
-            text = f"expired on {metric.expires}: clients report it no more"
-            found.append(_warning("metric_expired", metric, text, days))
-            silent.add(metric.name)
-        elif days <= SOON_DAYS:
-            text = f"expires on {metric.expires}, in {days} day{'s' * (days != 1)}"
-            found.append(_warning("metric_expires_soon", metric, text, days))
-        if budget is not None and metric.price > budget * _TOLERANCE:
-            silent.add(metric.name)
-            text = (
-                f"an answer costs {metric.price:.6g}, more than lifetime_epsilon = {budget:g}: no "
-                "client reports it"
-            )
-            found.append(_warning("metric_over_budget", metric, text, metric.price))
-    if len(silent) == len(registry):
-        text = "clients report nothing: each is expired, or costs more than lifetime_epsilon"
-        found.append(Finding(NOTHING_ASKED, "metrics", text, len(silent), Level.WARNING))
-    return found
 
 
 def repeats(registry: Registry) -> Iterator[Finding]:

@@ -16,7 +16,6 @@ from hubbub.collector.ingest.report_validator import replay
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.operations.registry_findings import ends
 from hubbub.collector.serving.listening import reserved_port
 from hubbub.collector.serving.service import (
     Addresses,
@@ -27,6 +26,7 @@ from hubbub.collector.serving.service import (
     stop_event,
 )
 from hubbub.protocol.errors import HubbubError
+from hubbub.reporting.registry_ends import ends
 from hubbub.storage import Store, open_store, wait_for_schema
 from hubbub.storage.maintenance import Maintenance, QuarantineCare, running_maintenance
 

@@ -15,13 +15,10 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from hubbub.decoder.watching.results import Result
-from hubbub.protocol.metrics import Metric
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.text import visible
 
 NEW, CHANGED = "newly_detected", "newly_changed"
-SOON_DAYS = 30
-"""Time for an app's next release to bring a new registry to most of its clients."""
 _SAME_CHANGE = dt.timedelta(days=3)
 """A change's day is an estimate: as days are added, the same one may be dated so much later."""
 
@@ -228,24 +225,6 @@ def _series_name(series: Document) -> str:
 
 def _day(change: Mapping[str, Any]) -> dt.date:
     return dt.date.fromisoformat(change["day"])
-
-
-def ends(metric: Metric, day: dt.date) -> Iterator[Finding]:
-    """Yield that a metric ends, or has ended.
-
-    Parameters
-    ----------
-    metric : Metric
-    day : datetime.date
-        UTC. Clients report a metric on its last day still.
-    """
-    left = (metric.expires - day).days
-    if left < 0:
-        text = f"metrics.{metric.name} expired on {metric.expires}: clients report it no more"
-        yield Finding("metric_expired", "", text, left, Level.WARNING)
-    elif left <= SOON_DAYS:
-        text = f"metrics.{metric.name} expires on {metric.expires}, in {left} days"
-        yield Finding("metric_expires_soon", "", text, left, Level.WARNING)
 
 
 def newly_said(findings: Sequence[Finding], before: Sequence[Finding]) -> Iterator[Finding]:

@@ -38,6 +38,7 @@ from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.blocks import Page, Section
 from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.registry_ends import ends
 from hubbub.storage.slices import values_of
 
 _ONE_DAY = dt.timedelta(days=1)
@@ -180,7 +181,7 @@ def _make(
     earlier = [each for each in kept if each < day]
     if not (window.columns or earlier):
         return None
-    window = replace(window, findings=(*window.findings, *news.ends(metric, day)))
+    window = replace(window, findings=(*window.findings, *_ends(watch, metric, day)))
     past = _past(folder, name, metric, earlier, since)
     names = names_of([list(window[key]) for key in window.keys])
     told = [*news.between(past, window, names, days, watch.looks)]
@@ -226,6 +227,12 @@ def _warnings_noted(name: str, note: Callable[[str], None]) -> Iterator[None]:
         yield
     for text in dict.fromkeys(str(each.message) for each in caught):
         note(f"{name}: {text}")
+
+
+def _ends(watch: Watch, metric: Metric, day: dt.date) -> list[Finding]:
+    """Return that a metric ends, or has ended."""
+    own = f"metrics.{metric.name}"
+    return [each for each in ends(watch.registry, day) if each.label == own]
 
 
 def _past(
