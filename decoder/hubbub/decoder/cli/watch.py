@@ -28,11 +28,12 @@ _RETRY = 900.0
     help="With --once: the last UTC day that gets a result.  [default: yesterday, once it is due]",
 )
 def watch(file: str, once: bool, until: dt.datetime | None) -> None:
-    """Make a standing report: FILE (decode.toml) says of which metrics, and who is told.
+    """Keep a standing report up to date.
 
-    Each metric gets one result a day, kept as Parquet with its provenance and as a page. Beside
-    them are index.html, with a tile for each report, and feeds of what is new. Results that are
-    there are never made again; days that were missed are made up for.
+    FILE (decode.toml) says of which metrics, and who is told. Each gets one result a day, kept as
+    Parquet with its provenance and as a page. Beside them are index.html, with a tile for each
+    report, and feeds of what is new. Results that are there are never made again; days that were
+    missed are made up for.
 
     What is newly said at the file's `level` or above is printed, and posted to its webhooks.
 

@@ -169,10 +169,11 @@ def try_(output: Path, reports: int, seconds: float) -> None:
 )
 @click.option("--seed", default=1, show_default=True, type=int)
 def watch(output: Path, reports: int, seed: int) -> None:
-    """Show the standing report of a month in which a release broke one platform.
+    """Show a month of standing reports.
 
-    Stores 28 days of reports, as if they had arrived day by day, and runs `hubbub-decoder watch`,
-    which makes each day's results, an index page and feeds.
+    Stores 28 days of reports of an app whose release breaks one platform, as if they had arrived
+    day by day, and runs `hubbub-decoder watch`, which makes each day's results, an index page and
+    feeds.
     """
     from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.watched_release import run_watched_release
