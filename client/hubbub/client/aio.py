@@ -28,16 +28,19 @@ from hubbub.client.base import (
     SPOOL_SECONDS,
     BaseTelemetry,
 )
-from hubbub.client.delivery import ClientStore
+from hubbub.client.delivery import ClientStore, Fetch
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.client.transport import (
     MAX_ANSWER,
+    SWITCH_BYTES,
+    SWITCH_HEADERS,
     Answer,
     BatchRequest,
     RequestEncoder,
     check_endpoint,
     classify_response,
     failure,
+    switch_answer,
 )
 from hubbub.protocol.errors import SealedError
 from hubbub.protocol.metric_types.base import Value
@@ -194,14 +197,18 @@ class AsyncTelemetry(BaseTelemetry):
                 except UnavailableError:
                     seconds = RETRY_DISK_SECONDS
             if seconds:
-                await self._wait(partial(self._lanes.is_time_to_send, seen), seconds)
+                await self._wait(partial(self._is_time_to_send, seen), seconds)
 
     async def _send_once(self, store: ClientStore, seen: int) -> float:
         """Send a batch, if one is due; return the seconds until there may be another."""
-        step = await self._in_pool(partial(self._next_batch, store))
+        step = await self._in_pool(partial(self._next_step, store))
         if isinstance(step, float):
             self._note_end_of_sending(seen)
             return step
+        if isinstance(step, Fetch):
+            answer = await self._fetch(self._switch_address or "")
+            await self._in_pool(partial(self._obey, store, answer))
+            return 0.0
         answer = await self._post(step.batch, store.secret)
         self._note(answer)
         await self._in_pool(partial(self._settle, store, step, answer))
@@ -269,6 +276,23 @@ class AsyncTelemetry(BaseTelemetry):
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return failure(error, time.time())
 
+    async def _fetch(self, address: str) -> bytes | Answer:
+        """Ask for the switch, once, as every client does (never raises)."""
+        try:
+            proxy, login = await self._in_pool(lambda: _proxy_for(address))
+            tunnelled = address.startswith("https://")
+            async with self._session.get(
+                address,
+                headers=SWITCH_HEADERS if tunnelled else SWITCH_HEADERS | login,
+                allow_redirects=False,
+                proxy=proxy,
+                proxy_headers=login if tunnelled else None,
+            ) as response:
+                body = await _read(response.content, SWITCH_BYTES)
+                return switch_answer(response.status, response.headers, body, time.time())
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return failure(error, time.time())
+
     async def _in_pool(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
@@ -289,9 +313,9 @@ def _proxy_for(address: str) -> tuple[URL | None, dict[str, str]]:
     return proxy_url.with_user(None), {"Proxy-Authorization": f"Basic {login}"}
 
 
-async def _read(content: aiohttp.StreamReader) -> bytes:
+async def _read(content: aiohttp.StreamReader, most: int = MAX_ANSWER) -> bytes:
     """Return an answer's body, or so much of it as may be of interest."""
     body = b""
-    while piece := await content.read(MAX_ANSWER - len(body)):
+    while piece := await content.read(most - len(body)):
         body += piece
     return body

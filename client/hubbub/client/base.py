@@ -34,6 +34,7 @@ from hubbub.client.recorder import (
     RecorderSettings,
     log,
 )
+from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch
@@ -41,11 +42,12 @@ from hubbub.protocol.wire import Batch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hubbub.client.delivery import ClientStore
+    from hubbub.client.delivery import ClientStore, Fetch
     from hubbub.client.outbox import LeasedBatch, Outbox
     from hubbub.client.sealing import Sealer
     from hubbub.client.state import State
     from hubbub.client.transport import Answer, DeliveryFailure
+    from hubbub.protocol.switch import VerifyKey
 
 
 EXIT_SECONDS = 2.0  # what people still wait for when they close an app
@@ -96,6 +98,8 @@ class BaseTelemetry:
         ingest_key: str | None = None,
         sealed_to: str | Sequence[str] | None = None,
         dimensions: Mapping[str, str] | None = None,
+        switch: str | bool | None = None,
+        switch_key: str | None = None,
         on_error: Callable[[DeliveryFailure], object] | None = None,
     ) -> None:
         if not 1 <= batch_size <= max_pending:
@@ -104,11 +108,24 @@ class BaseTelemetry:
             import logging  # noqa: F401 - so that `record` never waits for an import
             from pathlib import Path
 
-            from hubbub.client.transport import check_endpoint, check_ingest_key, origin_of
+            from hubbub.client.transport import (
+                check_endpoint,
+                check_ingest_key,
+                origin_of,
+                switch_address,
+            )
 
         self._endpoint = endpoint
         check_endpoint(endpoint)
         check_ingest_key(ingest_key)
+        self._switch_address = switch_address(switch, endpoint)
+        self._switch_key: VerifyKey | None = None
+        if switch_key is not None:
+            with no_fork():
+                from hubbub.protocol.switch import VerifyKey
+
+            self._switch_key = VerifyKey.parse(switch_key)
+            self._switch_key.require()
         self._ingest_key = ingest_key
         self._on_error = on_error
         registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
@@ -130,6 +147,7 @@ class BaseTelemetry:
             read_timeout,
             origin_of(endpoint),
             sealed=self._sealer is not None,
+            obeys_switch=self._switch_address is not None,
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
         self._recorder.waits = not development
@@ -345,6 +363,7 @@ class BaseTelemetry:
             self._take_over(open_state(self._folder, self._registry, origin, SHORT_PATIENCE))
             with closing(self._open_store()) as store:
                 store.forget_periods()
+                self._recorder.obey(store.load_switch())
         except StateError as error:
             self._recorder.disable(str(error))
             if isinstance(error, OtherApplicationError):
@@ -428,6 +447,7 @@ class BaseTelemetry:
         elif recordings:
             result = store.commit_reports(recordings)
             recorder.settle(result.account, result.charges)
+            recorder.obey(result.switch)
             self._count_dropped(store.outbox)
             self._lanes.on_disk = result.waiting
         return withdrawn or bool(recordings)
@@ -457,12 +477,15 @@ class BaseTelemetry:
             raise
         self._lanes.on_disk = store.outbox.waiting()
 
-    def _next_batch(self, store: ClientStore) -> LeasedBatch | float:
+    def _next_step(self, store: ClientStore) -> LeasedBatch | Fetch | float:
         """Return the batch to send now, or the seconds until there may be one."""
         with self._recorder.changed:
             retries = self._lanes.take_retry()
         if retries:
             store.scheduler.reset_backoff()
+        if self._recorder.take_question():
+            self._recorder.obey(store.load_switch())  # another process may have asked
+            store.scheduler.ask()
         step = store.scheduler.next(hurry=self._lanes.is_hurried)
         self._count_dropped(store.outbox)
         if isinstance(step, float):
@@ -482,6 +505,26 @@ class BaseTelemetry:
         self._count_dropped(store.outbox)
         self._lanes.on_disk = store.outbox.waiting()
 
+    def _obey(self, store: ClientStore, answer: bytes | Answer) -> None:
+        """Let a switch take effect; go on as before if there is none that may be obeyed."""
+        if not isinstance(answer, bytes):
+            detail = answer.error.detail if answer.error else ""
+            log("DEBUG", f"hubbub has no new switch: {detail}")
+            return
+        with no_fork():
+            from hubbub.protocol.switch import SwitchFile
+
+        try:
+            file = SwitchFile.parse(answer)
+            with no_fork():
+                file.check(self._registry.application, self._switch_key)
+        except SwitchError as error:
+            log("WARNING", f"hubbub goes on with the switch as before: {error}")
+            return
+        if not store.keep_switch(file, is_signed=self._switch_key is not None):
+            log("WARNING", "hubbub goes on with the switch as before: a later one is obeyed")
+        self._recorder.obey(store.load_switch())
+
     def _count_dropped(self, outbox: Outbox) -> None:
         for reason, count in outbox.dropped.items():
             self._recorder.drop(reason, count)
@@ -498,6 +541,9 @@ class BaseTelemetry:
 
     def _has_work(self) -> bool:
         return self._lanes.has_work(len(self._recorder.pending))
+
+    def _is_time_to_send(self, seen: int) -> bool:
+        return self._recorder.asks or self._lanes.is_time_to_send(seen)
 
     def _is_time_to_store(self) -> bool:
         return self._lanes.is_time_to_store(len(self._recorder.pending))

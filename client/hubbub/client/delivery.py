@@ -7,13 +7,14 @@ nor threads, so that tests play a day of trouble in a moment, and threads and as
 
 from __future__ import annotations
 
+import enum
 import os
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import (
@@ -41,8 +42,12 @@ from hubbub.client.storage import (
     save_memory,
     save_rows,
 )
+from hubbub.client.switch import NO_SWITCH, Switch, claim_fetch, keep_switch, load_switch
 from hubbub.client.transport import Answer, Outcome, refusal_reason
 from hubbub.protocol.registry import Registry
+
+if TYPE_CHECKING:
+    from hubbub.protocol.switch import SwitchFile
 
 MAX_AGE = 13 * 86_400.0
 """Seconds: a day less than the collector remembers batch ids."""
@@ -75,8 +80,14 @@ class DeliveryResult(NamedTuple):
     gone: int = 0
 
 
+class Fetch(enum.Enum):
+    """What is to be done instead of sending a batch."""
+
+    SWITCH = "ask for the switch"
+
+
 class DeliveryScheduler:
-    """Decides what this process sends next.
+    """Decides what this process does next at the network.
 
     Parameters
     ----------
@@ -92,6 +103,8 @@ class DeliveryScheduler:
         Uniform in [0, 1), for jitter.
     daily : collection of str
         Metrics of which one report is sent a day.
+    claim_fetch : callable
+        Returns whether the switch is to be asked for at a moment; then nobody does for a day.
     """
 
     def __init__(
@@ -102,6 +115,7 @@ class DeliveryScheduler:
         clock: Callable[[], float],
         chance: Callable[[], float],
         daily: Collection[str] = (),
+        claim_fetch: Callable[[float], bool] = lambda _: False,
     ) -> None:
         self._outbox = outbox
         self._daily = set(daily)
@@ -109,13 +123,18 @@ class DeliveryScheduler:
         self._batch_seconds = batch_seconds
         self._clock = clock
         self._chance = chance
+        self._claim_fetch = claim_fetch
+        self._may_fetch = False
         self._failures = 0
         self._not_before = 0.0
         self._asked_to_wait_until = 0.0
         self._batch_due: float | None = None
 
-    def next(self, *, hurry: bool = False) -> LeasedBatch | float:
+    def next(self, *, hurry: bool = False) -> LeasedBatch | Fetch | float:
         """Return a batch to send now, or the seconds until it is worth asking again.
+
+        Or to fetch the switch: after the collector has answered, so at a time at which this client
+        shows itself anyway, or where it would have, but for the switch (see `ask`).
 
         Parameters
         ----------
@@ -127,6 +146,9 @@ class DeliveryScheduler:
         if now < self._not_before <= now + _LONGEST_WAIT:
             self._outbox.trim(now)
             return self._not_before - now
+        may_fetch, self._may_fetch = self._may_fetch, False
+        if may_fetch and self._claim_fetch(now):
+            return Fetch.SWITCH
         least = 1 if hurry or wait <= 0 else self._batch_size
         batch = self._outbox.lease(now, least, self._batch_size)
         if spooled >= least:
@@ -134,6 +156,13 @@ class DeliveryScheduler:
         if batch is None and self._outbox.has_batches():  # another process is sending
             wait = min(wait, _PAUSE if hurry else _LOOK_AGAIN)
         return batch or max(wait, _PAUSE)
+
+    def ask(self) -> None:
+        """Fetch the switch, unless that was done of late, though nothing is sent: all may be off.
+
+        Without that a client of which everything is off would never learn that it is on again.
+        """
+        self._may_fetch = True
 
     def reset_backoff(self) -> None:
         """Try again at once, unless the collector asked to wait."""
@@ -151,6 +180,7 @@ class DeliveryScheduler:
             return DeliveryResult(gone=0 if is_there else batch.reports)
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0
+        self._may_fetch = True
         if answer.outcome is Outcome.DELIVERED:
             self._outbox.remove(batch)
             return DeliveryResult(batch.reports)
@@ -194,11 +224,14 @@ class CommitResult(NamedTuple):
     charges : Charges
     waiting : int
         Reports that are on disk now.
+    switch : Switch
+        As it is stored now.
     """
 
     account: Account
     charges: Charges
     waiting: int
+    switch: Switch
 
 
 class ClientStore:
@@ -241,6 +274,7 @@ class ClientStore:
         self._clock = clock
         self._encoders = {name: Encoder(metric, secret) for name, metric in registry.items()}
         self._origin = settings.origin
+        self._obeys_switch = settings.obeys_switch
         self._storage = Storage(folder, registry.application)
         self.outbox = Outbox(
             self._storage,
@@ -250,10 +284,17 @@ class ClientStore:
             MAX_AGE,
             lease,
             sealed=settings.sealed,
+            switch=self._switch,
         )
         self._daily = {name for name, metric in registry.items() if metric.reports_per_day}
         self.scheduler = DeliveryScheduler(
-            self.outbox, settings.batch_size, settings.batch_seconds, clock, chance, self._daily
+            self.outbox,
+            settings.batch_size,
+            settings.batch_seconds,
+            clock,
+            chance,
+            self._daily,
+            self._claim_fetch,
         )
 
     def close(self) -> None:
@@ -270,9 +311,11 @@ class ClientStore:
             account = load_account(connection, self._registry)
             before = dict(account.memory)
             now = self._clock()
+            switch = self._switch(connection)
+            recordings, switched_off = switch.without_refused(recordings)
             due, refused = self._due_today(connection, recordings, now)
             charges = account.charge(round_robin(due))
-            charges.refused.update(refused)
+            charges.refused.update(refused + switched_off)
             reports = [
                 self._encoders[cached.answer.metric].report(cached.response)
                 for cached in round_robin(charges.admitted)
@@ -290,7 +333,7 @@ class ClientStore:
             forget_periods(connection, now)
             waiting = count_waiting(connection, self._origin)
         self.outbox.dropped.update({REPLACED_BY_NEWER: replaced} if replaced else {})
-        return CommitResult(account, charges, waiting)
+        return CommitResult(account, charges, waiting, switch)
 
     def _due_today(
         self, connection: sqlite3.Connection, recordings: Sequence[Recording], now: float
@@ -314,6 +357,25 @@ class ClientStore:
             else:
                 due.append(recordings[index])
         return due, refused
+
+    def load_switch(self) -> Switch:
+        """Return what is off."""
+        with self._storage.transaction(self.secret) as connection:
+            return self._switch(connection)
+
+    def keep_switch(self, file: SwitchFile, *, is_signed: bool) -> bool:
+        """Obey a switch from now on, unless a signed one is later; return whether it is obeyed."""
+        with self._storage.transaction(self.secret) as connection:
+            return keep_switch(connection, file, is_signed=is_signed)
+
+    def _switch(self, connection: sqlite3.Connection) -> Switch:
+        return load_switch(connection, self.secret) if self._obeys_switch else NO_SWITCH
+
+    def _claim_fetch(self, now: float) -> bool:
+        if not self._obeys_switch:
+            return False
+        with self._storage.transaction(self.secret) as connection:
+            return claim_fetch(connection, now)
 
     def forget_periods(self) -> None:
         """Delete the answers of past periods."""

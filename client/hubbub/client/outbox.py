@@ -15,11 +15,12 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from hubbub.client.storage import Storage, count_waiting, delete_unsent
+from hubbub.client.switch import NO_SWITCH, Switch
 from hubbub.protocol.compact import section_name
 from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.params import COHORT_BYTES
@@ -97,6 +98,8 @@ class Outbox:
     sealed : bool
         Whether batches are sealed. Each attempt then has another id, as what is sealed has numbers
         by which it is counted once; so the stored id never travels, and stays.
+    switch : callable, optional
+        Returns what is off, as it is stored, within a transaction: its reports aren't sent.
 
     Attributes
     ----------
@@ -114,8 +117,10 @@ class Outbox:
         lease_seconds: float,
         *,
         sealed: bool = False,
+        switch: Callable[[sqlite3.Connection], Switch] = lambda _: NO_SWITCH,
     ) -> None:
         self._storage = storage
+        self._switch = switch
         self._secret = secret
         self._origin = origin
         self._max_bytes = max_bytes
@@ -155,6 +160,7 @@ class Outbox:
         """
         with self._transaction() as connection:
             self._trim(connection, now)
+            switch = self._switch(connection)
             while self._count_spooled(connection) >= least:
                 self._make_batch(connection, most)
             batches = connection.execute(
@@ -170,7 +176,7 @@ class Outbox:
                     fault = DAMAGED
                 elif batch_id is not None and bool(sealed) != self._sealed:
                     fault = MAY_HAVE_ARRIVED  # in the other form, where it has another id
-                if leased := self._read(connection, key, batch_id, fault):
+                if leased := self._read(connection, key, batch_id, fault, switch):
                     connection.execute(
                         "UPDATE batches SET batch_id = ?, checksum = ?, sealed = ?, holder = ?, "
                         "lease_expires_at = ? WHERE id = ?",
@@ -273,7 +279,12 @@ class Outbox:
         connection.executemany("UPDATE reports SET batch = ? WHERE id = ?", taken)
 
     def _read(
-        self, connection: sqlite3.Connection, key: int, batch_id: str | None, fault: str | None
+        self,
+        connection: sqlite3.Connection,
+        key: int,
+        batch_id: str | None,
+        fault: str | None,
+        switch: Switch,
     ) -> LeasedBatch | None:
         """Return a batch; drop what can't be sent of it, and the batch if that is all."""
         whole = []
@@ -282,6 +293,7 @@ class Outbox:
             (key,),
         ).fetchall():
             reason = fault or (None if checksum == _checksum(*content) else DAMAGED)
+            reason = reason or switch.refusal(*content[:2])
             if reason is None:
                 metric, version, record, slice_ = content
                 order = section_name(metric, slice_), version, record, row

@@ -19,9 +19,11 @@ from hubbub.client.ledger import (
     ALREADY_REPORTED,
     CHANGED_DEFINITION,
     NOT_CHOSEN,
+    NOT_SAMPLED,
     REPLACED_BY_NEWER,
     REPORTED_IN_PERIOD,
     REPORTED_TODAY,
+    SWITCHED_OFF,
     WAITING,
     Account,
     AnswerKey,
@@ -34,6 +36,7 @@ from hubbub.client.ledger import (
     new_period_response,
 )
 from hubbub.client.schedule import chosen
+from hubbub.client.switch import NO_SWITCH, Switch
 from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
@@ -60,6 +63,8 @@ _EXPECTED = frozenset(
         REPORTED_IN_PERIOD,
         WAITING,
         NOT_CHOSEN,
+        SWITCHED_OFF,
+        NOT_SAMPLED,
         EXPIRED,
         FORGOTTEN,
         WITHDRAWN,
@@ -67,8 +72,9 @@ _EXPECTED = frozenset(
         REPLACED_BY_NEWER,
     }
 )
+_SWITCHED = frozenset({SWITCHED_OFF, NOT_SAMPLED})
 # Refusals that no stored account takes back.
-_FINAL = frozenset({EXPIRED, NOT_CHOSEN})
+_FINAL = frozenset({EXPIRED, NOT_CHOSEN, SWITCHED_OFF, NOT_SAMPLED})
 
 
 class RecorderSettings(NamedTuple):
@@ -81,6 +87,7 @@ class RecorderSettings(NamedTuple):
     read_timeout: float
     origin: str = ""
     sealed: bool = False
+    obeys_switch: bool = False
 
 
 class _PreparedMetric(NamedTuple):
@@ -121,6 +128,8 @@ class Recorder:
         Called where `changed` is notified, for a driver that can't wait for a condition.
     secret : bytes or None
         The client's, once the state is open.
+    asks : bool
+        Whether something wasn't recorded because of a switch that was last asked for a day ago.
     recorded, delivered, stale : int
     dropped : Counter of str
     """
@@ -140,6 +149,7 @@ class Recorder:
         self.secret: bytes | None = None
         self._metrics: dict[str, _PreparedMetric] = {}
         self._account = Account(registry)
+        self._switch = NO_SWITCH
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
@@ -153,6 +163,7 @@ class Recorder:
         self._leaving: list[Recording] = []
         self.dropped: Counter[str] = Counter()
         self.recorded = self.delivered = self.stale = 0
+        self.asks = False
 
     def open(self, secret: bytes, account: Account) -> None:
         """Begin to record, with a client's secret and what it has answered so far."""
@@ -173,6 +184,7 @@ class Recorder:
             self.pending.clear()
             self.secret, self._metrics, self._account = secret, metrics, account
             self.unavailable = None
+            self._switch = NO_SWITCH  # that of another secret has other samples
         self.drop(REPLACED, lost)
         for name in sorted(account.unusable):
             log("ERROR", f"hubbub doesn't report metrics.{name}: {CHANGED_DEFINITION}")
@@ -181,6 +193,17 @@ class Recorder:
         """Drop the secret and the account."""
         with self.changed:
             self.secret, self._metrics, self._account = None, {}, Account(self.registry)
+
+    def obey(self, switch: Switch) -> None:
+        """Record nothing that a switch has off, which replaces the one before."""
+        with self.changed:
+            self._switch = switch
+
+    def take_question(self) -> bool:
+        """Return whether it `asks`, once."""
+        with self.changed:
+            asks, self.asks = self.asks, False
+            return asks
 
     def has_old_period(self) -> bool:
         """Whether the answer of a past period is still known."""
@@ -214,6 +237,9 @@ class Recorder:
                 if self.disabled is not None:
                     raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
                 recording, decision = self._decide(metric, value, self._account)
+                if decision.refusal in _SWITCHED and self._switch.is_due(time.time()):
+                    self.asks = True
+                    self.notify()
                 if decision.verdict is Verdict.REFUSED and not self._may_revive(
                     recording, decision.refusal
                 ):
@@ -356,6 +382,8 @@ class Recorder:
             recording = Recording(own, now)
         if now >= prepared.ends:
             return recording, Decision(Verdict.REFUSED, own, EXPIRED)
+        if why := self._switch.refusal(encoder.metric.name, encoder.metric.version):
+            return recording, Decision(Verdict.REFUSED, own, why)
         if not self._is_chosen(prepared, own.period or 0):
             return recording, Decision(Verdict.REFUSED, own, NOT_CHOSEN)
         return recording, account.decide(recording)

@@ -1,7 +1,7 @@
-"""When a client's periods begin, and which metric of a group it answers.
+"""When a client's periods begin, which metric of a group it answers, and of which samples it is.
 
-Both are pure functions of the client's secret, so that all processes agree and nothing is stored.
-Invariant: neither depends on a value, so whether a client is silent says nothing about its answers;
+All are pure functions of the client's secret, so that all processes agree and nothing is stored.
+Invariant: none depends on a value, so whether a client is silent says nothing about its answers;
 and periods begin on days that are independent of each other, so that days link no two reports.
 """
 
@@ -13,6 +13,7 @@ from hubbub.protocol.registry import Group
 
 _DAY_TAG = b"hubbub/1/first-day"
 _CHOICE_TAG = b"hubbub/1/choice"
+_SAMPLE_TAG = b"hubbub/1/sample"
 _WEIGHT_BYTES = 16  # two metrics weigh the same with chance 2^-128
 _NUMBER_BYTES = 8  # a period's number is a 64-bit integer in the protocol (section 11)
 _NUMBERS = 2**64  # two's complement: periods before the epoch are negative
@@ -76,6 +77,17 @@ def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> st
         return KeyedStream(keyed_message(_CHOICE_TAG, *parts))(_WEIGHT_BYTES)
 
     return max(sorted(group.metrics), key=weight)
+
+
+def sample_draw(metric: str, application: str, secret: bytes) -> float:
+    """Return a client's number for a metric, uniform in [0, 1) over secrets.
+
+    A client is in a sample of rate r if its number is below r. It is one for life, so samples of
+    lower rates are parts of those of higher ones, and no change of rates tells anything of values.
+    """
+    parts = (secret, application.encode(), metric.encode())
+    stream = KeyedStream(keyed_message(_SAMPLE_TAG, *parts))
+    return (int.from_bytes(stream(7), "little") >> 3) / 2**53
 
 
 def _number(period: int) -> bytes:

@@ -92,6 +92,12 @@ CREATE TABLE reports (            -- that are to be sent
     batch INTEGER                 -- NULL until they are about to be sent
 );
 CREATE INDEX reports_of_batch ON reports (batch);
+CREATE TABLE switch (             -- once it was asked for
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    asked REAL NOT NULL,          -- when, last
+    signed INTEGER NOT NULL,      -- whether the body was, with a key of the app
+    body BLOB NOT NULL            -- the document that is obeyed; empty if there is none
+);
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: a slow process may still settle it
     origin TEXT NOT NULL,
@@ -252,7 +258,7 @@ class Storage:
     def erase(self) -> None:
         """Empty the database before it is removed, so that whoever has it open notices."""
         with self.transaction() as connection:
-            for table in ("definitions", "answers", *_OF_SECRET):
+            for table in ("definitions", "answers", "switch", *_OF_SECRET):
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
             connection.execute("UPDATE account SET owner = NULL, forgotten = 1")
 

@@ -79,13 +79,20 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
     dimensions : mapping of str to str, optional
         What the app tells of itself, in the clear, such as its platform; those that metrics.toml
         names. A value that isn't told apart is "other", or with `development` an error.
+    switch : str or bool, optional
+        Where to ask, at most once a day and only when something is sent anyway, whether metrics are
+        off for now: an address, or True for the collector's own. By default nothing is asked. It
+        can't turn anything on or raise an epsilon.
+    switch_key : str, optional
+        Public key, as `hubbub-collector switch key` prints it: then only a switch that is signed
+        with it is obeyed. Needs the extra: pip install 'hubbub[sealed]'.
     on_error : callable, optional
         Called with a `DeliveryFailure`, on the thread that sends, for each failed attempt. What it
         raises is logged and goes no further.
 
     Raises
     ------
-    MetricError, SealedError, ValueError
+    MetricError, SealedError, SwitchError, ValueError
         At construction only, for a registry or argument that can't work.
     OtherApplicationError
         At construction, if the state directory is another application's: they would report each
@@ -102,7 +109,8 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
         self._recorder.record(metric, value)
-        if not self._started and (self._recorder.pending or self._recorder.unavailable):
+        recorder = self._recorder
+        if not self._started and (recorder.pending or recorder.unavailable or recorder.asks):
             self._start()
 
     def flush(self, timeout: float = 10.0) -> bool:
@@ -240,16 +248,22 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
                 except UnavailableError:
                     seconds = RETRY_DISK_SECONDS
             if seconds:
-                self._wait(partial(self._lanes.is_time_to_send, seen), seconds)
+                self._wait(partial(self._is_time_to_send, seen), seconds)
 
     def _send_once(self, store: ClientStore, seen: int) -> float:
         """Send a batch, if one is due; return the seconds until there may be another."""
-        step = self._next_batch(store)
+        with no_fork():
+            from hubbub.client.delivery import Fetch
+
+        step = self._next_step(store)
         if isinstance(step, float):
             self._note_end_of_sending(seen)
             return step
         with no_fork():
             self._sender.prepare()
+        if isinstance(step, Fetch):
+            self._obey(store, self._sender.fetch(self._switch_address or ""))
+            return 0.0
         answer = self._sender.send(step.batch, store.secret)
         self._note(answer)
         self._settle(store, step, answer)

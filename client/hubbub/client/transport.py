@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from hubbub.client.sealing import Sealer
     from hubbub.protocol.wire import Batch
 
+SWITCH_HEADERS = {"User-Agent": "hubbub", "Accept-Encoding": "identity"}
+"""With which all clients ask for the switch: no key, and nothing of an earlier answer."""
+SWITCH_BYTES = 65_537  # one more than any switch has: what is longer is malformed
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _JSON = "application/json"
 _GZIP = "gzip"
@@ -257,6 +260,42 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, now:
     )
 
 
+def switch_address(switch: str | bool | None, endpoint: str) -> str | None:
+    """Return where the switch is asked for, if at all.
+
+    Parameters
+    ----------
+    switch : str, bool or None
+        As in `Telemetry`.
+    endpoint : str
+        The collector's base address.
+
+    Raises
+    ------
+    ValueError
+        If it can't be, or is less protected than reports are.
+    """
+    if switch is None or switch is False:
+        return None
+    if switch is True:
+        return endpoint.rstrip("/") + "/v1/switch"
+    schemes = ("https://",) if endpoint.startswith("https://") else ("https://", "http://")
+    if not (isinstance(switch, str) and switch.startswith(schemes)) or set("?#@") & set(switch):
+        expected = f"must be True or start with {' or '.join(schemes)}, without user or query"
+        raise ValueError(f"switch = {switch!r}: {expected}")
+    return switch
+
+
+def switch_answer(
+    status: int, headers: Mapping[str, str], body: bytes, now: float
+) -> bytes | Answer:
+    """Return the switch's file, of which at most `SWITCH_BYTES` were read, or why there is none."""
+    if status == 200:
+        return body
+    error = DeliveryFailure(*_explain(status, headers, {}), status, now)
+    return Answer(Outcome.RETRY, error=error)
+
+
 def failure(error: BaseException, now: float) -> Answer:
     """Return the result of an attempt that ended in an exception: retry, for this reason.
 
@@ -383,6 +422,19 @@ class HttpSender:
                 if response.length and len(answer) < MAX_ANSWER:  # of a 422, all would be refused
                     raise IncompleteRead(answer, response.length)
                 return classify_response(response.status, response.headers, answer, time.time())
+        except (OSError, HTTPException, ValueError) as error:
+            return failure(error, time.time())
+
+    def fetch(self, address: str) -> bytes | Answer:
+        """Ask for the switch, once, as every client does (never raises, as `send`)."""
+        from http.client import HTTPException
+        from urllib.request import Request
+
+        get = Request(address, headers=SWITCH_HEADERS)  # noqa: S310
+        try:
+            with self._open().open(get) as response:
+                body = response.read(SWITCH_BYTES)
+                return switch_answer(response.status, response.headers, body, time.time())
         except (OSError, HTTPException, ValueError) as error:
             return failure(error, time.time())
 

@@ -212,3 +212,7 @@ class UnknownKeyError(SealedError):
 
 class NotOpenedError(SealedError):
     """A record wasn't sealed to the key that it names, or has been changed since."""
+
+
+class SwitchError(HubbubError, ValueError):
+    """A switch's file, or a key for it, isn't what it should be."""

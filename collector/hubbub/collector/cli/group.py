@@ -29,6 +29,7 @@ _SUBCOMMANDS = {
     "backup": (".stores", "Copy a store that is in use, as of one moment."),
     "export": (".stores", "Write reports as Parquet."),
     "import": (".stores", "Read reports from Parquet or CSV."),
+    "switch": (".switching", "Turn metrics off in clients that ask for it."),
     "keygen": (".sealing", "Make a key to which clients seal reports."),
     "open": (".sealing", "Open sealed reports, where the collector can't."),
 }

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.cli.key_files import read_key, write_key
 from hubbub.collector.cli.stores import configured, metrics_option, progress_bar, store_options
 from hubbub.collector.config.sources import toml_value
-from hubbub.protocol.errors import SealedError
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.registry import Registry
 from hubbub.storage import DATABASES, Store, open_store
@@ -21,7 +21,6 @@ from hubbub.storage.files.reader import SCHEME, ParquetReader
 from hubbub.storage.sealed import OpenResult, open_reports
 
 _USUAL_DAYS = 90  # a quarter: long enough to plan, short if the key is stolen
-_ONLY_ITS_OWNER = 0o600  # may read and write it
 
 
 @click.command()
@@ -55,12 +54,8 @@ def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
         raise click.UsageError(f"--last-day {last}: must be {today} or later")
     with cli_errors():
         key = PrivateKey.generate(last)
-        text = f"# Opens reports sealed to {key.public}. Delete after {key.public.opens_until}.\n"
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ONLY_ITS_OWNER)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write(f"{text}{key}\n")
-            opened.flush()
-            os.fsync(opened.fileno())
+        words = f"# Opens reports sealed to {key.public}. Delete after {key.public.opens_until}."
+        write_key(file, words, str(key))
     click.echo(key.public)
     click.echo(f"[sealing_keys.{name}]\npublic = {toml_value(str(key.public))}", err=True)
 
@@ -127,26 +122,13 @@ def open_(
     with cli_errors():
         if source == settings.store:
             raise StoreError(f"--from {mask_address(source)}: must be another store than --store")
-        result = asyncio.run(run([_read_key(file) for file in files]))
+        result = asyncio.run(run([read_key(file, PrivateKey.parse) for file in files]))
     for key, reports in sorted(result.new.items()):
         click.echo(f"{key.metric} version {key.version}: {reports:,} reports")
     for reason, records in result.left_out.most_common():
         click.echo(f"left out {records:,} records {reason}")
     again = f"; {result.known:,} were opened before" if result.known else ""
     click.echo(f"opened {result.new.total():,} reports into {mask_address(settings.store)}{again}")
-
-
-def _read_key(file: Path) -> PrivateKey:
-    """Return the key in a file; an error names the file and nothing that is in it."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-        texts = [line for line in lines if line.strip() and not line.startswith("#")]
-        if len(texts) != 1:
-            raise SealedError(f"{len(texts)} keys; must be one, and lines that begin with #")
-        return PrivateKey.parse(texts[0])
-    except (SealedError, UnicodeDecodeError) as error:
-        fault = error if isinstance(error, SealedError) else "must be text"
-        raise StoreError(f"{file}: {fault}") from error
 
 
 def _cores() -> int:

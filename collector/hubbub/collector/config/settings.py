@@ -168,6 +168,11 @@ class Settings(_Frozen):
         default={},
         description="Public keys to which reports may be sealed, by name; unset: none are taken.",
     )
+    switch: Path | None = Field(
+        default=None,
+        description="File that `hubbub-collector switch` makes, served at /v1/switch: which "
+        "metrics clients are not to report; unset: none is served.",
+    )
     admin_host: str = Field(
         default="127.0.0.1", min_length=1, description="Address of the admin listener."
     )

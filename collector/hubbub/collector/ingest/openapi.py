@@ -68,6 +68,7 @@ def openapi_document(settings: Settings, registry: Registry) -> _Json:
         "servers": [{"url": "/"}],
         "paths": {
             "/v1/reports": {"post": _post_reports(settings)},
+            **({"/v1/switch": _switch()} if settings.switch else {}),
             "/livez": _probe("livez", "Whether the process is alive", "alive", "Alive."),
             "/readyz": _probe(
                 "readyz",
@@ -80,6 +81,13 @@ def openapi_document(settings: Settings, registry: Registry) -> _Json:
         },
         "components": _components(settings, registry),
     }
+
+
+def _switch() -> _Json:
+    operations = _get("switch", "Which metrics clients are not to report", {}, "The same for all.")
+    schema = {"type": "string", "description": "Section 10 of the protocol lays it out."}
+    operations["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": schema}}
+    return operations
 
 
 def _post_reports(settings: Settings) -> _Json:

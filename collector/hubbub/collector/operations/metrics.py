@@ -148,6 +148,11 @@ FAMILIES: Mapping[str, Family] = {
         "hubbub_reload_last_success_timestamp_seconds",
         "When a process last read registry, keys and certificate, at its start or later",
     ),
+    "switch_failing": Family(
+        _GAUGE,
+        "hubbub_switch_failing",
+        "Processes that serve an old switch, as its file is wrong",
+    ),
     "overflow": Family(
         _COUNTER, "hubbub_uncounted", "Events for which no place was left to count them"
     ),
@@ -356,6 +361,7 @@ class Metrics:
         for family in ("duplicates", "queue_depth", "connections", "processes"):
             self._slot(family)  # published from the start
         self._values[self._slot("reload_failing")] = 0
+        self._values[self._slot("switch_failing")] = 0
         self._values[self._slot("reload_success")] = time.time()
         self._histograms: dict[str, int] = {}
         """The slot of each one's first bucket; the others and the sum follow it."""
@@ -474,6 +480,10 @@ class Metrics:
         self._values[self._slot("reload_failing")] = not succeeded
         if succeeded:
             self._values[self._slot("reload_success")] = time.time()
+
+    def switch_read(self, *, succeeded: bool) -> None:
+        """Set whether the switch's file is in order."""
+        self._values[self._slot("switch_failing")] = not succeeded
 
     def queue_depth(self, batches: int) -> None:
         """Set how many batches wait to be committed in this process."""

@@ -36,7 +36,7 @@ HUNDRED = 100
 """Reports by metric are published in multiples of this."""
 
 _BY_METRIC = "reports"
-_LIVE = frozenset({"reloads", "reload_failing", "reload_success", "processes"})
+_LIVE = frozenset({"reloads", "reload_failing", "reload_success", "switch_failing", "processes"})
 """What no request moves is published as it is. How long an upkeep takes, requests do move."""
 
 _SINCE_START = _LIVE | {"upkeep"}

@@ -32,6 +32,7 @@ from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import Listener, listening, room_for_connections
 from hubbub.collector.serving.routes import Probes, Routes, preflight
+from hubbub.collector.serving.switch import ServedSwitch, read_switch
 from hubbub.collector.serving.tls import load_certificate, tls_context
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry, check_compatible
@@ -80,13 +81,15 @@ class ServiceFiles:
 
     Raises
     ------
-    MetricError
-        If the registry is wrong.
+    MetricError, SwitchError
+        If the registry, or the switch, is wrong.
     """
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
         self._reread = reread
         self.current = InForce(settings, Registry.load(settings.metrics))
+        if settings.switch:  # before there are processes that would serve it
+            read_switch(settings.switch, self.current.registry.application)
 
     def read(self) -> tuple[InForce, list[str]]:
         """Read the registry, the keys and the tokens again.
@@ -270,11 +273,13 @@ async def running_ingest(
         frontend = Frontend(settings, reader, store, commit, limiter, validator, metrics)
         probes = Probes(settings, store, commit)
         description = Description(settings, registry)
+        switch = ServedSwitch(settings.switch, registry.application) if settings.switch else None
         routes = Routes(
             {
                 "/v1/reports": {"POST": frontend.begin}
                 | ({"OPTIONS": preflight} if settings.cors_origins else {}),
                 "/openapi.json": {"GET": description.get, "HEAD": description.get},
+                **({"/v1/switch": {"GET": switch.get, "HEAD": switch.get}} if switch else {}),
                 **probes.routes,
             },
             metrics,
@@ -291,7 +296,7 @@ async def running_ingest(
             turned_away=lambda: metrics.shed("connections"),
             tls=tls,
         )
-        gauges = asyncio.create_task(_update_gauges(metrics, commit, connections))
+        gauges = asyncio.create_task(_update_gauges(metrics, commit, connections, switch))
         stack.callback(gauges.cancel)
         await _load_filters(store, settings.max_filter_bytes)
         probed = await stack.enter_async_context(_probed(settings, metrics, probes, ports.probes))
@@ -392,8 +397,23 @@ def _tune_interpreter() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-async def _update_gauges(metrics: Metrics, commit: GroupCommit, connections: Connections) -> None:
+async def _update_gauges(
+    metrics: Metrics, commit: GroupCommit, connections: Connections, switch: ServedSwitch | None
+) -> None:
     while True:
+        if switch:
+            _look_at(switch, metrics)
         metrics.queue_depth(commit.depth)
         metrics.connections(connections.open)
         await asyncio.sleep(_GAUGE_SECONDS)
+
+
+def _look_at(switch: ServedSwitch, metrics: Metrics) -> None:
+    """Serve the switch's file as it is now; on any fault go on with what there is."""
+    try:
+        if switch.look():
+            metrics.switch_read(succeeded=True)
+            _lifecycle.info("switch read")
+    except HubbubError as error:
+        metrics.switch_read(succeeded=False)
+        _lifecycle.error("switch not read", fault=str(error))

@@ -1,0 +1,186 @@
+"""The command `switch`: writes the file that turns metrics off in clients, and signs it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from hubbub.collector.cli.configuration import config_option
+from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.cli.key_files import read_key, write_key
+from hubbub.collector.cli.stores import configured, metrics_option
+from hubbub.protocol.errors import SwitchError
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.switch import Rate, SigningKey, SwitchDocument, SwitchFile, VerifyKey
+
+_Command = Callable[..., None]
+_version_option = click.option(
+    "--version", type=click.IntRange(1), metavar="N", help="Only this one.  [default: all]"
+)
+_switch_option = click.option(
+    "--switch",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file.  [default: that of HUBBUB_COLLECTOR_SWITCH, of --config, or switch.json]",
+)
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def _edit_options(command: _Command) -> _Command:
+    """Add the flags that all commands have which change the file."""
+    key = click.option(
+        "--key",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The private key to sign with, as `switch key` made it.",
+    )
+    return _switch_option(key(metrics_option(config_option(command))))
+
+
+@click.group()
+def switch() -> None:
+    """Turn metrics off, or down to a sample, in clients that ask for it.
+
+    Clients ask with the option `switch`, once a day at most and only when they send anyway. The
+    file can be served by the collector (its setting `switch`) or by any host of files. It turns
+    nothing on that an app doesn't ask, and changes no epsilon.
+    """
+
+
+@switch.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+def key(file: Path) -> None:
+    """Make a key to sign the file with.
+
+    FILE gets the private key, readable by its owner only. Keep it away from whatever serves the
+    file. Standard output has the public key alone, for the app's `switch_key`.
+    """
+    with cli_errors():
+        made = SigningKey.generate()
+        write_key(file, f"# Signs switches for {made.public}.", str(made))
+    click.echo(made.public)
+
+
+@switch.command()
+@click.argument("metric")
+@_version_option
+@_edit_options
+def off(metric: str, version: int | None, **options: Path | None) -> None:
+    """Have no client report a metric.
+
+    It isn't recorded, nothing is spent for it, and its reports that wait are dropped.
+    """
+    _set_rate(metric, version, 0.0, **options)
+
+
+@switch.command()
+@click.argument("metric")
+@click.argument("rate", type=float)
+@_version_option
+@_edit_options
+def sample(metric: str, rate: float, version: int | None, **options: Path | None) -> None:
+    """Have a share of clients report a metric, such as .1.
+
+    Clients are drawn once for each metric: lower rates are parts of higher ones.
+    """
+    if not 0 <= rate < 1:
+        raise click.UsageError(f"RATE {rate:g}: must be from 0 to below 1")
+    _set_rate(metric, version, rate, **options)
+
+
+@switch.command()
+@click.argument("metric")
+@_version_option
+@_edit_options
+def on(metric: str, version: int | None, **options: Path | None) -> None:
+    """Take a metric off the file: clients report it as before."""
+    _set_rate(metric, version, None, **options)
+
+
+@switch.command()
+@_switch_option
+@click.option("--public", metavar="KEY", help="Check that the file is signed with this key.")
+@metrics_option
+@config_option
+def show(file: Path | None, public: str | None, metrics: str | None, config: Path | None) -> None:
+    """Check the file and list what it turns off."""
+    with cli_errors():
+        path, registry = _configured(file, metrics, config)
+        found = SwitchFile.parse(path.read_bytes())
+        found.check(registry.application, VerifyKey.parse(public) if public else None)
+    _print(found.document, "signed" if found.signature else "not signed")
+
+
+def _set_rate(
+    metric: str,
+    version: int | None,
+    rate: float | None,
+    *,
+    file: Path | None,
+    key: Path | None,
+    metrics: Path | None,
+    config: Path | None,
+) -> None:
+    """Replace what a file says of a metric; None: let it say nothing."""
+    with cli_errors():
+        path, registry = _configured(file, metrics, config)
+        if rate is not None:
+            registry[metric]  # raises for an unknown one, and names those that exist
+        signer = read_key(key, SigningKey.parse) if key else None
+        before = SwitchDocument(registry.application, "")
+        if path.exists():
+            found = SwitchFile.parse(path.read_bytes())
+            found.check(registry.application, None)
+            if found.signature and not signer:
+                raise SwitchError(f"{path}: is signed; give --key to sign it again")
+            before = found.document
+        others = (r for r in before.rates if (r.metric, r.version) != (metric, version))
+        kept = [r for r in others if r.metric != metric or version is not None]
+        new = [] if rate is None else [Rate(metric, version, rate)]
+        rates = sorted([*kept, *new], key=lambda r: (r.metric, r.version or 0))
+        document = SwitchDocument(registry.application, _issued(before.issued), tuple(rates))
+        body = document.to_json()
+        _replace(path, signer.sign(body) if signer else body)
+    _print(document, "signed" if signer else "not signed")
+
+
+def _configured(
+    file: Path | None, metrics: Path | str | None, config: Path | None
+) -> tuple[Path, Registry]:
+    settings = configured(config, metrics=metrics and str(metrics), switch=file and str(file))
+    return settings.switch or Path("switch.json"), Registry.load(settings.metrics)
+
+
+def _issued(before: str) -> str:
+    """Return the present, or what follows the last time if that is later: clients go by it."""
+    now = dt.datetime.now(dt.UTC).replace(microsecond=0)
+    if before:
+        last = dt.datetime.strptime(before, _TIME).replace(tzinfo=dt.UTC)
+        now = max(now, last + dt.timedelta(seconds=1))
+    return now.strftime(_TIME)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put a complete file in place: it may be served meanwhile."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _print(document: SwitchDocument, signed: str) -> None:
+    for rate in document.rates:
+        versions = "all versions" if rate.version is None else f"version {rate.version}"
+        share = f"reported by {rate.rate:.4g} of all clients" if rate.rate else "off"
+        click.echo(f"{rate.metric}, {versions}: {share}")
+    click.echo(f"{document.application}, issued {document.issued}, {signed}")
