@@ -96,7 +96,7 @@ CREATE TABLE switch (             -- once it was asked for
     only INTEGER PRIMARY KEY CHECK (only = 1),
     asked REAL NOT NULL,          -- when, last
     signed INTEGER NOT NULL,      -- whether the body was, with a key of the app
-    body BLOB NOT NULL            -- the document that is obeyed; empty if there is none
+    body BLOB NOT NULL            -- the document that is obeyed, empty if there is none
 );
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: a slow process may still settle it

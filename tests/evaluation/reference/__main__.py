@@ -23,6 +23,7 @@ from evaluation.reference.refused import refused_registries
 from evaluation.reference.response_vectors import asymmetric, numbers, prices, whole_reports
 from evaluation.reference.schedule_vectors import choices, first_days, once
 from evaluation.reference.slices import longest_slice, slices
+from evaluation.reference.switch import samples, switch
 
 VALUES = (
     "",
@@ -550,7 +551,7 @@ def main() -> None:
     for make in (
         bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, compact,
         compact_refused, sealed, account, updates, asymmetric, prices, whole_reports, numbers,
-        first_days, choices, once, refused_registries, slices,
+        first_days, choices, once, refused_registries, slices, switch, samples,
     ):  # fmt: skip
         lines = ",\n".join(json.dumps(row) for row in make())
         (folder / f"{make.__name__}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -40,6 +40,7 @@ MAKERS = {
     "bloom", "types", "open_strings", "joint", "bernoulli", "cohort", "permanent", "wire",
     "compact", "compact_refused", "sealed", "account", "updates", "asymmetric", "prices",
     "whole_reports", "numbers", "first_days", "choices", "once", "refused_registries", "slices",
+    "switch", "samples",
 }  # fmt: skip
 
 Row = dict[str, Any]

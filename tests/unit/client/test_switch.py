@@ -1,0 +1,375 @@
+"""The switch: files against vectors and garbage, and what one takes away from a client."""
+
+import json
+import math
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
+from hubbub.client.delivery import ClientStore, CommitResult, Fetch
+from hubbub.client.ledger import NOT_SAMPLED, SWITCHED_OFF
+from hubbub.client.outbox import LeasedBatch
+from hubbub.client.recorder import Recorder, RecorderSettings
+from hubbub.client.schedule import sample_draw
+from hubbub.client.state import open_state
+from hubbub.client.switch import Switch
+from hubbub.client.transport import Answer, Outcome, switch_address
+from hubbub.protocol.errors import SwitchError
+from hubbub.protocol.switch import (
+    MOST_BYTES,
+    Rate,
+    SigningKey,
+    SwitchDocument,
+    SwitchFile,
+    VerifyKey,
+    parse_document,
+)
+from unit.client.test_vectors import vectors
+
+NOON, DAY = 1_700_000_000.0, 86_400.0
+NAMES = ["homepage", "theme"]
+REGISTRY = make_registry(make_metric(), make_metric("theme", params=make_params(m=1)))
+SETTINGS = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0, obeys_switch=True)
+RATES = st.floats(0, 1, exclude_max=True) | st.just(0.0)
+DOCUMENTS = st.builds(
+    SwitchDocument,
+    st.just(APPLICATION),
+    st.just("2026-11-27T09:30:00Z"),
+    st.lists(
+        st.builds(Rate, st.sampled_from([*NAMES, "other"]), st.none() | st.integers(1, 3), RATES)
+    ).map(tuple),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from([*NAMES, "rate"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["metric", "rate"]), inner),
+)
+
+
+def document(*rates: Rate, issued: str = "2026-11-27T09:30:00Z") -> SwitchDocument:
+    return SwitchDocument(APPLICATION, issued, rates)
+
+
+def file(*rates: Rate, issued: str = "2026-11-27T09:30:00Z") -> SwitchFile:
+    return SwitchFile.parse(document(*rates, issued=issued).to_json())
+
+
+class Client:
+    """One process of an app, at a time that is set."""
+
+    def __init__(self, folder: Path, *, obeys: bool = True) -> None:
+        self.folder, self.now = folder, NOON
+        state = open_state(folder, REGISTRY)
+        self.recorder = Recorder(REGISTRY, 100, 100)
+        self.recorder.open(state.secret, state.account)
+        settings = SETTINGS._replace(obeys_switch=obeys)
+        self.store = ClientStore(folder, REGISTRY, settings, state.secret, lambda: self.now)
+        self.recorder.obey(self.store.load_switch())
+
+    def record(self, metric: str, value: str = "a") -> CommitResult:
+        """Record a value, and bring it to the disk."""
+        self.recorder.record(metric, value)
+        result = self.store.commit_reports(self.recorder.drain(self.store.secret))
+        self.recorder.settle(result.account, result.charges)
+        self.recorder.obey(result.switch)
+        return result
+
+    def fetch(self, got: SwitchFile, *, is_signed: bool = False) -> bool:
+        """Have the switch asked for, whenever that was done last."""
+        self.store.scheduler.ask()
+        assert self.store.scheduler.next() is Fetch.SWITCH
+        kept = self.store.keep_switch(got, is_signed=is_signed)
+        self.recorder.obey(self.store.load_switch())
+        return kept
+
+    def sent(self) -> list[str]:
+        """Deliver what waits; return the metrics of its reports, in order."""
+        metrics = []
+        while isinstance(step := self.store.scheduler.next(hurry=True), LeasedBatch | Fetch):
+            if isinstance(step, LeasedBatch):
+                self.store.scheduler.settle(step, Answer(Outcome.DELIVERED))
+                metrics += [report.metric for report in step.batch.reports]
+        return sorted(metrics)
+
+
+@pytest.fixture
+def client(tmp_path):
+    made = Client(tmp_path)
+    with closing(made.store):
+        yield made
+
+
+@pytest.mark.parametrize("row", vectors("switch"), ids=lambda row: row["name"])
+def test_file_means_what_the_vectors_say(row):
+    try:
+        found = SwitchFile.parse(bytes.fromhex(row["file"]) + b" " * row["spaces"])
+        found.check(row["application"], row["key"] and VerifyKey.parse(row["key"]))
+    except SwitchError:
+        assert row["rates"] is None
+    else:
+        assert [[m, v, found.document.rate(m, v)] for m, v, _ in row["rates"]] == row["rates"]
+
+
+def test_samples_are_those_of_the_vectors():
+    for row in vectors("samples"):
+        drawn = sample_draw(row["metric"], row["application"], bytes.fromhex(row["secret"]))
+        assert drawn == row["number"] / 2**53
+
+
+@given(DOCUMENTS)
+def test_document_is_read_as_it_was_written(made):
+    assert parse_document(made.to_json()) == made
+
+
+@given(
+    st.binary()
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | DOCUMENTS.flatmap(lambda made: st.integers(0, 60).map(lambda n: made.to_json()[:-n]))
+)
+def test_whatever_the_file_is_nothing_but_a_refusal_is_raised(data):
+    with suppress(SwitchError):
+        SwitchFile.parse(data)
+
+
+@given(DOCUMENTS, DOCUMENTS, st.binary(min_size=32, max_size=32))
+def test_no_document_turns_on_more_than_there_is_and_lower_rates_are_parts(one, other, secret):
+    keys = [(name, version) for name in NAMES for version in (1, 2)]
+
+    def reporting(*documents: SwitchDocument) -> set[tuple[str, int]]:
+        together = document(*(rate for each in documents for rate in each.rates))
+        switch = Switch(together, secret)
+        return {key for key in keys if switch.refusal(*key) is None}
+
+    assert reporting(one, other) == reporting(one) & reporting(other) <= reporting() == set(keys)
+
+
+@given(RATES, RATES)
+def test_sample_is_a_part_of_every_larger_one(one, other):
+    low, high = sorted((one, other))
+    secret = make_secret("a client")
+    larger = Switch(document(Rate("homepage", None, high)), secret).refusal("homepage", 1)
+    if larger is not None:
+        assert Switch(document(Rate("homepage", None, low)), secret).refusal("homepage", 1)
+
+
+def test_samples_have_their_shares_and_two_metrics_are_independent():
+    """20,000 clients; 5.3 standard errors in each of 4 counts: P(false alarm) < 5e-7."""
+    n, rates = 20_000, {"homepage": 0.1, "theme": 0.5}
+    secrets = list(map(make_secret, range(n)))
+    drawn = {m: [sample_draw(m, APPLICATION, s) for s in secrets] for m in NAMES}
+    taking = {m: [u < rates[m] for u in drawn[m]] for m in NAMES}
+    both = [one and other for one, other in zip(*taking.values(), strict=True)]
+    for found, share in ((taking["homepage"], 0.1), (taking["theme"], 0.5), (both, 0.05)):
+        assert abs(sum(found) - n * share) < 5.3 * math.sqrt(n * share * (1 - share))
+    assert abs(sum(u < 0.9 for u in drawn["theme"]) - 0.9 * n) < 5.3 * math.sqrt(0.09 * n)
+
+
+def test_metric_that_is_off_is_neither_recorded_nor_charged(client):
+    client.fetch(file(Rate("homepage", None, 0.0)))
+    before = client.recorder.spending()
+    client.record("homepage")
+    assert client.recorder.dropped == {SWITCHED_OFF: 1}
+    assert client.recorder.spending() == before
+    assert client.sent() == []
+    client.record("theme")
+    assert client.sent() == ["theme"]
+
+
+def test_preview_says_that_it_would_not_be_sent(client):
+    client.fetch(file(Rate("homepage", None, 0.0)))
+    _, decision = client.recorder.preview("homepage", "a")
+    assert decision.refusal == SWITCHED_OFF
+
+
+def test_what_waits_in_memory_and_on_disk_is_dropped_and_counted(client):
+    client.record("homepage")
+    client.record("theme")
+    client.recorder.record("homepage", "b")  # charged only when it is stored
+    client.fetch(file(Rate("homepage", None, 0.0)))
+    stored = client.store.commit_reports(client.recorder.drain(client.store.secret))
+    assert stored.charges.refused == {SWITCHED_OFF: 1}
+    assert stored.account.ledger.count("homepage", 1) == 1
+    assert client.sent() == ["theme"]
+    assert client.store.outbox.dropped == {SWITCHED_OFF: 1}
+    assert client.store.outbox.waiting() == 0
+
+
+def test_batch_that_may_have_arrived_keeps_its_id_without_what_is_off(client):
+    client.record("homepage")
+    client.record("theme")
+    first = client.store.scheduler.next(hurry=True)
+    client.store.scheduler.settle(first, Answer(Outcome.RETRY))
+    client.now += 3600
+    client.fetch(file(Rate("homepage", None, 0.0)))
+    again = client.store.scheduler.next(hurry=True)
+    assert again.batch.batch_id == first.batch.batch_id
+    assert [report.metric for report in again.batch.reports] == ["theme"]
+
+
+def test_off_and_on_again_costs_nothing_and_answers_as_before(client):
+    (answer,) = client.record("homepage").charges.admitted
+    committed = client.recorder.spending().committed
+    client.fetch(file(Rate("homepage", None, 0.0)))
+    client.record("homepage")
+    client.now += DAY
+    client.fetch(file())
+    assert client.record("homepage").charges.admitted == [answer]
+    assert client.recorder.spending().committed == committed
+
+
+def test_version_is_off_for_itself(client):
+    client.fetch(file(Rate("homepage", 2, 0.0), Rate("theme", 1, 0.0)))
+    client.record("homepage")
+    client.record("theme")
+    assert client.sent() == ["homepage"]
+
+
+def test_switch_outlives_the_process_and_holds_for_others(client):
+    client.record("theme")
+    other = Client(client.folder)
+    with closing(other.store):
+        client.fetch(file(Rate("homepage", None, 0.0)))
+        other.record("homepage")  # whose memory doesn't know yet; its transaction does
+        other.record("homepage")
+        assert other.recorder.dropped == {SWITCHED_OFF: 2}
+    later = Client(client.folder)
+    with closing(later.store):
+        later.recorder.record("homepage", "a")
+        assert later.recorder.dropped == {SWITCHED_OFF: 1}
+
+
+def test_app_that_has_no_switch_obeys_none(client):
+    client.fetch(file(Rate("homepage", None, 0.0)))
+    other = Client(client.folder, obeys=False)
+    with closing(other.store):
+        other.record("homepage")
+        assert other.sent() == ["homepage"]
+        other.store.scheduler.ask()
+        assert isinstance(other.store.scheduler.next(), float)
+
+
+def test_it_is_asked_for_once_a_day_after_the_collector_has_answered(client):
+    scheduler = client.store.scheduler
+    assert isinstance(scheduler.next(hurry=True), float)
+    hours = []
+    for hour in range(0, 100, 6):
+        client.now = NOON + 3600 * hour
+        client.record("homepage")
+        step = scheduler.next(hurry=True)
+        assert isinstance(step, LeasedBatch)
+        scheduler.settle(step, Answer(Outcome.DELIVERED))
+        if scheduler.next(hurry=True) is Fetch.SWITCH:  # which may fail: that changes nothing
+            hours.append(hour)
+    assert hours == [0, 24, 48, 72, 96]
+
+
+def test_failed_attempts_to_deliver_ask_for_nothing(client):
+    client.record("homepage")
+    for outcome in (Outcome.RETRY, Outcome.RETRY):
+        step = client.store.scheduler.next(hurry=True)
+        client.store.scheduler.settle(step, Answer(outcome))
+        client.now += 600
+    assert isinstance(client.store.scheduler.next(hurry=True), LeasedBatch)
+
+
+def test_client_of_which_all_is_off_asks_a_day_later_when_it_would_have_sent(client, monkeypatch):
+    client.fetch(file(*(Rate(name, None, 0.0) for name in NAMES)))
+    for seconds, asks in ((DAY - 1, False), (DAY, True)):
+        client.now = NOON + seconds
+        monkeypatch.setattr("time.time", lambda: client.now)
+        assert not client.recorder.take_question()
+        client.recorder.record("homepage", "a")
+        assert client.recorder.asks is asks
+    assert client.recorder.take_question()
+    client.fetch(file())
+    client.record("homepage")
+    assert client.sent() == ["homepage"]
+
+
+def test_clock_that_was_set_back_does_not_put_it_off(client):
+    client.fetch(file())
+    client.now -= 30 * DAY
+    client.fetch(file(Rate("homepage", None, 0.0)))
+    client.record("homepage")
+    assert client.sent() == []
+
+
+def test_older_signed_file_replaces_no_later_one(client):
+    off, on = (
+        file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z"),
+        "2026-11-27T09:29:59Z",
+    )
+    assert client.fetch(off, is_signed=True)
+    client.now += DAY
+    assert not client.fetch(file(issued=on), is_signed=True)
+    client.record("homepage")
+    assert client.sent() == []
+    client.now += DAY
+    assert client.fetch(file(issued="2026-11-28T00:00:00Z"), is_signed=True)
+    client.record("homepage")
+    assert client.sent() == ["homepage"]
+
+
+def test_time_of_an_unsigned_file_binds_nobody(client):
+    """Anybody could have stated one that lies in a far future."""
+    client.fetch(file(Rate("homepage", None, 0.0), issued="9999-12-31T00:00:00Z"))
+    client.now += DAY
+    assert client.fetch(file(), is_signed=True)
+    client.record("homepage")
+    assert client.sent() == ["homepage"]
+
+
+def test_client_outside_of_a_sample_is_told_so(client):
+    share = sample_draw("homepage", APPLICATION, client.store.secret)
+    client.fetch(file(Rate("homepage", None, share)))  # in a sample are those below
+    client.record("homepage")
+    assert client.recorder.dropped == {NOT_SAMPLED: 1}
+    client.now += DAY
+    client.fetch(file(Rate("homepage", None, math.nextafter(share, 1))))
+    client.record("homepage")
+    assert client.sent() == ["homepage"]
+
+
+def test_keys_are_read_as_they_are_written():
+    key = SigningKey.generate()
+    assert SigningKey.parse(str(key)).public == key.public
+    assert VerifyKey.parse(str(key.public)) == key.public
+    signed = SwitchFile.parse(key.sign(document().to_json()))
+    signed.check(APPLICATION, key.public)
+    with pytest.raises(SwitchError, match="signature"):
+        signed.check(APPLICATION, SigningKey.generate().public)
+    for text in ("", str(key)[:-1], str(key.public), "hub_sign_" + "_" * 43):
+        with pytest.raises(SwitchError, match="key: ") as error:
+            SigningKey.parse(text)
+        assert not text or text[-9:] not in str(error.value)
+
+
+def test_long_file_is_refused():
+    with pytest.raises(SwitchError, match=f"at most {MOST_BYTES:,}"):
+        SwitchFile.parse(document().to_json().ljust(MOST_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("switch", "endpoint", "address"),
+    [
+        (None, "https://a.example", None),
+        (False, "https://a.example", None),
+        (True, "https://a.example/b/", "https://a.example/b/v1/switch"),
+        ("https://c.example/off.json", "https://a.example", "https://c.example/off.json"),
+        ("http://127.0.0.1/off", "http://127.0.0.1", "http://127.0.0.1/off"),
+    ],
+)
+def test_address_is_the_collectors_or_one_that_is_given(switch: Any, endpoint, address):
+    assert switch_address(switch, endpoint) == address
+
+
+@pytest.mark.parametrize(
+    "switch", ["http://c.example", "c.example", "https://c.example/?client=1", "https://u@c", 7]
+)
+def test_address_that_is_less_protected_or_could_tell_clients_apart_is_refused(switch: Any):
+    with pytest.raises(ValueError, match="switch = "):
+        switch_address(switch, "https://a.example")
