@@ -13,7 +13,7 @@ import pytest
 from factories import make_metric, make_registry
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Telemetry
-from hubbub.client.delivery import DeliveryScheduler
+from hubbub.client.delivery import DeliveryScheduler, Fetch
 from hubbub.client.outbox import LeasedBatch
 from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, next_line
 from service.posting import wait_until
@@ -347,7 +347,7 @@ def test_report_that_comes_while_the_outbox_is_looked_at_is_not_overlooked(tmp_p
 
     def look_and_dawdle(
         scheduler: DeliveryScheduler, *, hurry: bool = False
-    ) -> LeasedBatch | float:
+    ) -> LeasedBatch | Fetch | float:
         step = look(scheduler, hurry=hurry)
         time.sleep(0.2 * isinstance(step, float))
         return step

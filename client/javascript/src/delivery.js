@@ -15,12 +15,21 @@ import {
   batchSpooled,
   countsOf,
   dropOtherForm,
+  dropRefused,
   leaseOldest,
   MAY_HAVE_ARRIVED,
   noteSent,
   release,
   trim,
 } from "./outbox.js";
+import {
+  checkSwitch,
+  claimFetch,
+  keepSwitch,
+  parseSwitch,
+  refusalBy,
+  SwitchError,
+} from "./switch.js";
 
 /** After a request's time: what a slow machine may need to store its result. */
 const LEASE_MARGIN = 5_000;
@@ -29,6 +38,11 @@ const PAUSE = 500;
 
 /** @typedef {NonNullable<ReturnType<typeof leaseOldest>>} LeasedBatch */
 /** @typedef {import("./outbox.js").Counts} Counts */
+/**
+ * Where to ask for the switch, for whom, and which key must have signed it.
+ *
+ * @typedef {{address: string, application: string, key: Uint8Array | null}} Switched
+ */
 
 /**
  * @typedef {object} DeliveryOptions
@@ -36,6 +50,7 @@ const PAUSE = 500;
  * @property {import("./sender.js").Sender} sender
  * @property {import("./outbox.js").Route} route
  * @property {ReadonlySet<string>} daily metrics of which one report is sent a day
+ * @property {Switched | null} switched
  * @property {number} batchSize
  * @property {number} batchMillis
  * @property {{reports: number, bytes: number}} most the outbox's bounds; beyond them the oldest are dropped
@@ -45,6 +60,7 @@ const PAUSE = 500;
  * @property {(reason: string, count: number) => void} onDropped count may be 0
  * @property {(reason: string, count: number, error: import("./sender.js").DeliveryFailure) => void} onRefused
  * @property {(error: import("./sender.js").DeliveryFailure) => void} onError an attempt failed
+ * @property {(why: string) => void} onNoSwitch the switch is as before, for there is none that may be obeyed
  * @property {(error: unknown) => void} onTrouble the storage failed; it is tried again
  * @property {(error: HubbubError) => void} onEnd nothing can be delivered any more
  */
@@ -69,6 +85,8 @@ export class Delivery {
   #hurry = false;
   #stopped = false;
   #requests = new AbortController();
+  /** @type {Promise<void> | null} */
+  #asking = null;
   #nap = new Nap();
   /** @type {Set<() => void>} */
   #idleWaiters = new Set();
@@ -114,6 +132,21 @@ export class Delivery {
   idleOrStuck() {
     if (!this.waiting || this.#stopped || this.#stuck) return Promise.resolve();
     return new Promise((resolve) => this.#stuckWaiters.add(resolve));
+  }
+
+  /**
+   * Fetch the switch, unless that was done of late, though nothing is sent: all may be off. Without that a
+   * client of which everything is off would never learn that it is on again.
+   */
+  ask() {
+    this.#asking ??= this.#fetchSwitch()
+      .catch((error) => this.#options.onTrouble(error))
+      .finally(() => void (this.#asking = null));
+  }
+
+  /** @returns {Promise<void>} fulfilled once nobody waits for the switch */
+  async asked() {
+    await this.#asking;
   }
 
   /** Stop, and unless the page is being left, cancel requests. What isn't settled stays in the storage. */
@@ -203,12 +236,14 @@ export class Delivery {
   }
 
   async #lease() {
-    const { store, route, batchSize, most, timeoutMillis } = this.#options;
+    const { store, route, batchSize, most, timeoutMillis, switched } = this.#options;
     this.#stuck = false;
-    const found = await store.change(({ outbox }) => {
+    const found = await store.change((state) => {
+      const { outbox } = state;
       const now = Date.now();
       const lease = { holder: this.#holder, since: now, millis: timeoutMillis + LEASE_MARGIN };
-      const dropped = trim(outbox, most, now);
+      const off = dropRefused(outbox, refusalBy(state, switched !== null), now);
+      const dropped = { ...trim(outbox, most, now), ...off };
       dropped[MAY_HAVE_ARRIVED] = dropOtherForm(outbox, route, now);
       let batch = leaseOldest(outbox, lease, route);
       if (!batch && this.#isBatchDue(countsOf(outbox, route.origin).spooled)) {
@@ -242,6 +277,8 @@ export class Delivery {
     });
     this.#underWay = null;
     if (there) this.#count(outcome, settled.size);
+    // The collector has answered: this client has shown itself anyway.
+    if (outcome.kind !== "retry") await this.#fetchSwitch();
     this.notice(counts);
     if (outcome.kind !== "retry") {
       this.#failures = 0;
@@ -250,6 +287,26 @@ export class Delivery {
     const wait = waitAfter(++this.#failures, outcome.asked, delays);
     this.#noteStuck();
     await this.#nap.sleepThrough(wait, () => this.#stopped);
+  }
+
+  /** Ask for the switch, at most once a day, and obey it; go on as before if there is none to obey. */
+  async #fetchSwitch() {
+    const { store, sender, switched, onNoSwitch } = this.#options;
+    if (!switched || this.#stopped) return;
+    if (!(await store.change((state) => claimFetch(state, Date.now())))) return;
+    const bytes = await sender.fetchSwitch(switched.address, this.#requests.signal);
+    if (this.#stopped) return;
+    if (!bytes) return onNoSwitch("it can't be fetched");
+    try {
+      const file = parseSwitch(bytes);
+      await checkSwitch(file, switched.application, switched.key);
+      const signed = switched.key !== null;
+      const kept = await store.change((state) => keepSwitch(state, file.document, signed));
+      if (!kept) onNoSwitch("a later one is obeyed");
+    } catch (error) {
+      if (!(error instanceof SwitchError)) throw error;
+      onNoSwitch(error.message);
+    }
   }
 
   /** @param {import("./sender.js").Outcome} outcome @param {number} settled */

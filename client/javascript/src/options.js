@@ -4,6 +4,7 @@ import { OptionError, shown } from "./errors.js";
 import { makeRegistry, telling } from "./registry.js";
 import { Sealer } from "./sealed.js";
 import { isStorage } from "./storage.js";
+import { parseVerifyKey } from "./switch.js";
 
 /**
  * @typedef {object} Options
@@ -27,6 +28,11 @@ import { isStorage } from "./storage.js";
  *   reports, and what can't be sealed isn't sent
  * @property {Readonly<Record<string, string>>} [dimensions] what the app tells of itself, in the clear, such as
  *   {platform: "mac"}; a value that the registry doesn't tell apart is "other", or with `development` an error
+ * @property {true | string | URL} [switch] where to ask, at most once a day and only when something is sent
+ *   anyway, whether metrics are off for now: an address, or true for the collector's own; it can't turn
+ *   anything on or raise an epsilon (default: nothing is asked)
+ * @property {string} [switchKey] public key, as `hubbub-collector switch key` prints it: only a switch that is
+ *   signed with it is obeyed
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
  * @property {(error: import("./sender.js").DeliveryFailure) => void} [onError] called after each attempt
  *   that didn't deliver its batch
@@ -62,13 +68,15 @@ export function checkOptions(options) {
   }
   const registry = telling(makeRegistry(options.registry), options.dimensions ?? {}, development);
   const numbers = checkNumbers(options);
+  const endpoint = address(options.endpoint, "endpoint");
   return {
     registry,
     storage,
     consent,
     development,
     numbers,
-    endpoint: address(options.endpoint),
+    endpoint,
+    switched: checkSwitched(options, endpoint, registry.application),
     ingestKey: checkKey(options.ingestKey),
     sealer: checkSealer(options.sealed),
     fetch: options.fetch,
@@ -118,18 +126,33 @@ function checkKey(key) {
   throw new OptionError("ingestKey: must be letters, digits and -._~+/ alone, and = at the end");
 }
 
-/** @param {unknown} endpoint @returns {URL} */
-function address(endpoint) {
+/**
+ * @param {Options} options @param {URL} endpoint @param {string} application
+ * @returns {import("./delivery.js").Switched | null}
+ */
+function checkSwitched({ switch: wanted, switchKey }, endpoint, application) {
+  const key = switchKey === undefined ? null : parseVerifyKey(switchKey);
+  if (wanted === undefined || /** @type {unknown} */ (wanted) === false) return null;
+  const own = `${endpoint.href.replace(/\/+$/, "")}/v1/switch`;
+  const url = wanted === true ? new URL(own) : address(wanted, "switch");
+  if (endpoint.protocol === "https:" && url.protocol !== "https:") {
+    throw new OptionError(`switch = ${shown(url.href)}: must be an https address, as the endpoint is`);
+  }
+  return { address: url.href, application, key };
+}
+
+/** @param {unknown} endpoint @param {string} name @returns {URL} */
+function address(endpoint, name) {
   const wanted = "must be an http or https address without user, query or fragment";
   let url;
   try {
     url = new URL(String(endpoint), globalThis.location?.href);
   } catch {
-    throw new OptionError(`endpoint = ${shown(endpoint)}: ${wanted}`);
+    throw new OptionError(`${name} = ${shown(endpoint)}: ${wanted}`);
   }
   const extras = url.username + url.password + url.search + url.hash;
   if (!/^https?:$/.test(url.protocol) || extras) {
-    throw new OptionError(`endpoint = ${shown(String(endpoint))}: ${wanted}`);
+    throw new OptionError(`${name} = ${shown(String(endpoint))}: ${wanted}`);
   }
   return url;
 }

@@ -256,6 +256,30 @@ export function dropOtherForm(outbox, { origin, sealed }, now) {
 }
 
 /**
+ * Drop reports that aren't to be sent any more, but for those that are being sent.
+ *
+ * @param {Outbox} outbox is changed
+ * @param {import("./switch.js").Refusal} refusal
+ * @param {number} now milliseconds since 1970
+ * @returns {Record<string, number>} dropped reports by reason
+ */
+export function dropRefused(outbox, refusal, now) {
+  /** @type {Record<string, number>} */
+  const dropped = {};
+  const stays = (/** @type {StoredReport} */ { metric, version }) => {
+    const reason = refusal(metric, version);
+    if (reason !== null) dropped[reason] = (dropped[reason] ?? 0) + 1;
+    return reason === null;
+  };
+  outbox.spool = outbox.spool.filter(({ report }) => stays(report));
+  for (const batch of outbox.batches) {
+    if (!isLeased(batch, now)) batch.reports = batch.reports.filter(stays);
+  }
+  outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
+  return dropped;
+}
+
+/**
  * Drop reports whose batch the collector might have forgotten, and the oldest beyond the bounds; but
  * nothing that is being sent: nobody knows whether the collector has it already.
  *

@@ -14,6 +14,7 @@ import { HubbubError } from "./errors.js";
 import { enter, REPLACED_BY_NEWER, REPORTED_TODAY } from "./ledger.js";
 import { Nap } from "./nap.js";
 import { countsOf, dropWaiting, isSent, QUEUE_FULL, spool, trim } from "./outbox.js";
+import { isFetchDue, refusalBy } from "./switch.js";
 
 /** A page or process that vanishes loses at most the recordings of this time. */
 const SPOOL_MILLIS = 1_000;
@@ -44,6 +45,7 @@ const UNDRAWN = { digest: null, cohort: 0, permanent: "" };
  * @property {Record<string, number>} dropped older reports that had to make room, by reason
  * @property {import("./outbox.js").Counts} counts
  * @property {import("./ledger.js").Account} account as it is now
+ * @property {boolean} asks whether something is off by a switch that was asked for a day ago
  */
 
 /**
@@ -52,6 +54,7 @@ const UNDRAWN = { digest: null, cohort: 0, permanent: "" };
  * @property {Readonly<import("./registry.js").Registry>} registry
  * @property {import("./ledger.js").Account} account as it was opened
  * @property {import("./outbox.js").Route} route
+ * @property {boolean} obeys whether the app has a switch
  * @property {number} batchSize store as soon as this many wait
  * @property {number} batchMillis store at the latest this long after the first, or after a second; sooner
  *   where that is cheap, for a page may be left at any moment
@@ -93,9 +96,11 @@ export function recordingOf({ encoder, seconds, answer, atOnce }) {
  * @param {string} origin of the collector
  * @param {readonly Entry[]} entries
  * @param {{reports: number, bytes: number}} most reports in the outbox
+ * @param {boolean} [obeys] whether the app has a switch
  * @returns {Stored}
  */
-export function commit({ account, outbox }, registry, origin, entries, most) {
+export function commit(state, registry, origin, entries, most, obeys = false) {
+  const { account, outbox } = state;
   let [recorded, stale, replaced] = [0, 0, 0];
   const now = Date.now();
   /** @type {Map<string, number>} */
@@ -103,10 +108,18 @@ export function commit({ account, outbox }, registry, origin, entries, most) {
   const refuse = (/** @type {string} */ reason) => {
     refused.set(reason, (refused.get(reason) ?? 0) + 1);
   };
+  const off = refusalBy(state, obeys);
+  let asks = false;
   const newest = new Map(entries.map(({ encoder }, i) => [encoder.metric.name, i]));
   for (const [i, entry] of entries.entries()) {
     const { encoder } = entry;
     const { metric } = encoder;
+    const why = off(metric.name, metric.version);
+    if (why !== null) {
+      asks = isFetchDue(state, now);
+      refuse(why);
+      continue;
+    }
     // It is reports that arrive on one day which this bounds, whenever they were recorded.
     const isDaily = metric.reportsPerDay === 1;
     if (isDaily && isSent(outbox, metric.name, now)) {
@@ -131,7 +144,7 @@ export function commit({ account, outbox }, registry, origin, entries, most) {
     if (decision.kind === "stale") stale++;
   }
   const dropped = { ...trim(outbox, most, now), [REPLACED_BY_NEWER]: replaced };
-  return { recorded, stale, refused, dropped, counts: countsOf(outbox, origin), account };
+  return { recorded, stale, refused, dropped, counts: countsOf(outbox, origin), account, asks };
 }
 
 /** Recordings on their way to the storage, and the one loop that moves them. */
@@ -238,12 +251,14 @@ export class Recorder {
 
   /** @param {Entry[]} entries */
   async #attempt(entries) {
-    const { store, registry, route, most, delays, onStored, onTrouble } = this.#options;
+    const { store, registry, route, most, delays, obeys, onStored, onTrouble } = this.#options;
     const { origin } = route;
     this.#underWay = entries;
     try {
       const start = performance.now();
-      const stored = await store.change((state) => commit(state, registry, origin, entries, most));
+      const stored = await store.change((state) =>
+        commit(state, registry, origin, entries, most, obeys),
+      );
       this.#lastTook = performance.now() - start;
       this.#account = stored.account;
       this.#underWay = [];

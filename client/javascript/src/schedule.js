@@ -12,6 +12,7 @@ import { Shake256 } from "./shake256.js";
 
 const DAY = "hubbub/1/first-day";
 const CHOICE = "hubbub/1/choice";
+const SAMPLE = "hubbub/1/sample";
 const WEIGHT_BYTES = 16;
 const SECONDS_A_DAY = 86_400;
 const encoder = new TextEncoder();
@@ -89,6 +90,21 @@ export function chosen(group, application, secret, period) {
     return { metric, weight: toHex(stream.fill(new Uint8Array(WEIGHT_BYTES))) };
   });
   return weights.reduce((best, each) => (each.weight > best.weight ? each : best)).metric;
+}
+
+/**
+ * Return a client's number for a metric, uniform in [0, 1) over secrets: it is in a sample of a rate if its
+ * number is below that. So samples of lower rates are parts of those of higher ones.
+ *
+ * @param {string} metric
+ * @param {string} application
+ * @param {Uint8Array} secret
+ * @returns {number}
+ */
+export function sampleNumber(metric, application, secret) {
+  const bytes = keyed(SAMPLE, secret, [application, metric]).fill(new Uint8Array(8)).subarray(0, 7);
+  const number = bytes.reduceRight((rest, byte) => (rest << 8n) | BigInt(byte), 0n);
+  return Number(number >> 3n) / 2 ** 53;
 }
 
 /**

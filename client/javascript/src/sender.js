@@ -13,6 +13,7 @@ import { bodyOf } from "./batch.js";
 import { compactBody, MEDIA_TYPE } from "./compact.js";
 import { HubbubError } from "./errors.js";
 import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
+import { SWITCH_BYTES } from "./switch.js";
 
 export const REFUSED = "refused by the collector";
 
@@ -143,6 +144,35 @@ export class Sender {
       signal.removeEventListener("abort", giveUp);
     }
   }
+
+  /**
+   * Ask for the switch, once, as every client does: without key, cookie, or anything of an earlier answer.
+   *
+   * @param {string} address @param {AbortSignal} signal
+   * @returns {Promise<Uint8Array | null>} at most `SWITCH_BYTES` of it; null if there is none (never rejects)
+   */
+  async fetchSwitch(address, signal) {
+    const attempt = new AbortController();
+    const giveUp = () => attempt.abort();
+    const timer = setTimeout(giveUp, this.#timeout);
+    signal.addEventListener("abort", giveUp);
+    try {
+      const send = this.#fetch ?? globalThis.fetch;
+      const response = await send(address, {
+        redirect: "manual",
+        credentials: "omit",
+        referrerPolicy: "no-referrer",
+        cache: "no-store",
+        signal: attempt.signal,
+      });
+      return response.status === 200 ? await readAtMost(response, SWITCH_BYTES) : null;
+    } catch {
+      return null;
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", giveUp);
+    }
+  }
 }
 
 /** @param {string} why nothing could be sealed @returns {Outcome} */
@@ -261,16 +291,29 @@ function parse(body) {
 
 /** @param {Response} response @returns {Promise<string>} empty if it is longer than any real answer */
 async function readBounded(response) {
+  const bytes = await readAtMost(response, LONGEST_ANSWER + 1);
+  return bytes.length > LONGEST_ANSWER ? "" : new TextDecoder().decode(bytes);
+}
+
+/** @param {Response} response @param {number} most @returns {Promise<Uint8Array>} no more than so many bytes */
+async function readAtMost(response, most) {
   const reader = response.body?.getReader();
-  const decoder = new TextDecoder();
-  let [text, length] = ["", 0];
+  /** @type {Uint8Array[]} */
+  const chunks = [];
+  let length = 0;
   for (let chunk; reader && !(chunk = await reader.read()).done;) {
+    chunks.push(chunk.value.subarray(0, most - length));
     length += chunk.value.length;
-    if (length > LONGEST_ANSWER) {
+    if (length >= most) {
       await reader.cancel();
-      return "";
+      break;
     }
-    text += decoder.decode(chunk.value, { stream: true });
   }
-  return text + decoder.decode();
+  const bytes = new Uint8Array(Math.min(length, most));
+  let at = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, at);
+    at += chunk.length;
+  }
+  return bytes;
 }

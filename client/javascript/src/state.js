@@ -26,6 +26,7 @@ const encoder = new TextEncoder();
  * @property {string} secret 64 hexadecimal digits
  * @property {import("./ledger.js").Account} account
  * @property {import("./outbox.js").Outbox} outbox
+ * @property {import("./switch.js").KeptSwitch} [switch] once it was asked for
  */
 
 /** The state was deleted or replaced by another tab or process, or by this one. */
@@ -194,8 +195,8 @@ export function serialize(state) {
 }
 
 /** @param {State} state */
-function toJson({ secret, account, outbox }) {
-  return JSON.stringify({ secret, account, outbox });
+function toJson({ secret, account, outbox, switch: kept }) {
+  return JSON.stringify({ secret, account, outbox, switch: kept });
 }
 
 /**

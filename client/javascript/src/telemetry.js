@@ -35,13 +35,14 @@ import { makeEntry, Recorder, recordingOf } from "./recorder.js";
 import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
 import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
+import { NOT_SAMPLED, refusalBy, SWITCHED_OFF } from "./switch.js";
 import { describeForgetting, describePreview, explain } from "./explanations.js";
 
 const WITHDRAWN = "consent withdrawn";
 /** Why recordings are dropped in normal use: that isn't logged. */
 const EXPECTED = [
   ...[ALREADY_REPORTED, REPORTED_IN_PERIOD, REPORTED_TODAY],
-  ...[REPLACED_BY_NEWER, WAITING, NOT_CHOSEN],
+  ...[REPLACED_BY_NEWER, WAITING, NOT_CHOSEN, SWITCHED_OFF, NOT_SAMPLED],
 ];
 const CLOSING_MILLIS = 1_000;
 /** Between looks for periods that ended while nothing was recorded. */
@@ -321,7 +322,8 @@ export class Telemetry {
     const { cohort, permanent } = refused ? answer : decision.answer;
     const report = encoder.report({ cohort, permanent: fromHex(permanent) });
     const isDone = state && known.reportsPerDay && isSent(state.outbox, metric, seconds * 1_000);
-    const reason = refused ? decision.reason : isDone ? REPORTED_TODAY : null;
+    const off = state && refusalBy(state, this.#options.switched !== null)(metric, known.version);
+    const reason = off ?? (refused ? decision.reason : isDone ? REPORTED_TODAY : null);
     const why = this.#disabled ?? (this.#closed ? "closed" : reason);
     return {
       report,
@@ -508,7 +510,7 @@ export class Telemetry {
    * @returns {{recorder: Recorder, delivery: Delivery}}
    */
   #makeLoops({ secret, account }) {
-    const { registry, endpoint, ingestKey, sealer, fetch, numbers } = this.#options;
+    const { registry, endpoint, ingestKey, sealer, switched, fetch, numbers } = this.#options;
     const { batchSize, batchMillis, timeoutMillis } = numbers;
     const client = this.#client(secret);
     const mostReports = sealer?.mostReports(client.metrics) ?? Infinity;
@@ -529,6 +531,8 @@ export class Telemetry {
     const daily = [...registry.metrics.values()].filter(({ reportsPerDay }) => reportsPerDay);
     const delivery = new Delivery({
       ...shared,
+      switched,
+      onNoSwitch: (why) => this.#logOnce("switch", `the switch stays as it was: ${why}`),
       daily: new Set(daily.map(({ name }) => name)),
       sender: new Sender(endpoint, {
         timeout: timeoutMillis,
@@ -545,12 +549,14 @@ export class Telemetry {
       ...shared,
       registry,
       account,
-      onStored: ({ recorded, stale, refused, dropped, counts }) => {
+      obeys: switched !== null,
+      onStored: ({ recorded, stale, refused, dropped, counts, asks }) => {
         this.#recorded += recorded;
         this.#stale += stale;
         for (const [reason, count] of refused) this.#drop(reason, count);
         for (const [reason, count] of Object.entries(dropped)) this.#drop(reason, count);
         delivery.notice(counts);
+        if (asks) delivery.ask();
       },
     });
     return { recorder, delivery };
@@ -613,6 +619,7 @@ export class Telemetry {
     const run = this.#run;
     await run?.recorder.flush();
     run?.delivery.hurry();
+    await run?.delivery.asked();
     await (orStuck ? run?.delivery.idleOrStuck() : run?.delivery.idle());
     return true;
   }

@@ -159,7 +159,7 @@ class Process:
             self._sending = True
             seconds, answer = self._day.collector.receive(self._day.now, self.number, step)
             self._day.at(seconds, lambda: self._settle(step, answer))
-        else:
+        elif isinstance(step, float):  # no client of this day has a switch
             turn = self._turn
             self._day.at(step, lambda: self.look() if turn == self._turn else None)
 

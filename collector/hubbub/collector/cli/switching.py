@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -70,7 +71,7 @@ def key(file: Path) -> None:
 @click.argument("metric")
 @_version_option
 @_edit_options
-def off(metric: str, version: int | None, **options: Path | None) -> None:
+def off(metric: str, version: int | None, **options: Any) -> None:
     """Have no client report a metric.
 
     It isn't recorded, nothing is spent for it, and its reports that wait are dropped.
@@ -83,7 +84,7 @@ def off(metric: str, version: int | None, **options: Path | None) -> None:
 @click.argument("rate", type=float)
 @_version_option
 @_edit_options
-def sample(metric: str, rate: float, version: int | None, **options: Path | None) -> None:
+def sample(metric: str, rate: float, version: int | None, **options: Any) -> None:
     """Have a share of clients report a metric, such as .1.
 
     Clients are drawn once for each metric: lower rates are parts of higher ones.
@@ -97,7 +98,7 @@ def sample(metric: str, rate: float, version: int | None, **options: Path | None
 @click.argument("metric")
 @_version_option
 @_edit_options
-def on(metric: str, version: int | None, **options: Path | None) -> None:
+def on(metric: str, version: int | None, **options: Any) -> None:
     """Take a metric off the file: clients report it as before."""
     _set_rate(metric, version, None, **options)
 
@@ -123,7 +124,7 @@ def _set_rate(
     *,
     file: Path | None,
     key: Path | None,
-    metrics: Path | None,
+    metrics: str | None,
     config: Path | None,
 ) -> None:
     """Replace what a file says of a metric; None: let it say nothing."""
@@ -150,9 +151,9 @@ def _set_rate(
 
 
 def _configured(
-    file: Path | None, metrics: Path | str | None, config: Path | None
+    file: Path | None, metrics: str | None, config: Path | None
 ) -> tuple[Path, Registry]:
-    settings = configured(config, metrics=metrics and str(metrics), switch=file and str(file))
+    settings = configured(config, metrics=metrics, switch=str(file) if file else None)
     return settings.switch or Path("switch.json"), Registry.load(settings.metrics)
 
 

@@ -1,0 +1,245 @@
+/**
+ * The switch: a file that turns metrics off, or down to a sample of clients, and nothing else.
+ *
+ * docs/protocol, section 13, describes it. Invariants: a rate is below 1 and a metric has the least rate
+ * that is given for it, so no document turns anything on or up; and what is off is neither reported nor
+ * charged, while answers, account and periods stay as they are.
+ */
+
+import { fromHex } from "./bytes.js";
+import { isName } from "./checks.js";
+import { HubbubError, OptionError, shown } from "./errors.js";
+import { sampleNumber } from "./schedule.js";
+
+export const SWITCHED_OFF = "switched off";
+export const NOT_SAMPLED = "not in the sample";
+/** One more than any switch has: what is longer is malformed. */
+export const SWITCH_BYTES = 65_537;
+
+const FORMAT = 1;
+const MILLIS_A_DAY = 86_400_000;
+const LARGEST_VERSION = 2 ** 31 - 1;
+const LINE = "hubbub-switch-1 ";
+const SIGNATURE = /^[A-Za-z0-9_-]{86}$/;
+const SIGNATURE_LENGTH = 86;
+const DOMAIN = "hubbub/1/switch\n";
+const KEY = /^hub_verify_([A-Za-z0-9_-]{43})$/;
+const ISSUED =
+  /^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$/;
+
+const encoder = new TextEncoder();
+
+/** A switch's file isn't what it should be. */
+export class SwitchError extends HubbubError {}
+
+/** @typedef {{metric: string, version?: number, rate: number}} Rate of all versions, if none is named */
+/** @typedef {{application: string, issued: string, rates: Rate[]}} SwitchDocument */
+/** @typedef {{document: SwitchDocument, body: Uint8Array, signature: Uint8Array | null}} SwitchFile */
+
+/**
+ * What a client keeps of it.
+ *
+ * @typedef {object} KeptSwitch
+ * @property {number} asked when it was asked for last, in milliseconds since 1970
+ * @property {boolean} signed whether the document was, with a key of the app
+ * @property {SwitchDocument | null} document what is obeyed
+ */
+
+/** @typedef {(metric: string, version: number) => string | null} Refusal why it isn't reported, if so */
+
+/**
+ * Read a file; its signature isn't looked at.
+ *
+ * @param {Uint8Array} bytes
+ * @returns {SwitchFile} throws SwitchError
+ */
+export function parseSwitch(bytes) {
+  if (bytes.length >= SWITCH_BYTES) {
+    throw new SwitchError(`switch: must be at most ${SWITCH_BYTES - 1} bytes`);
+  }
+  const end = LINE.length + SIGNATURE_LENGTH;
+  const head = String.fromCharCode(...bytes.subarray(0, end + 1));
+  const text = head.slice(LINE.length, end);
+  const isSigned = head.startsWith(LINE) && SIGNATURE.test(text) && head[end] === "\n";
+  const body = isSigned ? bytes.subarray(end + 1) : bytes;
+  const signature = isSigned ? fromBase64(text) : null;
+  return { document: parseDocument(body), body, signature };
+}
+
+/** @param {Uint8Array} body @returns {SwitchDocument} throws SwitchError */
+function parseDocument(body) {
+  let value;
+  try {
+    value = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body));
+  } catch {
+    throw new SwitchError("switch: must be JSON, in UTF-8");
+  }
+  const table = members(value, "switch", ["hubbub_switch", "application", "issued", "rates"]);
+  const { hubbub_switch: format, application, issued, rates } = table;
+  if (format !== FORMAT) throw wrong("hubbub_switch", format, `${FORMAT}`);
+  if (typeof application !== "string") throw wrong("application", application, "a text");
+  if (typeof issued !== "string" || !ISSUED.test(issued)) {
+    throw wrong("issued", issued, "a UTC time such as 2026-11-27T09:30:00Z");
+  }
+  if (!Array.isArray(rates)) throw wrong("rates", rates, "a list");
+  return { application, issued, rates: rates.map((rate, i) => parseRate(rate, `rates[${i}]`)) };
+}
+
+/** @param {unknown} value @param {string} field @returns {Rate} */
+function parseRate(value, field) {
+  const { metric, rate, version } = members(value, field, ["metric", "rate"], ["version"]);
+  if (typeof metric !== "string" || !isName(metric)) {
+    throw wrong(`${field}.metric`, metric, "a metric's name");
+  }
+  if (typeof rate !== "number" || !(rate >= 0 && rate < 1)) {
+    throw wrong(`${field}.rate`, rate, "a number from 0 to below 1");
+  }
+  if (version === undefined) return { metric, rate };
+  const number = typeof version === "number" ? version : NaN;
+  if (!Number.isInteger(number) || number < 1 || number > LARGEST_VERSION) {
+    throw wrong(`${field}.version`, version, `an integer from 1 to ${LARGEST_VERSION}`);
+  }
+  return { metric, version: number, rate };
+}
+
+/**
+ * @param {unknown} value @param {string} field @param {string[]} required @param {string[]} [optional]
+ * @returns {Record<string, unknown>} has the members it must have, and no others than it may have
+ */
+function members(value, field, required, optional = []) {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw wrong(field, value, "an object");
+  }
+  const missing = required.find((name) => !Object.hasOwn(value, name));
+  if (missing) throw new SwitchError(`${field}: ${missing} is missing`);
+  const unknown = Object.keys(value).find((name) => ![...required, ...optional].includes(name));
+  if (unknown !== undefined) throw new SwitchError(`${field}: unknown member ${shown(unknown)}`);
+  return /** @type {Record<string, unknown>} */ (value);
+}
+
+/** @param {string} field @param {unknown} found @param {string} expected */
+function wrong(field, found, expected) {
+  return new SwitchError(`${field} = ${shown(found)}: must be ${expected}`);
+}
+
+/**
+ * Reject unless an application may obey a file.
+ *
+ * @param {SwitchFile} file
+ * @param {string} application
+ * @param {Uint8Array | null} key with it, the file must be signed, with this key
+ * @returns {Promise<void>} rejects with SwitchError
+ */
+export async function checkSwitch({ document, body, signature }, application, key) {
+  if (document.application !== application) {
+    throw wrong("application", document.application, shown(application));
+  }
+  if (!key) return;
+  if (!signature) throw new SwitchError("switch: isn't signed; must be, as this app has a key");
+  if (!(await isSignedBy(key, signature, body))) {
+    throw new SwitchError("switch: its signature isn't this key's, or it was changed");
+  }
+}
+
+/** @param {Uint8Array} key @param {Uint8Array} signature @param {Uint8Array} body */
+async function isSignedBy(key, signature, body) {
+  const domain = encoder.encode(DOMAIN);
+  const signed = new Uint8Array(domain.length + body.length);
+  signed.set(domain);
+  signed.set(body, domain.length);
+  try {
+    const { subtle } = globalThis.crypto;
+    const imported = await subtle.importKey("raw", Uint8Array.from(key), "Ed25519", false, ["verify"]);
+    return await subtle.verify("Ed25519", imported, Uint8Array.from(signature), signed);
+  } catch {
+    throw new SwitchError("switch: this platform can't check signatures (Ed25519)");
+  }
+}
+
+/** @param {unknown} text as `hubbub-collector switch key` prints it @returns {Uint8Array} */
+export function parseVerifyKey(text) {
+  const found = typeof text === "string" ? KEY.exec(text.trim()) : null;
+  if (!found) {
+    throw new OptionError("switchKey: must be hub_verify_ and 43 letters, digits, - and _");
+  }
+  // 43 letters have two bits more than 32 bytes: another text of the same key is a mistake.
+  const spare = "AEIMQUYcgkosw048";
+  if (!spare.includes(found[1].slice(-1))) {
+    throw new OptionError("switchKey: its last letter has spare bits set");
+  }
+  return fromBase64(found[1]);
+}
+
+/** @param {string} text @returns {Uint8Array} */
+function fromBase64(text) {
+  const digits = atob(text.replace(/-/g, "+").replace(/_/g, "/"));
+  return Uint8Array.from(digits, (digit) => digit.charCodeAt(0));
+}
+
+/**
+ * @param {SwitchDocument} document @param {string} metric @param {number} version
+ * @returns {number} the share of clients that reports it; 1 unless it is turned down
+ */
+export function rateOf({ rates }, metric, version) {
+  const named = rates.filter(
+    (rate) => rate.metric === metric && (rate.version === undefined || rate.version === version),
+  );
+  return Math.min(1, ...named.map(({ rate }) => rate));
+}
+
+/**
+ * Return why a client doesn't report a metric's version, if so.
+ *
+ * @param {import("./state.js").State} state
+ * @param {boolean} obeys whether the app has a switch
+ * @returns {Refusal}
+ */
+export function refusalBy({ secret, switch: kept }, obeys) {
+  const document = obeys ? kept?.document : null;
+  if (!document?.rates.length) return () => null;
+  const bytes = fromHex(secret);
+  return (metric, version) => {
+    const rate = rateOf(document, metric, version);
+    if (rate === 0) return SWITCHED_OFF;
+    if (rate === 1) return null;
+    return sampleNumber(metric, document.application, bytes) < rate ? null : NOT_SAMPLED;
+  };
+}
+
+/**
+ * Whether a day has passed since the switch was asked for; also if a clock was set back.
+ *
+ * @param {import("./state.js").State} state @param {number} now milliseconds since 1970
+ */
+export function isFetchDue({ switch: kept }, now) {
+  return !kept || !(kept.asked <= now && now < kept.asked + MILLIS_A_DAY);
+}
+
+/**
+ * Return whether the switch is to be asked for now; then no other tab or process does so for a day.
+ *
+ * @param {import("./state.js").State} state is changed
+ * @param {number} now milliseconds since 1970
+ */
+export function claimFetch(state, now) {
+  if (!isFetchDue(state, now)) return false;
+  state.switch = { signed: false, document: null, ...state.switch, asked: now };
+  return true;
+}
+
+/**
+ * Obey a document from now on; but none that was issued before a signed one that is obeyed: whoever keeps
+ * old files, and has no key, can't bring them back.
+ *
+ * @param {import("./state.js").State} state is changed
+ * @param {SwitchDocument} document
+ * @param {boolean} signed with a key of the app
+ * @returns {boolean} whether it is obeyed
+ */
+export function keepSwitch(state, document, signed) {
+  const kept = state.switch;
+  const last = kept?.signed ? (kept.document?.issued ?? "") : "";
+  if (signed && document.issued < last) return false;
+  state.switch = { asked: kept?.asked ?? 0, signed, document };
+  return true;
+}

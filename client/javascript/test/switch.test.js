@@ -1,0 +1,269 @@
+/** The switch: files against the vectors, and what one takes away from a client. */
+
+import assert from "node:assert/strict";
+import { generateKeyPairSync, sign } from "node:crypto";
+import { createServer } from "node:net";
+import { test } from "node:test";
+
+import { fromHex } from "../src/bytes.js";
+import { OptionError } from "../src/errors.js";
+import { sampleNumber } from "../src/schedule.js";
+import {
+  checkSwitch,
+  NOT_SAMPLED,
+  parseSwitch,
+  parseVerifyKey,
+  rateOf,
+  SWITCHED_OFF,
+  SwitchError,
+} from "../src/switch.js";
+import {
+  memoryStorage,
+  scriptedCollector,
+  startTelemetry,
+  storedState,
+} from "../testing/collecting.js";
+import { APPLICATION, buildRegistry, vectors } from "../testing/making.js";
+
+const DAY = 86_400_000;
+const registry = buildRegistry({ homepage: {}, theme: {} });
+const off = (...names) => names.map((metric) => ({ metric, rate: 0 }));
+
+function document(rates = [], issued = "2026-11-27T09:30:00Z") {
+  return JSON.stringify({ hubbub_switch: 1, application: APPLICATION, issued, rates });
+}
+
+const { publicKey, privateKey } = generateKeyPairSync("ed25519");
+const PUBLIC = `hub_verify_${publicKey.export({ format: "jwk" }).x}`;
+
+function signed(body, key = privateKey) {
+  const signature = sign(null, Buffer.from(`hubbub/1/switch\n${body}`), key);
+  return `hubbub-switch-1 ${signature.toString("base64url")}\n${body}`;
+}
+
+/** Serve one file until the test ends, and keep each request as it came. */
+async function hosting(t, body) {
+  const host = { body, status: "200 OK", fields: "", requests: [], url: "" };
+  const server = createServer((socket) => {
+    let request = "";
+    socket.on("error", () => {});
+    socket.on("data", (data) => {
+      request += data;
+      if (!request.endsWith("\r\n\r\n")) return;
+      host.requests.push(request);
+      const length = Buffer.byteLength(host.body);
+      socket.end(
+        `HTTP/1.1 ${host.status}\r\nConnection: close\r\nContent-Length: ${length}\r\n${host.fields}\r\n${host.body}`,
+      );
+    });
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(undefined)));
+  t.after(() => server.close());
+  host.url = `http://127.0.0.1:${server.address().port}/files/switch`;
+  return host;
+}
+
+async function start(t, host, options = {}) {
+  const { url } = await scriptedCollector(t);
+  return startTelemetry(t, { registry, endpoint: url, switch: host.url, ...options });
+}
+
+/** Have the switch asked for a day ago. */
+async function letADayPass(t, milliseconds = DAY) {
+  const now = Date.now() + milliseconds;
+  t.mock.method(Date, "now", () => now);
+}
+
+test("files mean what the vectors say", async () => {
+  for (const { name, file, spaces, application, key, rates } of vectors("switch")) {
+    const bytes = Uint8Array.from([...fromHex(file), ...Array(spaces).fill(32)]);
+    let found = null;
+    try {
+      const parsed = parseSwitch(bytes);
+      await checkSwitch(parsed, application, key && parseVerifyKey(key));
+      found = rates?.map(([metric, version]) => [
+        metric,
+        version,
+        rateOf(parsed.document, metric, version),
+      ]);
+    } catch (error) {
+      assert.ok(error instanceof SwitchError, `${name}: ${error}`);
+    }
+    // JSON has no minus zero, which is as good as zero.
+    assert.deepEqual(JSON.stringify(found), JSON.stringify(rates), name);
+  }
+});
+
+test("samples are those of the vectors", () => {
+  for (const { application, metric, secret, number } of vectors("samples")) {
+    assert.equal(sampleNumber(metric, application, fromHex(secret)), number / 2 ** 53);
+  }
+});
+
+test("a metric that is off is neither recorded nor charged, and its waiting reports are dropped", async (t) => {
+  const host = await hosting(t, document(off("homepage")));
+  const storage = memoryStorage();
+  const { telemetry, logged } = await start(t, host, { storage });
+  telemetry.record("theme", "a");
+  telemetry.record("homepage", "a"); // whose cohort for life shares no batch
+  assert.equal(await telemetry.flush(), true);
+  assert.equal(telemetry.status().delivered, 1);
+  const before = await telemetry.ledger();
+  telemetry.record("homepage", "b");
+  assert.equal(await telemetry.flush(), true);
+  assert.deepEqual(telemetry.status().dropped, { [SWITCHED_OFF]: 2 });
+  assert.deepEqual(await telemetry.ledger(), before);
+  assert.equal((await telemetry.preview("homepage", "b")).refusal, SWITCHED_OFF);
+  assert.equal(host.requests.length, 1);
+  assert.deepEqual(logged, []);
+  assert.deepEqual(storedState(storage).switch.document.rates, off("homepage"));
+});
+
+test("what is off stays off after a restart, and costs nothing when it is on again", async (t) => {
+  const host = await hosting(t, document(off("homepage")));
+  const storage = memoryStorage();
+  const { telemetry: first } = await start(t, host, { storage });
+  first.record("homepage", "a");
+  await first.flush();
+  const before = await first.ledger();
+  await first.close();
+  const { telemetry: second } = await start(t, host, { storage });
+  second.record("homepage", "a");
+  await second.flush();
+  assert.deepEqual(second.status().dropped, { [SWITCHED_OFF]: 1 });
+  await second.close();
+  host.body = document();
+  await letADayPass(t);
+  const { telemetry: third } = await start(t, host, { storage });
+  third.record("homepage", "a"); // all is off: it asks where it would have sent
+  await third.flush();
+  third.record("homepage", "a");
+  await third.flush();
+  assert.equal(third.status().delivered, 1);
+  assert.equal((await third.ledger()).committed, before.committed);
+  assert.equal(host.requests.length, 2);
+});
+
+test("an app without a switch asks for none and obeys none", async (t) => {
+  const host = await hosting(t, document(off("homepage")));
+  const storage = memoryStorage();
+  const { telemetry: first } = await start(t, host, { storage });
+  first.record("homepage", "a");
+  await first.flush();
+  await first.close();
+  const { telemetry: second } = await start(t, host, { storage, switch: undefined });
+  second.record("homepage", "a");
+  await second.flush();
+  assert.equal(second.status().delivered, 1);
+  assert.equal(host.requests.length, 1);
+});
+
+test("a client is in the samples above its number and outside of the others", async (t) => {
+  const host = await hosting(t, document());
+  const storage = memoryStorage();
+  const { telemetry } = await start(t, host, { storage });
+  telemetry.record("homepage", "a");
+  await telemetry.flush();
+  const number = sampleNumber("homepage", APPLICATION, fromHex(storedState(storage).secret));
+  for (const [rate, reason] of [
+    [number, NOT_SAMPLED],
+    [number + 2 ** -53, null],
+  ]) {
+    host.body = document([{ metric: "homepage", rate }]);
+    await letADayPass(t);
+    telemetry.record("theme", "a");
+    await telemetry.flush();
+    assert.equal((await telemetry.preview("homepage", "a")).refusal, reason);
+  }
+});
+
+test("a client that gets no switch that it may obey goes on as before", async (t) => {
+  const stranger = generateKeyPairSync("ed25519").privateKey;
+  const body = document(off("homepage"));
+  const wrong = {
+    "it can't be fetched": [{ status: "404 Not Found" }, { status: "302 Found", fields: "Location: /x\r\n" }],
+    "switch: must be JSON, in UTF-8": [{ body: body.slice(1) }],
+    "switch: must be at most 65536 bytes": [{ body: body.padEnd(70_000) }],
+    "switch: isn't signed; must be, as this app has a key": [{ body }],
+    "switch: its signature isn't this key's, or it was changed": [
+      { body: signed(body, stranger) },
+      { body: `${signed(body)} ` },
+    ],
+  };
+  for (const [why, answers] of Object.entries(wrong)) {
+    for (const answer of answers) {
+      const host = Object.assign(await hosting(t, signed(body)), answer);
+      const { telemetry, logged } = await start(t, host, { switchKey: PUBLIC });
+      for (const value of ["a", "b"]) {
+        telemetry.record("homepage", value);
+        assert.equal(await telemetry.flush(), true);
+      }
+      assert.equal(telemetry.status().delivered, 2);
+      assert.deepEqual(logged, [`hubbub: the switch stays as it was: ${why}`]);
+      assert.equal(host.requests.length, 1); // once a day, also after a failure
+    }
+  }
+});
+
+test("an older signed file replaces no later one", async (t) => {
+  const host = await hosting(t, signed(document(off("homepage"))));
+  const { telemetry, logged } = await start(t, host, { switchKey: PUBLIC });
+  for (const issued of ["2026-11-27T09:30:00Z", "2026-11-27T09:29:59Z"]) {
+    telemetry.record("theme", "a");
+    await telemetry.flush();
+    telemetry.record("homepage", "a");
+    await telemetry.flush();
+    host.body = signed(document([], "2026-11-27T09:29:59Z"));
+    await letADayPass(t);
+    assert.deepEqual(logged.length, Number(issued !== "2026-11-27T09:30:00Z"));
+  }
+  assert.deepEqual(telemetry.status().dropped, { [SWITCHED_OFF]: 2 });
+  host.body = signed(document([], "2026-11-27T09:30:01Z"));
+  telemetry.record("theme", "a");
+  await telemetry.flush();
+  telemetry.record("homepage", "a");
+  await telemetry.flush();
+  assert.deepEqual(telemetry.status().dropped, { [SWITCHED_OFF]: 2 });
+});
+
+test("a client that sends nothing asks nothing", async (t) => {
+  const host = await hosting(t, document());
+  const { telemetry } = startTelemetry(t, { registry, switch: host.url });
+  await telemetry.flush();
+  telemetry.record("homepage", "a");
+  assert.equal(await telemetry.flush(50), false); // nobody is there
+  assert.deepEqual(host.requests, []);
+});
+
+test("requests of all clients are the same, and carry neither key nor mark", async (t) => {
+  const host = await hosting(t, document());
+  host.fields = `Set-Cookie: id=1\r\nETag: "1"\r\nLast-Modified: Fri, 27 Nov 2026 00:00:00 GMT\r\n`;
+  for (const storage of [memoryStorage(), memoryStorage()]) {
+    const { telemetry } = await start(t, host, { storage, ingestKey: "hub_ingest_x" });
+    for (const value of ["a", "b"]) {
+      telemetry.record("homepage", value);
+      await telemetry.flush();
+      await letADayPass(t);
+    }
+  }
+  assert.equal(host.requests.length, 4);
+  const [request, ...others] = new Set(host.requests);
+  assert.deepEqual(others, []);
+  assert.ok(request.startsWith("GET /files/switch HTTP/1.1\r\n"));
+  assert.doesNotMatch(request, /cookie|if-none-match|if-modified|authorization|hub_/i);
+});
+
+test("an address or a key that can't work is refused", (t) => {
+  const options = { endpoint: "https://a.example" };
+  for (const wrong of [
+    { switch: "http://c.example" },
+    { switch: "https://c.example/?client=1" },
+    { switch: "https://user@c.example" },
+    { switch: 7 },
+    { switch: true, switchKey: "hub_verify_x" },
+    { switch: true, switchKey: PUBLIC.replace("verify", "sign") },
+    { switch: true, switchKey: `${PUBLIC.slice(0, -1)}_` },
+  ]) {
+    assert.throws(() => startTelemetry(t, { ...options, ...wrong }), OptionError);
+  }
+});
