@@ -31,6 +31,7 @@ _METAVARS = {
     "metrics": "FILE",
     "tls_certificate": "FILE",
     "tls_key": "FILE",
+    "switch": "FILE",
 }
 _Command = Callable[..., None]
 
