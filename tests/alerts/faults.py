@@ -50,6 +50,7 @@ FAULTS: dict[str, dict[str, float | str]] = {
     "HubbubMetricEnds": {'hubbub_registry_findings{code="metric_expires_soon"}': 1},
     "HubbubVersionsDiffer": {BUILD % "b": 1},
     "HubbubReloadFailed": {"hubbub_reload_failing": 1},
+    "HubbubSwitchFailed": {"hubbub_switch_failing": 1},
     "HubbubReportsImprobable": {'hubbub_improbable_reports_total{metric="homepage"}': "0+2x"},
     "HubbubManyDuplicates": {
         "hubbub_duplicate_batches_total": "0+50x",

@@ -20,12 +20,14 @@ from click.testing import CliRunner, Result
 from factories import APPLICATION, make_metric, make_params, make_registry, registry_toml
 from http_servers import scripted_server
 from hubbub.client.ledger import SWITCHED_OFF
+from hubbub.client.registry_json import registry_json
 from hubbub.client.storage import DATABASE
 from hubbub.collector.cli import main
 from hubbub.protocol.switch import Rate, SigningKey, SwitchDocument
 from hubbub.simulations.experiments.processes import running_collector
 from service.drivers import DRIVERS, Opener
 from service.posting import stored_count, wait_until
+from unit.javascript.node import CLIENT, run_node
 
 HOMEPAGE, THEME = make_metric(), make_metric("theme", params=make_params(m=1))
 REGISTRY = make_registry(HOMEPAGE, THEME)
@@ -158,6 +160,36 @@ def test_metric_is_turned_off_and_on_by_a_command_and_a_collector(
     assert said.endswith("signed\n")
     assert stored_count(database, HOMEPAGE) == 2
     assert stored_count(database, THEME) == 1
+
+
+PAGE = """
+import { readFileSync } from "node:fs";
+import { Telemetry } from "./hubbub.js";
+const texts = new Map();
+const storage = { get: (key) => texts.get(key), set: (key, text) => texts.set(key, text) };
+const telemetry = new Telemetry({ ...JSON.parse(readFileSync(0)), storage, switch: true });
+telemetry.record("homepage", "a");
+await telemetry.flush();
+telemetry.record("homepage", "b");
+telemetry.record("theme", "c");
+await telemetry.flush();
+console.log(JSON.stringify(telemetry.status()));
+await telemetry.close();
+"""
+
+
+def test_javascript_client_obeys_the_same_file(tmp_path, metrics, database):
+    file, program = tmp_path / "switch", tmp_path / "page.mjs"
+    file.write_bytes(KEY.sign(document("homepage")))
+    program.write_text(PAGE.replace("./hubbub.js", str(CLIENT / "src" / "index.js")), "utf-8")
+    registry = json.loads(registry_json(metrics))
+    with running_collector(metrics, database, ["--switch", str(file)]) as collector:
+        options = {"registry": registry, "endpoint": collector.url, "switchKey": str(KEY.public)}
+        done = run_node(program, stdin=json.dumps(options))
+    assert done.returncode == 0, done.stderr
+    status = json.loads(done.stdout)
+    assert (status["delivered"], status["dropped"]) == (2, {SWITCHED_OFF: 1})
+    assert (stored_count(database, HOMEPAGE), stored_count(database, THEME)) == (1, 1)
 
 
 def test_reports_that_wait_are_dropped_when_a_metric_turns_out_to_be_off(tmp_path, taking, opened):

@@ -339,6 +339,7 @@ def test_every_kind_of_trouble_that_is_counted_has_an_alert():
         "overflow",
         "queue_depth",
         "reload_failing",
+        "switch_failing",
         "key_refusals",
         "unmixed_days",
         "expiry",
