@@ -176,7 +176,7 @@ class Outbox:
                     fault = DAMAGED
                 elif batch_id is not None and bool(sealed) != self._sealed:
                     fault = MAY_HAVE_ARRIVED  # in the other form, where it has another id
-                if leased := self._read(connection, key, batch_id, fault, switch):
+                if leased := self._read(connection, key, batch_id, fault, switch, now):
                     connection.execute(
                         "UPDATE batches SET batch_id = ?, checksum = ?, sealed = ?, holder = ?, "
                         "lease_expires_at = ? WHERE id = ?",
@@ -285,6 +285,7 @@ class Outbox:
         batch_id: str | None,
         fault: str | None,
         switch: Switch,
+        now: float,
     ) -> LeasedBatch | None:
         """Return a batch; drop what can't be sent of it, and the batch if that is all."""
         whole = []
@@ -293,7 +294,8 @@ class Outbox:
             (key,),
         ).fetchall():
             reason = fault or (None if checksum == _checksum(*content) else DAMAGED)
-            reason = reason or switch.refusal(*content[:2])
+            if reason is None and (reason := switch.refusal(*content[:2])) and batch_id is not None:
+                note_sent(connection, [content[0]], now)  # what shows that is deleted
             if reason is None:
                 metric, version, record, slice_ = content
                 order = section_name(metric, slice_), version, record, row

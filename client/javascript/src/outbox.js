@@ -272,8 +272,13 @@ export function dropRefused(outbox, refusal, now) {
     return reason === null;
   };
   outbox.spool = outbox.spool.filter(({ report }) => stays(report));
-  for (const batch of outbox.batches) {
-    if (!isLeased(batch, now)) batch.reports = batch.reports.filter(stays);
+  for (const batch of outbox.batches.filter((candidate) => !isLeased(candidate, now))) {
+    const before = batch.reports;
+    batch.reports = before.filter(stays);
+    if (batch.id === null) continue;
+    // What shows that they may have arrived is deleted.
+    const gone = before.filter((report) => !batch.reports.includes(report));
+    for (const { metric } of gone) noteSent(outbox, metric, now);
   }
   outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
   return dropped;

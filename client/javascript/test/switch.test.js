@@ -7,6 +7,7 @@ import { test } from "node:test";
 
 import { fromHex } from "../src/bytes.js";
 import { OptionError } from "../src/errors.js";
+import { dropRefused, emptyOutbox, isSent } from "../src/outbox.js";
 import { sampleNumber } from "../src/schedule.js";
 import {
   checkSwitch,
@@ -266,4 +267,21 @@ test("an address or a key that can't work is refused", (t) => {
   ]) {
     assert.throws(() => startTelemetry(t, { ...options, ...wrong }), OptionError);
   }
+});
+
+test("a report of today that may have arrived is remembered when it is dropped", () => {
+  const outbox = emptyOutbox();
+  const report = { metric: "homepage", version: 1, cohort: 0, bits: "" };
+  const reports = [report, { ...report, metric: "theme" }];
+  outbox.batches = [
+    { id: "1", origin: "", sealed: false, day: 0, reports, lease: null },
+    { id: null, origin: "", sealed: false, day: 0, reports: [report], lease: null },
+  ];
+  const refusal = (metric) => (metric === "homepage" ? SWITCHED_OFF : null);
+  assert.deepEqual(dropRefused(outbox, refusal, DAY), { [SWITCHED_OFF]: 2 });
+  assert.deepEqual(
+    outbox.batches.map((batch) => batch.reports.map(({ metric }) => metric)),
+    [["theme"]],
+  );
+  assert.ok(isSent(outbox, "homepage", DAY));
 });

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
+from hubbub.client import Registry
 from hubbub.client.delivery import ClientStore, CommitResult, Fetch
-from hubbub.client.ledger import NOT_SAMPLED, SWITCHED_OFF
+from hubbub.client.ledger import NOT_SAMPLED, REPORTED_TODAY, SWITCHED_OFF
 from hubbub.client.outbox import LeasedBatch
 from hubbub.client.recorder import Recorder, RecorderSettings
 from hubbub.client.schedule import sample_draw
@@ -61,13 +62,13 @@ def file(*rates: Rate, issued: str = "2026-11-27T09:30:00Z") -> SwitchFile:
 class Client:
     """One process of an app, at a time that is set."""
 
-    def __init__(self, folder: Path, *, obeys: bool = True) -> None:
+    def __init__(self, folder: Path, registry: Registry = REGISTRY, *, obeys: bool = True) -> None:
         self.folder, self.now = folder, NOON
-        state = open_state(folder, REGISTRY)
-        self.recorder = Recorder(REGISTRY, 100, 100)
+        state = open_state(folder, registry)
+        self.recorder = Recorder(registry, 100, 100)
         self.recorder.open(state.secret, state.account)
         settings = SETTINGS._replace(obeys_switch=obeys)
-        self.store = ClientStore(folder, REGISTRY, settings, state.secret, lambda: self.now)
+        self.store = ClientStore(folder, registry, settings, state.secret, lambda: self.now)
         self.recorder.obey(self.store.load_switch())
 
     def record(self, metric: str, value: str = "a") -> CommitResult:
@@ -208,6 +209,19 @@ def test_batch_that_may_have_arrived_keeps_its_id_without_what_is_off(client):
     again = client.store.scheduler.next(hurry=True)
     assert again.batch.batch_id == first.batch.batch_id
     assert [report.metric for report in again.batch.reports] == ["theme"]
+
+
+def test_report_of_today_that_may_have_arrived_is_remembered_when_it_is_dropped(tmp_path):
+    """Or a metric that is off and on again would have two reports on one day."""
+    client = Client(tmp_path, make_registry(make_metric(reports_per_day=1)))
+    with closing(client.store):
+        client.record("homepage")
+        assert isinstance(client.store.scheduler.next(hurry=True), LeasedBatch)
+        client.fetch(file(Rate("homepage", None, 0.0)))  # and no answer ever comes
+        assert client.sent() == []
+        client.store.keep_switch(file(), is_signed=False)
+        client.recorder.obey(client.store.load_switch())
+        assert client.record("homepage").charges.refused == {REPORTED_TODAY: 1}
 
 
 def test_off_and_on_again_costs_nothing_and_answers_as_before(client):
