@@ -8,7 +8,6 @@ answers, accounts and periods are the same after a switch is off and on again.
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +18,8 @@ from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.metrics import SECONDS_A_DAY
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from hubbub.protocol.switch import SwitchDocument, SwitchFile
 
 

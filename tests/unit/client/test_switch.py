@@ -2,12 +2,13 @@
 
 import json
 import math
+from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
@@ -146,6 +147,26 @@ def test_no_document_turns_on_more_than_there_is_and_lower_rates_are_parts(one, 
         return {key for key in keys if switch.refusal(*key) is None}
 
     assert reporting(one, other) == reporting(one) & reporting(other) <= reporting() == set(keys)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    DOCUMENTS,
+    st.lists(st.sampled_from([("homepage", "a"), ("homepage", "b"), ("theme", "a")]), max_size=5),
+)
+def test_no_document_makes_a_client_report_or_spend_more(tmp_path_factory, off, recordings):
+    reports, spent = [], []
+    for made in (off, document()):
+        client = Client(tmp_path_factory.mktemp("client"))
+        with closing(client.store):
+            client.fetch(SwitchFile.parse(made.to_json()))
+            for metric, value in recordings:
+                client.record(metric, value)
+            spent.append(client.recorder.spending())
+            reports.append(client.sent())
+    assert Counter(reports[0]) <= Counter(reports[1])
+    assert spent[0].epsilon <= spent[1].epsilon
+    assert spent[0].committed <= spent[1].committed
 
 
 @given(RATES, RATES)
