@@ -200,7 +200,7 @@ class AsyncTelemetry(BaseTelemetry):
                 await self._wait(partial(self._is_time_to_send, seen), seconds)
 
     async def _send_once(self, store: ClientStore, seen: int) -> float:
-        """Send a batch, if one is due; return the seconds until there may be another."""
+        """Send a batch or ask for the switch, if that is due; return seconds until the next."""
         step = await self._in_pool(partial(self._next_step, store))
         if isinstance(step, float):
             self._note_end_of_sending(seen)

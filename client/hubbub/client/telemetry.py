@@ -251,7 +251,7 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
                 self._wait(partial(self._is_time_to_send, seen), seconds)
 
     def _send_once(self, store: ClientStore, seen: int) -> float:
-        """Send a batch, if one is due; return the seconds until there may be another."""
+        """Send a batch or ask for the switch, if that is due; return seconds until the next."""
         with no_fork():
             from hubbub.client.delivery import Fetch
 
