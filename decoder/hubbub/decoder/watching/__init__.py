@@ -1,1 +1,1 @@
-"""The standing report: what a file asks for is decoded once a day, kept, and told of."""
+"""The standing report: what a file asks for is decoded once a day, kept, and reported."""

@@ -58,7 +58,7 @@ def tell(watch: Watch, until: dt.date) -> list[str]:
     ----------
     watch : Watch
     until : datetime.date
-        Results of the `catch_up` days up to it are told of, so that a new address isn't flooded.
+        Of results of the `catch_up` days up to it, so that a new address isn't flooded.
 
     Returns
     -------
