@@ -3,8 +3,10 @@
 import datetime as dt
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -46,7 +48,7 @@ def test_webhook_is_told_once_although_it_fails_at_first(folder):
     message = json.loads(other.body)
     assert message["report"] == "theme"
     assert {each["level"] for each in message["findings"]} == {"warning"}
-    assert "- c is newly detected" in message["text"]
+    assert "- `c is newly detected" in message["text"]
     assert message["link"] == f"https://results.example/theme/{message['day']}.html"
     assert b"secret" not in b"".join(folder.files().values())
 
@@ -60,6 +62,28 @@ def test_webhook_follows_no_redirect(folder):
             _, errors = folder.watch(code=1)
     assert "answered 302" in errors
     assert elsewhere.received == []
+
+
+def test_webhook_that_speaks_no_http_is_a_fault(folder):
+    """Whatever it says; and one that says nothing is given up in time."""
+    folder.watch(code=3)
+    for said in (b"SSH-2.0-foo\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            thread = threading.Thread(target=_say, args=(server, said))
+            thread.start()
+            port = server.getsockname()[1]
+            folder.write(f'{_REPORT}webhooks = ["http://localhost:{port}/secret"]\n')
+            _, errors = folder.watch(code=1)
+            thread.join()
+        assert "localhost: not reached" in errors
+        assert "secret" not in errors
+
+
+def _say(server: socket.socket, said: bytes) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65_536)
+        connection.sendall(said)
 
 
 def test_kill_leaves_whole_results(folder):

@@ -76,6 +76,7 @@ DECODE = """\
 metrics = "metrics.toml"
 store = "{store}"
 output = "results"
+at = "00:00"
 catch_up = {days}
 
 [reports.crashed]

@@ -23,6 +23,7 @@ from hubbub.decoder.watching import news
 from hubbub.decoder.watching.options import load_watch
 from hubbub.decoder.watching.results import Result, days_of, read_result
 from hubbub.decoder.watching.running import alone, last_day, next_time
+from hubbub.decoder.watching.webhooks import message_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records, record_width
@@ -31,7 +32,7 @@ from hubbub.storage import MetricVersion, NewBatch, open_store
 from significance import ALARM
 from stored_metrics import NOISE, WORDS, reports_of
 
-LAST = dt.date(2026, 11, 12)
+LAST = dt.date(2024, 11, 12)  # long ago, whatever the clock says
 _DAYS = [LAST - dt.timedelta(days=back) for back in reversed(range(6))]
 _THEMES = make_metric("theme", metric_type=EnumType(("a", "b", "c")), params=NOISE)
 
@@ -126,7 +127,7 @@ def test_catching_up_gives_what_daily_runs_gave(watched, tmp_path):
     """Byte for byte, but for the name of the store, which no result has."""
     late = Folder(tmp_path, _TWO)
     late.fill()
-    late.watch()
+    late.watch(code=3)
     first, second = watched.files(), late.files()
     assert first.keys() == second.keys()
     different = [name for name in first if first[name] != second[name]]
@@ -181,7 +182,7 @@ def test_index_and_feeds_show_the_news(watched):
     feed = json.loads((folder / "feed.json").read_text(encoding="utf-8"))
     rss = ET.fromstring((folder / "feed.xml").read_text(encoding="utf-8"))  # noqa: S314 - our own
     assert "word 4 is newly detected" in page
-    for link in ("words/2026-11-12.html", "theme/2026-11-12-by-day.html"):
+    for link in ("words/2024-11-12.html", "theme/2024-11-12-by-day.html"):
         assert f'href="{link}"' in page
         assert (folder / link).exists()
     assert feed["version"] == "https://jsonfeed.org/version/1.1"
@@ -208,7 +209,7 @@ def test_what_fails_is_told_and_the_rest_is_made(tmp_path):
     folder = Folder(tmp_path, '[reports.words]\ncandidates = "none.txt"\n[reports.theme]\ndays=2\n')
     folder.fill()
     _, errors = folder.watch(code=1)
-    assert "Error: words 2026-11-06: " in errors
+    assert "Error: words 2024-11-06: " in errors
     assert "none.txt" in errors
     assert LAST in days_of(folder.path / "results", "theme")
 
@@ -242,8 +243,8 @@ def test_report_that_is_asked_for_no_more_is_not_shown(tmp_path):
     folder.write("leave_out = ['words']\ndays = 1\n[reports.other]\nmetric = 'theme'\n")
     folder.watch(_DAYS[2])
     page = (tmp_path / "results" / "index.html").read_text(encoding="utf-8")
-    assert "other/2026" in page
-    assert "theme/2026" not in page
+    assert "other/2024" in page
+    assert "theme/2024" not in page
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path):
@@ -260,7 +261,10 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path):
         ("days = 0", ["days = 0: must be an integer between 1 and 366"]),
         ('at = "25:00"', ["at = '25:00': must be a time of day (UTC)"]),
         ('level = "fact"', ["level = 'fact'", "warning"]),
-        ('webhooks = ["http://example.com/x"]', ["webhooks: each must begin with https://"]),
+        (
+            'webhooks = ["http://example.com/x"]',
+            ["webhooks[0]: must be an address that begins with https://"],
+        ),
         ("", ["reports.words: is missing: metrics.words needs candidates"]),
         ('leave_out = ["word"]', ["leave_out = 'word': must be one of"]),
         ("[reports.words]\ncandidate = 1", ["reports.words: unknown key 'candidate'"]),
@@ -268,6 +272,15 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path):
         ('[reports.theme]\nsplit = "os"', ["reports.theme.split = 'os': must be one of the dim"]),
         ('[reports."a/b"]\nmetric = "theme"', ["reports.a/b: must be 1 to 64 letters"]),
         ('days = 0\n[reports.theme]\nevery = "hour"', ["days = 0", "every = 'hour'"]),
+        ("[reports.theme]\nalpha = 'x'", ["reports.theme.alpha = 'x': must be a number"]),
+        ("[reports.theme]\nwhere = 'os=mac'", ["reports.theme.where = 'os=mac': must be a table"]),
+        ("[reports.theme]\nrows = -5", ["reports.theme.rows = -5: must be an integer"]),
+        ("[reports.theme]\ndetected_only = 'no'", ["detected_only = 'no': must be true or"]),
+        ("[reports.theme]\nmethod = 'guess'", ["reports.theme.method = 'guess': must be one of"]),
+        ("[reports.theme]\nreports_per_client = 0.5", ["reports_per_client = 0.5: must be a num"]),
+        ("at = '01:00+05:00'", ["at = '01:00+05:00': must be a time of day"]),
+        ("output = 's3://b/x'", ["output = 's3://b/x': must be a folder of this machine"]),
+        ("leave_out=['words']\n[reports.theme]\nmetric='words'", ["metrics.theme needs a report"]),
     ],
 )
 def test_mistakes_are_named(tmp_path, text, faults):
@@ -278,8 +291,17 @@ def test_mistakes_are_named(tmp_path, text, faults):
         assert fault in str(caught.value)
 
 
-def test_secret_addresses_are_not_shown(tmp_path):
-    folder = Folder(tmp_path, 'webhooks = ["ftp://example.com/token"]\n')
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://a.example/token",
+        "https://a.example/to token",
+        "https://a.example:token",
+        "https://[token",
+    ],
+)
+def test_secret_addresses_are_not_shown(tmp_path, address):
+    folder = Folder(tmp_path, f'webhooks = ["{address}"]\n')
     with pytest.raises(MetricError) as caught:
         load_watch(folder.file)
     assert "token" not in str(caught.value)
@@ -365,20 +387,55 @@ def test_alarm_is_news_as_long_as_it_lasts():
 
 
 def test_change_that_moves_by_a_day_is_the_same():
-    def series(day: str, q_value: float) -> list[dict[str, object]]:
-        change = {"form": "shift", "before": 0.1, "after": 0.2, "day": day}
-        return [{"kind": "string", "string": "a", "q_value": q_value, "changes": [change]}]
+    def series(day: str, p_value: float) -> list[dict[str, object]]:
+        change = {"form": "shift", "before": 0.1, "after": 0.2, "day": day, "p_value": p_value}
+        return [{"kind": "string", "string": "a", "changes": [change]}]
 
-    doubtful, sure, moved = (
+    def levels(now: Any, before: Any, announced: Any) -> list[Level]:
+        return [each.level for each in news.newly_changed(now, before, announced, 1e-3)]
+
+    doubtful, sure, other = (
         series("2026-11-05", 0.01),
-        series("2026-11-05", 1e-4),
-        series("2026-11-07", 1e-5),
+        series("2026-11-07", 1e-4),
+        series("2026-11-12", 1e-5),
     )
-    other = series("2026-11-10", 1e-5)
-    assert [each.level for each in news.newly_changed(doubtful, [], 0.05, 30)] == [Level.FACT]
-    assert [each.level for each in news.newly_changed(sure, doubtful, 0.05, 30)] == [Level.WARNING]
-    assert [*news.newly_changed(moved, sure, 0.05, 30)] == []
-    assert [each.level for each in news.newly_changed(other, sure, 0.05, 30)] == [Level.WARNING]
+    told = [("a", True, "2026-11-05")]
+    assert levels(doubtful, [], []) == [Level.FACT]
+    assert levels(doubtful, doubtful, []) == []
+    assert levels(sure, doubtful, []) == [Level.WARNING]
+    assert levels(sure, doubtful, told) == []
+    assert levels(sure, [], told) == []  # though a result without days came between
+    assert levels(other, sure, told) == [Level.WARNING]
+
+
+def test_question_that_changes_is_not_compared(tmp_path):
+    """Another `where` under the same name: its shares are no news of the old one's."""
+    folder = Folder(
+        tmp_path, "leave_out = ['words', 'theme']\n[reports.a]\nmetric = 'theme'\ndays = 1\n"
+    )
+    folder.fill()
+    folder.watch(_DAYS[3])
+    text = folder.file.read_text(encoding="utf-8")
+    folder.file.write_text(text + "estimand = 'reports'\n", encoding="utf-8")
+    folder.watch(_DAYS[4])
+    folder.watch(_DAYS[5])
+    assert _loud(tmp_path, "a") == {}
+
+
+def test_days_that_go_on_get_no_result(tmp_path):
+    folder = Folder(tmp_path, "leave_out = ['words']\n")
+    for until in (dt.datetime.now(dt.UTC).date(), dt.date.max, dt.date.min):
+        _, errors = folder.watch(until, code=2)
+        assert "until" in errors
+
+
+@pytest.mark.parametrize("message", ["<!channel> `<https://e.example|log in>` @all"])
+def test_strings_of_clients_are_inert_in_messages(message):
+    finding = Finding("newly_detected", "", message, None, Level.WARNING)
+    document = {"watch": {"news": [finding.as_json()]}}
+    text = message_of(Result("r", LAST, document, Path()), Level.WARNING, "")["text"]
+    _, line = text.split("\n")
+    assert line == "- `&lt;!channel&gt; '&lt;https://e.example|log in&gt;' @all`"
 
 
 def test_end_of_a_metric_is_news_once(tmp_path):
@@ -386,7 +443,7 @@ def test_end_of_a_metric_is_news_once(tmp_path):
     text = registry_toml(_THEMES._replace(expires=LAST + dt.timedelta(days=28)), WORDS)
     (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
     folder.fill()
-    folder.watch(code=0)
+    folder.watch(code=3)
     loud = {day: [each.code for each in read_result(tmp_path / "results", "theme", day).news
                   if each.level]
             for day in _DAYS}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import signal
 import sys
-import threading
+import time
 from pathlib import Path
 
 import click
@@ -14,6 +14,8 @@ from hubbub.reporting.command_line import cli_errors
 
 _NEWS = 3
 """Exit code; 1 and 2 are errors."""
+_FIRST = dt.date(2000, 1, 1)
+"""Before which no report was sent."""
 _RETRY = 900.0
 """Seconds: a store that is away for a restart is back by then."""
 
@@ -39,8 +41,8 @@ def watch(file: str, once: bool, until: dt.datetime | None) -> None:
 
     \b
     Exit codes of --once:
-      0  all results are there, and the newest say nothing new at that level
-      3  all results are there, and the newest do
+      0  all results are there, and neither the newest nor those just made say anything new
+      3  all results are there, and some do
       1  something couldn't be made, or a webhook didn't take it: the next run tries again
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if until is not None and not once:
@@ -52,12 +54,12 @@ def watch(file: str, once: bool, until: dt.datetime | None) -> None:
         with cli_errors():
             code, _ = _run(Path(file), last)
         sys.exit(code)
-    stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda *_: sys.exit(0))  # results are whole at every moment
     with cli_errors():  # a file that can't work ends it at once; later faults pass, or are mended
         code, wait = _run(Path(file), last)
-    while not stopped.wait(min(wait, _RETRY) if code == 1 else wait):
+    while True:
+        time.sleep(min(wait, _RETRY) if code == 1 else wait)
         try:
             code, wait = _run(Path(file), last)
         except (HubbubError, OSError) as error:
@@ -72,14 +74,20 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     from hubbub.decoder.watching.overview import write_overview  # noqa: PLC0415
     from hubbub.decoder.watching.results import Result  # noqa: PLC0415
     from hubbub.decoder.watching.webhooks import tell  # noqa: PLC0415
+    from hubbub.protocol.errors import Option, OptionError  # noqa: PLC0415
 
-    watch, now = load_watch(file), dt.datetime.now(dt.UTC)
-    until = until or running.last_day(watch, now)
+    watch = load_watch(file)
+    due = running.last_day(watch, dt.datetime.now(dt.UTC))
+    until = until or due
+    if not _FIRST <= until <= due:  # results of days that go on would be of a part of them
+        raise OptionError(Option("until", until), f": must be from {_FIRST} to {due}.")
+    told = []
 
     def made(result: Result) -> None:
         click.echo(f"{result.report} {result.day}: {len(result.news)} new")
         for each in result.news:
             if each.level >= watch.level:
+                told.append(each.level)
                 click.echo(f"  {each.label}{': ' if each.label else ''}{each.shown}")
 
     def note(text: str) -> None:
@@ -87,10 +95,13 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
 
     with running.alone(watch.output):
         faults = running.make_due(watch, until, made, note)
-        write_overview(watch, faults)
-        failed = [f"{each.report} {each.day}: {each.error}" for each in faults] + tell(watch, until)
-        news = running.worst_news(watch, until)
-    for text in failed:
-        click.echo(f"Error: {text}", err=True)
-    code = 1 if failed else _NEWS if news >= watch.level else 0
+        failed = [f"{each.report} {each.day}: {each.error}" for each in faults]
+        for text in failed:
+            click.echo(f"Error: {text}", err=True)
+        later = write_overview(watch, until, faults) + tell(watch, until)
+        for text in later:
+            click.echo(f"Error: {text}", err=True)
+        news = max([running.worst_news(watch, until), *told])
+    code = 1 if failed or later else _NEWS if news >= watch.level else 0
+    now = dt.datetime.now(dt.UTC)
     return code, (running.next_time(watch, now) - now).total_seconds()

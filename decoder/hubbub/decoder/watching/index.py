@@ -6,6 +6,7 @@ Pure functions of the results: whatever is lost of these files, the next run mak
 from __future__ import annotations
 
 import datetime as dt
+import html
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ JSON_FEED: Final = "feed.json"
 _ROWS: Final = 5
 _NEWS: Final = 6
 """Of a tile; the reports have them all."""
+_STALE: Final = dt.timedelta(days=7)
+"""After which what is made once a week should have come."""
 _LATELY: Final = dt.timedelta(days=14)
 """In which a person looks at the page at least once, though it be after a holiday."""
 _WIDTH: Final = 36
@@ -45,10 +48,13 @@ class Tile(NamedTuple):
         Those of the last days, the newest last; at least one.
     days : mapping of str to sequence, optional
         Columns of the newest one's days one by one; None: it has none.
+    until : datetime.date
+        The last day that is due.
     """
 
     results: Sequence[Result]
     days: Mapping[str, Any] | None
+    until: dt.date
 
     @property
     def newest(self) -> Result:
@@ -57,7 +63,7 @@ class Tile(NamedTuple):
 
     def lately(self, level: Level) -> list[tuple[dt.date, Finding]]:
         """Return what the last days newly said at a level or above, the newest first."""
-        since = self.newest.day - _LATELY
+        since = self.until - _LATELY
         return [
             (result.day, finding)
             for result in reversed(self.results)
@@ -105,6 +111,8 @@ def _section(number: int, tile: Tile, level: Level) -> Section:
     if len(loud) > _NEWS:
         loud = [*loud[:_NEWS], f"And {len(loud) - _NEWS} more."]
     quiet = f"{more} newly detected or changed, as chance may have done." if more else "No news."
+    if result.day <= tile.until - _STALE:
+        quiet = f"No result since {result.day}."
     left = (dt.date.fromisoformat(watch["expires"]) - result.day).days
     reports = next((each.value for each in result.findings if each.code == "reports"), None)
     facts = {
@@ -244,7 +252,7 @@ def rss_feed(application: str, url: str, results: Iterable[Result], level: Level
         for name, text in (
             ("title", item["title"]),
             ("link", item["url"]),
-            ("description", item["content_text"]),
+            ("description", html.escape(item["content_text"])),  # which readers take for HTML
             ("pubDate", format_datetime(dt.datetime.fromisoformat(item["date_published"]))),
         ):
             ET.SubElement(element, name).text = text

@@ -19,6 +19,8 @@ from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.text import visible
 
 NEW, CHANGED = "newly_detected", "newly_changed"
+_KEPT = 1_000
+"""Announced changes that are remembered: more than a window has."""
 _SAME_CHANGE = dt.timedelta(days=3)
 """A change's day is an estimate: as days are added, the same one may be dated so much later."""
 
@@ -71,29 +73,63 @@ def between(
         seen, announced = past.before.watch["seen"], past.before.watch["announced"]
         yield from newly_detected(window, names, set(seen), set(announced), past.window, looks)
     if days is not None and past.series:
-        summary: Any = days.metadata["summary"]
-        series: Any = days.metadata["series"]
-        yield from newly_changed(series, past.series, float(summary["alpha"]), looks)
+        yield from _changes(days, past.series, past.before.watch["changed"], looks)
 
 
 def remembered(
-    past: Past | None, window: Estimates, names: Sequence[str], told: Sequence[Finding]
-) -> dict[str, list[str]]:
-    """Return the names that results up to this one detected, and those that one was sure of."""
+    past: Past | None,
+    window: Estimates,
+    names: Sequence[str],
+    days: Estimates | None,
+    told: Sequence[Finding],
+    looks: int,
+) -> dict[str, list[Any]]:
+    """Return what later results are compared with.
+
+    "seen": the names that results up to this one detected; "announced": those of which one was
+    sure; "changed": the changes that were announced, as `newly_changed` takes them.
+    """
     detected = set(_detected_in(window, names))
     if past is None:  # at first, all is as it has always been
-        return {"seen": sorted(detected), "announced": sorted(detected)}
+        told = [] if days is None else [*_changes(days, [], [], looks)]
+        return {
+            "seen": sorted(detected),
+            "announced": sorted(detected),
+            "changed": _loud_changes(told),
+        }
     sure = {_name(each) for each in told if each.code == NEW and each.level > Level.FACT}
-    watch = past.before.watch
+    changed, watch = _loud_changes(told), past.before.watch
     return {
         "seen": sorted(detected.union(watch["seen"])),
         "announced": sorted(sure.union(watch["announced"])),
+        "changed": [*watch["changed"], *changed][-_KEPT:],
     }
+
+
+def _loud_changes(told: Sequence[Finding]) -> list[list[Any]]:
+    loud: list[Any] = [
+        each.value for each in told if each.code == CHANGED and each.level > Level.FACT
+    ]
+    return [[value["name"], value["rose"], value["day"]] for value in loud]
 
 
 def _name(finding: Finding) -> str:
     value: Any = finding.value
     return str(value["name"])
+
+
+def _changes(
+    days: Estimates, before: Sequence[Document], announced: Sequence[Any], looks: int
+) -> Iterator[Finding]:
+    summary: Any = days.metadata["summary"]
+    series: Any = days.metadata["series"]
+    bound = _part(summary, max(len(series), 1) * looks)
+    return newly_changed(series, before, announced, bound)
+
+
+def _part(summary: Mapping[str, Any], tests: int) -> float:
+    """Return the level of one test: half of alpha is for what is new, half for what changed."""
+    return float(summary["alpha"]) / (2 * tests)
 
 
 def _detected_in(estimates: Estimates, names: Sequence[str]) -> list[str]:
@@ -132,7 +168,7 @@ def newly_detected(
     """
     summary: Any = estimates.metadata["summary"]
     tested = max(int(summary.get("candidates", summary.get("categories", 0))), len(estimates), 1)
-    bound = NormalDist().inv_cdf(1 - float(summary["alpha"]) / (tested * looks))
+    bound = -NormalDist().inv_cdf(_part(summary, tested * looks))
     shares = dict(zip(names, map(float, estimates["proportion"]), strict=True))
     errors = dict(zip(names, map(float, estimates["prop_std_error"]), strict=True))
     before = {} if earlier is None else earlier.shares()
@@ -166,51 +202,47 @@ def _missing_share(result: Result | None) -> float:
 
 
 def newly_changed(
-    series: Sequence[Document], before: Sequence[Document], alpha: float, looks: int
+    series: Sequence[Document],
+    before: Sequence[Document],
+    announced: Sequence[tuple[str, bool, str]],
+    bound: float,
 ) -> Iterator[Finding]:
-    """Yield the changes that an earlier result of days one by one doesn't mark.
+    """Yield the changes that the earlier result of days one by one doesn't mark.
 
     Parameters
     ----------
     series, before : sequence of mapping
         "series" of both results' metadata (`hubbub.reporting.trends`).
-    alpha : float
-        Error rate of one look.
-    looks : int
-        See above.
+    announced : sequence of (str, bool, str)
+        What was announced: a name, whether it rose, and the day.
+    bound : float
+        The largest p-value of what is announced: a change's own, by Bonferroni's correction over
+        series and looks, because a rate of false discoveries lets more through where much changes.
     """
-    marked = [*_marks(before, alpha / looks)]
-    for name, level, change in _marks(series, alpha / looks):
+    marked = [(name, _rises(old), old["day"]) for name, old in _marks(before)]
+    for name, change in _marks(series):
+        sure = change["p_value"] <= bound
         if any(
-            name == other
-            and level <= old_level
-            and _rises(change) == _rises(old)
-            and abs(_day(old) - _day(change)) <= _SAME_CHANGE
-            for other, old_level, old in marked
+            (name, _rises(change)) == (other, rose)
+            and abs(_day(day) - _day(change["day"])) <= _SAME_CHANGE
+            for other, rose, day in (announced if sure else [*announced, *marked])
         ):
             continue
         how = "rose" if _rises(change) else "fell"
         when = {"shift": "from", "spike": "on", "stretch": "for some days from"}[change["form"]]
         text = f"{visible(name)} {how} {when} {change['day']}"
-        text += "" if level else ", which chance may have done"
+        text += "" if sure else ", which chance may have done"
         value = {"name": name, "day": change["day"], "rose": _rises(change)}
-        yield Finding(CHANGED, "", text, value, level)
+        yield Finding(CHANGED, "", text, value, Level.WARNING if sure else Level.FACT)
 
 
-def _marks(
-    series: Sequence[Document], bound: float
-) -> Iterator[tuple[str, Level, Mapping[str, Any]]]:
-    """Yield each change, as a warning if its series' q-value is within the bound.
-
-    A q-value is of all series together, so where none changes one is as small with a chance of the
-    bound at most.
-    """
+def _marks(series: Sequence[Document]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each change with its series' name."""
     # Of two categories one is the mirror of the other: the second, of a boolean true, is enough.
     mirrored = len(series) == 2 and all(each["kind"] == "category" for each in series)
     for each in series[1:] if mirrored else series:
-        level = Level.WARNING if each["q_value"] <= bound else Level.FACT
         for change in each["changes"]:
-            yield _series_name(each), level, change
+            yield _series_name(each), change
 
 
 def _rises(change: Mapping[str, Any]) -> bool:
@@ -223,8 +255,8 @@ def _series_name(series: Document) -> str:
     return str(series.get(kind) or kind)
 
 
-def _day(change: Mapping[str, Any]) -> dt.date:
-    return dt.date.fromisoformat(change["day"])
+def _day(text: str) -> dt.date:
+    return dt.date.fromisoformat(text)
 
 
 def newly_said(findings: Sequence[Finding], before: Sequence[Finding]) -> Iterator[Finding]:

@@ -10,13 +10,18 @@ import datetime as dt
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from hubbub.decoder.options import STORE
+from hubbub.inference.likelihood.choice import Method
+from hubbub.inference.repeated_reports import Estimand
+from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol import checks as check
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import JointType, StringType
@@ -30,6 +35,8 @@ STORE_VARIABLE = "HUBBUB_COLLECTOR_STORE"
 LEVELS = {"warning": Level.WARNING, "alarm": Level.ALARM}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # also a folder's name
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
+_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
+_ADDRESS = re.compile(r"[!-~]+")  # ASCII without blanks, as HTTP wants it
 _FILES = ("candidates", "candidate_cache", "corpus", "blend")
 _OPTIONS = (
     *_FILES, "where", "alpha", "correction", "method", "estimand", "extend", "min_reports",
@@ -136,7 +143,7 @@ def load_watch(path: str | Path) -> Watch:
         with faults.collected():
             values[key] = read(key, document.get(key))
     with faults.collected():
-        values["output"] = folder / check.text("output", document.get("output", "results"))
+        values["output"] = folder / _folder("output", document.get("output", "results"))
     days = values.pop("days", 1)
     reports = _reports(document, registry, days, folder, faults)
     faults.raise_found()
@@ -145,6 +152,13 @@ def load_watch(path: str | Path) -> Watch:
 
 def _count(default: int, most: int) -> Any:
     return lambda where, value: check.integer(where, default if value is None else value, 1, most)
+
+
+def _folder(where: str, value: object) -> str:
+    text = check.text(where, value)
+    if "://" in text:
+        raise MetricError.of(where, value, "a folder of this machine")
+    return text
 
 
 def _store(where: str, value: object) -> str:
@@ -160,11 +174,10 @@ def _url(where: str, value: object) -> str:
 
 def _at(where: str, value: object) -> dt.timedelta:
     """Return a time of day after midnight; clients' last reports need a while to arrive."""
-    try:
-        time = dt.time.fromisoformat("01:00" if value is None else check.text(where, value))
-    except ValueError as error:
-        raise MetricError.of(where, value, 'a time of day (UTC), such as "01:00"') from error
-    return dt.timedelta(hours=time.hour, minutes=time.minute)
+    text = "01:00" if value is None else value
+    if not isinstance(text, str) or not _TIME.fullmatch(text):
+        raise MetricError.of(where, value, 'a time of day (UTC), such as "01:00"')
+    return dt.timedelta(hours=int(text[:2]), minutes=int(text[3:]))
 
 
 def _level(where: str, value: object) -> Level:
@@ -173,14 +186,24 @@ def _level(where: str, value: object) -> Level:
 
 def _webhooks(where: str, value: object) -> tuple[str, ...]:
     urls = () if value is None else check.different_texts(where, value, 1, 20)
-    for url in urls:
-        parts = urlsplit(url)
-        local = parts.scheme == "http" and parts.hostname in _LOCAL
-        if not (local or (parts.scheme == "https" and parts.hostname)):
-            # The address may be a secret: it isn't shown.
-            message = f"{where}: each must begin with https://, or with http://localhost"
+    for number, url in enumerate(urls):
+        if not _is_webhook(url):  # which may be a secret: it isn't shown
+            message = (
+                f"{where}[{number}]: must be an address that begins with https://, or with "
+                "http://localhost"
+            )
             raise MetricError.about(where, message)
     return urls
+
+
+def _is_webhook(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    local = parts.scheme == "http" and host in _LOCAL
+    return bool(_ADDRESS.fullmatch(url) and (local or (parts.scheme == "https" and host)))
 
 
 _READERS = {
@@ -207,7 +230,8 @@ def _reports(
         for name, table in tables.items():
             with faults.collected():
                 found.append(_report(f"reports.{name}", name, table, registry, days, folder))
-    named = {report.metric for report in found} | set(tables if isinstance(tables, dict) else ())
+    named = {report.metric for report in found}
+    names = set(tables if isinstance(tables, dict) else ())
     with faults.collected():
         left_out = document.get("leave_out", [])
         if left_out:
@@ -216,7 +240,14 @@ def _reports(
             check.choice("leave_out", name, tuple(registry))
         named |= set(left_out)
     for name in sorted(set(registry) - named):
-        if _needs_candidates(registry, name):
+        if name in names:  # of another metric, or faulty
+            message = (
+                f"reports.{name}: is of another metric; metrics.{name} needs a report of another "
+                f'name, or leave_out = ["{name}"]'
+            )
+            if not faults.found:
+                faults.found.append(MetricError.about(f"reports.{name}", message))
+        elif _needs_candidates(registry, name):
             message = (
                 f"reports.{name}: is missing: metrics.{name} needs candidates. Add "
                 f'[reports.{name}] with candidates = "FILE", or leave_out = ["{name}"]'
@@ -256,12 +287,54 @@ def _report(
         if split is not None and metric in registry:
             known = tuple(each.name for each in registry[metric].dimensions)
             _one_of(f"{where}.split", split, known, f"dimensions of metrics.{metric}")
+    for key, read in _CHECKS.items():
+        if key in table:
+            with faults.collected():
+                read(f"{where}.{key}", table[key])
     faults.raise_found()
     options = {key: table[key] for key in _OPTIONS if key in table}
     for key in _FILES:
         if key in options:
             options[key] = _beside(folder, f"{where}.{key}", options[key])
     return ReportOptions(name, metric, days, every == "week", split, options)
+
+
+def _rate(where: str, value: object) -> None:
+    check.positive(where, value)
+    if check.share(where, value) == 1:
+        raise MetricError.of(where, value, "between 0 and 1")
+
+
+def _at_least_one(where: str, value: object) -> None:
+    if check.positive(where, value) < 1:
+        raise MetricError.of(where, value, "a number from 1 on")
+
+
+def _where(where: str, value: object) -> None:
+    """Refuse what isn't a table of dimensions, each with a value or a list of them."""
+    if not isinstance(value, dict):
+        raise MetricError.of(where, value, 'a table, such as { platform = "mac" }')
+    for name, one in value.items():
+        for each in one if isinstance(one, list) else [one]:
+            check.text(f"{where}.{name}", each)
+
+
+def _words(of: type[StrEnum]) -> Callable[[str, Any], object]:
+    return partial(check.choice, choices=tuple(each.value for each in of))
+
+
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "where": _where,
+    "alpha": _rate,
+    "correction": _words(Correction),
+    "method": _words(Method),
+    "estimand": _words(Estimand),
+    "extend": check.text,
+    "min_reports": partial(check.integer, low=1, high=10**12),
+    "reports_per_client": _at_least_one,
+    "rows": partial(check.integer, low=1, high=10**6),
+    "detected_only": check.boolean,
+}
 
 
 def _one_of(where: str, value: object, known: Collection[str], what: str) -> None:

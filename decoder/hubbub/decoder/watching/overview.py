@@ -11,6 +11,7 @@ from hubbub.decoder.watching.index import JSON_FEED, RSS, Tile, index_page, json
 from hubbub.decoder.watching.options import Watch
 from hubbub.decoder.watching.results import (
     INDEX,
+    WatchError,
     days_of,
     read_days,
     read_result,
@@ -24,8 +25,21 @@ _RECENT = dt.timedelta(days=30)
 """Of which feeds tell: a reader that was away for its holidays misses nothing."""
 
 
-def write_overview(watch: Watch, faults: Sequence[Fault]) -> None:
+def write_overview(watch: Watch, until: dt.date, faults: Sequence[Fault]) -> list[str]:
     """Write index.html, feed.xml and feed.json.
+
+    Parameters
+    ----------
+    watch : Watch
+    until : datetime.date
+        The last day that is due.
+    faults : sequence of Fault
+        What couldn't be made.
+
+    Returns
+    -------
+    list of str
+        Results that can't be read, in words.
 
     Raises
     ------
@@ -33,20 +47,25 @@ def write_overview(watch: Watch, faults: Sequence[Fault]) -> None:
         If one can't be written.
     """
     folder, application = watch.output, watch.registry.application
-    tiles = []
+    why, tiles, unread = {each.report: f"{each.error}" for each in faults}, [], []
     for report in reports_in(folder, [each.name for each in watch.reports]):
-        kept = days_of(folder, report)
-        recent = [day for day in kept if day > kept[-1] - _RECENT]
-        days = read_days(folder, report, kept[-1])
-        results = [read_result(folder, report, day) for day in recent]
-        tiles.append(Tile(results, None if days is None else days[0]))
-    why = {each.report: f"{each.error}" for each in faults}
+        kept = days_of(folder, report, until)
+        try:
+            results = [read_result(folder, report, day) for day in kept if day > kept[-1] - _RECENT]
+            days = read_days(folder, report, kept[-1]) if kept else None
+        except WatchError as error:
+            why[report] = f"{error}"
+            unread.append(f"{error}")
+            continue
+        if results:
+            tiles.append(Tile(results, None if days is None else days[0], until))
     page = index_page(application, tiles, why, watch.level)
     atomic_write(folder / INDEX, partial(write_html, page))
     results = [result for tile in tiles for result in tile.results]
     for name, feed in ((RSS, rss_feed), (JSON_FEED, json_feed)):
         data = feed(application, watch.url, results, watch.level)
         atomic_write(folder / name, partial(_write, data))
+    return unread
 
 
 def _write(data: bytes, file: BinaryIO) -> None:

@@ -104,13 +104,13 @@ def _level(name: str) -> Level:
     return Level[name.upper()]
 
 
-def days_of(folder: Path, report: str) -> list[dt.date]:
-    """Return the days that have a result, in order."""
+def days_of(folder: Path, report: str, until: dt.date = dt.date.max) -> list[dt.date]:
+    """Return the days that have a result, in order; of a wrong clock some may be in the future."""
     found = []
     for path in (folder / report).glob("????-??-??.parquet"):
         with contextlib.suppress(ValueError):
             found.append(dt.date.fromisoformat(path.stem))
-    return sorted(found)
+    return sorted(day for day in found if day <= until)
 
 
 def reports_in(folder: Path, names: Collection[str]) -> list[str]:
@@ -118,7 +118,8 @@ def reports_in(folder: Path, names: Collection[str]) -> list[str]:
     found = {
         path.parent.relative_to(folder).as_posix()
         for name in names
-        for path in (folder / name).glob("**/????-??-??.parquet")
+        for pattern in ("", "*=*/")
+        for path in (folder / name).glob(f"{pattern}????-??-??.parquet")
     }
     return sorted(report for report in found if days_of(folder, report))
 
@@ -201,15 +202,21 @@ def _rows(path: Path) -> dict[str, list[Any]]:
 def _read_from(path: Path) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # ArrowInvalid and JSONDecodeError are some
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # pyarrow's name no file; JSONDecodeError is one
         raise _no_result(path) from error
 
 
 def _no_result(path: Path) -> WatchError:
-    return WatchError(f"{path}: isn't a result. Remove it, and it is made again")
+    return WatchError(
+        f"{path}: isn't a result. Remove it; the next run makes it again if `catch_up` reaches it"
+    )
 
 
-def due_results(folder: Path, reports: Collection[str], since: dt.date) -> Iterator[Result]:
+def due_results(
+    folder: Path, reports: Collection[str], since: dt.date, until: dt.date
+) -> Iterator[Result]:
     """Yield the newest result of each report, unless it is older.
 
     Parameters
@@ -217,8 +224,9 @@ def due_results(folder: Path, reports: Collection[str], since: dt.date) -> Itera
     folder : Path
     reports : collection of str
         Names, without slices.
-    since : datetime.date
+    since, until : datetime.date
     """
     for report in reports_in(folder, reports):
-        if (last := days_of(folder, report)[-1]) >= since:
-            yield read_result(folder, report, last)
+        kept = [day for day in days_of(folder, report, until) if day >= since]
+        if kept:
+            yield read_result(folder, report, kept[-1])

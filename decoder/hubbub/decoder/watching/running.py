@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from hubbub.decoder.watching.results import (
     names_of,
     read_days,
     read_result,
+    reports_in,
     write_result,
 )
 from hubbub.inference.errors import UndecodableError
@@ -148,13 +150,28 @@ def _parts(
     where = report.options.get("where")
     if report.split is None:
         return [(report.name, where)]
+    wanted = (where or {}).get(report.split)
+    wanted = [wanted] if isinstance(wanted, str) else wanted
     source = StoredReports(watch.store, _first(report, day), day)
     metric = watch.registry[report.metric]
-    values = values_of(metric, report.split, slice_sizes(source, metric))
+    there = values_of(metric, report.split, slice_sizes(source, metric))
+    values = sorted({*there, *_silent(watch, report, day)})
     return [
         (f"{report.name}/{report.split}={value}", {**(where or {}), report.split: value})
         for value in values
+        if wanted is None or value in wanted
     ]
+
+
+def _silent(watch: Watch, report: ReportOptions, day: dt.date) -> Iterator[str]:
+    """Yield values whose last result had rows: if no report has come since, one result says so."""
+    prefix = f"{report.name}/{report.split}="
+    for name in reports_in(watch.output, [report.name]):
+        earlier = [each for each in days_of(watch.output, name) if each < day]
+        if name.startswith(prefix) and earlier:
+            before = read_result(watch.output, name, earlier[-1])
+            if before.watch["keys"]:
+                yield name.removeprefix(prefix)
 
 
 def _first(report: ReportOptions, day: dt.date) -> dt.date:
@@ -182,7 +199,8 @@ def _make(
     if not (window.columns or earlier):
         return None
     window = replace(window, findings=(*window.findings, *_ends(watch, metric, day)))
-    past = _past(folder, name, metric, earlier, since)
+    question = _question(metric, options)
+    past = _past(folder, name, question, earlier, since)
     names = names_of([list(window[key]) for key in window.keys])
     told = [*news.between(past, window, names, days, watch.looks)]
     noted = {
@@ -190,12 +208,12 @@ def _make(
         "day": f"{day}",
         "days": report.days,
         "metric": metric.name,
-        "version": metric.version,
+        "question": question,
         "keys": list(window.keys),
         "epsilon_report": metric.epsilon_report,
         "epsilon_answer": metric.price,
         "expires": f"{metric.expires}",
-        **news.remembered(past, window, names, told),
+        **news.remembered(past, window, names, days, told, watch.looks),
         "news": [each.as_json() for each in told],
     }
     window = replace(window, metadata={**window.metadata, WATCH: noted})
@@ -236,16 +254,26 @@ def _ends(watch: Watch, metric: Metric, day: dt.date) -> list[Finding]:
 
 
 def _past(
-    folder: Path, name: str, metric: Metric, earlier: Sequence[dt.date], since: dt.date
+    folder: Path, name: str, question: str, earlier: Sequence[dt.date], since: dt.date
 ) -> news.Past | None:
     """Return what a window beginning at `since` is compared with; None: with nothing so far."""
     before = read_result(folder, name, earlier[-1]) if earlier else None
-    if before is None or before.watch["version"] != metric.version:  # another question
+    if before is None or before.watch["question"] != question:
+        return None
+    if not (before.watch["keys"] or before.watch["seen"]):  # nothing was estimated yet
         return None
     days = read_days(folder, name, before.day)
     ends = [day for day in earlier if day < since]
     window = read_result(folder, name, ends[-1]) if ends else None
+    if window is not None and window.watch["question"] != question:
+        window = None
     return news.Past(before, () if days is None else days[1]["series"], window)
+
+
+def _question(metric: Metric, options: Mapping[str, Any]) -> str:
+    """Return what results must have in common to be compared: the metric and whose reports."""
+    asked = [metric.name, metric.version, options.get("where"), options.get("estimand")]
+    return json.dumps(asked, sort_keys=True)
 
 
 def _undecodable(metric: Metric, why: str) -> Estimates:
@@ -267,7 +295,7 @@ def worst_news(watch: Watch, until: dt.date) -> Level:
     weekly = {report.name for report in watch.reports if report.weekly}
     daily = {report.name for report in watch.reports} - weekly
     results = (
-        *due_results(watch.output, daily, until),
-        *due_results(watch.output, weekly, until - 6 * _ONE_DAY),
+        *due_results(watch.output, daily, until, until),
+        *due_results(watch.output, weekly, until - 6 * _ONE_DAY, until),
     )
     return max((each.level for result in results for each in result.news), default=Level.FACT)

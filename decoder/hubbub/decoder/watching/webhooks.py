@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import html
+import http.client
 import json
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -19,8 +22,14 @@ from typing import Any, BinaryIO, Final
 from urllib.parse import urljoin, urlsplit
 
 from hubbub.decoder.watching.options import Watch
-from hubbub.decoder.watching.results import Result, days_of, read_result, reports_in
-from hubbub.reporting.findings import Level
+from hubbub.decoder.watching.results import (
+    Result,
+    WatchError,
+    days_of,
+    read_result,
+    reports_in,
+)
+from hubbub.reporting.findings import Finding, Level
 from hubbub.reporting.formats.files import atomic_write
 
 _SENT: Final = ".sent.json"
@@ -40,7 +49,7 @@ def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
         Where people reach the results' folder; empty: unknown.
     """
     told = [each for each in result.news if each.level >= level]
-    lines = "".join(f"\n- {each.label} {each.shown}".replace("-  ", "- ") for each in told)
+    lines = "".join(f"\n- {_inert(each)}" for each in told)
     link = urljoin(url, f"{result.report}/{result.day}.html") if url else ""
     return {
         "text": f"{result.report}, {result.day}:{lines}" + (f"\n{link}" if link else ""),
@@ -49,6 +58,15 @@ def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
         "link": link,
         "findings": [each.as_json() for each in told],
     }
+
+
+def _inert(finding: Finding) -> str:
+    """Return a finding as a piece of code, in which chat programs see no link and nobody's name.
+
+    Its strings may be clients'.
+    """
+    text = f"{finding.label}: {finding.shown}" if finding.label else finding.shown
+    return f"`{html.escape(text, quote=False).replace('`', chr(39))}`"
 
 
 def tell(watch: Watch, until: dt.date) -> list[str]:
@@ -69,8 +87,8 @@ def tell(watch: Watch, until: dt.date) -> list[str]:
     waiting = [
         result
         for report in reports_in(watch.output, [each.name for each in watch.reports])
-        for day in days_of(watch.output, report)
-        if since <= day <= until
+        for day in days_of(watch.output, report, until)
+        if since <= day
         for result in [read_result(watch.output, report, day)]
         if any(each.level >= watch.level for each in result.news)
     ]
@@ -82,7 +100,7 @@ def tell(watch: Watch, until: dt.date) -> list[str]:
             key = f"{result.report}/{result.day}"
             if key in sent.get(address, []):
                 continue
-            fault = _post(url, message_of(result, watch.level, watch.url))
+            fault = _post_in_time(url, message_of(result, watch.level, watch.url))
             if fault:
                 faults.append(f"{urlsplit(url).hostname}: {fault}; {key} will be sent again")
                 break
@@ -96,7 +114,13 @@ def tell(watch: Watch, until: dt.date) -> list[str]:
 
 def _sent(folder: Path) -> dict[str, list[str]]:
     with suppress(FileNotFoundError):
-        found: dict[str, list[str]] = json.loads((folder / _SENT).read_text(encoding="utf-8"))
+        text = (folder / _SENT).read_text(encoding="utf-8")
+        try:
+            found: dict[str, list[str]] = json.loads(text)
+        except ValueError as error:
+            raise WatchError(
+                f"{folder / _SENT}: isn't JSON. Remove it; what was told is told again"
+            ) from error
         return found
     return {}
 
@@ -117,8 +141,17 @@ def _post(url: str, message: Mapping[str, Any]) -> str:
             return ""
     except urllib.error.HTTPError as error:
         return f"answered {error.code}"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return f"not reached ({type(error).__name__})"
+
+
+def _post_in_time(url: str, message: Mapping[str, Any]) -> str:
+    """Post a message, as `_post`; a receiver that answers byte by byte is given up, too."""
+    outcome: list[str] = []
+    thread = threading.Thread(target=lambda: outcome.append(_post(url, message)), daemon=True)
+    thread.start()
+    thread.join(2 * _SECONDS)
+    return outcome[0] if outcome else "no answer in time"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
