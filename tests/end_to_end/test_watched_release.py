@@ -2,7 +2,11 @@
 
 import datetime as dt
 from contextlib import nullcontext
+from pathlib import Path
 
+from click.testing import CliRunner
+
+from hubbub.decoder.cli.group import main
 from hubbub.decoder.watching.news import CHANGED
 from hubbub.decoder.watching.results import days_of, read_result
 from hubbub.reporting.estimates import Level
@@ -29,3 +33,19 @@ def test_release_that_breaks_one_platform_is_news_of_that_platform_alone(tmp_pat
                 broken.add(name)
     assert f"crashed/platform={BROKEN}" in broken
     assert {name for name in broken if name.startswith("crashed")} == {f"crashed/platform={BROKEN}"}
+    _then_all_is_silent(tmp_path)
+
+
+def _then_all_is_silent(folder: Path) -> None:
+    """Forty days later each slice has one result more, which says that nothing was reported."""
+    until = _LAST + dt.timedelta(days=40)
+    done = CliRunner().invoke(
+        main, ["watch", f"{folder}/decode.toml", "--once", "--until", f"{until}"]
+    )
+    assert done.exit_code == 3, done.output
+    for platform in ("linux", "mac", "windows"):
+        report = f"crashed/platform={platform}"
+        days = days_of(folder / "results", report)
+        assert len(days) == 5
+        news = read_result(folder / "results", report, days[-1]).news
+        assert [each.code for each in news] == ["undecodable"]
