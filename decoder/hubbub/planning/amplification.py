@@ -23,14 +23,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy import fft, optimize, stats
+from scipy import fft, optimize
 
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.binomial import at_most, more_than
 from hubbub.inference.ratios import Ratios, cell_ratios
 from hubbub.planning.histories import (
     constant_epsilon,
@@ -49,9 +50,10 @@ _UNIT = 2.0**-52  # of a double's rounding
 _TINY = 1e-300  # stands for 0 in logarithms and quotients: the least power of ten but for a few
 _NEVER = 1e-12  # relative: what rounding leaves of a value that can't be positive
 _ROUNDING = 1e-9  # relative: of sums of doubles, and of means that the lattice keeps but for those
+_MOST_STEPS = 60  # halving alone would end within them
 _RELATIVE = 2e-4  # of epsilon, of which four digits are printed; it is rounded up
 _SLACK = 1e-11  # relative: of tails of binomials, and of sums of a few thousand doubles
-_LEFT_OUT = 1e-18  # probability in either tail, which is added: far below any delta
+_REACH = (9, 30)  # deviations, and more: by Bernstein 3e-18 is left out on either side, and added
 _BLOCKS = 8000  # of numbers of clones: fewer raise the bound, which holds for any
 
 
@@ -293,11 +295,12 @@ def clone_delta(epsilon: float, local: float, n_reports: int) -> float:
     """
     if epsilon >= local:
         return 0.0
-    others = stats.binom(n_reports - 1, math.exp(-local))
-    low, high = max(int(others.ppf(_LEFT_OUT)), 0), int(others.isf(_LEFT_OUT))
+    others, alike = n_reports - 1, math.exp(-local)
+    reach = _REACH[0] * math.sqrt(others * alike * (1 - alike)) + _REACH[1]
+    low, high = max(int(others * alike - reach), 0), min(int(others * alike + reach), others)
     # More clones hide more, so a block of numbers of clones reveals at most what its least does.
     edges = np.unique(np.linspace(low, high + 1, _BLOCKS + 1).astype(np.int64))
-    clones, chance = edges[:-1], np.diff(others.cdf(edges - 1))
+    clones, chance = edges[:-1], np.diff(at_most(edges - 1, others, alike))
     true = 1 / (1 + math.exp(-local))
     false, ratio = 1 - true, math.exp(epsilon)
     # The first distribution exceeds the other by more than the ratio from this many on.
@@ -305,12 +308,12 @@ def clone_delta(epsilon: float, local: float, n_reports: int) -> float:
     least = np.floor(odds * (clones + 1) / (1 + odds)) + 1
     gain = np.zeros(len(clones))
     # A rounded boundary is at most one off.
-    tails = [stats.binom.sf(least + more, clones, 0.5) for more in (-3, -2, -1, 0)]
+    tails = [more_than(least + more, clones, 0.5) for more in (-3, -2, -1, 0)]
     for before, after in pairwise(tails):
         more = (true - ratio * false) * before * (1 + _SLACK)
         less = (ratio * true - false) * after * (1 - _SLACK)
         gain = np.maximum(gain, more - less)
-    left_out = float(others.cdf(low - 1) + others.sf(high))
+    left_out = float(at_most(low - 1, others, alike) + more_than(high, others, alike))
     return float(chance @ gain) * (1 + _SLACK) + left_out
 
 
@@ -349,21 +352,31 @@ def blanket_delta(
 def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: float) -> float:
     """Return an epsilon in [0, local] at which a falling bound on delta is at most `delta`.
 
-    It is found by Brent's method and then checked; where that fails the answer is `local`, at which
-    delta is 0.
+    Steps are secants of ln delta over epsilon^2, nearly a line, as of a normal distribution, and
+    aim a little high; where one leaves the bracket, it is halved. Whatever is returned was checked,
+    or is `local`, at which delta is 0.
     """
-    at = cache(delta_at)  # the ends, by themselves and between them
-
-    def excess(epsilon: float) -> float:
-        return math.log(max(at(epsilon), _TINY) / delta)
-
-    if excess(0.0) <= 0:
+    at_zero = delta_at(0.0)
+    if at_zero <= delta:
         return 0.0
-    if excess(local) >= 0:
-        return local
-    root = float(optimize.brentq(excess, 0.0, local, rtol=_RELATIVE, xtol=1e-12))
-    for more in (1, 2, 4, 8, 16):
-        epsilon = root * (1 + more * _RELATIVE)
-        if epsilon < local and delta_at(epsilon) <= delta:
-            return epsilon
-    return local
+    square, found = 0.0, math.log(at_zero / delta)
+    low, high = 0.0, local
+    # As of the normal distribution with this mean positive part.
+    epsilon = at_zero * math.sqrt(4 * math.pi * found)
+    for _ in range(_MOST_STEPS):
+        if not low < epsilon < high:
+            epsilon = (low + high) / 2
+        before, at_before = square, found
+        square, found = epsilon * epsilon, math.log(max(delta_at(epsilon), _TINY) / delta)
+        slope = (found - at_before) / (square - before)
+        root = math.sqrt(max(square - found / slope, 0.0)) if slope < 0 else 0.0
+        if found > 0:
+            low = epsilon
+        else:
+            high = epsilon
+            if root > high * (1 - _RELATIVE):
+                break
+        if high <= low * (1 + _RELATIVE):
+            break
+        epsilon = root * (1 + _RELATIVE / 2)
+    return high

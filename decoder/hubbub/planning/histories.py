@@ -17,8 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy import stats
-
+from hubbub.inference.binomial import at_most, more_than
 from hubbub.planning.linking import ROUNDED_UP
 from hubbub.protocol.metrics import Metric, most_answers
 from hubbub.protocol.params import RapporParams
@@ -90,9 +89,11 @@ def _right(params: RapporParams, n: int, prior: float) -> tuple[float, float]:
     nearest = round(line)
     tie = abs(line - nearest) < _TIE * n
     last, share = (nearest, 0.5) if tie else (math.floor(line), 0.0)
-    if_high = stats.binom.sf(last, n, high) + share * stats.binom.pmf(last, n, high)
-    if_low = stats.binom.cdf(last, n, low) - share * stats.binom.pmf(last, n, low)
-    return (if_high, if_low) if params.q > params.p else (if_low, if_high)
+    # A tie counts half: what is right with it, and what is right without.
+    if_high = (1 - share) * more_than(last, n, high) + share * more_than(last - 1, n, high)
+    if_low = (1 - share) * at_most(last, n, low) + share * at_most(last - 1, n, low)
+    right = float(if_high), float(if_low)
+    return right if params.q > params.p else right[::-1]
 
 
 def _line(n: int, low: float, high: float, prior: float) -> float:

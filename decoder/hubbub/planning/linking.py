@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
+from hubbub.inference.binomial import at_most
 from hubbub.protocol.params import RapporParams
 
 _CELLS = 768  # twice as many change no prediction by more than .0003
@@ -130,9 +130,10 @@ def right_links(
     Parisi 1985; for planted matchings Moharrami, Moore, Xu 2019; Semerjian, Sicuro, Zdeborova
     2020). Of the sum the largest term is exact and the others are replaced by their mean.
     """
-    others = stats.binom(clients - 1, 1 / params.m)
+    others = (clients - 1) / params.m
     # Small cohorts differ in size: eight sizes are equally likely for a client.
-    quantiles = others.ppf((np.arange(8) + 0.5) / 8) if others.mean() < _MANY else others.mean()
+    below = at_most(np.arange(2 * _MANY), clients - 1, 1 / params.m)
+    quantiles = np.searchsorted(below, (np.arange(8) + 0.5) / 8) if others < _MANY else others
     lanes = _lanes(params, width, known)
     sizes, times = np.unique(quantiles, return_counts=True)
     shares = [_right_of(lanes, float(size)) for size in sizes]

@@ -20,7 +20,17 @@ from hubbub.inference.packed import ReportSpool
 from hubbub.protocol.counts import keep_counts
 from hubbub.protocol.records import Records, record_width
 from hubbub.reporting.wording import anomaly_findings
-from stored_metrics import DAYS, METRICS, NAMES, NOISE, WORDS, Stored, numbers_of, reports_of
+from stored_metrics import (
+    DAYS,
+    METRICS,
+    NAMES,
+    NOISE,
+    WAYS,
+    WORDS,
+    Stored,
+    numbers_of,
+    reports_of,
+)
 from unit.decoder.rendered import json_of
 
 
@@ -32,9 +42,8 @@ def words(tmp_path) -> Stored:
 @pytest.mark.parametrize("what", METRICS)
 def test_counts_give_the_numbers_of_their_reports_to_the_last_bit(tmp_path, what):
     """Two days are counted, one isn't."""
-    metric, value, options = METRICS[what]
-    # A search for open strings takes long where there is much to find.
-    stored = Stored(tmp_path, metric, value, 300 if what == "open string" else 2_000)
+    metric, value, options = WAYS[what]
+    stored = Stored(tmp_path, metric, value)
     expected = numbers_of(stored.decode(**options))
     stored.count_before(DAYS[2])
     assert numbers_of(stored.decode(**options)) == expected

@@ -147,6 +147,8 @@ def _likely(
     symbols: SymbolArray, parents: IntArray, expected: FloatArray, least: float
 ) -> tuple[SymbolArray, IntArray, FloatArray]:
     kept = np.flatnonzero(expected >= least)
+    if len(kept) == len(expected):  # as most often, from the second time on
+        return symbols, parents, expected
     return symbols[kept], parents[kept], expected[kept]
 
 
