@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from hubbub.inference.numbers.decoding import (
     decode_numbers,
     estimate_numbers,
 )
+from hubbub.inference.regression.estimates import correlated_bits, with_correlation
 from hubbub.inference.regression.model import (
     Fit,
     estimate_excess_variance,
@@ -224,7 +225,8 @@ def compare_strings(
     L (y_2 - y_1) is the difference of their shares. W is 1 / (v_1 + v_2 + tau^2), with the
     sampling variances v_g of the groups' rates and the excess variance tau^2 of the differences:
     strings that nobody listed set their own bits in both groups, so that they scatter only as far
-    as the groups have different ones.
+    as the groups have different ones. Variances also hold how the bits of one report are correlated
+    (`correlated_bits`).
     """
     found = pooled.largest_detected()
     names = tuple(candidates.strings[int(index)] for index in found)
@@ -278,13 +280,16 @@ def _fitted_alike(
                 weights * residuals, weights, both, basis, covariance, penalties, 0.0
             )
     found = []
-    for rate, own, group, fit in zip(rates, sampling, groups, fits, strict=True):
+    for rate, own, group, fit, each in zip(rates, sampling, groups, fits, bits, strict=True):
         share: FloatArray = covariance @ np.asarray(weighted @ rate)
         noise = _diagonal(covariance, weighted, own + fit.excess_variance)
-        drawn = _more_drawn(share, group)
-        found.append((share, noise + drawn, drawn))
-    (first, of_first, drawn_first), (second, of_second, drawn_second) = found
-    variance = _diagonal(covariance, weighted, both + excess) + drawn_first + drawn_second
+        alike = replace(fit, basis=basis, coefficients=share, weights=weights)
+        more = correlated_bits(alike, each, params, covariance) + _more_drawn(share, group)
+        found.append((share, with_correlation(noise, more), more))
+    (first, of_first, more_first), (second, of_second, more_second) = found
+    variance = with_correlation(
+        _diagonal(covariance, weighted, both + excess), more_first + more_second
+    )
     return (
         ShareEstimates(first[1:], np.sqrt(of_first[1:])),
         ShareEstimates(second[1:], np.sqrt(of_second[1:])),
