@@ -40,12 +40,9 @@ from hubbub.inference.regression.model import (
 )
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.inference.testing.multiple_testing import (
-    LOG_HALF,
-    Correction,
-    log_cutoff,
-    log_q_values,
-)
+from hubbub.inference.testing.looks import LOOKED_FOR, EveryLook, Looks, OneLook
+from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
+from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
@@ -56,8 +53,7 @@ _MISMATCH = 1e-3
 """Below it sizes don't fit the assignment: one sound comparison in a thousand is suspected."""
 _REWEIGHTINGS = 3
 """Rounds after which the excess variance stands: weights depend on it weakly."""
-_FARTHEST, _HALVINGS = 40.0, 60
-"""Standard errors within which an interval ends, and halvings after which its ends stand."""
+_LOG_ERROR_RATE = math.log(1 - CONFIDENCE)
 
 
 class Group(NamedTuple):
@@ -146,6 +142,9 @@ class Comparison(Generic[Pooled]):
         Of the control, and of the treatment.
     pooled : Decoding, CategoryDecoding or NumberDecoding
         Of both groups together.
+    widening : float or None
+        How many times as wide a typical interval is because one may look every day; None: it is
+        for a single look.
     """
 
     kind: str
@@ -166,9 +165,10 @@ class Comparison(Generic[Pooled]):
     correction: Correction
     reports: tuple[int, int]
     pooled: Pooled
+    widening: float | None
 
 
-def sample_ratio(groups: Groups, assigned: float) -> SampleRatio:
+def sample_ratio(groups: Groups, assigned: float, *, sequential: bool = False) -> SampleRatio:
     """Test whether the groups' sizes are what an assignment by chance gives.
 
     Of N reports the treatment's are drawn with probability a / (1 + a), a client's all together:
@@ -182,12 +182,16 @@ def sample_ratio(groups: Groups, assigned: float) -> SampleRatio:
         Counts of both.
     assigned : float
         The ratio a: treatment's clients over the control's; above 0.
+    sequential : bool
+        Whether one may look every day.
     """
     control, treatment = _sizes(groups)
     total, share = control + treatment, assigned / (1 + assigned)
     repeats = sum(each.repeats.clients * each.counts.total for each in groups) / total
     error = math.sqrt(repeats * total * share * (1 - share))
-    p_value = math.erfc(abs(treatment - total * share) / error / math.sqrt(2))
+    looks = EveryLook() if sequential else OneLook()
+    z = np.array((treatment - total * share) / error)
+    p_value = math.exp(looks.log_p(z, np.array(error / total)))
     return SampleRatio(assigned, treatment / control, p_value)
 
 
@@ -198,6 +202,7 @@ def compare_strings(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    sequential: bool = False,
 ) -> Comparison[Decoding]:
     """Compare the shares of the strings that were detected in both groups together.
 
@@ -213,6 +218,8 @@ def compare_strings(
         Level of the rows that are said to differ.
     correction : Correction
         Which error rate `alpha` bounds.
+    sequential : bool
+        Whether one may look every day, and stop when one likes.
 
     Raises
     ------
@@ -228,13 +235,14 @@ def compare_strings(
     as the groups have different ones. Variances also hold how the bits of one report are correlated
     (`correlated_bits`).
     """
+    looks = EveryLook() if sequential else OneLook()
     found = pooled.largest_detected()
     names = tuple(candidates.strings[int(index)] for index in found)
     reports = _sizes(groups)
     if not len(found):
         nothing = ShareEstimates(np.empty(0), np.empty(0))
         return _compared("string", names, nothing, nothing, nothing, alpha, correction, reports,
-                         pooled)  # fmt: skip
+                         pooled, looks)  # fmt: skip
     params = candidates.params
     design = make_design(candidates.positions(found), params)
     bits = [estimate_bits(group.counts, params) for group in groups]
@@ -246,7 +254,7 @@ def compare_strings(
         filled[:, kept] = value, error
     control, treatment, difference = (ShareEstimates(*filled) for filled in every)
     return _compared("string", names, control, treatment, difference, alpha, correction, reports,
-                     pooled)  # fmt: skip
+                     pooled, looks)  # fmt: skip
 
 
 def _fitted_alike(
@@ -316,6 +324,7 @@ def compare_categories(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    sequential: bool = False,
 ) -> Comparison[CategoryDecoding]:
     """Compare the shares of all categories of a metric whose registry lists them.
 
@@ -329,6 +338,8 @@ def compare_categories(
         Level of the categories that are said to differ.
     correction : Correction
         Which error rate `alpha` bounds.
+    sequential : bool
+        Whether one may look every day, and stop when one likes.
 
     Raises
     ------
@@ -337,9 +348,8 @@ def compare_categories(
     """
     pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
     found = [estimate_categories(counts, metric, repeats) for counts, repeats in groups]
-    return _of_each(
-        "category", pooled.categories, found, groups, pooled, alpha=alpha, correction=correction
-    )
+    looks = EveryLook() if sequential else OneLook()
+    return _of_each("category", pooled.categories, found, groups, pooled, alpha, correction, looks)
 
 
 def compare_numbers(
@@ -348,6 +358,7 @@ def compare_numbers(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    sequential: bool = False,
 ) -> Comparison[NumberDecoding]:
     """Compare the means, and perhaps the variances, of a metric of numbers.
 
@@ -361,6 +372,8 @@ def compare_numbers(
         Level of the statistics that are said to differ.
     correction : Correction
         Which error rate `alpha` bounds.
+    sequential : bool
+        Whether one may look every day, and stop when one likes.
 
     Raises
     ------
@@ -369,9 +382,12 @@ def compare_numbers(
     """
     pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
     found = [estimate_numbers(counts, metric, repeats) for counts, repeats in groups]
-    return _of_each(
-        "statistic", pooled.statistics, found, groups, pooled, alpha=alpha, correction=correction
-    )
+    looks: Looks = OneLook()
+    if sequential and isinstance(metric.type, NumberType):
+        size = metric.type.high - metric.type.low
+        units = np.array([size, size**2])[: len(pooled.statistics)]  # of a mean, and a variance
+        looks = EveryLook(LOOKED_FOR * units)
+    return _of_each("statistic", pooled.statistics, found, groups, pooled, alpha, correction, looks)
 
 
 def _sizes(groups: Groups) -> tuple[int, int]:
@@ -384,9 +400,9 @@ def _of_each(
     found: Sequence[CategoryEstimates] | Sequence[NumberEstimates],
     groups: Groups,
     pooled: Pooled,
-    *,
     alpha: float,
     correction: Correction,
+    looks: Looks,
 ) -> Comparison[Pooled]:
     """Compare groups that were estimated each by itself, so that their errors are independent."""
     control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
@@ -394,7 +410,7 @@ def _of_each(
         treatment.value - control.value, np.hypot(treatment.std_error, control.std_error)
     )
     return _compared(kind, names, control, treatment, difference, alpha, correction,
-                     _sizes(groups), pooled)  # fmt: skip
+                     _sizes(groups), pooled, looks)  # fmt: skip
 
 
 def _compared(
@@ -407,59 +423,51 @@ def _compared(
     correction: Correction,
     reports: tuple[int, int],
     pooled: Pooled,
+    looks: Looks,
 ) -> Comparison[Pooled]:
     """Test the differences, and put them beside what they are of."""
-    z = difference.value / difference.std_error
-    log_p = np.where(np.isnan(z), 0.0, special.log_ndtr(-np.abs(z)) - LOG_HALF)
+    error = difference.std_error
+    z = difference.value / error
+    log_p = np.where(np.isnan(z), 0.0, looks.log_p(z, error))
     log_q = log_q_values(log_p, correction)
     differs = log_q <= math.log(alpha)
-    n, count = len(names), int(np.count_nonzero(differs))
+    n, count = max(len(names), 1), int(np.count_nonzero(differs))
 
-    def cutoff(differing: int) -> float:
+    def cutoff(differing: int) -> FloatArray:
         """Return the |z| from which on a row differs, if so many do."""
-        log_level = log_cutoff(differing, max(n, 1), math.log(alpha), correction)
-        return -float(special.ndtri_exp(log_level + LOG_HALF))
+        return looks.critical_z(log_cutoff(differing, n, math.log(alpha), correction), error)
 
-    low, high = difference.value + Z_CONFIDENCE * np.outer([-1.0, 1.0], difference.std_error)
-    found = after_marking(np.abs(z[differs]), cutoff(count))
-    ends = np.sort(found * np.sign(z[differs]), axis=0) * difference.std_error[differs]
-    low[differs], high[differs] = ends
-    needed = cutoff(1) - float(special.ndtri(1 - POWER))
+    reach = looks.critical_z(_LOG_ERROR_RATE, error)
+    low, high = difference.value + np.outer([-1.0, 1.0], reach * error)
+    found = looks.marked_ends(
+        np.abs(z), error, cutoff(count), log_cutoff(count, n, _LOG_ERROR_RATE, correction)
+    )
+    ends = np.sort(found * np.sign(z), axis=0) * error
+    low[differs], high[differs] = ends[:, differs]
+    # Of t - r c, whatever r is, the mixture may have the scale sqrt((1 + r^2)/2): its time is then
+    # between those of t and c alone, and its boundary below the larger one.
+    wider = [
+        looks.critical_z(_LOG_ERROR_RATE, math.sqrt(2) * each.std_error)
+        for each in (control, treatment)
+    ]
+    least = (cutoff(1) - float(special.ndtri(1 - POWER))) * error
+    widening = None
+    if isinstance(looks, EveryLook):
+        widening = float(np.nanmedian(reach)) / Z_CONFIDENCE if len(names) else math.nan
     return Comparison(
         kind, names, control, treatment, difference, low, high,
-        *ratio_interval(control, treatment, nonnegative=kind != "statistic"),
-        np.exp(log_p), np.exp(log_q), differs, needed * difference.std_error, alpha, correction,
-        reports, pooled,
+        *ratio_interval(control, treatment, np.maximum(*wider), nonnegative=kind != "statistic"),
+        np.exp(log_p), np.exp(log_q), differs, least, alpha, correction, reports,
+        pooled, widening,
     )  # fmt: skip
 
 
-def after_marking(z: FloatArray, cutoff: float) -> FloatArray:
-    """Return 95% intervals of normal means, given that |z| passed a cutoff; shape (2, n).
-
-    Parameters
-    ----------
-    z : float64 array, shape (n,)
-        Observed, at least `cutoff`; of unit variance.
-    cutoff : float
-        Above 0.
-
-    Notes
-    -----
-    The means mu for which P(Z >= z | |Z| >= cutoff) is .025 and .975, found by bisection: it rises
-    with mu. So the interval holds mu in 95% of the cases in which a row is marked, whatever mu is.
-    """
-    tails = np.log([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])[:, None]
-    below, above = np.array([z - _FARTHEST, z + _FARTHEST])[:, None] * np.ones((1, 2, 1))
-    for _ in range(_HALVINGS):
-        middle = (below + above) / 2
-        marked = np.logaddexp(special.log_ndtr(middle - cutoff), special.log_ndtr(-cutoff - middle))
-        is_low = special.log_ndtr(middle - z) - marked < tails
-        below, above = np.where(is_low, middle, below), np.where(is_low, above, middle)
-    return np.asarray((below + above) / 2)
-
-
 def ratio_interval(
-    control: ShareEstimates, treatment: ShareEstimates, *, nonnegative: bool = True
+    control: ShareEstimates,
+    treatment: ShareEstimates,
+    z: FloatArray | float = Z_CONFIDENCE,
+    *,
+    nonnegative: bool = True,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return treatment over control, and Fieller's (1954) 95% interval; shape (s,) each.
 
@@ -467,6 +475,8 @@ def ratio_interval(
     ----------
     control, treatment : ShareEstimates
         With independent normal errors.
+    z : float64 array, shape (s,), or float
+        Standard errors to either side.
     nonnegative : bool
         Whether neither can be below 0, and so no ratio.
 
@@ -477,9 +487,9 @@ def ratio_interval(
     significantly different from 0. Then the ratio itself is nan and the interval ends nowhere.
     """
     (c, of_c), (t, of_t) = control, treatment
-    leading = c**2 - (Z_CONFIDENCE * of_c) ** 2
+    leading = c**2 - (z * of_c) ** 2
     sure = leading > 0
-    last = t**2 - (Z_CONFIDENCE * of_t) ** 2
+    last = t**2 - (z * of_t) ** 2
     root = np.sqrt(np.maximum((t * c) ** 2 - leading * last, 0.0))
     scale = np.where(leading == 0, np.inf, leading)
     first, second = np.sort([(t * c - root) / scale, (t * c + root) / scale], axis=0)
