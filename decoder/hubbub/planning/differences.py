@@ -130,9 +130,12 @@ class DifferenceGoal(Goal):
             if self.of.by_subset:
                 return subset_variance(subset_of(params, self.of.categories), share)
             return TableErrors(params, self.of.categories, each).of_cell(share) ** 2
-        # What nobody listed sets the same bits in both groups, so it doesn't scatter differences.
+        # What nobody listed sets the same bits in both groups, so it doesn't scatter differences; but
+        # every string that is fitted takes one of the k m bit rates from the others.
         known = replace(self.of.test, concentration=0.0)
-        return string_errors(params, 1.0, share, known).present ** 2
+        left = 1 - self.test.candidates / (params.k * params.m)
+        variance = string_errors(params, 1.0, share, known).present ** 2
+        return variance / left if left > 0 else math.inf
 
     def response(self, params: RapporParams) -> Response:
         """Return that of what is compared."""
