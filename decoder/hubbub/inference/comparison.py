@@ -31,6 +31,7 @@ from hubbub.inference.numbers.decoding import (
     decode_numbers,
     estimate_numbers,
 )
+from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.inference.regression.estimates import correlated_bits, with_correlation
 from hubbub.inference.regression.model import (
     Fit,
@@ -40,11 +41,12 @@ from hubbub.inference.regression.model import (
 )
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.inference.testing.looks import LOOKED_FOR, EveryLook, Looks, OneLook
+from hubbub.inference.testing.looks import EveryLook, Looks, OneLook, scale_of
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import Window
 
 Pooled = TypeVar("Pooled")
 POWER = 0.9
@@ -54,6 +56,7 @@ _MISMATCH = 1e-3
 _REWEIGHTINGS = 3
 """Rounds after which the excess variance stands: weights depend on it weakly."""
 _LOG_ERROR_RATE = math.log(1 - CONFIDENCE)
+_MOST_SCATTER = 0.25  # of clients, half of whom have a value
 
 
 class Group(NamedTuple):
@@ -189,10 +192,34 @@ def sample_ratio(groups: Groups, assigned: float, *, sequential: bool = False) -
     total, share = control + treatment, assigned / (1 + assigned)
     repeats = sum(each.repeats.clients * each.counts.total for each in groups) / total
     error = math.sqrt(repeats * total * share * (1 - share))
-    looks = EveryLook() if sequential else OneLook()
+    looks = EveryLook(scale_of(share * (1 - share))) if sequential else OneLook()
     z = np.array((treatment - total * share) / error)
     p_value = math.exp(looks.log_p(z, np.array(error / total)))
     return SampleRatio(assigned, treatment / control, p_value)
+
+
+def share_scale(params: RapporParams) -> float:
+    """Return the scale of the mixture for shares: by the noise of a bit, and half of all clients.
+
+    Parameters
+    ----------
+    params : RapporParams
+        The metric's.
+    """
+    return scale_of(float(variance_of_one(np.zeros(1), params)[0]) / params.h + _MOST_SCATTER)
+
+
+def number_scale(window: Window) -> float:
+    """Return the scale for a mean, in parts of the range: by the largest mean square of weights.
+
+    Parameters
+    ----------
+    window : Window
+        The metric's response.
+    """
+    of_window = window.cells, window.width, window.chance
+    squares = cell_chances(*of_window) @ cell_weights(*of_window) ** 2
+    return scale_of(float(squares.max()))
 
 
 def compare_strings(
@@ -235,7 +262,7 @@ def compare_strings(
     as the groups have different ones. Variances also hold how the bits of one report are correlated
     (`correlated_bits`).
     """
-    looks = EveryLook() if sequential else OneLook()
+    looks = EveryLook(share_scale(candidates.params)) if sequential else OneLook()
     found = pooled.largest_detected()
     names = tuple(candidates.strings[int(index)] for index in found)
     reports = _sizes(groups)
@@ -348,7 +375,7 @@ def compare_categories(
     """
     pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
     found = [estimate_categories(counts, metric, repeats) for counts, repeats in groups]
-    looks = EveryLook() if sequential else OneLook()
+    looks = EveryLook(share_scale(metric.params)) if sequential else OneLook()
     return _of_each("category", pooled.categories, found, groups, pooled, alpha, correction, looks)
 
 
@@ -383,10 +410,10 @@ def compare_numbers(
     pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
     found = [estimate_numbers(counts, metric, repeats) for counts, repeats in groups]
     looks: Looks = OneLook()
-    if sequential and isinstance(metric.type, NumberType):
+    if sequential and isinstance(metric.type, NumberType) and isinstance(metric.response, Window):
         size = metric.type.high - metric.type.low
         units = np.array([size, size**2])[: len(pooled.statistics)]  # of a mean, and a variance
-        looks = EveryLook(LOOKED_FOR * units)
+        looks = EveryLook(number_scale(metric.response) * units)
     return _of_each("statistic", pooled.statistics, found, groups, pooled, alpha, correction, looks)
 
 

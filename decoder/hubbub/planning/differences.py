@@ -16,6 +16,7 @@ from typing import ClassVar, Self
 import numpy as np
 from scipy import optimize, special
 
+from hubbub.inference.comparison import number_scale, share_scale
 from hubbub.inference.errors import PlanError
 from hubbub.inference.testing.looks import EveryLook, Looks, OneLook
 from hubbub.planning.categories import CategoriesGoal, listed_goal
@@ -56,13 +57,13 @@ class DifferenceGoal(Goal):
     share : float
         What the control has of the value that differs. Of numbers the population is taken that is
         known worst.
-    looks : Looks
-        Whether the comparison is looked at once, or every day.
+    sequential : bool
+        Whether the comparison may be looked at every day.
     """
 
     of: Goal
     share: float
-    looks: Looks
+    sequential: bool
     sought: ClassVar[str] = "A difference of"
 
     @property
@@ -114,7 +115,15 @@ class DifferenceGoal(Goal):
 
     def _needed_z(self, params: RapporParams, n_reports: float, difference: float) -> float:
         error = np.array(self._error(params, n_reports, difference))
-        return float(self.looks.critical_z(math.log(self.test.level), error))
+        return float(self._looks(params).critical_z(math.log(self.test.level), error))
+
+    def _looks(self, params: RapporParams) -> Looks:
+        """Return what a difference must pass, as the comparison has it."""
+        if not self.sequential:
+            return OneLook()
+        if isinstance(self.of, NumberGoal):
+            return EveryLook(number_scale(self.of.response(params)))
+        return EveryLook(share_scale(params))
 
     def _error(self, params: RapporParams, n_reports: float, difference: float) -> float:
         """Return the standard error of a difference of such a size."""
@@ -130,8 +139,8 @@ class DifferenceGoal(Goal):
             if self.of.by_subset:
                 return subset_variance(subset_of(params, self.of.categories), share)
             return TableErrors(params, self.of.categories, each).of_cell(share) ** 2
-        # What nobody listed sets the same bits in both groups, so it doesn't scatter differences; but
-        # every string that is fitted takes one of the k m bit rates from the others.
+        # What nobody listed sets the same bits in both groups, so it doesn't scatter differences.
+        # But each string that is fitted takes one of the k m bit rates from the others.
         known = replace(self.of.test, concentration=0.0)
         left = 1 - self.test.candidates / (params.k * params.m)
         variance = string_errors(params, 1.0, share, known).present ** 2
@@ -157,14 +166,14 @@ class DifferenceGoal(Goal):
 
     def asked(self, found: Comparison) -> Mapping[str, object]:
         """Return what is compared, and how."""
-        test, sequential = self.test, isinstance(self.looks, EveryLook)
+        test = self.test
         return {
             **self.of.asked(found),
             "rows": test.candidates,
             "control": self.share,
             "alpha": test.alpha,
             "power": test.power,
-            "sequential": sequential,
+            "sequential": self.sequential,
         }
 
     def title(self, reports: str) -> str:
@@ -187,9 +196,9 @@ class DifferenceGoal(Goal):
     def remarks(self, found: Comparison) -> Iterator[Finding]:
         """Yield what looking every day costs."""
         subject = found.subject
-        if isinstance(self.looks, OneLook) or subject.limit == math.inf:
+        if not self.sequential or subject.limit == math.inf:
             return
-        once = replace(self, looks=OneLook())
+        once = replace(self, sequential=False)
         needed = once.reports_needed(subject.params, subject.limit)
         text = (
             "You may look every day and stop when you like: with this probability it is found by "
@@ -266,16 +275,15 @@ def difference_goal(
     PlanError
         If metrics of its type aren't compared, or a number is out of range.
     """
-    looks: Looks = EveryLook() if sequential else OneLook()
     if isinstance(metric.type, NumberType):
         of: Goal = mean_goal(metric, alpha, power)
-        return DifferenceGoal(DetectionTest(rows or of.groups, alpha, power), of, 0.0, looks)
+        return DifferenceGoal(DetectionTest(rows or of.groups, alpha, power), of, 0.0, sequential)
     if not 0 <= share < 1:
         raise PlanError(f"share = {share:g}: must be at least 0 and below 1")
     if isinstance(metric.type, EnumType | OrdinalType):
         listed = listed_goal(metric, alpha, power)
         test = DetectionTest(rows or listed.categories, alpha, power)
-        return DifferenceGoal(test, listed, share, looks)
+        return DifferenceGoal(test, listed, share, sequential)
     if metric.type.width is not None:
         raise PlanError(
             f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'string', 'enum', "
@@ -283,4 +291,4 @@ def difference_goal(
         )
     string_params(metric)
     of = StringsGoal(DetectionTest(candidates, alpha))
-    return DifferenceGoal(DetectionTest(rows or USUAL_ROWS, alpha, power), of, share, looks)
+    return DifferenceGoal(DetectionTest(rows or USUAL_ROWS, alpha, power), of, share, sequential)

@@ -12,6 +12,7 @@ the bound.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -22,8 +23,9 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.intervals import CONFIDENCE
 from hubbub.inference.testing.multiple_testing import LOG_HALF
 
-LOOKED_FOR = 0.01
-"""Scale of the mixture: a percentage point of a share, a hundredth of a number's range."""
+_FIRST_LOOK, _REACH = 30_000, 3.0
+"""Reports in each group at a typical first look, and the standard errors that an interval reaches.
+More reports than that hardly widen intervals, a tenth of them does."""
 _FARTHEST, _HALVINGS = 40.0, 60
 """Standard errors within which an interval ends, and halvings after which its ends stand."""
 
@@ -79,6 +81,17 @@ class OneLook(Looks):
         return after_marking(z, cutoff)
 
 
+def scale_of(variance: float) -> float:
+    """Return a mixture's scale, by what is known before any report is.
+
+    Parameters
+    ----------
+    variance : float
+        Of a report's estimate of the share that is known worst.
+    """
+    return _REACH * math.sqrt(2 * variance / _FIRST_LOOK)
+
+
 @dataclass(frozen=True, slots=True)
 class EveryLook(Looks):
     """As many looks as somebody wants, of reports that become ever more.
@@ -90,7 +103,7 @@ class EveryLook(Looks):
         tightest where an interval reaches about so far to either side.
     """
 
-    scale: FloatArray | float = LOOKED_FOR
+    scale: FloatArray | float
 
     def log_p(self, z: FloatArray, std_error: FloatArray) -> FloatArray:
         """Return -ln E, at most 0: valid whenever one looks, without any earlier look."""
