@@ -90,6 +90,7 @@ def compare_metric(
     min_reports: int | None = None,
     reports_per_client: float | None = None,
     sample_ratio: float | None = None,
+    sequential: bool = False,
     engine: str = "local",
     master: str | None = None,
 ) -> Estimates:
@@ -123,6 +124,9 @@ def compare_metric(
     sample_ratio : float, optional
         Treatment's clients over the control's as they were assigned, such as 1: groups of other
         sizes are a finding.
+    sequential : bool
+        Whether you look again as reports come in, and stop when you like: intervals, p- and
+        q-values hold at all looks together, and are wider for it.
     engine, master
         As for `decode_metric`.
 
@@ -145,6 +149,7 @@ def compare_metric(
             rows=rows,
             min_reports=min_reports_or_default(min_reports),
             reports_per_client=reports_per_client,
+            sequential=sequential,
         ),
         EngineOptions(engine, master),
     )
@@ -199,7 +204,10 @@ def compare(
         comparison = decoder.compare(both, groups, observer)
     labels = _label(sources[0], options), _label(sources[1], options)
     origin = provenance_of(decode, metric, lists, both.reports) if provenance else None
-    sized = () if assigned is None else (ratio_finding(sample_ratio(groups, assigned)),)
+    sized: tuple[Finding, ...] = ()
+    if assigned is not None:
+        again = decode.estimate.sequential
+        sized = (ratio_finding(sample_ratio(groups, assigned, sequential=again)),)
     estimates = comparison_estimates(
         comparison,
         labels,

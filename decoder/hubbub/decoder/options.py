@@ -119,6 +119,8 @@ class EstimateOptions:
         allow.
     estimand : str
         A value of `hubbub.inference.repeated_reports.Estimand`.
+    sequential : bool
+        Whether a comparison may be looked at every day.
     """
 
     alpha: float = 0.05
@@ -131,6 +133,7 @@ class EstimateOptions:
     min_reports: int = MIN_REPORTS
     reports_per_client: float | None = None
     estimand: str = "population"
+    sequential: bool = False
 
 
 @dataclass(frozen=True, slots=True)

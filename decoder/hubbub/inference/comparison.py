@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -31,6 +31,8 @@ from hubbub.inference.numbers.decoding import (
     decode_numbers,
     estimate_numbers,
 )
+from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.inference.regression.estimates import correlated_bits, with_correlation
 from hubbub.inference.regression.model import (
     Fit,
     estimate_excess_variance,
@@ -39,14 +41,12 @@ from hubbub.inference.regression.model import (
 )
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.inference.testing.multiple_testing import (
-    LOG_HALF,
-    Correction,
-    log_cutoff,
-    log_q_values,
-)
+from hubbub.inference.testing.looks import EveryLook, Looks, OneLook, scale_of
+from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
+from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import Window
 
 Pooled = TypeVar("Pooled")
 POWER = 0.9
@@ -55,8 +55,8 @@ _MISMATCH = 1e-3
 """Below it sizes don't fit the assignment: one sound comparison in a thousand is suspected."""
 _REWEIGHTINGS = 3
 """Rounds after which the excess variance stands: weights depend on it weakly."""
-_FARTHEST, _HALVINGS = 40.0, 60
-"""Standard errors within which an interval ends, and halvings after which its ends stand."""
+_LOG_ERROR_RATE = math.log(1 - CONFIDENCE)
+_MOST_SCATTER = 0.25  # of clients, half of whom have a value
 
 
 class Group(NamedTuple):
@@ -145,6 +145,9 @@ class Comparison(Generic[Pooled]):
         Of the control, and of the treatment.
     pooled : Decoding, CategoryDecoding or NumberDecoding
         Of both groups together.
+    widening : float or None
+        How many times as wide a typical interval is because one may look every day; None: it is
+        for a single look.
     """
 
     kind: str
@@ -165,9 +168,10 @@ class Comparison(Generic[Pooled]):
     correction: Correction
     reports: tuple[int, int]
     pooled: Pooled
+    widening: float | None
 
 
-def sample_ratio(groups: Groups, assigned: float) -> SampleRatio:
+def sample_ratio(groups: Groups, assigned: float, *, sequential: bool = False) -> SampleRatio:
     """Test whether the groups' sizes are what an assignment by chance gives.
 
     Of N reports the treatment's are drawn with probability a / (1 + a), a client's all together:
@@ -181,13 +185,41 @@ def sample_ratio(groups: Groups, assigned: float) -> SampleRatio:
         Counts of both.
     assigned : float
         The ratio a: treatment's clients over the control's; above 0.
+    sequential : bool
+        Whether one may look every day.
     """
     control, treatment = _sizes(groups)
     total, share = control + treatment, assigned / (1 + assigned)
     repeats = sum(each.repeats.clients * each.counts.total for each in groups) / total
     error = math.sqrt(repeats * total * share * (1 - share))
-    p_value = math.erfc(abs(treatment - total * share) / error / math.sqrt(2))
+    looks = EveryLook(scale_of(share * (1 - share))) if sequential else OneLook()
+    z = np.array((treatment - total * share) / error)
+    p_value = math.exp(looks.log_p(z, np.array(error / total)))
     return SampleRatio(assigned, treatment / control, p_value)
+
+
+def share_scale(params: RapporParams) -> float:
+    """Return the scale of the mixture for shares: by the noise of a bit, and half of all clients.
+
+    Parameters
+    ----------
+    params : RapporParams
+        The metric's.
+    """
+    return scale_of(float(variance_of_one(np.zeros(1), params)[0]) / params.h + _MOST_SCATTER)
+
+
+def number_scale(window: Window) -> float:
+    """Return the scale for a mean, in parts of the range: by the largest mean square of weights.
+
+    Parameters
+    ----------
+    window : Window
+        The metric's response.
+    """
+    of_window = window.cells, window.width, window.chance
+    squares = cell_chances(*of_window) @ cell_weights(*of_window) ** 2
+    return scale_of(float(squares.max()))
 
 
 def compare_strings(
@@ -197,6 +229,7 @@ def compare_strings(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    sequential: bool = False,
 ) -> Comparison[Decoding]:
     """Compare the shares of the strings that were detected in both groups together.
 
@@ -212,6 +245,8 @@ def compare_strings(
         Level of the rows that are said to differ.
     correction : Correction
         Which error rate `alpha` bounds.
+    sequential : bool
+        Whether one may look every day, and stop when one likes.
 
     Raises
     ------
@@ -224,15 +259,17 @@ def compare_strings(
     L (y_2 - y_1) is the difference of their shares. W is 1 / (v_1 + v_2 + tau^2), with the
     sampling variances v_g of the groups' rates and the excess variance tau^2 of the differences:
     strings that nobody listed set their own bits in both groups, so that they scatter only as far
-    as the groups have different ones.
+    as the groups have different ones. Variances also hold how the bits of one report are correlated
+    (`correlated_bits`).
     """
+    looks = EveryLook(share_scale(candidates.params)) if sequential else OneLook()
     found = pooled.largest_detected()
     names = tuple(candidates.strings[int(index)] for index in found)
     reports = _sizes(groups)
     if not len(found):
         nothing = ShareEstimates(np.empty(0), np.empty(0))
         return _compared("string", names, nothing, nothing, nothing, alpha, correction, reports,
-                         pooled)  # fmt: skip
+                         pooled, looks)  # fmt: skip
     params = candidates.params
     design = make_design(candidates.positions(found), params)
     bits = [estimate_bits(group.counts, params) for group in groups]
@@ -244,7 +281,7 @@ def compare_strings(
         filled[:, kept] = value, error
     control, treatment, difference = (ShareEstimates(*filled) for filled in every)
     return _compared("string", names, control, treatment, difference, alpha, correction, reports,
-                     pooled)  # fmt: skip
+                     pooled, looks)  # fmt: skip
 
 
 def _fitted_alike(
@@ -278,13 +315,16 @@ def _fitted_alike(
                 weights * residuals, weights, both, basis, covariance, penalties, 0.0
             )
     found = []
-    for rate, own, group, fit in zip(rates, sampling, groups, fits, strict=True):
+    for rate, own, group, fit, each in zip(rates, sampling, groups, fits, bits, strict=True):
         share: FloatArray = covariance @ np.asarray(weighted @ rate)
         noise = _diagonal(covariance, weighted, own + fit.excess_variance)
-        drawn = _more_drawn(share, group)
-        found.append((share, noise + drawn, drawn))
-    (first, of_first, drawn_first), (second, of_second, drawn_second) = found
-    variance = _diagonal(covariance, weighted, both + excess) + drawn_first + drawn_second
+        alike = replace(fit, basis=basis, coefficients=share, weights=weights)
+        more = correlated_bits(alike, each, params, covariance) + _more_drawn(share, group)
+        found.append((share, with_correlation(noise, more), more))
+    (first, of_first, more_first), (second, of_second, more_second) = found
+    variance = with_correlation(
+        _diagonal(covariance, weighted, both + excess), more_first + more_second
+    )
     return (
         ShareEstimates(first[1:], np.sqrt(of_first[1:])),
         ShareEstimates(second[1:], np.sqrt(of_second[1:])),
@@ -311,6 +351,7 @@ def compare_categories(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    sequential: bool = False,
 ) -> Comparison[CategoryDecoding]:
     """Compare the shares of all categories of a metric whose registry lists them.
 
@@ -324,6 +365,8 @@ def compare_categories(
         Level of the categories that are said to differ.
     correction : Correction
         Which error rate `alpha` bounds.
+    sequential : bool
+        Whether one may look every day, and stop when one likes.
 
     Raises
     ------
@@ -332,9 +375,8 @@ def compare_categories(
     """
     pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
     found = [estimate_categories(counts, metric, repeats) for counts, repeats in groups]
-    return _of_each(
-        "category", pooled.categories, found, groups, pooled, alpha=alpha, correction=correction
-    )
+    looks = EveryLook(share_scale(metric.params)) if sequential else OneLook()
+    return _of_each("category", pooled.categories, found, groups, pooled, alpha, correction, looks)
 
 
 def compare_numbers(
@@ -343,6 +385,7 @@ def compare_numbers(
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
+    sequential: bool = False,
 ) -> Comparison[NumberDecoding]:
     """Compare the means, and perhaps the variances, of a metric of numbers.
 
@@ -356,6 +399,8 @@ def compare_numbers(
         Level of the statistics that are said to differ.
     correction : Correction
         Which error rate `alpha` bounds.
+    sequential : bool
+        Whether one may look every day, and stop when one likes.
 
     Raises
     ------
@@ -364,9 +409,12 @@ def compare_numbers(
     """
     pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
     found = [estimate_numbers(counts, metric, repeats) for counts, repeats in groups]
-    return _of_each(
-        "statistic", pooled.statistics, found, groups, pooled, alpha=alpha, correction=correction
-    )
+    looks: Looks = OneLook()
+    if sequential and isinstance(metric.type, NumberType) and isinstance(metric.response, Window):
+        size = metric.type.high - metric.type.low
+        units = np.array([size, size**2])[: len(pooled.statistics)]  # of a mean, and a variance
+        looks = EveryLook(number_scale(metric.response) * units)
+    return _of_each("statistic", pooled.statistics, found, groups, pooled, alpha, correction, looks)
 
 
 def _sizes(groups: Groups) -> tuple[int, int]:
@@ -379,9 +427,9 @@ def _of_each(
     found: Sequence[CategoryEstimates] | Sequence[NumberEstimates],
     groups: Groups,
     pooled: Pooled,
-    *,
     alpha: float,
     correction: Correction,
+    looks: Looks,
 ) -> Comparison[Pooled]:
     """Compare groups that were estimated each by itself, so that their errors are independent."""
     control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
@@ -389,7 +437,7 @@ def _of_each(
         treatment.value - control.value, np.hypot(treatment.std_error, control.std_error)
     )
     return _compared(kind, names, control, treatment, difference, alpha, correction,
-                     _sizes(groups), pooled)  # fmt: skip
+                     _sizes(groups), pooled, looks)  # fmt: skip
 
 
 def _compared(
@@ -402,59 +450,51 @@ def _compared(
     correction: Correction,
     reports: tuple[int, int],
     pooled: Pooled,
+    looks: Looks,
 ) -> Comparison[Pooled]:
     """Test the differences, and put them beside what they are of."""
-    z = difference.value / difference.std_error
-    log_p = np.where(np.isnan(z), 0.0, special.log_ndtr(-np.abs(z)) - LOG_HALF)
+    error = difference.std_error
+    z = difference.value / error
+    log_p = np.where(np.isnan(z), 0.0, looks.log_p(z, error))
     log_q = log_q_values(log_p, correction)
     differs = log_q <= math.log(alpha)
-    n, count = len(names), int(np.count_nonzero(differs))
+    n, count = max(len(names), 1), int(np.count_nonzero(differs))
 
-    def cutoff(differing: int) -> float:
+    def cutoff(differing: int) -> FloatArray:
         """Return the |z| from which on a row differs, if so many do."""
-        log_level = log_cutoff(differing, max(n, 1), math.log(alpha), correction)
-        return -float(special.ndtri_exp(log_level + LOG_HALF))
+        return looks.critical_z(log_cutoff(differing, n, math.log(alpha), correction), error)
 
-    low, high = difference.value + Z_CONFIDENCE * np.outer([-1.0, 1.0], difference.std_error)
-    found = after_marking(np.abs(z[differs]), cutoff(count))
-    ends = np.sort(found * np.sign(z[differs]), axis=0) * difference.std_error[differs]
-    low[differs], high[differs] = ends
-    needed = cutoff(1) - float(special.ndtri(1 - POWER))
+    reach = looks.critical_z(_LOG_ERROR_RATE, error)
+    low, high = difference.value + np.outer([-1.0, 1.0], reach * error)
+    found = looks.marked_ends(
+        np.abs(z), error, cutoff(count), log_cutoff(count, n, _LOG_ERROR_RATE, correction)
+    )
+    ends = np.sort(found * np.sign(z), axis=0) * error
+    low[differs], high[differs] = ends[:, differs]
+    # Of t - r c, whatever r is, the mixture may have the scale sqrt((1 + r^2)/2): its time is then
+    # between those of t and c alone, and its boundary below the larger one.
+    wider = [
+        looks.critical_z(_LOG_ERROR_RATE, math.sqrt(2) * each.std_error)
+        for each in (control, treatment)
+    ]
+    least = (cutoff(1) - float(special.ndtri(1 - POWER))) * error
+    widening = None
+    if isinstance(looks, EveryLook):
+        widening = float(np.nanmedian(reach)) / Z_CONFIDENCE if len(names) else math.nan
     return Comparison(
         kind, names, control, treatment, difference, low, high,
-        *ratio_interval(control, treatment, nonnegative=kind != "statistic"),
-        np.exp(log_p), np.exp(log_q), differs, needed * difference.std_error, alpha, correction,
-        reports, pooled,
+        *ratio_interval(control, treatment, np.maximum(*wider), nonnegative=kind != "statistic"),
+        np.exp(log_p), np.exp(log_q), differs, least, alpha, correction, reports,
+        pooled, widening,
     )  # fmt: skip
 
 
-def after_marking(z: FloatArray, cutoff: float) -> FloatArray:
-    """Return 95% intervals of normal means, given that |z| passed a cutoff; shape (2, n).
-
-    Parameters
-    ----------
-    z : float64 array, shape (n,)
-        Observed, at least `cutoff`; of unit variance.
-    cutoff : float
-        Above 0.
-
-    Notes
-    -----
-    The means mu for which P(Z >= z | |Z| >= cutoff) is .025 and .975, found by bisection: it rises
-    with mu. So the interval holds mu in 95% of the cases in which a row is marked, whatever mu is.
-    """
-    tails = np.log([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])[:, None]
-    below, above = np.array([z - _FARTHEST, z + _FARTHEST])[:, None] * np.ones((1, 2, 1))
-    for _ in range(_HALVINGS):
-        middle = (below + above) / 2
-        marked = np.logaddexp(special.log_ndtr(middle - cutoff), special.log_ndtr(-cutoff - middle))
-        is_low = special.log_ndtr(middle - z) - marked < tails
-        below, above = np.where(is_low, middle, below), np.where(is_low, above, middle)
-    return np.asarray((below + above) / 2)
-
-
 def ratio_interval(
-    control: ShareEstimates, treatment: ShareEstimates, *, nonnegative: bool = True
+    control: ShareEstimates,
+    treatment: ShareEstimates,
+    z: FloatArray | float = Z_CONFIDENCE,
+    *,
+    nonnegative: bool = True,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return treatment over control, and Fieller's (1954) 95% interval; shape (s,) each.
 
@@ -462,6 +502,8 @@ def ratio_interval(
     ----------
     control, treatment : ShareEstimates
         With independent normal errors.
+    z : float64 array, shape (s,), or float
+        Standard errors to either side.
     nonnegative : bool
         Whether neither can be below 0, and so no ratio.
 
@@ -472,9 +514,9 @@ def ratio_interval(
     significantly different from 0. Then the ratio itself is nan and the interval ends nowhere.
     """
     (c, of_c), (t, of_t) = control, treatment
-    leading = c**2 - (Z_CONFIDENCE * of_c) ** 2
+    leading = c**2 - (z * of_c) ** 2
     sure = leading > 0
-    last = t**2 - (Z_CONFIDENCE * of_t) ** 2
+    last = t**2 - (z * of_t) ** 2
     root = np.sqrt(np.maximum((t * c) ** 2 - leading * last, 0.0))
     scale = np.where(leading == 0, np.inf, leading)
     first, second = np.sort([(t * c - root) / scale, (t * c + root) / scale], axis=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from hubbub.planning.limits import (
     DetectionTest,
@@ -188,6 +188,8 @@ class Goal(ABC):
 
     test: DetectionTest
     schedule: Schedule | None = field(default=None, kw_only=True)
+    sought: ClassVar[str] = "One held by"
+    """How a sentence about a share begins."""
 
     @property
     def groups(self) -> int:

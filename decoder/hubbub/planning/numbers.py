@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from scipy import special
 
@@ -52,6 +53,7 @@ class NumberGoal(Goal):
     low: float
     high: float
     variance: bool = False
+    sought: ClassVar[str] = "A difference of"
 
     @property
     def groups(self) -> int:

@@ -14,6 +14,7 @@ import functools
 import math
 
 import numpy as np
+from scipy import optimize
 
 from hubbub.inference.errors import PlanError
 from hubbub.inference.numbers.weights import cell_chances, cell_weights
@@ -112,6 +113,22 @@ def worst_variance(window: Window) -> float:
     tops = np.clip(np.diff(squares) / np.diff(at) / 2, at[:-1], at[1:])
     numbers = np.concatenate([at, tops])
     return float((np.interp(numbers, at, squares) - numbers**2).max())
+
+
+@functools.lru_cache(maxsize=256)
+def widest_variance(window: Window) -> float:
+    """Return N times the largest variance of the mean in any population, which is drawn anew.
+
+    A report's weight w has the variance min over c of E[(w - c)^2]. That is linear in the
+    population, so its largest value is the least over c of the largest E[(w - c)^2] of a number.
+    """
+    chances = cell_chances(window.cells, window.width, window.chance)
+    squares = chances @ cell_weights(window.cells, window.width, window.chance) ** 2
+    at = np.linspace(0, 1, len(squares))
+    found = optimize.minimize_scalar(
+        lambda c: float((squares - 2 * c * at + c**2).max()), bounds=(0.0, 1.0), method="bounded"
+    )
+    return float(found.fun)
 
 
 @functools.lru_cache(maxsize=256)

@@ -223,7 +223,7 @@ class _Asked:
             chance = goal.power(params, subject.reports, self.share)
             needed = goal.reports_needed(params, self.share)
             text = (
-                f"One held by {self.share:.3%} is found with probability {chance:.2f}; "
+                f"{goal.sought} {self.share:.3%} is found with probability {chance:.2f}; "
                 f"{reports_text(needed)} reports make it {power:g}."
             )
             yield Finding("power", "", text, chance)

@@ -94,6 +94,7 @@ def comparison_estimates(
                 "treatment_reports": comparison.reports[1],
                 "alpha": comparison.alpha,
                 "correction": comparison.correction.value,
+                "sequential": comparison.widening is not None,
             },
             "provenance": provenance and provenance.as_json(),
         },
@@ -128,6 +129,7 @@ def comparison_findings(
         *sides,
         Finding("differs", "differ", f"{compared}{comparison.alpha:g}", count),
         *_least_difference(comparison),
+        *_looks(comparison),
         estimand_finding(comparison.pooled.summary.repeats),
     ]
     if not len(comparison.names):
@@ -167,6 +169,18 @@ def _least_difference(comparison: Comparison[Any]) -> tuple[Finding, ...]:
         "typical row"
     )
     return (Finding("least_difference", "least difference", text, middle),)
+
+
+def _looks(comparison: Comparison[Any]) -> tuple[Finding, ...]:
+    """Return whether one may look again, and what that costs."""
+    wider = comparison.widening
+    if wider is None or not np.isfinite(wider):
+        return ()
+    text = (
+        "as often as you like while reports come in, and stop when you like: all of this holds at "
+        f"every look, with intervals {wider:.2f} times as wide as those of a single one"
+    )
+    return (Finding("looks", "looks", text, wider),)
 
 
 def _columns(comparison: Comparison[Any]) -> dict[str, Column]:

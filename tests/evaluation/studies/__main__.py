@@ -16,6 +16,7 @@ from evaluation.studies import (
     open_hashing,
     open_populations,
     periods,
+    planned_comparisons,
     planned_joint,
     planned_open,
     planned_power,
@@ -26,6 +27,7 @@ from evaluation.studies import (
     regimes,
     releases,
     repeated_reports,
+    sequential,
     trends,
 )
 
@@ -39,6 +41,7 @@ STUDIES = {
     "open-hashing": open_hashing.STUDY,
     "open-populations": open_populations.STUDY,
     "periods": periods.STUDY,
+    "planned-comparisons": planned_comparisons.STUDY,
     "planned-joint": planned_joint.STUDY,
     "planned-open": planned_open.STUDY,
     "planned-open-choices": planned_open.CHOICES,
@@ -48,6 +51,8 @@ STUDIES = {
     "planted": planted.STUDY,
     "rappor-cases": rappor_cases.STUDY,
     "repeated-reports": repeated_reports.STUDY,
+    "sequential": sequential.STUDY,
+    "sequential-power": sequential.POWER,
     "subsets": cells.SUBSETS,
     "trends": trends.STUDY,
     "trends-eight-weeks": trends.EIGHT,

@@ -11,7 +11,6 @@ from hubbub.inference.comparison import (
     Group,
     Groups,
     ShareEstimates,
-    after_marking,
     compare_categories,
     compare_strings,
     ratio_interval,
@@ -21,7 +20,9 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import decode
 from hubbub.inference.repeated_reports import RepeatedReports
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
+from hubbub.inference.testing.looks import after_marking
 from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.planning.limits import DetectionTest, string_errors
 from hubbub.protocol.metric_types.enums import EnumType
 
 PARAMS = make_params(64, 2, 8, f=0.0, p=0.25, q=0.75)
@@ -159,6 +160,43 @@ def test_the_least_difference_is_found_nine_times_in_ten():
     needed = found.least_difference / found.difference.std_error
     cutoff = stats.norm.isf(0.05 / 3 / 2)
     np.testing.assert_allclose(stats.norm.sf(cutoff - needed), 0.9, rtol=1e-9)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32), st.floats(0.0, 0.2))
+def test_of_several_looks_a_row_differs_if_its_interval_leaves_out_0(seed, more):
+    """At the level that the correction leaves it, both where it differs and where it doesn't."""
+    groups = Groups(themes(seed, [0.5, 0.3, 0.2]), themes(seed + 1, [0.5 - more, 0.3 + more, 0.2]))
+    once, every = (compare_categories(groups, THEMES, sequential=each) for each in (False, True))
+    assert once.widening is None
+    assert (every.widening or 0.0) > 1.5
+    assert (every.p_value >= once.p_value).all()
+    left_out = (every.low > 0) | (every.high < 0)
+    assert left_out[every.differs].all()
+    assert (every.q_value[left_out] <= 3 * 0.05).all()
+    assert (every.high - every.low > once.high - once.low)[~once.differs].all()
+    assert (every.ratio_low <= once.ratio_low).all()
+
+
+def test_several_looks_at_sizes_take_more_to_mismatch():
+    groups = sized(5_000, 5_500)
+    assert sample_ratio(groups, 1.0).p_value < sample_ratio(groups, 1.0, sequential=True).p_value
+    assert sample_ratio(sized(5_000, 10_000), 1.0, sequential=True).mismatches
+
+
+def test_bits_of_one_report_belong_together():
+    """A string's two bits are drawn at once, so half of all clients are no better known for them.
+
+    The theory of plans is independent of the decoder's sums; P(false failure) < 1e-6, for standard
+    errors scatter by under 1%.
+    """
+    rng = np.random.default_rng(3)
+    shares = np.array([0.5, 0.5 / 3, 0.5 / 3, 0.5 / 3])
+    found = compared(Groups(*(Group(draw_counts(NAMES[:4], shares, PARAMS, 40_000, rng))
+                              for _ in range(2))))  # fmt: skip
+    test = DetectionTest(10, concentration=0.0)
+    planned = string_errors(PARAMS, 40_000, 0.5, test).present * np.sqrt(2)
+    assert found.difference.std_error[0] == pytest.approx(planned, rel=0.06)
 
 
 @settings(max_examples=30)

@@ -53,6 +53,12 @@ if TYPE_CHECKING:
     help="Treatment's clients over the control's as they were assigned, such as 1: groups of other "
     "sizes are a warning.",
 )
+@click.option(
+    "--sequential",
+    is_flag=True,
+    help="Look as often as you like while reports come in, and stop when you like: intervals and "
+    "q-values hold at all looks together, and are wider for it.",
+)
 def compare(control: str, treatment: str, sample_ratio: float | None, **options: Any) -> None:
     """Compare two groups of reports: two periods, two releases, two arms.
 

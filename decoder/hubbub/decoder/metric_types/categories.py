@@ -64,7 +64,11 @@ class CategoryDecoder(TypeDecoder[_Type]):
 
         options = evidence.options
         return compare_categories(
-            groups, evidence.metric, alpha=options.alpha, correction=evidence.correction
+            groups,
+            evidence.metric,
+            alpha=options.alpha,
+            correction=evidence.correction,
+            sequential=options.sequential,
         )
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:

@@ -60,5 +60,9 @@ class NumberDecoder(TypeDecoder[NumberType]):
 
         options = evidence.options
         return compare_numbers(
-            groups, evidence.metric, alpha=options.alpha, correction=evidence.correction
+            groups,
+            evidence.metric,
+            alpha=options.alpha,
+            correction=evidence.correction,
+            sequential=options.sequential,
         )

@@ -75,6 +75,7 @@ class StringDecoder(TypeDecoder[StringType]):
             listed,
             alpha=evidence.options.alpha,
             correction=evidence.correction,
+            sequential=evidence.options.sequential,
         )
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:

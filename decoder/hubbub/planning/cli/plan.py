@@ -1,4 +1,4 @@
-"""`hubbub-decoder plan strings|open|categories|table|number`: parameters, before collecting.
+"""`hubbub-decoder plan strings|open|categories|table|number|compare`, before collecting.
 
 Each subcommand has the options that its goal can use; what they have in common ends in `_run`.
 Only what --help needs is imported at once.
@@ -97,6 +97,17 @@ def _sizes(
         return tuple(map(int, parts))
     except ValueError as error:
         raise click.BadParameter(f"{text!r} must be numbers as 100x20", context, option) from error
+
+
+_outputs = click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    callback=only_files(".png", ".svg", ".json", ".csv"),
+    metavar="FILE",
+    help="Also write the comparison to FILE.csv or FILE.json, or draw it as FILE.png or FILE.svg. "
+    "May be repeated.",
+)
 
 
 def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Command]:
@@ -206,15 +217,7 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             help="Most bits of a report.",
         ),
         click.option("--name", default="example", show_default=True, help="The metric's name."),
-        click.option(
-            "--output",
-            "outputs",
-            multiple=True,
-            callback=only_files(".png", ".svg", ".json", ".csv"),
-            metavar="FILE",
-            help="Also write the comparison to FILE.csv or FILE.json, or draw it as FILE.png or "
-            "FILE.svg. May be repeated.",
-        ),
+        _outputs,
     ]
 
     def decorate(command: _Command) -> _Command:
@@ -466,6 +469,79 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
         return table_goal(cells or (), alpha, power), None
 
     _run(goal_of, {"k": -(-math.prod(cells or ()) // 8) * 8, "h": 1, "m": 1}, **shared)
+
+
+@plan.command()
+@click.argument("metric")
+@click.option("--metrics", required=True, metavar="FILE", help="The registry that has METRIC.")
+@click.option(
+    "--difference",
+    type=_Number(0, 1),
+    help="Difference that is to be found, as 0.005; of a number's mean a part of its range.",
+)
+@click.option(
+    "--reports",
+    type=_Number(0, math.inf),
+    help="Reports in each group. Without them: how many the difference takes.",
+)
+@click.option(
+    "--share",
+    default=0.1,
+    show_default=True,
+    type=click.FloatRange(0, 1, max_open=True),
+    help="What the control has of the value that differs; the nearer to one half, the more reports "
+    "are needed.",
+)
+@click.option(
+    "--rows",
+    type=_Number(0, math.inf),
+    help="Rows that are compared.  [default: all categories, all statistics, or 20 strings]",
+)
+@click.option(
+    "--candidates",
+    default=1e4,
+    show_default=True,
+    type=_Number(0, math.inf),
+    help="Strings that are looked for.",
+)
+@click.option(
+    "--alpha", default=0.05, show_default=True, type=_Number(0, 1), help="False discovery rate."
+)
+@click.option(
+    "--power",
+    default=0.8,
+    show_default=True,
+    type=_Number(0.5, 1),
+    help="Probability with which the difference is to be found.",
+)
+@click.option("--sequential", is_flag=True, help="Look every day, as compare --sequential does.")
+@_outputs
+def compare(
+    metric: str, metrics: str, difference: float | None, reports: float | None,
+    outputs: tuple[str, ...], **asked: Any,
+) -> None:  # fmt: skip
+    """Plan a comparison of two groups: how many reports, or which difference is found.
+
+    \b
+      hubbub-decoder plan compare theme --metrics metrics.toml --difference 0.01 --share 0.3
+      hubbub-decoder plan compare theme --metrics metrics.toml --reports 1e5 --sequential
+    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    if difference is None and reports is None:
+        raise click.UsageError("Missing option '--difference' or '--reports'.")
+    if (difference or 0.0) + asked["share"] > 1:
+        raise click.UsageError("--difference and --share must be at most 1 together.")
+    from hubbub.planning import search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+    from hubbub.planning.differences import difference_goal  # noqa: PLC0415
+    from hubbub.planning.result import plan_estimates  # noqa: PLC0415
+    from hubbub.protocol.registry import Registry  # noqa: PLC0415
+    from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415
+
+    with cli_errors():
+        found = Registry.load(metrics)[metric]
+        goal = difference_goal(found, **asked)
+        comparison = search.evaluate(goal, found.params, n_reports=reports, share=difference)
+        result = plan_estimates(comparison, metric, difference)
+        write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
 
 
 def _run(

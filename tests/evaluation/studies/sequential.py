@@ -1,0 +1,206 @@
+"""Arms that are looked at every day: how often a look alarms, and how soon a difference is found.
+
+Each day brings as many reports; a look sees all of them so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, draw_arms
+from evaluation.studies.categories import PAPER
+from evaluation.studies.planned_comparisons import PlannedComparison
+from evaluation.studies.study import Study, means
+from factories import make_params
+from hubbub.inference.arrays import BoolArray
+from hubbub.inference.comparison import Comparison, Group, Groups
+from hubbub.inference.testing.looks import OneLook
+from hubbub.inference.testing.multiple_testing import log_q_values
+from hubbub.simulations.laboratory import Case, Figure, seed_of
+
+LOOKS = 30
+
+
+class Watched(NamedTuple):
+    """One trial's looks.
+
+    Attributes
+    ----------
+    every_look, one_look : float
+        Whether any row was said to differ at any look, by always-valid q-values and by plain ones.
+    last_look : float
+        Whether any was at the last look, by plain ones.
+    rows, missed : int
+        Rows at the last look, and those whose always-valid interval ever missed the truth.
+    widening : float
+        What the last look says of it.
+    found, found_ever : float
+        Whether the target differs at the last look, and at any.
+    days : float
+        Of looks, up to the first at which it differs; nan if it never does.
+    products, squares : float
+        Sums over rows of what differences came out as: on the tenth day times the last, and the
+        last squared, in squares of the last one's standard error.
+    """
+
+    every_look: float
+    one_look: float
+    last_look: float
+    rows: int
+    missed: int
+    widening: float
+    found: float
+    found_ever: float
+    days: float
+    products: float
+    squares: float
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedArms:
+    """Two arms, and how many reports a day each of them has.
+
+    Attributes
+    ----------
+    arms : Arms
+        What they are of.
+    daily : tuple of int
+        The control's reports, and the treatment's.
+    more : float
+        What the treatment's target has more.
+    looks : int
+        One a day.
+    """
+
+    arms: Arms
+    daily: tuple[int, int]
+    more: float = 0.0
+    looks: int = LOOKS
+
+    @property
+    def name(self) -> str:
+        """What is compared, and by how much it differs."""
+        return f"{self.arms.name}, {f'{self.more:.2%} more' if self.more else 'equal arms'}"
+
+    @property
+    def work(self) -> float:
+        """About how long a trial takes."""
+        return 100.0 if isinstance(self.arms, StringArms) else 1.0
+
+    def run(self, number: int) -> Watched:
+        """Draw day after day, and look at each."""
+        rng = np.random.default_rng(seed_of(f"{self}", number))
+        so_far, missed, found = None, set[str](), []
+        every_look = one_look = at_once = False
+        early: dict[str, float] = {}
+        for look in range(self.looks):
+            day = draw_arms(self.arms, self.more, self.daily, rng, number)
+            so_far = day if so_far is None else _with(so_far, day)
+            every = self.arms.compare(so_far, number, sequential=True)
+            at_once = _alarms_at_once(every)
+            every_look |= bool(every.differs.any())
+            one_look |= at_once
+            if not self.more:
+                missed |= {every.names[row] for row in np.flatnonzero(~_holds_zero(every))}
+            found.append(self.arms.target in np.array(every.names)[every.differs])
+            if look == self.looks // 3 - 1:
+                early = dict(zip(every.names, every.difference.value.tolist(), strict=True))
+        rows = [row for row, name in enumerate(every.names) if name in early]
+        last, error = (each[rows] for each in every.difference)
+        first = np.array([early[every.names[row]] for row in rows])
+        return Watched(
+            every_look, one_look, at_once, len(every.names), len(missed),
+            every.widening or np.nan, found[-1], any(found),
+            1.0 + found.index(True) if any(found) else np.nan,
+            float(first @ (last / error**2)), float(last @ (last / error**2)),
+        )  # fmt: skip
+
+
+def _with(so_far: Groups, day: Groups) -> Groups:
+    return Groups(*(Group(a.counts + b.counts) for a, b in zip(so_far, day, strict=True)))
+
+
+def _alarms_at_once(found: Comparison[Any]) -> bool:
+    """Return whether any row would be said to differ if this were the only look."""
+    value, std_error = found.difference
+    log_p = np.nan_to_num(OneLook().log_p(value / std_error, std_error))
+    return bool((log_q_values(log_p, found.correction) <= np.log(found.alpha)).any())
+
+
+def _holds_zero(found: Comparison[Any]) -> BoolArray:
+    return np.asarray((found.low <= 0) & (found.high >= 0))
+
+
+STRINGS = StringArms(make_params(64, 2, 8, f=0.0, p=0.25, q=0.75), strings=60)
+ENUM, NUMBERS = CategoryArms(20, PAPER), NumberArms(2.0)
+CASES: tuple[Case[Watched], ...] = (
+    WatchedArms(STRINGS, (3_000, 3_000)),
+    WatchedArms(STRINGS, (1_000, 5_000)),
+    WatchedArms(ENUM, (3_000, 3_000)),
+    WatchedArms(ENUM, (100_000, 100_000)),
+    WatchedArms(ENUM, (1_000, 10_000)),
+    WatchedArms(NUMBERS, (3_000, 3_000)),
+    WatchedArms(NumberArms(2.0, variance=True), (300, 300)),
+)
+
+
+def _missed(_case: object, trials: Sequence[Watched]) -> Figure:
+    """Return the share of rows whose interval ever misses."""
+    rows = np.array([trial.rows for trial in trials], dtype=np.float64)
+    missed = np.array([trial.missed for trial in trials])
+    return Figure.of_ratio((missed / np.maximum(rows, 1)).tolist(), rows)
+
+
+def _increments(_case: object, trials: Sequence[Watched]) -> Figure:
+    """Return Cov(tenth day, last day) / Var(last day): 1 if what comes between is independent."""
+    products, squares = np.array([(trial.products, trial.squares) for trial in trials]).T
+    ratio, n = products.sum() / squares.sum(), len(trials)
+    deviations = products - ratio * squares
+    error = np.sqrt(deviations @ deviations * n / max(n - 1, 1)) / squares.sum()
+    return Figure(float(ratio), float(error), n)
+
+
+STUDY = Study(
+    "Arms that are looked at on 30 days: false alarms",
+    """Equal arms: how often any row is said to differ at any of 30 daily looks, by always-valid
+    q-values (at most .05 is promised) and by those for a single look, and at the last look by the
+    latter; the share of rows whose always-valid interval misses the truth at any look (at most
+    .05); how many times as wide as a single look's it is on the last day; and, of differences on
+    the tenth day and the last, their covariance over the last one's variance: 1 if what is added
+    between is independent of what was there.""",
+    lambda: CASES,
+    {
+        "arms": lambda case, _: case.arms.name,
+        "reports a day": lambda case, _: " and ".join(f"{each:,}" for each in case.daily),
+        **means("every_look", "one_look", "last_look"),
+        "ever missed": _missed,
+        **means("widening"),
+        "increments": _increments,
+    },
+    runs=400,
+)
+
+_LAST_DAY = (
+    PlannedComparison(ENUM, 90_000, sequential=True),
+    PlannedComparison(NUMBERS, 90_000, sequential=True),
+    PlannedComparison(STRINGS, 90_000, sequential=True, rows=25),
+)
+POWER = Study(
+    "Arms that are looked at on 30 days: how soon a planned difference is found",
+    """Arms with the difference that a plan says is found at the last of 30 looks with probability
+    .8: how often it is, how often at any look, and on which day on average, of those that found
+    it.""",
+    lambda: [
+        WatchedArms(each.arms, (each.reports // LOOKS,) * 2, each.difference) for each in _LAST_DAY
+    ],
+    {
+        "arms": lambda case, _: case.name,
+        "reports a day": lambda case, _: f"{case.daily[0]:,}",
+        **means("found", "found_ever", "days"),
+    },
+    runs=400,
+)

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluation.studies.arms import CategoryArms, NumberArms, StringArms
+from evaluation.studies.categories import PAPER
+from factories import make_params
+from hubbub.decoder.cli.group import main
+from hubbub.inference.errors import PlanError
+from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.planning.differences import difference_goal
+from hubbub.planning.responses import widest_variance, window_within
+
+ARMS = (
+    CategoryArms(20, PAPER),
+    NumberArms(2.0),
+    StringArms(make_params(128, 2, 16, f=0.0, p=0.25, q=0.75)),
+)
+
+
+def plan(*arguments):
+    return CliRunner().invoke(
+        main, ["plan", "compare", "--metrics", "docs/examples/metrics.toml", *arguments]
+    )
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from(ARMS), st.floats(0.01, 0.5), st.floats(3e4, 1e7), st.booleans(),
+)  # fmt: skip
+def test_as_many_reports_are_needed_as_find_a_difference(arms, share, reports, sequential):
+    goal = difference_goal(arms.metric, share, sequential=sequential)
+    params = arms.metric.params
+    limit = goal.limit(params, reports)
+    assert goal.power(params, reports, limit) == pytest.approx(0.8, abs=1e-3)
+    assert goal.reports_needed(params, limit) == pytest.approx(reports, rel=1e-2)
+    once = difference_goal(arms.metric, share)
+    assert once.reports_needed(params, limit) <= reports * 1.01
+
+
+def test_a_row_more_to_compare_takes_more_reports():
+    few, many = (difference_goal(ARMS[0].metric, 0.1, rows=rows) for rows in (2, 1_000))
+    assert few.reports_needed(PAPER, 0.01) < many.reports_needed(PAPER, 0.01)
+
+
+def test_no_population_of_numbers_varies_more_than_the_widest():
+    """Whatever two numbers clients have, and however many have each."""
+    window = window_within(2.0, 32)
+    widest = widest_variance(window)
+    at = np.linspace(0, 1, 101)
+    of_window = window.cells, window.width, window.chance
+    squares = np.asarray(cell_chances(*of_window) @ cell_weights(*of_window) ** 2)
+    of_each = np.interp(at, np.linspace(0, 1, len(squares)), squares)
+    for share in at:
+        mean = share * at[:, None] + (1 - share) * at
+        variance = share * of_each[:, None] + (1 - share) * of_each - mean**2
+        assert variance.max() <= widest * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("theme", "--difference", "0.01"), ["two groups of 543,"]),
+        (("theme", "--reports", "1e5", "--sequential"), ["from 100,000 reports", "every day"]),
+        (("theme", "--reports", "1e5", "--difference", "0.01"), ["A difference of 1.000% is"]),
+        (("homepage", "--reports", "1e6", "--rows", "50"), ["among 50 rows"]),
+    ],
+)  # fmt: skip
+def test_a_comparison_is_planned(arguments, expected):
+    result = plan(*arguments)
+    assert result.exit_code == 0, result.output
+    assert all(text in result.output for text in expected), result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("theme",), "Missing option '--difference' or '--reports'"),
+        (("theme", "--difference", "0.95"), "must be at most 1 together"),
+        (("sync", "--difference", "0.1"), "must be 'string', 'enum', 'ordinal' or 'number'"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(arguments, expected):
+    result = plan(*arguments)
+    assert result.exit_code != 0
+    assert expected in result.output
+
+
+def test_a_share_of_everybody_cannot_grow():
+    with pytest.raises(PlanError, match="share = 1: must be at least 0 and below 1"):
+        difference_goal(ARMS[0].metric, 1.0)
