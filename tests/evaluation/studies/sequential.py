@@ -139,7 +139,6 @@ STRINGS = StringArms(make_params(64, 2, 8, f=0.0, p=0.25, q=0.75), strings=60)
 ENUM, NUMBERS = CategoryArms(20, PAPER), NumberArms(2.0)
 CASES: tuple[Case[Watched], ...] = (
     WatchedArms(STRINGS, (3_000, 3_000)),
-    WatchedArms(STRINGS, (1_000, 5_000)),
     WatchedArms(ENUM, (3_000, 3_000)),
     WatchedArms(ENUM, (100_000, 100_000)),
     WatchedArms(ENUM, (1_000, 10_000)),

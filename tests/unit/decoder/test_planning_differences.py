@@ -65,7 +65,6 @@ def test_no_population_of_numbers_varies_more_than_the_widest():
         (("theme", "--difference", "0.01"), ["two groups of 543,"]),
         (("theme", "--reports", "1e5", "--sequential"), ["from 100,000 reports", "every day"]),
         (("theme", "--reports", "1e5", "--difference", "0.01"), ["A difference of 1.000% is"]),
-        (("homepage", "--reports", "1e6", "--rows", "50"), ["among 50 rows"]),
     ],
 )  # fmt: skip
 def test_a_comparison_is_planned(arguments, expected):
