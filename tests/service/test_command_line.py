@@ -27,6 +27,7 @@ SUBCOMMANDS = [
     "backup",
     "export",
     "import",
+    "switch",
     "keygen",
     "open",
 ]

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -313,7 +315,7 @@ async def test_exported_records_are_opened_as_those_of_the_store(tmp_path):
 def test_import_leaves_sealed_records_to_who_can_open_them(tmp_path):
     path = tmp_path / f"metric=_sealed/version=64/day={TODAY}/part-0.parquet"
     path.parent.mkdir(parents=True)
-    path.touch()
+    pq.write_table(pa.table({"record": [b"sealed"]}), path)
     with pytest.raises(ReportFileError, match="only hubbub-collector open can read"):
         find_sources([tmp_path], REGISTRY)
 

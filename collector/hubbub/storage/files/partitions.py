@@ -389,9 +389,8 @@ def report_file(path: Location) -> ReportFile:
         raise ReportFileError(f"{path}: slice {slice_!r}: expected one like platform=mac")
     # Its own word first: a copy may lie in another day's folder.
     partition = _parse_partition(about.get("partition", "")) or partition_of(path)
-    return ReportFile(
-        path, partition, "set_bits" in about, definition=about.get("definition"), slice=slice_
-    )
+    counts = "set_bits" in about or is_counts(path.name)  # a copy may have another name
+    return ReportFile(path, partition, counts, definition=about.get("definition"), slice=slice_)
 
 
 def report_files(address: Address) -> Iterator[ReportFile]:
