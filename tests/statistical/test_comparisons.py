@@ -10,6 +10,7 @@ from evaluation.studies.comparisons import (
     CASES,
     ComparedCategories,
     ComparedNumbers,
+    ComparedQuantiles,
     false_share,
     pooled,
 )
@@ -28,6 +29,7 @@ def trials_of(case, runs):
     [
         (ComparedCategories(20, PAPER, 100_000, 100_000), 100),
         (ComparedNumbers(0.5, 100_000, 30_000), 200),
+        (ComparedQuantiles(2.0, PAPER, 100_000, 30_000), 100),
     ],
     ids=lambda value: getattr(value, "name", None),
 )

@@ -22,12 +22,13 @@ from scipy import linalg, sparse, special
 from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.inference.categories.shares import CategoryEstimates, estimate_categories
+from hubbub.inference.categories.ordinal import LEVELS
+from hubbub.inference.categories.quantiles import quantiles
+from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.numbers.decoding import (
     NumberDecoding,
-    NumberEstimates,
     decode_numbers,
     estimate_numbers,
 )
@@ -44,6 +45,7 @@ from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.looks import EveryLook, Looks, OneLook, scale_of
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.protocol.metric_types.numbers import NumberType
+from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Window
@@ -374,9 +376,39 @@ def compare_categories(
         As `decode_categories`.
     """
     pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
-    found = [estimate_categories(counts, metric, repeats) for counts, repeats in groups]
+    each = (estimate_categories(counts, metric, repeats) for counts, repeats in groups)
+    found = [ShareEstimates(own.unbiased, own.std_error) for own in each]
     looks = EveryLook(share_scale(metric.params)) if sequential else OneLook()
     return _of_each("category", pooled.categories, found, groups, pooled, alpha, correction, looks)
+
+
+def compare_quantiles(
+    groups: Groups, metric: Metric, *, alpha: float = 0.05, correction: Correction = Correction.BH
+) -> Comparison[CategoryDecoding]:
+    """Compare an ordinal's quantiles, taking the numbers within a bucket as evenly spread.
+
+    Parameters
+    ----------
+    groups : Groups
+        Counts of both.
+    metric : Metric
+        Of type ordinal.
+    alpha : float
+        Level of the quantiles that are said to differ.
+    correction : Correction
+        Which error rate `alpha` bounds.
+
+    Raises
+    ------
+    MetricError, DecoderError, UndecodableError
+        As `decode_categories`.
+    """
+    pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
+    edges = metric.type.edges if isinstance(metric.type, OrdinalType) else ()
+    each = (estimate_categories(counts, metric, repeats) for counts, repeats in groups)
+    found = [ShareEstimates(*quantiles(own, edges, LEVELS)) for own in each]
+    names = tuple(f"{level:.0%} quantile" for level in LEVELS)
+    return _of_each("statistic", names, found, groups, pooled, alpha, correction, OneLook())
 
 
 def compare_numbers(
@@ -408,7 +440,8 @@ def compare_numbers(
         As `decode_numbers`.
     """
     pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
-    found = [estimate_numbers(counts, metric, repeats) for counts, repeats in groups]
+    each = (estimate_numbers(counts, metric, repeats) for counts, repeats in groups)
+    found = [ShareEstimates(own.unbiased, own.std_error) for own in each]
     looks: Looks = OneLook()
     if sequential and isinstance(metric.type, NumberType) and isinstance(metric.response, Window):
         size = metric.type.high - metric.type.low
@@ -424,7 +457,7 @@ def _sizes(groups: Groups) -> tuple[int, int]:
 def _of_each(
     kind: str,
     names: tuple[str, ...],
-    found: Sequence[CategoryEstimates] | Sequence[NumberEstimates],
+    found: Sequence[ShareEstimates],
     groups: Groups,
     pooled: Pooled,
     alpha: float,
@@ -432,7 +465,7 @@ def _of_each(
     looks: Looks,
 ) -> Comparison[Pooled]:
     """Compare groups that were estimated each by itself, so that their errors are independent."""
-    control, treatment = (ShareEstimates(each.unbiased, each.std_error) for each in found)
+    control, treatment = found
     difference = ShareEstimates(
         treatment.value - control.value, np.hypot(treatment.std_error, control.std_error)
     )
@@ -466,8 +499,12 @@ def _compared(
 
     reach = looks.critical_z(_LOG_ERROR_RATE, error)
     low, high = difference.value + np.outer([-1.0, 1.0], reach * error)
+    known = ~np.isnan(z)  # of what isn't, nothing is marked
     found = looks.marked_ends(
-        np.abs(z), error, cutoff(count), log_cutoff(count, n, _LOG_ERROR_RATE, correction)
+        np.where(known, np.abs(z), 0.0),
+        np.where(known, error, 1.0),
+        cutoff(count),
+        log_cutoff(count, n, _LOG_ERROR_RATE, correction),
     )
     ends = np.sort(found * np.sign(z), axis=0) * error
     low[differs], high[differs] = ends[:, differs]

@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     "sizes are a warning.",
 )
 @click.option(
+    "--quantiles",
+    is_flag=True,
+    help="For ordinals: compare quantiles instead of the buckets' shares.",
+)
+@click.option(
     "--sequential",
     is_flag=True,
     help="Look as often as you like while reports come in, and stop when you like: intervals and "
