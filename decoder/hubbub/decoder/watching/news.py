@@ -177,8 +177,7 @@ def newly_detected(
         if name in announced:
             continue
         share, error = before.get(name, (missing, errors[name]))
-        rise = (shares[name] - share) / math.hypot(errors[name], error)
-        sure = rise > bound
+        sure = shares[name] - share > bound * math.hypot(errors[name], error)
         if name in seen and not sure:
             continue
         text = f"{visible(name)} is newly detected, at {shares[name]:.2%}"
