@@ -49,6 +49,11 @@ class Finding(NamedTuple):
         """The text as people see it: an alarm begins with one."""
         return f"SUSPICIOUS: {self.text}" if self.level is Level.ALARM else self.text
 
+    @property
+    def labelled(self) -> str:
+        """The text as people see it by itself, behind its label if it has one."""
+        return f"{self.label}: {self.shown}" if self.label else self.shown
+
     def as_json(self) -> dict[str, object]:
         """Return it as JSON has it."""
         return {

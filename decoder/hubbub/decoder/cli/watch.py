@@ -88,7 +88,7 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
         for each in result.news:
             if each.level >= watch.level:
                 told.append(each.level)
-                click.echo(f"  {each.label}{': ' if each.label else ''}{each.shown}")
+                click.echo(f"  {each.labelled}")
 
     def note(text: str) -> None:
         click.echo(f"note: {text}", err=True)

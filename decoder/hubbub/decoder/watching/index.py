@@ -107,7 +107,7 @@ def _section(number: int, tile: Tile, level: Level) -> Section:
     """Return what a person sees first of a report."""
     result, lately = tile.newest, tile.lately(level)
     watch, more = result.watch, sum(each.level < level for each in result.news)
-    loud = [f"{day}: {_sentence(finding)}" for day, finding in lately]
+    loud = [f"{day}: {finding.labelled}." for day, finding in lately]
     if len(loud) > _NEWS:
         loud = [*loud[:_NEWS], f"And {len(loud) - _NEWS} more."]
     quiet = f"{more} newly detected or changed, as chance may have done." if more else "No news."
@@ -139,10 +139,6 @@ def _section(number: int, tile: Tile, level: Level) -> Section:
         tuple(loud),
         links,
     )
-
-
-def _sentence(finding: Finding) -> str:
-    return f"{finding.label}: {finding.shown}." if finding.label else f"{finding.shown}."
 
 
 def _epsilon(value: float | None) -> str:
@@ -288,8 +284,8 @@ def _items(url: str, results: Iterable[Result], level: Level) -> list[dict[str, 
                 {
                     "id": f"{result.report}/{result.day}/{each.code}/{counts[each.code]}",
                     "url": url + quote(f"{result.report}/{result.day}.html"),
-                    "title": f"{result.report}: {_sentence(each)}",
-                    "content_text": _sentence(each),
+                    "title": f"{result.report}: {each.labelled}.",
+                    "content_text": f"{each.labelled}.",
                     "date_published": time.isoformat(),
                     "tags": [each.level.name.lower(), each.code],
                     "_hubbub": json.loads(json_text(each.as_json())),

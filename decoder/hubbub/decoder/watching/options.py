@@ -116,6 +116,11 @@ class Watch:
     webhooks: tuple[str, ...]
     reports: tuple[ReportOptions, ...]
 
+    @property
+    def names(self) -> list[str]:
+        """The reports' names."""
+        return [report.name for report in self.reports]
+
 
 def load_watch(path: str | Path) -> Watch:
     """Read a decode.toml.

@@ -48,17 +48,16 @@ def write_overview(watch: Watch, until: dt.date, faults: Sequence[Fault]) -> lis
     """
     folder, application = watch.output, watch.registry.application
     why, tiles, unread = {each.report: f"{each.error}" for each in faults}, [], []
-    for report in reports_in(folder, [each.name for each in watch.reports]):
+    for report in reports_in(folder, watch.names):
         kept = days_of(folder, report, until)
         try:
             results = [read_result(folder, report, day) for day in kept if day > kept[-1] - _RECENT]
             days = read_days(folder, report, kept[-1]) if kept else None
+            if results:
+                tiles.append(Tile(results, None if days is None else days.rows, until))
         except WatchError as error:
             why[report] = f"{error}"
             unread.append(f"{error}")
-            continue
-        if results:
-            tiles.append(Tile(results, None if days is None else days[0], until))
     page = index_page(application, tiles, why, watch.level)
     atomic_write(folder / INDEX, partial(write_html, page))
     results = [result for tile in tiles for result in tile.results]

@@ -170,12 +170,10 @@ def read_result(folder: Path, report: str, day: dt.date) -> Result:
     return Result(report, day, document, path)
 
 
-def read_days(
-    folder: Path, report: str, day: dt.date
-) -> tuple[Mapping[str, Sequence[Any]], Mapping[str, Any]] | None:
-    """Return the columns and the document of a result's days one by one; None: it has none."""
+def read_days(folder: Path, report: str, day: dt.date) -> Result | None:
+    """Return a result's days one by one; None: it has none (raises as `read_result`)."""
     path = folder / report / f"{day}{BY_DAY}.parquet"
-    return (_rows(path), _document(path)) if path.exists() else None
+    return Result(report, day, _document(path), path) if path.exists() else None
 
 
 def _document(path: Path) -> dict[str, Any]:

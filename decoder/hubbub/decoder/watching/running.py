@@ -267,7 +267,7 @@ def _past(
     window = read_result(folder, name, ends[-1]) if ends else None
     if window is not None and window.watch["question"] != question:
         window = None
-    return news.Past(before, () if days is None else days[1]["series"], window)
+    return news.Past(before, () if days is None else days.document["series"], window)
 
 
 def _question(metric: Metric, options: Mapping[str, Any]) -> str:

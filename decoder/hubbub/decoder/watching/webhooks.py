@@ -65,8 +65,7 @@ def _inert(finding: Finding) -> str:
 
     Its strings may be clients'.
     """
-    text = f"{finding.label}: {finding.shown}" if finding.label else finding.shown
-    return f"`{html.escape(text, quote=False).replace('`', chr(39))}`"
+    return f"`{html.escape(finding.labelled, quote=False).replace('`', chr(39))}`"
 
 
 def tell(watch: Watch, until: dt.date) -> list[str]:
@@ -86,7 +85,7 @@ def tell(watch: Watch, until: dt.date) -> list[str]:
     since = until - dt.timedelta(days=watch.catch_up - 1)
     waiting = [
         result
-        for report in reports_in(watch.output, [each.name for each in watch.reports])
+        for report in reports_in(watch.output, watch.names)
         for day in days_of(watch.output, report, until)
         if since <= day
         for result in [read_result(watch.output, report, day)]
