@@ -89,7 +89,7 @@ def test_what_is_spent_bounds_what_linked_reports_reveal(n):
     """The exact loss of n reports that share a permanent response, against the ledger.
 
     All n reports of a bit show 1: P = a q^n + (1 - a) p^n with a = 1 - f/2 or f/2. The worst case
-    has h such bits one way and h the other (all 0); see docs/understand/statistics.md.
+    has h such bits one way and h the other (all 0); see docs/understand/proofs.md.
     """
     params = HOMEPAGE.params
     stay, turn = 1 - params.f / 2, params.f / 2
