@@ -56,6 +56,16 @@ class AsyncTelemetry(BaseTelemetry):
     up to two seconds, and what is left stays on disk for the next start. `record` may be called
     from the loop's thread, and from others; `set_consent` from the loop's thread. A forked child
     starts anew: it has to enter the context again before its own reports are delivered.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def main():
+    ...     endpoint = "https://telemetry.example.com"
+    ...     async with AsyncTelemetry("metrics.toml", endpoint, "state") as telemetry:
+    ...         return telemetry.preview("theme", "dark").refusal
+    >>> print(asyncio.run(main()))
+    None
     """
 
     _loop: asyncio.AbstractEventLoop | None

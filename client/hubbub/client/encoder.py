@@ -69,6 +69,15 @@ class Encoder:
     ------
     StateError
         If the secret isn't 32 bytes.
+
+    Examples
+    --------
+    >>> import os
+    >>> from hubbub.client import Registry
+    >>> theme = Registry.load("metrics.toml")["theme"]
+    >>> report = Encoder(theme, os.urandom(32)).encode("dark")
+    >>> report.metric, report.cohort, len(report.bits)
+    ('theme', 0, 1)
     """
 
     __slots__ = (

@@ -99,6 +99,12 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         other's answers. Damaged state doesn't raise: it disables the object, and
         `status().disabled` says why. State that can't be used for now (a full disk, too many open
         files) is tried again until it can.
+
+    Examples
+    --------
+    >>> with Telemetry("metrics.toml", "https://telemetry.example.com", "state") as telemetry:
+    ...     print(telemetry.preview("theme", "dark").refusal)
+    None
     """
 
     _sender: HttpSender

@@ -125,6 +125,16 @@ class RecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
         What was recorded, in order, while there was consent and the object wasn't closed. That
         includes what isn't reported again (a one-time metric) or any more (an expired one);
         `status` and `ledger` show that.
+
+    Examples
+    --------
+    >>> telemetry = RecordingTelemetry("metrics.toml")
+    >>> telemetry.record("theme", "dark")
+    >>> telemetry.calls
+    [('theme', 'dark')]
+    >>> telemetry.record("theme", "purple")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hubbub.protocol.errors.UnknownCategoryError: value: must be one of the categories ...
     """
 
     def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in Telemetry)

@@ -70,6 +70,12 @@ class Registry(Mapping[str, Metric]):
     ----------
     groups : dict of str to Group
     dimensions : dict of str to Dimension
+
+    Examples
+    --------
+    >>> registry = Registry.load("metrics.toml")
+    >>> registry["theme"].type.name, round(registry["theme"].epsilon_report, 2)
+    ('enum', 1.02)
     """
 
     __slots__ = ("_metrics", "application", "dimensions", "groups", "lifetime_epsilon")

@@ -140,6 +140,13 @@ def compare_metric(
         If arguments leave something open, contradict each other or don't suit the metric's type.
     HubbubError, OSError
         If something can't be read, or isn't what it should be.
+
+    Examples
+    --------
+    >>> weeks = "2026-11-01..2026-11-07", "2026-11-10..2026-11-14"
+    >>> found = compare_metric("theme", *weeks, metrics="metrics.toml", store="sqlite:///hubbub.db")
+    >>> [theme for theme, differs in zip(found["category"], found["differs"]) if differs]
+    ['light', 'dark']
     """
     options = DecodeOptions(
         SourceOptions(

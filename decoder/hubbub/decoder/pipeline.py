@@ -172,6 +172,15 @@ def decode_metric(
         If something can't be read, or isn't what it should be.
     ValueError
         If an argument has none of the values that it may have.
+
+    Examples
+    --------
+    >>> found = decode_metric("theme", metrics="metrics.toml", store="sqlite:///hubbub.db")
+    >>> for theme, share in zip(found["category"], found["proportion"], strict=True):
+    ...     print(theme, f"{share:.2f}")
+    light 0.46
+    dark 0.34
+    system 0.20
     """
     if not 0 < alpha < 1:
         raise OptionError(Option("alpha", alpha), ": must be between 0 and 1")

@@ -27,6 +27,7 @@ MOST_REPORTS = 1e15
 
 _TABLES_OF_CELLS, _FEWEST_TABLES = 40_000, 16  # measured: their mean varies by 0.4%
 _MOST_DRAWS, _DRAWN_CELLS = 2_000, 4_000_000  # measured: the limit varies by 1.6%; 32 MB
+_CLOSE_LIMIT = 5e-3  # of its logarithm: well below what the draws leave open
 _SEED = 20  # any: the same test has the same answer
 _CLOSE = 1e-4  # of a logarithm: what is printed has four digits
 
@@ -206,7 +207,8 @@ def association_limit(
     n_draws = min(_MOST_DRAWS, _DRAWN_CELLS // cells)
     draws = rng.standard_normal((n_draws, cells))
 
-    def excess(share: float) -> float:
+    def excess(log_share: float) -> float:
+        share = math.exp(log_share)
         table = partner_table(sizes, share)
         product = np.outer(table.sum(axis=1), table.sum(axis=0))
         found, null = (
@@ -216,9 +218,10 @@ def association_limit(
         threshold = np.quantile(null, 1 - TEST_LEVEL)
         return float(np.quantile(found, 1 - power) / threshold - 1)
 
-    if excess(1.0) < 0:
+    if excess(0.0) < 0:
         return math.inf
-    return float(optimize.brentq(excess, 0.0, 1.0, xtol=_CLOSE, rtol=1e-2))
+    # A single client with a partner is never found.
+    return math.exp(optimize.brentq(excess, -math.log(n_reports), 0.0, xtol=_CLOSE_LIMIT))
 
 
 def _rates(params: RapporParams) -> tuple[float, float]:

@@ -48,6 +48,14 @@ class Dataset:
     ----------
     ledger : Ledger
     declaration : Declaration
+
+    Examples
+    --------
+    >>> people = Dataset.create("people.csv", ledger="people.ledger", user_column="user", epsilon=2)
+    >>> with people:
+    ...     counted = people.count(epsilon=1)
+    >>> counted["value"][0]  # doctest: +ELLIPSIS
+    10...
     """
 
     def __init__(self, ledger: Ledger, data: Path | None = None) -> None:

@@ -123,6 +123,15 @@ class Estimates:
         The same for people who have time; None: it has no page.
     charts : tuple of Chart
         The picture, from the top down; empty: there is none.
+
+    Examples
+    --------
+    >>> from hubbub.decoder.pipeline import decode_metric
+    >>> found = decode_metric("theme", metrics="metrics.toml", store="sqlite:///hubbub.db")
+    >>> found.keys, len(found), list(found["detected"])
+    (('category',), 3, [True, True, True])
+    >>> found.findings[0].labelled
+    'reports: 140,000'
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
