@@ -355,7 +355,8 @@ class Outbox:
         self.dropped.update(self._dropping)
 
 
-_ITEMS_A_TURN, _PAUSE_SECONDS = 64, 1e-6
+_ITEMS_A_TURN = 64  # far less than the interpreter's 5 ms of work
+_PAUSE_SECONDS = 1e-6  # any sleep lets others run; it lasts as short as the system can make it
 _NUMBERS = 2**32  # a holder is a process id and, below that, the number of one of its outboxes
 _open_here: set[int] = set()
 _SIZE = f"length(metric) + length(slice) + length(record) + {_ROW_BYTES}"

@@ -50,8 +50,8 @@ UNFIT = "with bits or a cohort that don't fit the metric"
 _CHUNK = 16_384
 """Records that are opened, and stored in one transaction, at a time: reports that are mixed."""
 
-_IN_MEMORY = 2**26
-_WORTH_PROCESSES = 4 * _CHUNK
+_IN_MEMORY = 2**26  # bytes of sealed records, before the copy goes to disk: 64 MB
+_WORTH_PROCESSES = 4 * _CHUNK  # records: fewer are opened by one core before others have started
 
 _Expected: TypeAlias = dict[MetricVersion, tuple[int, int, Metric]]
 """Of each version that is known: its cohorts, a record's bytes, and the metric as it is now."""

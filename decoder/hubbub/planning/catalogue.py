@@ -36,9 +36,10 @@ from hubbub.reporting.registry_ends import ends
 from hubbub.reporting.text import visible
 
 INDEX = "index.html"
+# Of an example: nobody's.
 _SECRET = bytes(32)
 _BATCH_ID = "0" * 32
-_MOST_VALUES = 60
+_MOST_VALUES = 60  # that are listed; the registry has them all
 _SENDERS = (
     "A report has no name and no time in it. The network sees from where it comes; the collector "
     "keeps neither that nor the moment, and stores the reports of a day in random order."

@@ -53,7 +53,7 @@ _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the 
 _NEAR_BITS = 1.05
 _LISTED = 3 * ROOM_A_STEP  # prefixes that a step looks at, of three steps as names have
 _FEWEST_BITS = 64  # the narrowest filter that docs/understand/planning.md measures
-_COHORTS = (32, 64, 128, 256, 512, 1024)
+_COHORTS = (32, 64, 128, 256, 512, 1024)  # doubled: the limit is flat around the best
 _MANY_COHORTS = 256  # with which bits are chosen: what docs/understand/planning.md measures most
 _FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
 

@@ -42,6 +42,7 @@ FIELD_KEYS: dict[str, tuple[str, ...]] = {
 }
 """The keys of a field's table besides its name and type."""
 FEWEST_FIELDS, MOST_FIELDS = 2, 3
+"""One field is a metric of its own type; of four, cells would be too many to be seen in noise."""
 RESULT_COLUMNS = (
     "count", "std_error", "count_low", "count_high", "proportion", "prop_std_error", "prop_low",
     "prop_high", "refit", "p_value", "q_value", "detected", "group", "given",

@@ -80,8 +80,15 @@ _DETECTED = 8_192
 _WINDOW_Z = 0.75
 """Candidates so far below the limit of detection are counted with the detected's total."""
 _NEEDED_Z = 0.5
+"""Candidates so far below the cutoff must be known; less than the window, so that it mostly is."""
 _SURE = (0.35, 0.65)
+"""Between these quantiles of a sample lies the median of all: of 4,096 candidates it is outside of
+them with a chance below 1e-80.
+"""
 _DISPERSION_ERROR, _MARGIN = 0.02, 1e-3
+"""Of what a sample's mean information makes of the dispersion (1 in 64 of its scatter), and of its
+quantiles: they bound, so that room costs time alone.
+"""
 _LEAST_STEP = float(np.log(8))
 """A limit is raised eightfold at least, so that the list isn't gone over again for little."""
 

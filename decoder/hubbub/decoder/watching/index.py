@@ -27,6 +27,7 @@ from hubbub.reporting.text import shortened, visible
 RSS: Final = "feed.xml"
 JSON_FEED: Final = "feed.json"
 _ROWS: Final = 5
+"""The largest, of a tile."""
 _NEWS: Final = 6
 """Of a tile; the reports have them all."""
 _STALE: Final = dt.timedelta(days=7)
@@ -34,7 +35,9 @@ _STALE: Final = dt.timedelta(days=7)
 _LATELY: Final = dt.timedelta(days=14)
 """In which a person looks at the page at least once, though it be after a holiday."""
 _WIDTH: Final = 36
+"""Columns of a name, so that tiles stay narrow."""
 _EARLIER: Final = 7
+"""Days, or weeks, that are linked beside the newest."""
 _ITEMS: Final = 100
 """Of a feed: months of a quiet application, and some days of a loud one."""
 

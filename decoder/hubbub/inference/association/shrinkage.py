@@ -59,7 +59,7 @@ _LEAST_STEP = 0.02
 _HELD = 0.5
 # Keep quotients finite where a variance or a density is 0; no estimate is that sure.
 _LEAST_VARIANCE = 1e-14
-_TINY = 1e-300
+_TINY = 1e-300  # stands for 0 in logarithms
 
 
 def near_table(

@@ -56,6 +56,7 @@ _OF_PROGRAMS: tuple[tuple[float, dict[str, float]], ...] = (
     (0.02, {_LOWER: 0.42, _UPPER: 0.42, _DIGITS: 0.16}),  # base 62
     (0.02, {string.printable[:95]: 1.0}),  # all of ASCII
 )
+# Of all scripts together, and of all characters alike; what is found soon decides instead.
 _SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.2, 0.02
 
 

@@ -41,8 +41,8 @@ _WORDS, _FLAT_WORDS = 0.5, 0.03
 _LEAST_LEARNED, _MOST_LEARNED, _HALF_WAY = 0.1, 0.95, 20.0
 # Prefixes that the weights at first stand for; rounds of expectation and maximisation.
 _PRIOR_PREFIXES, _ROUNDS = 2.0, 3
-_LEAST_LOG = -1e4
-_N_WORDS = 2
+_LEAST_LOG = -1e4  # stands for the logarithm of 0, and stays finite when it is added up
+_N_WORDS = 2  # models, which come first: the two parts above
 # Of a corpus: bytes of a line, lines that are learned from, and from how many of them the weights
 # are; found strings that it counts for.
 _LONGEST, _MOST_LINES, _MOST_WEIGHED, _CORPUS_WEIGHT = 64, 100_000, 1_000, 500.0

@@ -19,7 +19,7 @@ from hubbub.protocol.metric_types.open_strings import TERMINATOR
 
 # Of a beginning's share: less may be many rare strings, of which none can be found.
 _LEAST_PART = 0.5
-_ALPHA = 0.05
+_ALPHA = 0.05  # by convention
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ LEAST_DAYS = 3 * WEEK
 _OF_SHIFTS, _OF_STRETCHES, _OF_PATTERN = math.log(0.8), math.log(0.15), math.log(0.05)
 _LEAST_INFORMATION = 1e-11
 """Of all days' weights, what an interval must have beside what is in the model."""
-_TINY = 1e-300
+_TINY = 1e-300  # stands for 0 in logarithms
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _SCALE = 20.0
 """Of the exponential frequencies: the largest share is .049."""
 _BINS = 104
 """Categories 1 to 100, filled up to whole bytes."""
-_CHUNK = 100_000
+_CHUNK = 100_000  # clients that are drawn at once: bounds memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from hubbub.simulations.suite.bounds import CaseResult, EnumTrial, judge_enum
 _THOUSAND = 1_000
 _FAMILY = "zipf:1"
 _EMPTY = 2
+"""Categories that nobody has: whatever is detected of them is false."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ _FEW, _MANY, _MANY_REPORTS = 256, 512, 5_000_000
 _MASS = 0.95
 """Strings are told to be as long as so much of the population is: a longer one costs groups."""
 _TRUE_STAYS = 0.5
+"""Optimized unary encoding's chance that a true bit is sent (Wang et al. 2017)."""
 
 
 @dataclass(frozen=True, slots=True)
