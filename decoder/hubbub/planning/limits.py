@@ -51,12 +51,16 @@ class Information:
         Likelihood under the string, and under a random string, relative to that.
     overlap : float
         Variance, over the hash, of what another string adds to the score for each of its reports.
+    absent, skewness : float
+        If nobody has the string: the information, and the skewness of one report's score.
     """
 
     chance: FloatArray
     string: FloatArray
     random: FloatArray
     overlap: float
+    absent: float
+    skewness: float
 
     @classmethod
     @functools.lru_cache(maxsize=512)
@@ -75,8 +79,12 @@ class Information:
         classes = (np.concatenate(chance), np.concatenate(string), np.concatenate(unlisted))
         weight = classes[0] * (classes[1] ** 2 / classes[2] + classes[2])
         kept = weight > _NEGLIGIBLE * weight.sum()
+        base, of_string, of_random = (values[kept] for values in classes)
         overlap = _overlap_variance(k, distinct, random, p_star, q_star)
-        return cls(classes[0][kept], classes[1][kept], classes[2][kept], overlap)
+        score, weights = of_string / of_random - 1, base * of_random
+        absent = float(weights @ score**2)
+        skewness = float(weights @ score**3) / math.sqrt(absent) ** 3
+        return cls(base, of_string, of_random, overlap, absent, skewness)
 
     def at(self, share: float) -> float:
         """Return the information of one report about the string's share of a mixture.
@@ -86,13 +94,6 @@ class Information:
         difference = self.string - self.random
         mixture = self.random + share * difference
         return float(self.chance @ (difference**2 / mixture))
-
-    @property
-    def skewness(self) -> float:
-        """Skewness of one report's score if nobody has the string."""
-        score = self.string / self.random - 1
-        weights = self.chance * self.random
-        return float(weights @ score**3) / math.sqrt(float(weights @ score**2)) ** 3
 
 
 def bit_rate(k: int, h: int) -> float:
@@ -359,9 +360,9 @@ def string_errors(
     """
     if test.method is DetectionMethod.LIKELIHOOD:
         information = Information.of_string(params.k, params.h, *_star_rates(params))
-        absent = information.at(0.0)
-        excess_variance = test.scatter(share) * information.overlap / (params.m * absent**2)
-        absent_error = math.sqrt(1 / (n_clients * absent) + excess_variance)
+        excess_variance = test.scatter(share) * information.overlap
+        excess_variance /= params.m * information.absent**2
+        absent_error = math.sqrt(1 / (n_clients * information.absent) + excess_variance)
         return Errors(
             absent=absent_error,
             present=math.sqrt(1 / (n_clients * information.at(share)) + excess_variance),
@@ -391,9 +392,9 @@ def _flattening(information: Information, exact: float) -> float:
     A score in the model without the string is N t I(0) where the string has the share t. To first
     order it is the slope's change back to 0, N t I(t), which is less.
     """
-    of_absent, larger = information.at(0.0), 1.0
+    larger = 1.0
     for _ in range(_TURNS):
-        larger = of_absent / information.at(min(exact * larger, 1.0))
+        larger = information.absent / information.at(min(exact * larger, 1.0))
     return larger
 
 
