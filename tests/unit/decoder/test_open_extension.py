@@ -1,6 +1,7 @@
 """Extending prefixes: the best stay, whatever their order, and only what can be UTF-8."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,8 +13,13 @@ from hubbub.inference.open_strings.letters import END
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
 
-START = Mixture.at_start()
 WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)
+
+
+@cache
+def start() -> Mixture:
+    """Return the model of nobody's letters; it takes a second, and not each worker needs it."""
+    return Mixture.at_start()
 
 
 def prefixes_of(texts: list[str], length: int) -> Prefixes:
@@ -32,7 +38,7 @@ def texts_of(found: Extensions) -> dict[bytes, float]:
 
 
 def test_of_one_model_what_stays_is_what_is_expected_most():
-    words = replace(START, learned_weight=0.0, weights=np.eye(len(START.weights))[0])
+    words = replace(start(), learned_weight=0.0, weights=np.eye(len(start().weights))[0])
     some = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 500, words))
     more = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 10_000, words))
     assert 400 < len(some) <= 600
@@ -41,7 +47,7 @@ def test_of_one_model_what_stays_is_what_is_expected_most():
 
 
 def test_all_chances_of_extensions_add_up_to_the_prefix():
-    found = extend(Prefixes.of(b"x"), np.full(1, 0.25), 2, 1_000, START)
+    found = extend(Prefixes.of(b"x"), np.full(1, 0.25), 2, 1_000, start())
     assert found.expected.sum() == pytest.approx(0.25, rel=1e-5)
 
 
@@ -53,13 +59,13 @@ def test_order_of_prefixes_decides_nothing(words, data):
 
     def extended(order: list[str]) -> dict[bytes, float]:
         of_order = np.array([shares[word] for word in order])
-        return texts_of(extend(prefixes_of(order, 2), of_order, 4, 300, START))
+        return texts_of(extend(prefixes_of(order, 2), of_order, 4, 300, start()))
 
     assert extended(words) == pytest.approx(extended(shuffled))
 
 
 def test_strings_that_ended_stay_as_they_are():
-    found = extend(prefixes_of(["at", "ate"], 3), np.array([0.5, 0.5]), 6, 1_000, START)
+    found = extend(prefixes_of(["at", "ate"], 3), np.array([0.5, 0.5]), 6, 1_000, start())
     ended = [t for t, p in zip(found.prefixes.texts(b"\xff"), found.parents, strict=True) if p == 0]
     assert ended == [b"at\xff"]
     rows = np.flatnonzero(found.parents == 1)
@@ -69,7 +75,7 @@ def test_strings_that_ended_stay_as_they_are():
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 7])
 def test_extensions_are_the_beginning_of_utf_8(length):
     lessons = np.frombuffer("東京都😀é".encode()[:9], dtype=np.uint8).astype(np.uint16)[None, :]
-    letters = START.learned(lessons, np.full(1, 50.0), 0)
+    letters = start().learned(lessons, np.full(1, 50.0), 0)
     found = extend(Prefixes.of(b""), np.ones(1), length, 3_000, letters)
     for text in found.prefixes.texts(b""):
         text.decode(errors="ignore").encode()
@@ -80,6 +86,6 @@ def test_extensions_are_the_beginning_of_utf_8(length):
 
 
 def test_a_begun_character_is_finished():
-    found = extend(Prefixes.of("é".encode()[:1]), np.ones(1), 2, 100, START)
+    found = extend(Prefixes.of("é".encode()[:1]), np.ones(1), 2, 100, start())
     assert all(0x80 <= text[1] < 0xC0 for text in found.prefixes.texts(b"") if len(text) > 1)
     assert len(found) == 64
