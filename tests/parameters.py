@@ -1,7 +1,7 @@
-"""How much of a test there is: cases, of which one is enough for `make test`, and runs."""
+"""How much of a test there is: cases, of which some are enough for `make test`, and runs."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import pytest
@@ -22,3 +22,8 @@ def long_but(quick: str, cases: Iterable[Any], name: Callable[[Any], str]) -> li
         pytest.param(case, id=name(case), marks=() if name(case) == quick else pytest.mark.long)
         for case in cases
     ]
+
+
+def quick_but(slow: Container[str], names: Iterable[str]) -> list[Any]:
+    """Return names, of which the slow ones are for `make test-long`."""
+    return [pytest.param(name, marks=pytest.mark.long if name in slow else ()) for name in names]

@@ -11,6 +11,7 @@ import pytest
 
 from golden.plain_text import difference, stable
 from golden.running import EXPECTED, PROGRAMS, Case, kept_files, load_cases, program, run_case
+from parameters import quick_but
 
 _CASES = load_cases()
 
@@ -30,7 +31,7 @@ def differences(case: Case, found: Mapping[Path, str], tolerance: float | None =
     return "\n".join(filter(None, texts))
 
 
-@pytest.mark.parametrize("name", _CASES)
+@pytest.mark.parametrize("name", quick_but({"privacy/all"}, _CASES))
 def test_commands_give_what_they_gave(name):
     case = _CASES[name]
     wrong = differences(case, run_case(case))

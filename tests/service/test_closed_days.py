@@ -20,6 +20,7 @@ _DAYS = 6
 _OFTEN = ["--upkeep-seconds", "0.1"]
 
 
+@pytest.mark.long
 def test_batches_of_closed_days_are_known_while_filters_are_made_and_whoever_makes_them_is_killed(
     metrics_file, any_store_url
 ):

@@ -159,6 +159,7 @@ def test_collector_counts_what_is_old_and_everything_is_decoded_as_before(
         assert held(any_store_url)[1] == {}
 
 
+@pytest.mark.long
 @pytest.mark.long_on_postgresql
 def test_counting_that_is_killed_loses_and_doubles_nothing(any_store_url):
     chance = random.Random(4)  # noqa: S311

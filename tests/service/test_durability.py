@@ -49,6 +49,7 @@ def test_acknowledged_batch_survives_sigterm_under_load(metrics_file, database):
     _assert_counted_once_when_sent_again(traffic, metrics_file, database)
 
 
+@pytest.mark.long
 def test_only_batch_survives_kill_9_at_its_answer(metrics_file, database):
     batches = [make_batch() for _ in range(_ROUNDS)]
     for batch in batches:

@@ -109,7 +109,11 @@ def test_export_tells_what_it_wrote(filled, tmp_path):
     assert not (path.parents[1] / f"day={DAYS[1]}").exists()
 
 
-@pytest.mark.parametrize("span", [(), ("--since", DAYS[1], "--until", DAYS[1])])
+@pytest.mark.parametrize(
+    "span",
+    [(), pytest.param(("--since", DAYS[1], "--until", DAYS[1]), marks=pytest.mark.long)],
+    ids=["all days", "one day"],
+)
 def test_decoding_an_export_gives_the_same_bytes_as_the_database(filled, out, span):
     def decode(store: str) -> str:
         given = ("--metrics", filled.metrics, "--candidates", filled.candidates)

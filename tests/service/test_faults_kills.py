@@ -42,6 +42,7 @@ def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(metrics_file, 
     accounts.assert_all_counted_once(stored_in(any_store_url))
 
 
+@pytest.mark.long
 def test_stopped_worker_is_replaced_and_whoever_was_connected_to_it_is_let_go(
     metrics_file, sqlite_url
 ):
@@ -63,6 +64,7 @@ def test_stopped_worker_is_replaced_and_whoever_was_connected_to_it_is_let_go(
         accounts.assert_all_counted_once(stored_in(sqlite_url))
 
 
+@pytest.mark.long
 def test_collector_that_was_stopped_as_a_whole_goes_on_with_the_same_workers(
     metrics_file, sqlite_url
 ):
@@ -78,6 +80,7 @@ def test_collector_that_was_stopped_as_a_whole_goes_on_with_the_same_workers(
         assert processes_of(collector) == processes
 
 
+@pytest.mark.long
 def test_workers_of_a_killed_supervisor_end_and_nothing_is_lost_or_doubled(
     metrics_file, any_store_url
 ):

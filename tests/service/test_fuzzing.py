@@ -34,7 +34,13 @@ _SILENCE_SECONDS = 0.03  # then an answer is no longer waited for where none nee
 _BROKEN = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
-@pytest.mark.parametrize("quarantine", [True, False], ids=["quarantine", "no quarantine"])
+@pytest.mark.parametrize(
+    "quarantine",
+    [
+        pytest.param(True, id="quarantine", marks=pytest.mark.long),
+        pytest.param(False, id="no quarantine"),
+    ],
+)
 def test_malformed_requests_are_refused_and_valid_ones_among_them_counted_once(
     metrics_file, sqlite_url, quarantine
 ):

@@ -105,6 +105,7 @@ def test_sqlite_file_shows_no_neighbours_once_the_day_is_over(sqlite_url):
     _check(_places(_files_of_sqlite(sqlite_url), batches), 600)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("day", [_TODAY, _TODAY - dt.timedelta(days=100)])
 def test_files_of_postgresql_show_no_neighbours_once_the_day_is_over(
     postgresql, postgresql_url, day

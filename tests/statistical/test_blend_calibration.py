@@ -36,6 +36,7 @@ def trials(opted_in: float, difference: float = 0.0, runs: int = RUNS) -> tuple[
     return run_trials([BlendCase(experiment, 0)], runs)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opted_in", [0.05, 0.2])
 @pytest.mark.parametrize("which", ["covered", "covered_detected"])
 def test_intervals_hold_the_populations_shares(opted_in, which):

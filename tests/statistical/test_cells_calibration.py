@@ -89,6 +89,7 @@ def test_no_published_response_tells_equal_shares_better_than_the_best_subset(ca
     assert found.mean - z_limit(2, ALARM) * found.std_error <= 1.03 * best
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_reports", [200, 100_000])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_means_of_all_populations_are_held(epsilon, n_reports):

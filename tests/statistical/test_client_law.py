@@ -17,6 +17,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
+from parameters import long_but
 from significance import (
     ALARM,
     BitArray,
@@ -30,10 +31,10 @@ from significance import (
 )
 
 VALUE = "example.com"
-PARAMS = {
-    "dyadic": make_params(m=1),
-    "awkward": make_params(m=1, f=0.3141, p=0.1234, q=0.8765),
-}
+PARAMS = [
+    pytest.param(make_params(m=1), id="dyadic", marks=pytest.mark.long),
+    pytest.param(make_params(m=1, f=0.3141, p=0.1234, q=0.8765), id="awkward"),
+]
 CLIENTS = 100_000
 """Enough to see a lane's rate that is off by 1%, that of all lanes by 0.1%, a correlation of 2%."""
 
@@ -60,7 +61,7 @@ def assert_law(sample: BitArray, expected: FloatArray) -> None:
     assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2)
 
 
-@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+@pytest.mark.parametrize("params", PARAMS)
 def test_permanent_responses_and_reports_are_exact_and_independent(params, rng):
     """All clients' responses to one value, 1 w.p. f/2 + (1 - f) B, and a report of each.
 
@@ -81,7 +82,7 @@ def test_permanent_responses_and_reports_are_exact_and_independent(params, rng):
     assert_law(sample[:, k:], chances(true_bits, params.p_star, params.q_star))
 
 
-@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+@pytest.mark.parametrize("params", PARAMS)
 def test_instantaneous_responses_are_exact_and_independent(params, rng):
     """Step 3 of the paper, 100,000 draws for one permanent response. P(false alarm) < 1e-6."""
     permanent = int.from_bytes(make_secret("selector")[:16], "little")
@@ -90,6 +91,7 @@ def test_instantaneous_responses_are_exact_and_independent(params, rng):
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
 
 
+@pytest.mark.long
 def test_undecided_lanes_are_exact_and_independent(rng):
     """5,000 draws in which every first byte leaves its lane undecided; P(false alarm) < 1e-6.
 
@@ -116,7 +118,9 @@ def test_reports_with_the_systems_coins_follow_the_same_law():
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
 
 
-@pytest.mark.parametrize("second", ["value", "metric", "version", "next report"])
+@pytest.mark.parametrize(
+    "second", long_but("next report", ["value", "metric", "version", "next report"], str)
+)
 def test_two_responses_of_one_client_share_no_coin(second, rng):
     """All 128 x 128 pairs between two responses of each of 50,000 clients; P(alarm) < 1e-6."""
     params, n = PARAMS["dyadic"], 50_000
@@ -175,6 +179,7 @@ def test_cohort_tells_nothing_about_the_permanent_response():
         assert np.abs(z).max() < z_limit(params.m * params.k)
 
 
+@pytest.mark.long
 def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(rng):
     """100,000 secrets, a third at each step: 3 x 128 rates, 3 x 8,128 pairs, and the 3 steps.
 

@@ -135,6 +135,7 @@ def test_permanent_responses_are_exact_and_independent(noise, tmp_path):
     assert_law(clients.draw([VALUE], ["permanent"]), noise.permanent(bits))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", EACH_NOISE)
 def test_instantaneous_responses_are_exact_and_independent(noise, tmp_path):
     """As many draws for one permanent response of mixed bits; P(false alarm) < 1e-6."""
@@ -145,8 +146,12 @@ def test_instantaneous_responses_are_exact_and_independent(noise, tmp_path):
 
 @pytest.mark.parametrize(
     ("fields", "value"),
-    [(ENUM, "c9"), (ORDINAL, 3.0), (BOOLEAN, True), (BOOLEAN, False)],
-    ids=["enum", "ordinal", "true", "false"],
+    [
+        pytest.param(ENUM, "c9", id="enum", marks=pytest.mark.long),
+        pytest.param(ORDINAL, 3.0, id="ordinal", marks=pytest.mark.long),
+        pytest.param(BOOLEAN, True, id="true"),
+        pytest.param(BOOLEAN, False, id="false", marks=pytest.mark.long),
+    ],
 )
 def test_reports_of_other_types_follow_the_same_law(fields, value, tmp_path):
     """Half of the clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+from parameters import long_but
 from significance import ALARM, FloatArray, chi_squared_p, unpack
 from unit.javascript.node import run_program
 
@@ -81,6 +82,7 @@ def fits(patterns, law):
 @pytest.mark.parametrize(
     ("entry", "value", "law"), [case[:3] for case in CASES.values()], ids=CASES
 )
+@pytest.mark.long
 def test_two_periods_reports_have_the_stated_chances_and_share_nothing(entry, value, law, tmp_path):
     """All pairs of reports, at least 50 of each expected; P(false alarm) < 1e-6."""
     patterns, _ = drawn(entry, [value, value], "periods", tmp_path)
@@ -99,7 +101,7 @@ def test_stated_epsilon_is_the_greatest_ratio_of_chances(entry, law, other, tmp_
     assert np.log(law[possible] / other[possible]).max() == pytest.approx(stated["report"])
 
 
-@pytest.mark.parametrize("value", [False, True])
+@pytest.mark.parametrize("value", long_but("True", [False, True], str))
 def test_reports_of_an_asymmetric_permanent_response_have_their_chances(value, tmp_path):
     """All patterns of a boolean's bit in three reports; P(false alarm) < 1e-6."""
     patterns, _ = drawn(BOOLEAN, [value] * 3, f"asymmetric {value}", tmp_path)

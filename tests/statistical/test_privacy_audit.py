@@ -156,7 +156,8 @@ HASHED = JointType((Field("slow", BooleanType()), Field("driver", StringType()))
 CHANGES = ({"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500})
 
 
-@pytest.mark.parametrize("changed", long_but("slow and tabs", CHANGES, " and ".join))
+@pytest.mark.long
+@pytest.mark.parametrize("changed", CHANGES, ids=" and ".join)
 def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(changed, rng):
     """As for other types; eight cells, each with a bit of its own."""
     metric = make_metric(metric_type=CELLS, params=make_params(f=0.3141, p=0.1234, q=0.7))
@@ -166,7 +167,8 @@ def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(cha
     audit(metric, values, 80_000, rng)
 
 
-@pytest.mark.parametrize("changes", long_but("both", ["slow", "driver", "both"], str))
+@pytest.mark.long
+@pytest.mark.parametrize("changes", ["slow", "driver", "both"])
 def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes, rng):
     """As for strings: k = 8, h = 2, and the values share no bit."""
     params = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)

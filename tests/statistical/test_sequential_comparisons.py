@@ -36,6 +36,7 @@ def test_thirty_looks_alarm_seldom_and_plain_ones_often():
     assert frequency_bounds(alarms(trials, "one_look"), runs, ALARM)[0] > 0.05
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", PLANNED[2:4], ids=lambda case: case.name)
 def test_differences_are_found_as_often_as_planned(case):
     """False alarm below 1e-6 each: standard errors are the trials' own; seeded."""

@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from hubbub.decoder.watching.news import newly_changed
@@ -46,6 +47,7 @@ def _series(values: FloatArray, start: int) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 def test_changes_elsewhere_make_no_false_announcements():
     """Half of ten series shift once by 8 standard errors; whatever else is announced is false.
 

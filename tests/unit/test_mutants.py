@@ -64,6 +64,7 @@ def test_file(tmp_path):
     return path
 
 
+@pytest.mark.long
 def test_survivors_are_found_in_a_copy(test_file):
     before = (ROOT / BLOOM).read_text(encoding="utf-8")
     harmless = Mutant(1, "none", f"{before}\n")

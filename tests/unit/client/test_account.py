@@ -107,6 +107,7 @@ def test_silence_depends_on_times_alone(data):
     assert silences[0] == silences[1]
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(data=st.data())
 def test_silence_depends_on_times_alone_also_after_resets(data):

@@ -112,6 +112,7 @@ def test_outline_is_of_all_cohorts_and_bounded(m):
         assert set(blocks.tolist()) == {1}
 
 
+@pytest.mark.long
 def test_reports_of_sets_repeat_no_more_than_chance_lets_sets():
     """5,000 of 15,504 sets of 5 of 20; bits of their own would hardly ever agree so often."""
     response = Subset(20, 5, 0.7)

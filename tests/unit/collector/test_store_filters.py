@@ -643,6 +643,7 @@ async def _connection(url: str) -> AsyncIterator[AsyncConnection]:
         await engine.dispose()
 
 
+@pytest.mark.long
 @in_event_loop
 async def test_ids_are_not_counted_on_a_standby(postgresql, postgresql_url):
     """It may be behind, and what is read there would make a filter that lacks ids."""

@@ -21,6 +21,7 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import Choice, Method
 from hubbub.inference.packed import PackedReports, cut_cohorts
 from hubbub.storage.errors import ReportFileError
+from parameters import quick_but
 from stored_metrics import NAMES, NOISE, WAYS, WORDS, Stored, numbers_of
 from unit.decoder.packed import reports_of
 
@@ -33,7 +34,7 @@ def small_pieces(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("what", WAYS)
+@pytest.mark.parametrize("what", quick_but({"open string"}, WAYS))
 def test_dask_decodes_an_export_as_threads_do_a_database(tmp_path, dask, monkeypatch, what):
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)

@@ -115,6 +115,7 @@ def test_task_whose_worker_is_killed_is_done_again(dask, tmp_path):
     assert (tmp_path / "flag").exists()
 
 
+@pytest.mark.long
 def test_task_that_kills_every_worker_is_an_error():
     """On workers of its own: one that is killed while it starts, on a busy machine, is gone."""
     with open_engine("dask") as engine, pytest.raises(EngineError, match="KilledWorker"):

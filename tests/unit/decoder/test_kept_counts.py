@@ -20,6 +20,7 @@ from hubbub.inference.packed import ReportSpool
 from hubbub.protocol.counts import keep_counts
 from hubbub.protocol.records import Records, record_width
 from hubbub.reporting.wording import anomaly_findings
+from parameters import quick_but
 from stored_metrics import (
     DAYS,
     METRICS,
@@ -39,7 +40,7 @@ def words(tmp_path) -> Stored:
     return Stored(tmp_path, WORDS, "word 3")
 
 
-@pytest.mark.parametrize("what", METRICS)
+@pytest.mark.parametrize("what", quick_but({"open string"}, METRICS))
 def test_counts_give_the_numbers_of_their_reports_to_the_last_bit(tmp_path, what):
     """Two days are counted, one isn't."""
     metric, value, options = WAYS[what]

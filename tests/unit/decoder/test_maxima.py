@@ -49,6 +49,7 @@ def test_bound_needs_no_chain_and_is_close(size, rng):
         assert chance - 3e-5 < bound < 1.5 * chance + 3e-5
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.floats(1e-4, 1e4), min_size=2, max_size=30), st.floats(0, 45), st.floats(0.01, 2)

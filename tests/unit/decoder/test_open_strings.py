@@ -135,6 +135,7 @@ def test_looking_below_a_whole_string_tests_it(counts):
     assert not found.steps
 
 
+@pytest.mark.long
 def test_random_strings_of_many_give_nothing():
     """20,000 clients with a string each; P(any is detected) is at most alpha = 1e-6."""
     rng = np.random.default_rng(2)

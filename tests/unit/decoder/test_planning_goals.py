@@ -15,6 +15,7 @@ from hubbub.planning.noise import Budget
 from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.search import against_epsilon, against_reports, evaluate, make_plan, plan
 from hubbub.planning.strings import StringsGoal
+from parameters import quick_but
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)
 BUDGETS = [ONE_TIME, LIFELONG, Budget(math.inf, 0.5), Budget(2.0, 2.0)]
@@ -25,7 +26,7 @@ GOALS: dict[str, Goal] = {
     "bit per cell": table_goal((6, 4)),
     "hashed cells": table_goal((100, 100)),
 }
-goals = pytest.mark.parametrize("name", GOALS)
+goals = pytest.mark.parametrize("name", quick_but({"by likelihood"}, GOALS))
 budgets = pytest.mark.parametrize("budget", BUDGETS, ids=str)
 
 
@@ -46,6 +47,7 @@ def test_every_plan_keeps_the_budget_and_the_most_bits(name, budget):
     assert found.best.params.epsilon_report > 0.998 * budget.report
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=15)
 @given(
     st.sampled_from(list(GOALS)),

@@ -320,6 +320,7 @@ def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_
     assert once["central_epsilon_days"] == once["central_epsilon"]
 
 
+@pytest.mark.long
 def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_be():
     page = make_metric(params=RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534))
     for metric in (page, with_periods(page, 30)):

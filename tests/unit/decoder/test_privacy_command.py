@@ -59,6 +59,7 @@ def test_a_crowds_bounds_come_with_their_condition(registry):
     assert "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <=" in result.stdout
 
 
+@pytest.mark.long
 def test_how_well_reports_are_linked_is_said_with_and_without_a_crowd(registry):
     alone, crowd = privacy(registry).stdout, privacy(registry, "--reports", "1e4").stdout
     for text in (alone, crowd):
@@ -161,6 +162,7 @@ def test_help_explains_every_option():
         assert option in text
 
 
+@pytest.mark.long
 def test_a_tuple_costs_as_much_as_one_of_its_values(registry, tmp_path):
     """Two metrics would cost twice that; here the noise of all is the same."""
     output = tmp_path / "privacy.json"

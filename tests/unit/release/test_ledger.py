@@ -139,6 +139,7 @@ def test_what_is_no_ledger_is_named(path, content):
         Ledger.open(path)
 
 
+@pytest.mark.long
 def test_killed_spenders_never_overspend_and_release_nothing_unpaid(path):
     """Three processes at once, each killed at work, again and again; HUBBUB_KILLS says how often.
 

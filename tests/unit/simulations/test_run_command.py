@@ -188,6 +188,7 @@ def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path):
     assert all(target["estimate"] > 0.1 for target in result["targets"])
 
 
+@pytest.mark.long
 def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path):
     """Two names of 45% each, at 30,000 reports; a tenth on top is forged for a third."""
     done = simulate(
@@ -209,6 +210,7 @@ def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path):
     assert (target["string"], target["truth"], target["detected"]) == ("Rose", 0, True)
 
 
+@pytest.mark.long
 def test_missed_open_strings_are_those_that_somebody_holds(tmp_path):
     """Half of the names are listed, and so are judged; all that are held can be missed."""
     done = simulate(
