@@ -14,6 +14,8 @@ from hubbub.storage.segments import SegmentPrefix
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_record, stored_segments
 from unit.collector.event_loop import in_event_loop
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _TODAY = dt.date(2026, 3, 14)
 _METRIC = make_metric()
 _FORGED = (5).to_bytes(2, "little") + secrets.token_bytes(WIDTH - 2)

@@ -40,6 +40,8 @@ from hubbub.storage.maintenance import Maintenance
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _TODAY = dt.date(2026, 3, 14)
 _OLD = dt.date(2026, 3, 1)
 _SEARCH = MetricVersion("search", 1)
@@ -181,7 +183,6 @@ async def test_counting_takes_small_bites(any_store_url, monkeypatch):
         assert _same(await _everything(store), before)
 
 
-@pytest.mark.long_on_postgresql
 @in_event_loop
 async def test_several_count_beside_mergers_readers_and_appends(any_store_url, monkeypatch):
     """Every reader sees each report once, whoever is at work."""

@@ -38,6 +38,8 @@ from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import serving_from
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _DAY = dt.date(2026, 3, 14)
 _TODAY = dt.date(2026, 3, 19)
 _SECONDS = 30.0
@@ -274,7 +276,6 @@ async def test_filters_that_can_not_be_read_are_told_of_and_read_later(
         await _until_left_out(store, any_store_url, {14})
 
 
-@pytest.mark.long_on_postgresql
 @in_event_loop
 async def test_making_a_filter_may_be_cut_off_at_any_statement(any_store_url, monkeypatch):
     """What was begun is completed by the next, and all batches are known in between."""
@@ -350,7 +351,6 @@ async def test_filters_of_days_that_were_forgotten_are_deleted(any_store_url):
         assert await _stored_filters(any_store_url) == 3
 
 
-@pytest.mark.long_on_postgresql
 @in_event_loop
 async def test_batches_that_come_while_their_day_is_closed_and_sorted_count_once(any_store_url):
     """The same ones to two collectors on two days, whose upkeep closes the first meanwhile."""

@@ -19,6 +19,8 @@ from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
 _PARTITIONS = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'batch_ids'::regclass"

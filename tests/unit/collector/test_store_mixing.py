@@ -29,6 +29,8 @@ from unit.collector.batches import (
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
 _SEARCH = MetricVersion("search", 1)
@@ -94,7 +96,6 @@ async def test_late_reports_are_mixed_with_those_that_are_there(any_store_url):
         assert await store.reshuffle(_TOMORROW) == 0
 
 
-@pytest.mark.long_on_postgresql
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
 async def test_every_report_counts_once_whoever_mixes_reads_and_imports(any_store_url):
@@ -144,7 +145,6 @@ async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url):
         assert await store.count(HOMEPAGE) == 512
 
 
-@pytest.mark.long_on_postgresql
 @pytest.mark.usefixtures("in_many_rounds")
 @in_event_loop
 async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url):

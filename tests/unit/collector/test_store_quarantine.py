@@ -23,6 +23,8 @@ from hubbub.storage.quarantine import MOST_KEYS
 from unit.collector.batches import HOMEPAGE, WIDTH, make_records, stored_segments, two_stores
 from unit.collector.event_loop import in_event_loop
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _TODAY = dt.date(2026, 3, 14)
 _AMPLE = 2**24
 _FOR_EVER = 1e9

@@ -15,6 +15,8 @@ from hubbub.storage.errors import StoreError
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _DAY = dt.date(2026, 3, 14)
 _TOMORROW = _DAY + dt.timedelta(days=1)
 _OTHER = MetricVersion("homepage", 2)

@@ -19,6 +19,8 @@ from hubbub.storage.maintenance import STEPS, Maintenance, QuarantineCare, runni
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
+pytestmark = pytest.mark.long_on_postgresql
+
 _TODAY = dt.date(2026, 3, 14)
 _SEARCH = MetricVersion("search", 1)
 _FOR_EVER = 1e9
