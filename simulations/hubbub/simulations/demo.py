@@ -34,6 +34,7 @@ from hubbub.simulations.experiments.collecting import report_through_clients, up
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
 from hubbub.simulations.experiments.result import SimulationResult, simulation_result
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
+from hubbub.simulations.folders import start_afresh
 from hubbub.simulations.populations import census_first_names, census_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
@@ -238,13 +239,14 @@ def run_demo(
     ------
     ProcessError, UploadError
         If a part of the system fails.
+    FolderError
+        If the folder has files of somebody else.
     """
     started = time.monotonic()
     rng = np.random.default_rng(seed)
     population, candidates = census_first_names(), census_names()
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("hubbub.db*"):
-        old.unlink()
+    start_afresh(folder)
     (folder / "names.txt").write_text("\n".join(candidates) + "\n", encoding="utf-8")
     (folder / "metrics.toml").write_text(METRICS, encoding="utf-8")
     held = rng.choice(len(population.values), size=n_reports, p=population.shares)

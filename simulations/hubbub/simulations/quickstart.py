@@ -31,6 +31,7 @@ from hubbub.simulations.experiments.collecting import (
     upload_reports,
 )
 from hubbub.simulations.experiments.processes import running_collector
+from hubbub.simulations.folders import start_afresh
 from hubbub.simulations.populations import census_first_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 
@@ -66,12 +67,13 @@ def run_quickstart(
     ------
     ProcessError, UploadError
         If a part of the system fails.
+    FolderError
+        If the folder has files of somebody else.
     """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    for old in folder.glob("hubbub.db*"):
-        old.unlink()
+    start_afresh(folder)
     token, hashed = generate_secret("admin")
     (folder / "collector.toml").write_text(f'{_ADMIN}"{hashed}"\n', encoding="utf-8")
     (folder / "metrics.toml").write_text(METRICS, encoding="utf-8")

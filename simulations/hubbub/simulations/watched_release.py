@@ -21,6 +21,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.processes import run_decoder
+from hubbub.simulations.folders import start_afresh
 from hubbub.simulations.populations import domain_names, family_shares
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 from hubbub.storage import MetricVersion, NewBatch, open_store
@@ -119,9 +120,10 @@ def run_watched_release(
     ------
     ProcessError
         If the command fails.
+    FolderError
+        If the folder has files of somebody else.
     """
-    for old in (*folder.glob("hubbub.db*"), *folder.glob("results/**/*.*")):
-        old.unlink()
+    start_afresh(folder, ("hubbub.db*", "results/**/*.*"))
     store = f"sqlite:///{(folder / 'hubbub.db').resolve()}"
     hosts = [*domain_names().values[: _HOMEPAGES - 1], HIJACKER]
     never = [f"page-{number}.example" for number in range(_HOMEPAGES)]

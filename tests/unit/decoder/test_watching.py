@@ -236,6 +236,22 @@ def test_result_that_is_none_is_named(tmp_path):
     assert f"{file}: isn't a result. Remove it" in errors
 
 
+def test_damaged_rows_of_the_newest_result_are_named_and_all_else_is_shown(tmp_path):
+    """What is said of a result stands at the end of its file, and its rows stand before."""
+    reports = "[reports.theme]\n[reports.other]\nmetric = 'theme'\n"
+    folder = Folder(tmp_path, f"leave_out = ['words']\ndays = 1\n{reports}")
+    folder.fill()
+    folder.watch(_DAYS[2])
+    file = tmp_path / "results" / "theme" / f"{_DAYS[2]}.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4] + bytes(400) + whole[404:])
+    _, errors = folder.watch(_DAYS[2], code=1)
+    assert f"{file}: isn't a result. Remove it" in errors
+    page = (tmp_path / "results" / "index.html").read_text(encoding="utf-8")
+    assert f"other/{_DAYS[2]}" in page
+    assert "theme could not be made" in page
+
+
 def test_report_that_is_asked_for_no_more_is_not_shown(tmp_path):
     folder = Folder(tmp_path, "leave_out = ['words']\ndays = 1\n")
     folder.fill()

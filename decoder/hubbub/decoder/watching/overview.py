@@ -54,6 +54,7 @@ def write_overview(watch: Watch, until: dt.date, faults: Sequence[Fault]) -> lis
             results = [read_result(folder, report, day) for day in kept if day > kept[-1] - _RECENT]
             days = read_days(folder, report, kept[-1]) if kept else None
             if results:
+                _ = results[-1].rows  # which the page needs: damage is to be found here
                 tiles.append(Tile(results, None if days is None else days.rows, until))
         except WatchError as error:
             why[report] = f"{error}"

@@ -27,6 +27,7 @@ from hubbub.simulations.experiments.experiment import (
 )
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
 from hubbub.simulations.experiments.scoring import DecodedShares
+from hubbub.simulations.folders import start_afresh
 from hubbub.simulations.simulated_clients.population_sampler import Reporter, chunks
 
 _METRIC = "simulated"
@@ -136,6 +137,8 @@ def run_through_collector(
         If a candidate holds a line break, or the first begins with a byte order mark.
     ProcessError, UploadError
         If a part of the system fails.
+    FolderError
+        If the folder has files of somebody else.
     """
     metrics = _prepare(folder, experiment)
     metric = Registry.load(metrics)[_METRIC]
@@ -166,8 +169,7 @@ def run_through_collector(
 
 
 def _prepare(folder: Path, experiment: Experiment) -> Path:
-    for old in folder.glob("hubbub.db*"):
-        old.unlink()
+    start_afresh(folder)
     strings = experiment.scenario.candidates
     if any("\n" in string or "\r" in string for string in strings):
         raise UnlistableError("a candidate holds a line break: only --through memory can take it")
