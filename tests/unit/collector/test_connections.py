@@ -34,8 +34,9 @@ _GET = b"GET / HTTP/1.1\r\nHost: collector\r\n\r\n"
 class _Echo:
     """Answers with what was asked, at once, later or after the body; as the path says."""
 
-    def __init__(self, limiter: LoadLimiter) -> None:
+    def __init__(self, limiter: LoadLimiter, body_seconds: float) -> None:
         self.draining = False
+        self._body_seconds = body_seconds
         self.refused: list[str] = []
         self.left = 0
         self._limiter = limiter
@@ -46,7 +47,8 @@ class _Echo:
         if head.path == "/large":
             return HttpResponse(200, _LARGE)
         if head.method == "POST":
-            return _EchoPosting(self._limiter, _LATER.get(head.path, 0.0))
+            wait = _LATER.get(head.path, 0.0)
+            return _EchoPosting(self._limiter, wait, self._body_seconds)
         if head.path == "/later":
             return self._answer_later(head)
         return HttpResponse(200, head.path.encode(), "text/plain", (("X-Method", head.method),))
@@ -72,10 +74,10 @@ class _Echo:
 
 class _EchoPosting:
     most = _MOST_BODY
-    seconds = 0.3
 
-    def __init__(self, limiter: LoadLimiter, wait: float) -> None:
+    def __init__(self, limiter: LoadLimiter, wait: float, seconds: float) -> None:
         slot = limiter.acquire()
+        self.seconds = seconds
         self.hold, self.release = slot.hold, slot.release
         self._wait = wait
 
@@ -123,11 +125,12 @@ async def _serving(
     most_bytes: int = 2**20,
     idle_seconds: float = _SECONDS,
     send_seconds: float = _SECONDS,
+    body_seconds: float = _SECONDS,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[_Serving]:
     turned_away: list[None] = []
     limiter = LoadLimiter(100, most_bytes, 1.0)
-    echo = _Echo(limiter)
+    echo = _Echo(limiter, body_seconds)
     connections = Connections(
         echo,
         limiter,
@@ -320,7 +323,7 @@ _CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 async def test_body_that_does_not_come_whole_or_is_too_large_is_refused(
     sent, ends, status, refused
 ):
-    async with _serving() as serving:
+    async with _serving(body_seconds=0.3 if refused == "slow" else _SECONDS) as serving:
         answer = await serving.exchange(b"POST / HTTP/1.1\r\nHost: a\r\n" + sent, ends=ends)
         assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert serving.echo.refused == [refused]
