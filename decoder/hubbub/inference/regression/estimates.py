@@ -26,7 +26,13 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.quadratic import best_of_quadratic
-from hubbub.inference.regression.model import Fit, reports_by_row, row_weights, unknown_column
+from hubbub.inference.regression.model import (
+    Fit,
+    product,
+    reports_by_row,
+    row_weights,
+    unknown_column,
+)
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull, score_totals
 from hubbub.inference.testing.multiple_testing import z_scores
@@ -379,22 +385,20 @@ def correlated_bits(
     unknown = 1.0 - shares.sum()
     single, pair = unknown_column(params), pair_probability(params)
     present = np.flatnonzero(shares > 0)
-    shares = shares[present]
     by_row = SparseMatrix(fit.basis.T)
-    members = SparseMatrix(fit.basis[1 + present].T)
-    rate = (np.asarray(members @ shares) + unknown * single).reshape(m, k)
+    together = _set_together(fit.basis[1 + present], shares[present], k)
+    rate = (together.diagonal() + unknown * single).reshape(m, k)
     reports = np.asarray(bits.reports, dtype=np.float64).reshape(m, 1)
     share_of_one = np.divide(1.0, reports, out=np.zeros_like(reports), where=reports > 0)
-    at_once = max(1, _NUMBERS_AT_ONCE // (max(k, len(present)) * n))
+    at_once = max(1, _NUMBERS_AT_ONCE // (k * n))
     for first in range(0, m, at_once):
         count = min(at_once, m - first)
         cohorts, rows = slice(first, first + count), slice(first * k, (first + count) * k)
-        influence = fit.weights[rows, None] * np.asarray(by_row[rows] @ combinations)
-        of_members = _by_cohort(members[rows], k) @ influence
+        influence = fit.weights[rows, None] * product(by_row[rows], combinations)
+        of_members = np.asarray(together[rows, rows] @ influence) * influence
         influence = influence.reshape(count, k, n)
         squares = influence**2
-        of_members = of_members.reshape(count, len(present), n)
-        of_pairs = np.einsum("s,csn->cn", shares, of_members**2)
+        of_pairs = of_members.reshape(count, k, n).sum(axis=1)
         of_pairs += unknown * pair * influence.sum(axis=1) ** 2
         of_pairs += unknown * (single - pair) * squares.sum(axis=1)
         own = rate[cohorts]
@@ -404,6 +408,36 @@ def correlated_bits(
     return added
 
 
+def _set_together(filters: SparseMatrix, shares: FloatArray, k: int) -> SparseMatrix:
+    """Return the shares of reports that set two bits of a cohort both, of each pair of rows once.
+
+    Parameters
+    ----------
+    filters : sparse 0/1 float64 array, shape (a, m * k)
+        Its bits in ascending order.
+    shares : float64 array, shape (a,)
+    k : int
+
+    Returns
+    -------
+    sparse array, shape (m * k, m * k)
+        M with v' M v = sum_s pi_s (x_s' v)^2 in every cohort: what is above the diagonal is twice
+        as much, what is below is 0.
+    """
+    share = np.repeat(shares, np.diff(filters.indptr))
+    owner = np.repeat(np.arange(len(shares)), np.diff(filters.indptr))
+    bit, cohort = filters.indices, filters.indices // k
+    entries, apart = [(share, bit, bit)], 1
+    while len(entries[-1][0]):
+        same = (owner[apart:] == owner[:-apart]) & (cohort[apart:] == cohort[:-apart])
+        lower, upper = bit[:-apart][same], bit[apart:][same]
+        entries.append((2 * share[apart:][same], lower, upper))
+        apart += 1
+    values, lower, upper = map(np.concatenate, zip(*entries, strict=True))
+    size = filters.shape[1]
+    return SparseMatrix(sparse.coo_array((values, (lower, upper)), shape=(size, size)))
+
+
 def with_correlation(variance: FloatArray | float, added: FloatArray) -> FloatArray:
     """Return variances with what `correlated_bits` adds to them.
 
@@ -411,23 +445,6 @@ def with_correlation(variance: FloatArray | float, added: FloatArray) -> FloatAr
     of reports it may take away more than there is.
     """
     return np.maximum(variance + added, _LEAST * variance)
-
-
-def _by_cohort(rows: SparseMatrix, k: int) -> SparseMatrix:
-    """Return the sum over a cohort's rows for each cohort and column.
-
-    Parameters
-    ----------
-    rows : sparse array, shape (c * k, a)
-
-    Returns
-    -------
-    sparse array, shape (c * a, c * k)
-    """
-    a = rows.shape[1]
-    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    entries = (rows.data, (row // k * a + rows.indices, row))
-    return SparseMatrix(sparse.coo_array(entries, shape=(rows.shape[0] // k * a, rows.shape[0])))
 
 
 def overdispersion(

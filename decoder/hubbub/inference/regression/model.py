@@ -29,6 +29,9 @@ from hubbub.protocol.params import RapporParams
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
 # Of the largest pivot: what is left of a column below that is rounding.
 _TINY = 1e-9
+# Sparse matrices with more than such a part of their entries are multiplied as dense ones, which
+# is quicker; filters of 16 bits and fewer have such a part.
+_FULL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +168,16 @@ def fit_members(
     kept[kept] = _independent(members.matrix[kept], weights, params)
     members = members.keep(kept | ~members.fixed if prior_variance > 0 else kept)
     basis = _basis(members.matrix, params)
+    rows = SparseMatrix(basis.T)
     penalties = np.concatenate(
         [[0.0], np.where(members.fixed, 0.0, 1.0 / prior_variance if prior_variance else 0)]
     )
     steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
     for step in range(steps):
         weights = row_weights(fitted, reports, excess_variance, params)
-        weighted = SparseMatrix(basis @ sparse.diags_array(weights))
-        gram = (weighted @ basis.T).toarray()
+        gram = _gram(basis, rows, weights)
         covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
-        coefficients: FloatArray = covariance @ np.asarray(weighted @ rates)
+        coefficients: FloatArray = covariance @ np.asarray(basis @ (weights * rates))
         residuals = rates - np.asarray(basis.T @ coefficients)
         fit = Fit(members.selected, basis, penalties, coefficients, covariance, residuals,
                   weights, excess_variance, prior_variance)  # fmt: skip
@@ -276,6 +279,18 @@ def estimate_excess_variance(
 
 
 def _gram(basis: SparseMatrix, rows: SparseMatrix, diagonal: FloatArray) -> FloatArray:
-    """Return B diag(d) B', given B' by its rows, too."""
+    """Return B diag(d) B' for d >= 0, given B' by its rows, too."""
+    if _is_full(basis):
+        scaled = basis.toarray() * np.sqrt(diagonal)
+        return np.asarray(scaled @ scaled.T)
     weighted = (basis.data * diagonal[basis.indices], basis.indices, basis.indptr)
     return np.asarray((sparse.csr_array(weighted, shape=basis.shape) @ rows).toarray())
+
+
+def product(matrix: SparseMatrix, columns: FloatArray) -> FloatArray:
+    """Return the product of a sparse matrix with a dense one."""
+    return np.asarray((matrix.toarray() if _is_full(matrix) else matrix) @ columns)
+
+
+def _is_full(matrix: SparseMatrix) -> bool:
+    return bool(matrix.nnz > _FULL * matrix.shape[0] * matrix.shape[1])
