@@ -42,7 +42,8 @@ from hubbub.protocol.params import RapporParams
 # Fixed, because blocks are summed in this order: other sizes change last digits.
 BLOCK_NUMBERS = 2**18
 _LEAST_ROWS, _MOST_ROWS = 256, 8192
-# Blocks waiting for each thread: enough that none idles, few enough to bound memory.
+_HANDFUL = 4096  # rows that are handed to a thread together; speed alone depends on it
+# Such handfuls waiting for each thread: enough that none idles, few enough to bound memory.
 _AHEAD = 4
 _LEAST_MIX = 0.02  # of a mix, when a string is taken out that explains nearly all of it
 _MANY_ROWS = 2**14  # from here on rounding to single precision averages out
@@ -478,16 +479,31 @@ def in_order(
     reports: PackedReports, rows: int, work: Callable[[ReportBlock], _Result], threads: int
 ) -> Iterator[tuple[int, _Result]]:
     """Yield each block's cohort and result, in the order of the blocks, computed in parallel."""
-    waiting: deque[tuple[int, Future[_Result]]] = deque()
+    waiting: deque[Future[list[tuple[int, _Result]]]] = deque()
+
+    def work_on(several: Sequence[ReportBlock]) -> list[tuple[int, _Result]]:
+        return [(block.cohort, work(block)) for block in several]
+
     # Linear algebra stays on one thread: its own threads would only wait for each other.
     with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:
-        for block in reports.blocks(rows):
-            waiting.append((block.cohort, pool.submit(work, block)))
+        for several in _handfuls(reports.blocks(rows)):
+            waiting.append(pool.submit(work_on, several))
             if len(waiting) > _AHEAD * threads:
-                cohort, future = waiting.popleft()
-                yield cohort, future.result()
-        for cohort, future in waiting:
-            yield cohort, future.result()
+                yield from waiting.popleft().result()
+        for future in waiting:
+            yield from future.result()
+
+
+def _handfuls(blocks: Iterable[ReportBlock]) -> Iterator[list[ReportBlock]]:
+    """Yield successive blocks together, if they are small: handing them over takes time, too."""
+    several: list[ReportBlock] = []
+    for block in blocks:
+        several.append(block)
+        if sum(len(each.bits) for each in several) >= _HANDFUL:
+            yield several
+            several = []
+    if several:
+        yield several
 
 
 def by_cohort(

@@ -26,15 +26,15 @@ _MOST_CLASSES = 1024
 # interpolated.
 _NEAR_MEAN = 1e-3
 # Grid of saddlepoints, in standard deviations: 40 is ln p of about -800, beyond what any list asks
-# for; low totals are never significant, so that half is enough. Points are denser where p matters,
-# and interpolated.
-_FARTHEST = 40.0
+# for; low totals are never significant, so that half is enough. Nearer to 0 than .05 rounding would
+# show. Between them r* is interpolated, to some thousandths.
+_FARTHEST, _NEAREST = 40.0, 0.05
 # P(p > 1/2) is drawn: 8,192 draws know it to .6%. The seed is any fixed number.
 _DRAWN, _DRAWING_SEED = 8_192, 19640821
-# Newton's steps, halving where these leave the bracket; the saddlepoint is then known to 1e-7
-# deviations.
-_NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-7
-_GRID_BELOW, _GRID_ABOVE, _GRID_END = 40, 160, 40
+# Newton's steps, halving where these leave the bracket. The total of the saddlepoint is then known
+# to 1e-5 deviations, and what that takes from the exponent is its square, which is given back.
+_NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-5
+_GRID_BELOW, _GRID_ABOVE, _GRID_END, _FINER = 14, 40, 40, 16
 # ... at which the standardised distribution is returned: linear between these in ln p.
 _FINE_BELOW, _FINE_ABOVE = 100, 320
 
@@ -66,8 +66,6 @@ class HashNull:
         self._mean = hashes * float(self._scores.mean(axis=1).sum())
         self._deviation = float(np.sqrt(hashes * self._scores.var(axis=1).sum()))
         self._classes, self._chances = _classes(self._scores)
-        self._squares = self._classes**2
-        self._highest, self._lowest = self._classes.max(axis=1), self._classes.min(axis=1)
 
     def log_tails(self, totals: FloatArray) -> FloatArray:
         """Return ln P(T >= t) for many t at once.
@@ -96,10 +94,11 @@ class HashNull:
             saddles = np.geomspace(end / _FARTHEST, end, _GRID_END) / self._deviation
             tails = [_log_tail_at(t, self._cumulants(t)) for t in saddles]
             return max(min(tails), self.log_smallest()) if end > 0 else tails[-1]
-        return max(_log_tail_at(*saddle), self.log_smallest())
+        t, cumulants = saddle
+        return max(_log_tail_at(t, cumulants, given - cumulants.mean), self.log_smallest())
 
     def _saddle(self, given: float, z: float, end: float) -> tuple[float, _Cumulants] | None:
-        """Return t for which K'(t) is a total: Newton's steps, and halving where these leave.
+        """Return t for which K'(t) is nearly a total: Newton's steps, and halving if these leave.
 
         None if t would lie beyond the end, which is asked only where a step goes there.
         """
@@ -184,29 +183,47 @@ class HashNull:
         Those are nearly a straight line, so that few points are enough to interpolate. They aren't
         bounded by that of the least likely outcome: between points that would be a corner.
         """
-        below = -np.geomspace(_FARTHEST / 2, _NEAR_MEAN, _GRID_BELOW)
-        above = np.geomspace(_NEAR_MEAN, _FARTHEST, _GRID_ABOVE)
+        below = -np.geomspace(_FARTHEST / 2, _NEAREST, _GRID_BELOW)
+        above = np.geomspace(_NEAREST, _FARTHEST, _GRID_ABOVE)
         saddles = np.concatenate([below, above]) / self._deviation
         cumulants = [self._cumulants(t) for t in saddles]
         z = [_z_at(t, c) for t, c in zip(saddles, cumulants, strict=True)]
         grid = np.maximum.accumulate([c.mean for c in cumulants])
-        return grid, np.maximum.accumulate(z)
+        rising = np.diff(grid, prepend=-np.inf) > _NEAR_MEAN * self._deviation
+        return _finer(grid[rising], np.maximum.accumulate(z)[rising])
 
     def _cumulants(self, t: float) -> _Cumulants:
-        highest = t * (self._highest if t > 0 else self._lowest)
-        weights = t * self._classes
-        weights -= highest[:, None]
+        apart, squares, end = self._from_highest if t > 0 else self._from_lowest
+        weights = t * apart
         np.exp(weights, out=weights)
-        weights *= self._chances
-        sums = weights.sum(axis=1)
-        means = np.einsum("ij,ij->i", weights, self._classes) / sums
-        squares = np.einsum("ij,ij->i", weights, self._squares) / sums
-        value = (np.log(sums) + highest).sum()
+        if isinstance(self._chances, float):
+            sums = weights.sum(axis=1)
+            value = np.log(sums * self._chances).sum()
+        else:
+            weights *= self._chances
+            sums = weights.sum(axis=1)
+            value = np.log(sums).sum()
+        means = np.einsum("ij,ij->i", weights, apart) / sums
+        second = np.einsum("ij,ij->i", weights, squares) / sums
         return _Cumulants(
-            self._hashes * float(value),
-            self._hashes * float(means.sum()),
-            self._hashes * float((squares - means**2).sum()),
+            self._hashes * float(value + t * end),
+            self._hashes * float(means.sum() + end),
+            self._hashes * float((second - means**2).sum()),
         )
+
+    @cached_property
+    def _from_highest(self) -> tuple[FloatArray, FloatArray, float]:
+        return _apart(self._classes, self._classes.max(axis=1))
+
+    @cached_property
+    def _from_lowest(self) -> tuple[FloatArray, FloatArray, float]:
+        return _apart(self._classes, self._classes.min(axis=1))
+
+
+def _apart(classes: FloatArray, ends: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Return how far classes lie from the end of each row, so that none overflows; the ends' sum."""
+    apart = classes - ends[:, None]
+    return apart, apart**2, float(ends.sum())
 
 
 def score_totals(scores: FloatArray, positions: PositionArray) -> FloatArray:
@@ -239,14 +256,39 @@ def _classes(scores: FloatArray) -> tuple[FloatArray, FloatArray | float]:
     return np.divide(sums, members, out=sums, where=members > 0), members / size
 
 
-def _log_tail_at(t: float, cumulants: _Cumulants) -> float:
-    """Return ln P(T >= K'(t)) by the saddlepoint approximation."""
-    return float(special.log_ndtr(-_z_at(t, cumulants)))
+def _finer(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return more points of a rising curve: cubics with the slopes of Fritsch and Butland (1984).
+
+    Parameters
+    ----------
+    x, y : float64 array, shape (g,)
+        x in strictly ascending order, y in ascending order.
+    """
+    if len(x) == 1:
+        return x, y
+    steps, secants = np.diff(x), np.diff(y) / np.diff(x)
+    before, after = steps[:-1] + 2 * steps[1:], 2 * steps[:-1] + steps[1:]
+    pulls = before * secants[1:] + after * secants[:-1]
+    product = (before + after) * secants[:-1] * secants[1:]
+    inner = np.divide(product, pulls, out=np.zeros_like(pulls), where=pulls > 0)
+    slopes = np.concatenate([secants[:1], inner, secants[-1:]])
+    u = (np.arange(_FINER) / _FINER)[:, None]
+    rise, bend = steps * secants, steps * (slopes[:-1] + slopes[1:] - 2 * secants)
+    curve = y[:-1] + u * rise + u * (1 - u) * (steps * (slopes[:-1] - secants) - u * bend)
+    finer = (x[:-1] + u * steps).T.ravel()
+    return np.append(finer, x[-1]), np.append(curve.T.ravel(), y[-1])
 
 
-def _z_at(t: float, cumulants: _Cumulants) -> float:
-    """Return r*, the z-score whose normal tail is P(T >= K'(t))."""
-    exponent = max(t * cumulants.mean - cumulants.value, 0.0)
+def _log_tail_at(t: float, cumulants: _Cumulants, short: float = 0.0) -> float:
+    """Return ln P(T >= K'(t) + short), for t != 0 and a short way, by the approximation."""
+    return float(special.log_ndtr(-_z_at(t, cumulants, short)))
+
+
+def _z_at(t: float, cumulants: _Cumulants, short: float = 0.0) -> float:
+    """Return r*, the z-score whose normal tail is P(T >= K'(t) + short)."""
+    value, mean, variance = cumulants
+    step = short / variance if variance > 0 else 0.0
+    exponent = max(t * (mean + short) - value + step * short / 2, 0.0)
     r = float(np.sign(t) * np.sqrt(2 * exponent))
-    u = t * float(np.sqrt(max(cumulants.variance, 0.0)))
+    u = (t + step) * float(np.sqrt(max(variance, 0.0)))
     return r if r == 0 or u == 0 else float(r + np.log(u / r) / r)
