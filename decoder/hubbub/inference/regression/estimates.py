@@ -387,24 +387,26 @@ def correlated_bits(
     present = np.flatnonzero(shares > 0)
     by_row = SparseMatrix(fit.basis.T)
     together = _set_together(fit.basis[1 + present], shares[present], k)
-    rate = (together.diagonal() + unknown * single).reshape(m, k)
-    reports = np.asarray(bits.reports, dtype=np.float64).reshape(m, 1)
+    rate = together.diagonal() + unknown * single
+    # What the unknown's pairs add to each bit alone, less what the weights know.
+    alone = sparse.diags_array(unknown * (single - pair) - rate * (1 - rate))
+    together = SparseMatrix(together + alone)
+    reports = np.asarray(bits.reports, dtype=np.float64).ravel()
     share_of_one = np.divide(1.0, reports, out=np.zeros_like(reports), where=reports > 0)
+    # Sums over a cohort's bits, and over those of a typical report.
+    both = np.stack([np.ones((m, k)), rate.reshape(m, k)], axis=1)
     at_once = max(1, _NUMBERS_AT_ONCE // (k * n))
     for first in range(0, m, at_once):
         count = min(at_once, m - first)
         cohorts, rows = slice(first, first + count), slice(first * k, (first + count) * k)
-        influence = fit.weights[rows, None] * product(by_row[rows], combinations)
-        of_members = np.asarray(together[rows, rows] @ influence) * influence
-        influence = influence.reshape(count, k, n)
-        squares = influence**2
-        of_pairs = of_members.reshape(count, k, n).sum(axis=1)
-        of_pairs += unknown * pair * influence.sum(axis=1) ** 2
-        of_pairs += unknown * (single - pair) * squares.sum(axis=1)
-        own = rate[cohorts]
-        of_pairs -= np.einsum("ck,ckn->cn", own, influence) ** 2
-        of_pairs -= np.einsum("ck,ckn->cn", own * (1 - own), squares)
-        added += (of_pairs * share_of_one[cohorts]).sum(axis=0)
+        influence = product(by_row[rows], combinations)
+        influence *= fit.weights[rows, None]
+        sums = both[cohorts] @ influence.reshape(count, k, n)
+        of_pairs = np.asarray(together[rows, rows] @ influence)
+        of_pairs *= influence
+        of_cohorts = of_pairs.reshape(count, k, n).sum(axis=1)
+        of_cohorts += unknown * pair * sums[:, 0] ** 2 - sums[:, 1] ** 2
+        added += share_of_one[cohorts] @ of_cohorts
     return added
 
 
@@ -675,9 +677,9 @@ class PresenceTests:
         others = rates - fit.residuals[own] - fit.coefficients[1 + place]
         weights = fit.weights.copy()
         weights[own] = row_weights(others, reports, fit.excess_variance, self.params)
-        scores = fit.scores_without(np.array([place]))[:, 0]
-        residuals = fit.residuals.copy()
-        np.divide(scores, fit.weights, out=residuals, where=fit.weights > 0)
+        column = fit.covariance[:, 1 + place]
+        steps = column * (fit.coefficients[1 + place] / column[1 + place])
+        residuals = fit.residuals + np.asarray(fit.basis.T @ steps)
         return residuals, weights
 
     def _log_p_of(self, candidate: int, member: LeaveOneOutFit) -> float:

@@ -127,7 +127,7 @@ def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: flo
     the unknown mass alone could be moved by share / |q* - p*|, which is the least that is returned.
     """
     slope = params.q_star - params.p_star
-    one, zero = (1 - params.p_star) / slope, -params.p_star / slope
+    least, most = sorted([(1 - params.p_star) / slope, -params.p_star / slope])
     worst = 1 / abs(slope)
     reports = bits.reports.ravel()
     rows = SparseMatrix(fit.basis.T)
@@ -135,10 +135,10 @@ def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: flo
     for cohort in np.flatnonzero(reports):
         of_cohort = slice(int(cohort) * params.k, (int(cohort) + 1) * params.k)
         influence = np.asarray(rows[of_cohort] @ as_fixed).T * fit.weights[of_cohort]
-        present = influence @ bits.rate[cohort]
-        at_one, at_zero = influence * one, influence * zero
-        up = np.maximum(at_one, at_zero).sum(axis=1) - present
-        down = present - np.minimum(at_one, at_zero).sum(axis=1)
+        present, total = influence @ bits.rate[cohort], influence.sum(axis=1)
+        positive = np.maximum(influence, 0.0).sum(axis=1)
+        up = total * least + positive * (most - least) - present
+        down = present - total * most + positive * (most - least)
         strongest = max(up.max(initial=0.0), down.max(initial=0.0))
         worst = max(worst, strongest * reports.sum() / reports[cohort])
     return float(share * worst)

@@ -9,6 +9,7 @@ saddlepoint approximation (Lugannani and Rice 1980, in Barndorff-Nielsen's r* fo
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import NamedTuple
 
@@ -31,8 +32,8 @@ _NEAR_MEAN = 1e-3
 _FARTHEST, _NEAREST = 40.0, 0.05
 # P(p > 1/2) is drawn: 8,192 draws know it to .6%. The seed is any fixed number.
 _DRAWN, _DRAWING_SEED = 8_192, 19640821
-# Newton's steps, halving where these leave the bracket. The total of the saddlepoint is then known
-# to 1e-5 deviations, and what that takes from the exponent is its square, which is given back.
+# Newton's steps, halving where these leave the bracket, until one would be this short. The last is
+# not evaluated: to second order it is known what it gives.
 _NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-5
 _GRID_BELOW, _GRID_ABOVE, _GRID_END, _FINER = 14, 40, 40, 16
 # ... at which the standardised distribution is returned: linear between these in ln p.
@@ -59,12 +60,14 @@ class HashNull:
     """
 
     def __init__(self, scores: FloatArray, hashes: int) -> None:
-        informative = np.ptp(scores, axis=1) > 0
+        informative = scores.max(axis=1) > scores.min(axis=1)
         self._constant = hashes * float(scores[~informative, 0].sum())
-        self._scores = scores[informative]
+        self._scores = scores if informative.all() else scores[informative]
         self._hashes = hashes
-        self._mean = hashes * float(self._scores.mean(axis=1).sum())
-        self._deviation = float(np.sqrt(hashes * self._scores.var(axis=1).sum()))
+        means = self._scores.mean(axis=1)
+        apart = self._scores - means[:, None]
+        variance = float(np.vdot(apart, apart)) / scores.shape[1]
+        self._mean, self._deviation = hashes * float(means.sum()), math.sqrt(hashes * variance)
         self._classes, self._chances = _classes(self._scores)
 
     def log_tails(self, totals: FloatArray) -> FloatArray:
@@ -107,10 +110,10 @@ class HashNull:
         for _ in range(_NEWTON_STEPS):
             cumulants = self._cumulants(scaled / self._deviation)
             short = (given - cumulants.mean) / self._deviation
-            if abs(short) < _NEWTON_CLOSE:
+            slope = cumulants.variance / self._deviation**2
+            if abs(short) < _NEWTON_CLOSE * min(slope, 1.0):
                 break
             low, high = (scaled, high) if short > 0 else (low, scaled)
-            slope = cumulants.variance / self._deviation**2
             scaled = scaled + short / slope if slope > 0 else np.inf
             if not low < scaled < high:
                 if not within and (given - self._cumulants(end / self._deviation).mean) * z >= 0:
