@@ -145,13 +145,22 @@ def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -
     float64 array, shape (len(tables), n)
     """
     params = candidates.params
-    powers = params.k ** np.arange(params.h - 1, -1, -1)
-    flat = np.stack(tables, axis=-1).reshape(-1, len(tables))
     first = np.arange(params.m) * tables[0].shape[1]
+    # Bits have numbers in all cohorts, of which each hash brings the cohort's first.
+    added = np.arange(params.m) * params.k * sum(params.k**hash_ for hash_ in range(params.h))
     sums = np.empty((len(tables), len(candidates)))
-    for rows, positions in candidates.chunks():
-        numbers = cells.of_tuple[positions @ powers] + first
-        sums[:, rows] = flat[numbers].sum(axis=1).T
+    for rows in candidates.pieces(slice(0, len(candidates))):
+        numbers = candidates.numbers(rows)
+        tuples = numbers[:, 0].astype(np.intp)
+        for later in range(1, params.h):
+            tuples *= params.k
+            tuples += numbers[:, later]
+        tuples -= added
+        # Entries are in range: "clip" only spares numpy the looking.
+        entries = np.take(cells.of_tuple, tuples, mode="clip")
+        entries += first
+        for table, out in zip(tables, sums, strict=True):
+            np.add.reduce(np.take(table, entries, mode="clip"), axis=1, out=out[rows])
     return sums
 
 
