@@ -497,11 +497,13 @@ def in_order(
 def _handfuls(blocks: Iterable[ReportBlock]) -> Iterator[list[ReportBlock]]:
     """Yield successive blocks together, if they are small: handing them over takes time, too."""
     several: list[ReportBlock] = []
+    rows = 0
     for block in blocks:
         several.append(block)
-        if sum(len(each.bits) for each in several) >= _HANDFUL:
+        rows += len(block.bits)
+        if rows >= _HANDFUL:
             yield several
-            several = []
+            several, rows = [], 0
     if several:
         yield several
 

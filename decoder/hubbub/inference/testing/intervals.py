@@ -30,7 +30,7 @@ _LOWEST, _HIGHEST = -14.0, 24.0
 _THRESHOLD_STEP = 2 * _STEP  # so that shares, thresholds and errors share one grid
 # Above a threshold: shares of which such an estimate would be a 14-sigma accident, and estimates
 # that no such share gives.
-_SHARES_BEYOND, _ESTIMATES_BEYOND = 14.0, 20.0
+_SHARES_BEYOND, _ESTIMATES = 14.0, round(20.0 / _STEP)
 # Further above its threshold an estimate isn't touched by the selection: the interval is the usual
 # one.
 _FAR = 8.0
@@ -61,7 +61,7 @@ class ErrorDistribution:
             log_tails = np.where(edges > z[-1], beyond, np.interp(edges, z, tails, left=0.0))
         chances = np.maximum(-np.diff(np.exp(log_tails)), np.finfo(float).tiny)
         self._chances = chances / chances.sum()
-        self._tables: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = {}
+        self._known: dict[tuple[int, int, int], tuple[float, float]] = {}
 
     def quantiles(self) -> tuple[float, float]:
         """Return the errors that 2.5% fall below, and 2.5% exceed."""
@@ -90,40 +90,37 @@ class ErrorDistribution:
         if most < estimate + _NEAR_MOST:
             highest = min(most, highest)
         end = round(highest / _STEP)
-        if (step, end) not in self._tables:
-            self._tables[step, end] = self._table(step * _THRESHOLD_STEP, end)
-        low, high = self._tables[step, end]
         above = (estimate - step * _THRESHOLD_STEP) / _STEP
-        column = int(np.clip(above, 0, len(low) - 1))
-        return float(low[column]), float(high[column])
+        column = int(np.clip(above, 0, _ESTIMATES - 1))
+        if (step, end, column) not in self._known:
+            self._known[step, end, column] = self._bounds(step * _THRESHOLD_STEP, end, column)
+        return self._known[step, end, column]
 
-    def _table(self, threshold: float, end: int) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds for estimates above a threshold, of so many steps of shares."""
-        shares = _STEP * np.arange(end + 1)
-        estimates = np.arange(round(_ESTIMATES_BEYOND / _STEP))
+    def _bounds(self, threshold: float, end: int, column: int) -> tuple[float, float]:
+        """Return the bounds for one of the estimates above a threshold, of so many steps of shares.
+
+        A share is inside if estimates whose ratio of likelihoods is larger have less than 95%.
+        """
         # An estimate's cell is that of its error: a share higher by a step is a cell lower.
         first = round((threshold - _LOWEST) / _STEP)
         cells = np.pad(self._chances, (0, first), mode="edge")
-        rows = sliding_window_view(cells, len(estimates))[first - np.arange(len(shares))]
-        totals = rows.sum(axis=1, keepdims=True)
-        distribution = rows / totals
-        logs = sliding_window_view(np.log(cells), len(estimates))[first - np.arange(len(shares))]
-        ratios = logs - np.log(totals)
+        shares = slice(first - end, first + 1)
+        rows = sliding_window_view(cells, _ESTIMATES)[shares][::-1]
+        totals = rows.sum(axis=1)
+        ratios = sliding_window_view(np.log(cells), _ESTIMATES)[shares][::-1]
+        ratios = ratios - np.log(totals)[:, None]
+        best = int(ratios[:, column].argmax())
         ratios -= ratios.max(axis=0)
-        order = np.argsort(-ratios, axis=1, kind="stable")
-        reached = np.cumsum(np.take_along_axis(distribution, order, axis=1), axis=1)
-        last = np.minimum((reached < CONFIDENCE).sum(axis=1), len(estimates) - 1)
-        limit = np.take_along_axis(order, last[:, None], axis=1)
-        inside = ratios >= np.take_along_axis(ratios, limit, axis=1)
-        inside[distribution.argmax(axis=0), estimates] = True
-        low = shares[inside.argmax(axis=0)] - _STEP / 2  # a share stands for its cell
-        high = shares[len(shares) - 1 - inside[::-1].argmax(axis=0)] + _STEP / 2
-        return np.maximum(low, 0.0), high
+        likelier = ratios > ratios[:, column, None]
+        inside = np.einsum("ij,ij->i", rows, likelier) < CONFIDENCE * totals
+        inside[best] = True
+        low, high = np.flatnonzero(inside)[[0, -1]] * _STEP
+        return max(low - _STEP / 2, 0.0), high + _STEP / 2  # a share stands for its cell
 
 
 @cache
 def _normal() -> ErrorDistribution:
-    """Return the normal distribution, with the tables that it has made so far."""
+    """Return the normal distribution, with the bounds that it has found so far."""
     return ErrorDistribution()
 
 
