@@ -287,6 +287,13 @@ class Candidates:
         """
         return self._bits.numbers(rows)
 
+    def filters(self, rows: IntArray) -> FloatArray:
+        """Return the Bloom filters of a few candidates, 0/1, shape (r, m * k)."""
+        found = np.zeros((len(rows), self.params.m * self.params.k))
+        numbers = self.numbers(rows).reshape(len(rows), -1)
+        np.put_along_axis(found, numbers.astype(np.intp), 1.0, axis=1)
+        return found
+
     def check(self, params: RapporParams) -> None:
         """Raise CandidateError if the positions were made for another k, h or m."""
         own = (self.params.k, self.params.h, self.params.m)

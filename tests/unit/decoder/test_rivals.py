@@ -41,7 +41,7 @@ def fit_of(bits: BitEstimates, selected: IntArray) -> Fit:
 def test_extended_fit_is_least_squares_with_the_same_weights(rng):
     fit = fit_of(bits_of(rng), np.arange(8))
     rows = np.array([20, 9, 31])
-    larger = extended(fit, rows, DESIGN.matrix[rows])
+    larger = extended(fit, rows, DESIGN.matrix[rows].toarray())
     columns = larger.basis.toarray()
     rates = fit.residuals + fit.basis.T @ fit.coefficients
     gram = (columns * fit.weights) @ columns.T
@@ -55,14 +55,14 @@ def test_extended_fit_is_least_squares_with_the_same_weights(rng):
 def test_columns_that_the_fit_explains_are_left_out(rng):
     fit = fit_of(bits_of(rng), np.arange(8))
     rows = np.array([3, 20])
-    assert extended(fit, rows, DESIGN.matrix[rows]).selected.tolist() == [*range(8), 20]
-    assert extended(fit, rows[:1], DESIGN.matrix[rows[:1]]) is fit
+    assert extended(fit, rows, DESIGN.matrix[rows].toarray()).selected.tolist() == [*range(8), 20]
+    assert extended(fit, rows[:1], DESIGN.matrix[rows[:1]].toarray()) is fit
 
 
 def test_reduced_fit_is_the_one_that_was_extended(rng):
     fit = fit_of(bits_of(rng), np.arange(8))
     rows = np.array([20, 9, 31])
-    again = reduced(extended(fit, rows, DESIGN.matrix[rows]), np.array([8, 9, 10]))
+    again = reduced(extended(fit, rows, DESIGN.matrix[rows].toarray()), np.array([8, 9, 10]))
     assert again.selected.tolist() == list(range(8))
     np.testing.assert_allclose(again.coefficients, fit.coefficients, rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(again.covariance, fit.covariance, rtol=1e-6, atol=1e-12)
@@ -138,7 +138,7 @@ def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng):
 def test_model_without_the_tested_is_the_same_however_it_came_about(rng):
     """Left out of an extended fit, or never in: the same residuals, up to weights of its rows."""
     fit = fit_of(bits_of(rng), np.arange(6))
-    larger = extended(fit, np.array([7]), DESIGN.matrix[[7]])
+    larger = extended(fit, np.array([7]), DESIGN.matrix[[7]].toarray())
     tests = PresenceTests(fit, candidates_of(60, PARAMS), bits_of(rng), PARAMS)
     residuals, _ = tests.without(LeaveOneOutFit(larger, 6))
     np.testing.assert_allclose(residuals, fit.residuals, atol=1e-9)

@@ -45,8 +45,7 @@ EXACT = 16_384
 _SAMPLE, _ROUGH_SAMPLE = 4_096, 256
 # Whoever looks present gets exact information; a false alarm at 3 costs time alone.
 _INTERESTING_Z = 3.0
-# Candidates at once, and doubles at once (4 MB): bound memory; speed alone depends on them.
-_BLOCK = 64
+# Doubles at once (4 MB): bounds memory; speed alone depends on it.
 _NUMBERS_AT_ONCE = 2**19
 # Members below that are taken for absent when overdispersion is measured: 3 keeps 99.7% of the
 # absent, and what is left of the present is small.
@@ -472,8 +471,9 @@ def overdispersion(
     absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
     information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
     found = 0.0
-    for start in range(0, len(absent), _BLOCK):
-        block = absent[start : start + _BLOCK]
+    at_once = max(1, _NUMBERS_AT_ONCE // len(fit.weights))
+    for start in range(0, len(absent), at_once):
+        block = absent[start : start + at_once]
         found += float(hash_variance(fit.scores_without(block), params).sum())
     total = float((information**2 * own[absent]).sum())
     return found / total if total > 0 else 1.0

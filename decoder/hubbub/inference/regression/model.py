@@ -111,7 +111,7 @@ class Fit:
         """
         rows = 1 + members
         steps = self.coefficients[rows] / self.covariance[rows, rows]
-        moved = np.asarray(self.basis.T @ self.covariance[:, rows])
+        moved = product(SparseMatrix(self.basis.T), self.covariance[:, rows])
         return np.asarray(self.scores[:, None] + self.weights[:, None] * moved * steps)
 
 

@@ -22,9 +22,9 @@ import numpy as np
 from scipy import linalg, sparse
 
 from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix
-from hubbub.inference.candidates import Candidates, make_design
+from hubbub.inference.candidates import Candidates
 from hubbub.inference.regression.estimates import LeaveOneOutFit, PresenceTests, bounded_scores
-from hubbub.inference.regression.model import Fit
+from hubbub.inference.regression.model import Fit, product
 from hubbub.inference.regression.sensitivity import thresholds_z
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
@@ -97,8 +97,7 @@ class Models(Mapping[int, LeaveOneOutFit]):
         if len(leaving):
             fit = reduced(fit, leaving)
         if len(joining):
-            design = make_design(self._candidates.positions(joining), self._candidates.params)
-            fit = extended(fit, joining, design.matrix)
+            fit = extended(fit, joining, self._candidates.filters(joining))
         return LeaveOneOutFit(fit, int(np.flatnonzero(fit.selected == candidate)[0]))
 
     def __iter__(self) -> Iterator[int]:
@@ -262,8 +261,7 @@ class _RivalsOf:
         if not rivals:
             return None
         rows = np.array(rivals if member is not None else [candidate, *rivals], dtype=np.int64)
-        design = make_design(candidates.positions(rows), params)
-        larger = extended(fit, rows, design.matrix)
+        larger = extended(fit, rows, candidates.filters(rows))
         place = np.flatnonzero(larger.selected == candidate)
         return LeaveOneOutFit(larger, int(place[0])) if len(place) else None
 
@@ -295,7 +293,7 @@ def reduced(fit: Fit, places: IntArray) -> Fit:
     )
 
 
-def extended(fit: Fit, rows: IntArray, matrix: SparseMatrix) -> Fit:
+def extended(fit: Fit, rows: IntArray, filters: FloatArray) -> Fit:
     """Add fixed effects to a fit, its weights being what they are.
 
     Parameters
@@ -304,30 +302,29 @@ def extended(fit: Fit, rows: IntArray, matrix: SparseMatrix) -> Fit:
         The regression of bits on the unknown mass and the members of the model.
     rows : int64 array, shape (r,)
         Candidates that are added after the selected; left out if the fit explains their columns.
-    matrix : sparse 0/1 float64 array, shape (r, m * k)
+    filters : 0/1 float64 array, shape (r, m * k)
 
     Notes
     -----
     The inverse of a bordered matrix: with U = X'W B the new columns' products with the old, and
     S = X'W X - U C U', the new coefficients are S^-1 X'W (y - fitted).
     """
-    columns = matrix.toarray()
-    weighted = columns * fit.weights
-    with_old = np.asarray(fit.basis @ weighted.T).T
-    crossed, own = with_old @ fit.covariance, weighted @ columns.T
+    weighted = filters * fit.weights
+    with_old = product(fit.basis, weighted.T).T
+    crossed, own = with_old @ fit.covariance, weighted @ filters.T
     schur = own - crossed @ with_old.T
     kept = np.diag(schur) > _OWN_INFORMATION * np.diag(own)
     if not kept.all():
-        return extended(fit, rows[kept], SparseMatrix(matrix[kept])) if kept.any() else fit
+        return extended(fit, rows[kept], filters[kept]) if kept.any() else fit
     inverse = np.asarray(linalg.pinvh(schur))
     steps = inverse @ (weighted @ fit.residuals)
     moved = crossed.T @ inverse
     covariance = np.block([[fit.covariance + moved @ crossed, -moved], [-moved.T, inverse]])
-    moves = steps @ columns - np.asarray(fit.basis.T @ (crossed.T @ steps))
+    moves = steps @ filters - np.asarray(fit.basis.T @ (crossed.T @ steps))
     return replace(
         fit,
         selected=np.append(fit.selected, rows),
-        basis=_stacked(fit.basis, matrix),
+        basis=_stacked(fit.basis, SparseMatrix(filters)),
         penalties=np.append(fit.penalties, np.zeros(len(rows))),
         coefficients=np.append(fit.coefficients - crossed.T @ steps, steps),
         covariance=covariance,
