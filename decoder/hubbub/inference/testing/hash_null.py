@@ -35,7 +35,7 @@ _DRAWN, _DRAWING_SEED = 8_192, 19640821
 # Newton's steps, halving where these leave the bracket, until one would be this short. The last is
 # not evaluated: to second order it is known what it gives.
 _NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-5
-_GRID_BELOW, _GRID_ABOVE, _GRID_END, _FINER = 14, 40, 40, 16
+_GRID_BELOW, _GRID_ABOVE, _GRID_END, _FINER = 20, 56, 40, 16
 # ... at which the standardised distribution is returned: linear between these in ln p.
 _FINE_BELOW, _FINE_ABOVE = 100, 320
 
