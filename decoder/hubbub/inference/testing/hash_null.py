@@ -224,7 +224,7 @@ class HashNull:
 
 
 def _apart(classes: FloatArray, ends: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Return how far classes lie from the end of each row, so that none overflows; the ends' sum."""
+    """Return how far classes lie from their row's end, that, squared, and the sum of all ends."""
     apart = classes - ends[:, None]
     return apart, apart**2, float(ends.sum())
 
