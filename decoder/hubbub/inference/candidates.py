@@ -20,6 +20,7 @@ from scipy import sparse
 
 from hubbub.inference.arrays import (
     BoolArray,
+    ByteArray,
     FloatArray,
     IntArray,
     PositionArray,
@@ -35,10 +36,21 @@ Place = Callable[[int], str]
 
 # A 128-bit digest has four words; hashing uses the first two (docs/protocol, section 2).
 _DIGEST_WORDS = 4
+# MurmurHash3_x86_128 of what is behind the last whole 16 bytes: each four bytes are multiplied,
+# rotated by so many bits, and multiplied again.
+_OF_A_TAIL = (
+    (0x239B961B, 0xAB0E9789, 15),
+    (0xAB0E9789, 0x38B34AE5, 16),
+    (0x38B34AE5, 0xA1E38B93, 17),
+    (0xA1E38B93, 0x239B961B, 18),
+)
+SHORT = 15
+"""Bytes of the longest string that `short_hash_words` takes."""
 # Bounds the memory of digests that Python holds at once; speed alone depends on it.
 _HASHED_AT_ONCE = 8_192
-# 2 MB of 64-bit positions stay in a core's cache; speed alone depends on it.
-_CHUNK_NUMBERS = 2**18
+# Half a megabyte of 64-bit positions, and what is read at them, stay in a core's cache; speed alone
+# depends on it.
+_CHUNK_NUMBERS = 2**16
 
 
 def canonical_forms(encoded: Sequence[bytes], place: Place) -> Sequence[bytes]:
@@ -78,6 +90,37 @@ def hash_words(canonical: Sequence[bytes]) -> WordArray:
     return np.ascontiguousarray(words, dtype=np.uint32)
 
 
+def short_hash_words(data: ByteArray, sizes: IntArray) -> WordArray:
+    """Return the same words of strings of at most 15 bytes, which lie in an array.
+
+    Parameters
+    ----------
+    data : uint8 array, shape (n, length)
+        Strings, 0 behind them.
+    sizes : int64 array, shape (n,)
+        In bytes.
+
+    Returns
+    -------
+    uint32 array, shape (n, 2)
+    """
+    padded = np.zeros((16, len(data)), dtype=np.uint8)
+    padded[: data.shape[1]] = data.T
+    state = np.empty((_DIGEST_WORDS, len(data)), dtype=np.uint32)
+    for place, (multiplier, then, bits) in enumerate(_OF_A_TAIL):
+        low, *others = padded[4 * place : 4 * place + 4].astype(np.uint32)
+        for byte, other in enumerate(others, start=1):
+            low |= other << np.uint32(8 * byte)
+        low *= np.uint32(multiplier)
+        low = low << np.uint32(bits) | low >> np.uint32(32 - bits)
+        state[place] = low * np.uint32(then)
+    state ^= sizes.astype(np.uint32)
+    _add_crosswise(state)
+    _fmix32(state)
+    _add_crosswise(state)
+    return np.ascontiguousarray(state[:2].T)
+
+
 def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     """Return which of the m * k bits (cohort c's bit j being number c k + j) strings set.
 
@@ -90,19 +133,20 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     Returns
     -------
     uint32 array, shape (n, h, m)
+        A hash's numbers of all strings are neighbours in memory.
     """
     k, h, m = params.k, params.h, params.m
     order = np.arange(m * h, dtype=np.uint32).reshape(m, h).T
-    numbers = (words[:, 1:] | np.uint32(1)) * order.ravel()
-    numbers += words[:, :1]
+    numbers = order.reshape(-1, 1) * (words[:, 1] | np.uint32(1))
+    numbers += np.ascontiguousarray(words[:, 0])
     _fmix32(numbers)
     if k & (k - 1):
         numbers -= numbers // np.uint32(k) * np.uint32(k)  # four times as fast as numpy's %
     else:
         numbers &= np.uint32(k - 1)
-    numbers = numbers.reshape(-1, h, m)
-    numbers += first_numbers(params)
-    return numbers
+    numbers = numbers.reshape(h, m, -1)
+    numbers += first_numbers(params)[:, None]
+    return np.moveaxis(numbers, -1, 0)
 
 
 def positions_in(words: WordArray, cohorts: IntArray, params: RapporParams) -> IntArray:
@@ -196,13 +240,19 @@ def _normal_form(data: bytes, place: Place, index: int) -> bytes:
         raise CandidateError(f"{place(index)}: {found}; expected UTF-8") from error
 
 
+def _add_crosswise(state: WordArray) -> None:
+    state[0] += state[1:].sum(axis=0, dtype=np.uint32)
+    state[1:] += state[0]
+
+
 def _fmix32(x: WordArray) -> None:
     """Apply MurmurHash3's 32-bit finalizer in place."""
-    x ^= x >> np.uint32(16)
+    shifted = x >> np.uint32(16)
+    x ^= shifted
     x *= np.uint32(0x85EBCA6B)
-    x ^= x >> np.uint32(13)
+    x ^= np.right_shift(x, np.uint32(13), out=shifted)
     x *= np.uint32(0xC2B2AE35)
-    x ^= x >> np.uint32(16)
+    x ^= np.right_shift(x, np.uint32(16), out=shifted)
 
 
 @dataclass(frozen=True, slots=True)

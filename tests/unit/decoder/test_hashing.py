@@ -7,7 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.inference.candidates import canonical_forms, hash_words, repeated, words_of
+from hubbub.inference.candidates import (
+    SHORT,
+    canonical_forms,
+    hash_words,
+    repeated,
+    short_hash_words,
+    words_of,
+)
 from hubbub.inference.errors import CandidateError
 from hubbub.inference.string_table import pack_strings
 from hubbub.protocol import bloom
@@ -31,6 +38,16 @@ def test_words_equal_the_clients(strings):
     expected = [bloom.hash_words(bloom.canonical_bytes(s)) for s in strings]
     assert [tuple(row) for row in words.tolist()] == expected
     np.testing.assert_array_equal(words_of(strings), words)
+
+
+@given(st.lists(st.binary(max_size=SHORT)))
+@example([b"\0" * SHORT, b"\xff" * SHORT])
+def test_short_strings_in_an_array_hash_as_others_do(strings):
+    data = np.zeros((len(strings), SHORT), dtype=np.uint8)
+    for row, string in zip(data, strings, strict=True):
+        row[: len(string)] = list(string)
+    sizes = np.array([len(string) for string in strings], dtype=np.int64)
+    np.testing.assert_array_equal(short_hash_words(data, sizes), hash_words(strings))
 
 
 @pytest.mark.parametrize(
