@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.inference.open_strings.extension import Extensions, extend
-from hubbub.inference.open_strings.letters import END
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
 
@@ -24,11 +23,7 @@ def start() -> Mixture:
 
 def prefixes_of(texts: list[str], length: int) -> Prefixes:
     """Return the beginnings of texts, END behind those that are shorter."""
-    symbols = np.full((len(texts), length), END, dtype=np.uint16)
-    for row, text in enumerate(texts):
-        data = text.encode()[:length]
-        symbols[row, : len(data)] = list(data)
-    return Prefixes(symbols, np.zeros(len(texts), dtype=np.int64))
+    return Prefixes.of_all([text.encode()[:length] for text in texts], length)
 
 
 def texts_of(found: Extensions) -> dict[bytes, float]:

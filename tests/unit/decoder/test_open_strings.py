@@ -76,6 +76,19 @@ def test_prefixes_that_nobody_has_are_as_convincing_as_their_p_values_say(counts
     assert below <= stats.binom.isf(5e-7, len(words), 1.1 * level)
 
 
+def test_what_stands_out_in_the_end_is_not_dropped_on_the_way(counts, rng):
+    """Of what is at 3 after all cohorts, .23% is dropped before; P(false alarm) < 1e-6."""
+    reports = step_reports(counts, PARAMS, TYPE, 0)
+    words = rng.integers(0, 2**32, (400_000, 2), dtype=np.uint32)
+    expected = np.arange(len(words)) / len(words) ** 2
+    _, tests = reports.fitted(words, expected, 1.0, listed=1e300)
+    stands_out = np.flatnonzero(tests.share > 3 * reports.std_error)
+    kept = reports.screened(words, expected)
+    lost = len(np.setdiff1d(stands_out, kept))
+    assert lost <= stats.binom.isf(1e-6, len(stands_out), 0.0023)
+    assert len(kept) < len(words) / 4
+
+
 def test_strings_come_out_of_the_noise(found):
     """48,000 clients, the rarest string beyond 20 errors: P(one is missed) < 1e-6; seeded."""
     strings = {

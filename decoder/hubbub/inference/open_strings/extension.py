@@ -1,16 +1,21 @@
 """Prefixes -> the extensions of them that are worth looking at, best first.
 
 A prefix's share times a letter model's chance of what is added is the share that an extension is
-expected to have, if that model goes on with it. Byte by byte those stay whose expected share is
-above a limit, which is set so that about as many stay as there is room for. Invariant: what is kept
-doesn't depend on order.
+expected to have, if that model goes on with it. Symbol by symbol those stay whose expected share is
+above a limit, which is set so that about as many stay as there is room for. A model is followed as
+an automaton: from a context its symbols lead, the likeliest first, to the contexts behind them.
+Invariant: what is kept doesn't depend on order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.open_strings.letters import (
@@ -18,11 +23,13 @@ from hubbub.inference.open_strings.letters import (
     N_SYMBOLS,
     STATES,
     SymbolArray,
-    contexts_at,
     state_after,
 )
 from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes
+from hubbub.inference.open_strings.prefixes import KeyArray, Prefixes, longer_keys, unseen
+
+MassArray = NDArray[np.float32]
+"""ln of shares, or of chances: steering asks for no more digits."""
 
 # Prefixes by which the least mass is chosen that fills the room; it decides how many are listed,
 # not what is found of them.
@@ -30,12 +37,6 @@ _SAMPLED = 5_000
 _BEFORES, _CONTEXTS, _STATES = 259, 258, 256 * STATES
 # A model that goes on with less of a prefix than this isn't asked.
 _LEAST_PART = 1e-7
-# An odd number with bits all over (MurmurHash3's), whose powers tell sequences apart.
-_MULTIPLIER = np.uint64(0x87C37B91114253D5)
-# A surprise (e^-60) that no room reaches: it stands for impossible symbols.
-_FAR = 60.0
-# In ln of mass: the room is then filled to about 1%.
-_CLOSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Extensions:
     def none(cls, length: int) -> Extensions:
         """Return no extensions, of some length."""
         nothing = np.zeros(0, dtype=np.int64)
-        prefixes = Prefixes(np.zeros((0, length), dtype=np.uint16), nothing)
+        prefixes = Prefixes.of_all([], length)
         return cls(prefixes, nothing, np.zeros(0))
 
     def take(self, rows: IntArray) -> Extensions:
@@ -78,8 +79,49 @@ class Extensions:
         )
 
 
+class _Added(NamedTuple):
+    """One more symbol behind each of some prefixes.
+
+    Attributes
+    ----------
+    behind : int64 array, shape (n,)
+        Which of the prefixes that are one symbol shorter.
+    symbols : uint16 array, shape (n,)
+    """
+
+    behind: IntArray
+    symbols: SymbolArray
+
+
+class _Ended(NamedTuple):
+    """Prefixes that have no more symbols, all of one length.
+
+    Attributes
+    ----------
+    rows : int64 array, shape (n,)
+        Which of that length.
+    masses : float32 array, shape (n,)
+    keys : uint64 array, shape (n,)
+    added : int
+        How many symbols were added.
+    """
+
+    rows: IntArray
+    masses: MassArray
+    keys: KeyArray
+    added: int
+
+    def take(self, rows: IntArray) -> _Ended:
+        return _Ended(self.rows[rows], self.masses[rows], self.keys[rows], self.added)
+
+
 def extend(
-    prefixes: Prefixes, shares: FloatArray, length: int, room: int, letters: Mixture
+    prefixes: Prefixes,
+    shares: FloatArray,
+    length: int,
+    room: int,
+    letters: Mixture,
+    seen: KeyArray | None = None,
 ) -> Extensions:
     """Extend prefixes to a length, whole strings staying as they are.
 
@@ -92,162 +134,222 @@ def extend(
     length : int
         How many bytes the extensions have.
     room : int
-        About how many extensions to return at most.
+        About how many extensions to list at most.
     letters : Mixture
         How likely each byte is to follow.
+    seen : uint64 array, optional
+        Keys of extensions that aren't to be returned, ascending.
     """
-    ladders = _Ladders(letters)
+    automaton = _Automaton(letters)
     parts = letters.shares_of_models(prefixes.symbols)
     parents, models = np.nonzero(parts > _LEAST_PART)
-    expected, states = shares[parents] * parts[parents, models], prefixes.states[parents]
-    symbols = np.full((len(parents), length), END, dtype=np.uint16)
-    symbols[:, : prefixes.symbols.shape[1]] = prefixes.symbols[parents]
-    done: list[tuple[SymbolArray, IntArray, FloatArray]] = []
-    for place in range(prefixes.symbols.shape[1], length):
-        if place:
-            whole = symbols[:, place - 1] == END
-            done.append((symbols[whole], parents[whole], expected[whole]))
-            going = np.flatnonzero(~whole)
-            symbols, parents, models = symbols[going], parents[going], models[going]
-            expected, states = expected[going], states[going]
-        if not len(symbols):
-            break
-        before, last = contexts_at(symbols, place)
-        kinds = ladders.kinds(models, before, last, states)
-        masses = np.log(expected)
-        whole_masses = np.log(np.concatenate([np.zeros(0), *(shares for _, _, shares in done)]))
-        limit = ladders.limit(kinds, masses, whole_masses, room)
-        rows, added, chances = ladders.above(kinds, masses, limit)
-        symbols = symbols[rows]
-        symbols[:, place] = added
-        parents, models, expected = parents[rows], models[rows], expected[rows] * chances
-        states = state_after(states[rows], added)
-        done = [_likely(*some, np.exp(limit)) for some in done]
-    done.append((symbols, parents, expected))
-    n_done = sum(len(some) for _, _, some in done)
-    all_states = np.zeros(n_done, dtype=np.int64)
-    all_states[n_done - len(states) :] = states
-    symbols, parents, expected = (np.concatenate(some) for some in zip(*done, strict=True))
-    return _merged(Extensions(Prefixes(symbols, all_states), parents, expected))
+    masses = np.log(shares[parents] * parts[parents, models]).astype(np.float32)
+    keys, going = prefixes.keys[parents], ~prefixes.whole[parents]
+    rows = np.flatnonzero(~going)
+    ended = [_Ended(rows, masses[rows], keys[rows], 0)]
+    rows = np.flatnonzero(going)
+    before, last = prefixes.last_two()
+    contexts = automaton.contexts(
+        models[rows], *(each[parents[rows]] for each in (before, last, prefixes.states))
+    )
+    masses, keys = masses[rows], keys[rows]
+    added: list[_Added] = []
+    for place in range(prefixes.length, length):
+        whole = np.concatenate([each.masses for each in ended])
+        limit = automaton.limit(contexts, masses, whole, room)
+        behind, arcs = automaton.above(contexts, masses, limit)
+        symbols = automaton.symbols[arcs]
+        masses = masses[behind] - automaton.surprise[arcs]
+        keys = longer_keys(keys[behind], symbols)
+        ended = [each.take(np.flatnonzero(each.masses > limit)) for each in ended]
+        added.append(_Added(rows[behind], symbols))
+        is_end = symbols == END
+        rows = np.flatnonzero(is_end)
+        ended.append(_Ended(rows, masses[rows], keys[rows], len(added)))
+        rows = np.flatnonzero(~is_end)
+        masses, keys = masses[rows], keys[rows]
+        if place < length - 1:
+            contexts = automaton.after(arcs[rows])
+    ended.append(_Ended(rows, masses, keys, len(added)))
+    return _spelled(prefixes, parents, added, ended, seen)
 
 
-def _merged(extensions: Extensions) -> Extensions:
-    """Return each extension once, with what all models expect of it."""
-    symbols = extensions.prefixes.symbols
-    keys = np.zeros(len(symbols), dtype=np.uint64)
-    for place in range(symbols.shape[1]):
-        keys = (keys ^ symbols[:, place]) * _MULTIPLIER
-        keys ^= keys >> np.uint64(32)
-    _, first, where = np.unique(keys, return_index=True, return_inverse=True)
-    expected: FloatArray = np.bincount(where, extensions.expected, len(first)).astype(np.float64)
-    return replace(extensions.take(first), expected=expected)
-
-
-def _likely(
-    symbols: SymbolArray, parents: IntArray, expected: FloatArray, least: float
-) -> tuple[SymbolArray, IntArray, FloatArray]:
-    kept = np.flatnonzero(expected >= least)
-    if len(kept) == len(expected):  # as most often, from the second time on
-        return symbols, parents, expected
-    return symbols[kept], parents[kept], expected[kept]
-
-
-class _Ladders:
-    """For each context its symbols, the likeliest first, and how unlikely each is.
+def _spelled(
+    prefixes: Prefixes,
+    parents: IntArray,
+    added: Sequence[_Added],
+    ended: Sequence[_Ended],
+    seen: KeyArray | None,
+) -> Extensions:
+    """Return each extension once, with what all models expect of it.
 
     Parameters
     ----------
-    letters : Mixture
+    prefixes : Prefixes
+        What was extended.
+    parents : int64 array
+        Which of them each began with, before anything was added.
+    added : sequence of _Added
+        The symbols, place by place.
+    ended : sequence of _Ended
+        All extensions.
+    seen : uint64 array, optional
+        Keys of those that aren't asked for, ascending.
+    """
+    all_keys = [each.keys for each in ended]
+    for number, some in enumerate(ended):
+        for _ in range(some.added, len(added)):
+            all_keys[number] = longer_keys(all_keys[number], np.uint16(END))
+    keys, masses = np.concatenate(all_keys), np.concatenate([each.masses for each in ended])
+    order = _order(keys)
+    keys = keys[order]
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    keys = keys[first]
+    expected = np.exp(masses[order], dtype=np.float64)
+    expected = np.add.reduceat(expected, first) if len(first) else expected
+    chosen = order[first]
+    if seen is not None:
+        new = np.flatnonzero(unseen(keys, seen))
+        chosen, expected, keys = chosen[new], expected[new], keys[new]
+    begin = prefixes.length
+    symbols = np.full((len(chosen), begin + len(added)), END, dtype=np.uint16)
+    of = np.empty(len(chosen), dtype=np.int64)
+    edges = np.cumsum([0, *(len(each.rows) for each in ended)]).tolist()
+    for some, (low, high) in zip(ended, pairwise(edges), strict=True):
+        mine = np.flatnonzero((low <= chosen) & (chosen < high))
+        rows = some.rows[chosen[mine] - low]
+        for number in reversed(range(some.added)):
+            symbols[mine, begin + number] = added[number].symbols[rows]
+            rows = added[number].behind[rows]
+        of[mine] = parents[rows]
+    symbols[:, :begin] = prefixes.symbols[of]
+    return Extensions(Prefixes(symbols, keys), of, expected)
+
+
+def _order(keys: KeyArray) -> IntArray:
+    """Return the order in which equal keys are neighbours.
+
+    Sorting numbers is several times as fast as finding their order, so the last bits of each make
+    place for its row. What has a third one of its first bits between two equal ones isn't told
+    from new; among 10^6 keys that happens once in 10^12 times.
+    """
+    if not len(keys):
+        return np.zeros(0, dtype=np.int64)
+    mask = np.uint64((1 << len(keys).bit_length()) - 1)
+    ordered = np.sort((keys & ~mask) | np.arange(len(keys), dtype=np.uint64))
+    return (ordered & mask).astype(np.int64)
+
+
+class _Automaton:
+    """From each context an arc for each symbol, the likeliest first, to the context behind it.
+
+    An arc's number is its context's times 257, plus its rank. What doesn't matter to a model isn't
+    in its contexts (`Mixture.relevant`), and what will matter behind a symbol always is.
+
+    Attributes
+    ----------
+    symbols : uint16 array, shape (c * 257,)
+        Of arcs.
+    surprise : float32 array, shape (c * 257,)
+        -ln of their chances, infinite for symbols that can't follow.
     """
 
     def __init__(self, letters: Mixture) -> None:
         self._letters = letters
         self._codes = np.zeros(0, dtype=np.int64)
-        self._place_of = np.zeros(0, dtype=np.int64)
-        self._symbols = np.zeros((0, N_SYMBOLS), dtype=np.uint16)
-        self._chances = np.zeros((0, N_SYMBOLS), dtype=np.float32)
-        self._rungs = np.zeros(0)
+        self._number_of = np.zeros(0, dtype=np.int64)
+        self._code_of = np.zeros(0, dtype=np.int64)
+        self._behind = np.zeros(0, dtype=np.int32)  # -1 where no one has asked
+        self.symbols: SymbolArray = np.zeros(0, dtype=np.uint16)
+        self.surprise: MassArray = np.zeros(0, dtype=np.float32)
 
-    def kinds(
+    def contexts(
         self, models: IntArray, before: IntArray, last: IntArray, states: IntArray
     ) -> IntArray:
-        """Return the number of each prefix's context, shape (n,); new contexts are added."""
+        """Return the numbers of contexts, shape (n,); new ones are added."""
         before, last, states = self._letters.relevant(models, before, last, states)
         code = ((models * _BEFORES + before) * _CONTEXTS + last) * _STATES + states
         place = np.searchsorted(self._codes, code)
         known = np.append(self._codes, -1)[place] == code
         if not known.all():
-            news = np.unique(code[~known])
-            chances = self._chances_in(news)
-            order = np.argsort(-chances, axis=1, kind="stable")
-            chances = np.take_along_axis(chances, order, axis=1).astype(np.float32)
-            with np.errstate(divide="ignore"):
-                surprise = np.minimum(-np.log(chances, dtype=np.float64), _FAR)
-            # One ascending sequence: each context's surprises, beyond those before it.
-            surprise += 2 * _FAR * (len(self._symbols) + np.arange(len(surprise))[:, None])
-            self._rungs = np.concatenate([self._rungs, surprise.ravel()])
-            self._symbols = np.concatenate([self._symbols, order.astype(np.uint16)])
-            self._chances = np.concatenate([self._chances, chances])
-            known = np.concatenate([self._codes, news])
-            places = np.concatenate([self._place_of, np.arange(len(known) - len(news), len(known))])
-            ascending = np.argsort(known)
-            self._codes, self._place_of = known[ascending], places[ascending]
+            self._add(np.array(sorted(set(code[~known].tolist()))))
             place = np.searchsorted(self._codes, code)
-        return np.asarray(self._place_of[place])
+        return np.asarray(self._number_of[place])
+
+    def _add(self, codes: IntArray) -> None:
+        chances = self._chances_in(codes)
+        with np.errstate(divide="ignore"):
+            surprise = np.abs(np.log(chances.astype(np.float32)))
+        # The bits of positive numbers are in the order of the numbers.
+        ranked = surprise.view(np.uint32).astype(np.uint64) << np.uint64(16)
+        ranked |= np.arange(N_SYMBOLS, dtype=np.uint64)
+        ranked.sort(axis=1)
+        surprise = (ranked >> np.uint64(16)).astype(np.uint32).view(np.float32)
+        self.symbols = np.concatenate([self.symbols, ranked.astype(np.uint16).ravel()])
+        self.surprise = np.concatenate([self.surprise, surprise.ravel()])
+        self._behind = np.concatenate([self._behind, np.full(ranked.size, -1, dtype=np.int32)])
+        self._code_of = np.concatenate([self._code_of, codes])
+        self._number_of = np.argsort(self._code_of)
+        self._codes = self._code_of[self._number_of]
 
     def _chances_in(self, codes: IntArray) -> FloatArray:
         """Return the chances of symbols in contexts, shape (c, 257)."""
-        rest, states = np.divmod(codes, _STATES)
-        rest, last = np.divmod(rest, _CONTEXTS)
-        models, before = np.divmod(rest, _BEFORES)
+        models, before, last, states = _decoded(codes)
         chances = np.empty((len(codes), N_SYMBOLS))
-        for model in np.unique(models).tolist():
+        for model in sorted(set(models.tolist())):
             rows = models == model
             chances[rows] = self._letters.chances(model, before[rows], last[rows], states[rows])
         return chances
 
+    def after(self, arcs: IntArray) -> IntArray:
+        """Return the contexts that arcs lead to, shape (n,)."""
+        found = self._behind[arcs]
+        if (found < 0).any():
+            wanted = np.zeros(len(self._behind), dtype=np.bool_)
+            wanted[arcs[found < 0]] = True
+            new = np.flatnonzero(wanted)
+            models, _, last, states = _decoded(self._code_of[new // N_SYMBOLS])
+            symbols = self.symbols[new].astype(np.int64)
+            behind = self.contexts(models, last, symbols, state_after(states, symbols))
+            self._behind[new] = behind
+            found = self._behind[arcs]
+        return found.astype(np.int64)
+
     def limit(
-        self, kinds: IntArray, masses: FloatArray, whole_masses: FloatArray, room: int
-    ) -> float:
+        self, contexts: IntArray, masses: MassArray, whole: MassArray, room: int
+    ) -> np.float32:
         """Return the limit above which about as many stay as there is room for.
 
         Parameters
         ----------
-        masses, whole_masses : float64 arrays
-            ln of the expected shares of prefixes that go on, and of those that don't.
+        contexts : int64 array, shape (n,)
+        masses, whole : float32 arrays, shapes (n,) and (w,)
+            Of prefixes that go on, and of those that don't.
         """
-        step = max(1, len(masses) // _SAMPLED)
-        kinds, masses = kinds[::step], masses[::step]
-        whole_masses = np.sort(whole_masses)
-
-        def staying(limit: float) -> int:
-            whole = len(whole_masses) - int(np.searchsorted(whole_masses, limit))
-            return step * int(self._heights(kinds, masses, limit).sum()) + whole
-
-        low, high = float(masses.min()) - _FAR, float(masses.max())
-        if staying(low) <= room:
-            return low
-        while high - low > _CLOSE:
-            middle = (low + high) / 2
-            if staying(middle) > room:
-                low = middle
-            else:
-                high = middle
-        return high
+        step = 1 + len(masses) // _SAMPLED
+        surprise = self.surprise.reshape(-1, N_SYMBOLS)[contexts[::step]]
+        longer = (masses[::step, None] - surprise).ravel()
+        longer = np.concatenate([longer[longer > -np.inf], whole[::step]])
+        place = len(longer) - 1 - room // step
+        return np.partition(longer, place)[place] if place >= 0 else np.float32(-np.inf)
 
     def above(
-        self, kinds: IntArray, masses: FloatArray, limit: float
-    ) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return rows, added symbols and their chances, where the expected share stays above."""
-        counts = self._heights(kinds, masses, limit)
-        rows = np.repeat(np.arange(len(masses)), counts)
-        rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        kind = kinds[rows]
-        chances = self._chances[kind, rank].astype(np.float64)
-        return rows, self._symbols[kind, rank].astype(np.int64), chances
+        self, contexts: IntArray, masses: MassArray, limit: np.float32
+    ) -> tuple[IntArray, IntArray]:
+        """Return rows, and arcs from their contexts, behind which the mass is above a limit."""
+        rows, arcs, left = np.arange(len(masses)), contexts * N_SYMBOLS, masses - limit
+        found = [(rows[:0], arcs[:0])]
+        while len(rows):
+            stay = np.flatnonzero(left > self.surprise[arcs])
+            rows, arcs, left = rows[stay], arcs[stay], left[stay]
+            found.append((rows, arcs))
+            arcs = arcs + 1  # the next likely symbol; the last one of a context can never follow
+        return np.concatenate([some for some, _ in found]), np.concatenate([a for _, a in found])
 
-    def _heights(self, kinds: IntArray, masses: FloatArray, limit: float) -> IntArray:
-        """Return how many symbols of each prefix keep its expected share above the limit."""
-        within = np.clip(masses - limit, -1.0, _FAR - 1.0)
-        place = np.searchsorted(self._rungs, within + 2 * _FAR * kinds, side="right")
-        return np.asarray(place - kinds * N_SYMBOLS)
+
+def _decoded(codes: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return the models, last symbols but one, last symbols and states of contexts."""
+    rest, states = np.divmod(codes, _STATES)
+    rest, last = np.divmod(rest, _CONTEXTS)
+    models, before = np.divmod(rest, _BEFORES)
+    return models, before, last, states

@@ -19,6 +19,7 @@ from scipy import special
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.open_strings.alphabets import LEAST_END, Alphabet, alphabets
 from hubbub.inference.open_strings.letters import (
+    ANYTHING,
     END,
     N_SYMBOLS,
     STATES,
@@ -94,7 +95,9 @@ class Mixture:
         symbols = Prefixes.of_all(some, max(map(len, some)) + 1).symbols
         weights = np.full(len(some), min(1.0, _CORPUS_WEIGHT / len(some)))
         few = slice(None, None, 1 + len(some) // _MOST_WEIGHED)
-        of_models = start._weighed(symbols[few], np.full(len(some[few]), 1.0))
+        of_models = start._weighed(
+            start.log_likelihoods(symbols[few]), np.full(len(some[few]), 1.0)
+        )
         ngrams = start.ngrams.learned(symbols, weights, 0)
         return cls._of(ngrams, of_models, of_models)
 
@@ -124,10 +127,11 @@ class Mixture:
         if not len(symbols):
             return self
         ngrams = self.ngrams.learned(symbols, weights, begin)
-        found = self._of(ngrams, self._weighed(symbols, weights), self.prior)
+        log_likelihoods = self.log_likelihoods(symbols)
+        found = self._of(ngrams, self._weighed(log_likelihoods, weights), self.prior)
         if not begin:
             return found
-        gain, total = self._gain(symbols, begin), float(weights.sum())
+        gain, total = self._gain(symbols, begin, log_likelihoods), float(weights.sum())
         learned_weight = found.learned_weight
         for _ in range(_ROUNDS):
             posterior = special.expit(special.logit(learned_weight) + gain)
@@ -136,7 +140,7 @@ class Mixture:
             learned_weight = min(max(learned_weight, _LEAST_LEARNED), _MOST_LEARNED)
         return replace(found, learned_weight=learned_weight)
 
-    def _gain(self, symbols: SymbolArray, begin: int) -> FloatArray:
+    def _gain(self, symbols: SymbolArray, begin: int, log_likelihoods: FloatArray) -> FloatArray:
         """Return ln of how much better what was learned foretold the ends of prefixes, shape (n,).
 
         Better than the fixed models did, given how each prefix begins.
@@ -144,8 +148,8 @@ class Mixture:
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights)
         whole, start = (
-            special.logsumexp(self.log_likelihoods(some) + log_weights, axis=1)
-            for some in (symbols, symbols[:, :begin])
+            special.logsumexp(some + log_weights, axis=1)
+            for some in (log_likelihoods, self.log_likelihoods(symbols[:, :begin]))
         )
         states = np.zeros(len(symbols), dtype=np.int64)
         found = np.zeros(len(symbols))
@@ -154,14 +158,16 @@ class Mixture:
             symbol = symbols[:, place].astype(np.int64)
             rows = np.flatnonzero(last != END)
             if place >= begin and len(rows):
-                chances = self.chances(0, before[rows], last[rows], states[rows])
-                found[rows] += _log(chances[np.arange(len(rows)), symbol[rows]])
+                learned = np.zeros(len(rows), dtype=np.int64)
+                contexts = self.relevant(learned, before[rows], last[rows], states[rows])
+                different, where = _different(*contexts)
+                found[rows] += _log(self.chances(0, *different)[where, symbol[rows]])
             states = state_after(states, symbol)
         return np.asarray(found - (whole - start))
 
-    def _weighed(self, symbols: SymbolArray, weights: FloatArray) -> FloatArray:
+    def _weighed(self, log_likelihoods: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the fixed models' weights that make some prefixes likeliest, none of them 0."""
-        chances, found = _relative(self.log_likelihoods(symbols)), self.prior
+        chances, found = _relative(log_likelihoods), self.prior
         for _ in range(_ROUNDS):
             posterior = chances * found
             posterior /= posterior.sum(axis=1, keepdims=True)
@@ -181,19 +187,25 @@ class Mixture:
         found = np.zeros((n, len(self.weights)))
         states = np.zeros(n, dtype=np.int64)
         models, _, log_roots = _fixed()
+        places: list[tuple[IntArray, ...]] = []
         for place in range(length):
             before, last = contexts_at(symbols, place)
             symbol = symbols[:, place].astype(np.int64)
-            begun = states % STATES > 0
-            free = np.flatnonzero((last != END) & ~begun)
+            rows = np.flatnonzero(last != END)
+            places.append((rows, before[rows], last[rows], states[rows], symbol[rows]))
+            free = rows[states[rows] % STATES == 0]
             found[free, _N_WORDS:] += log_roots[:, symbol[free]].T
-            for number, model in enumerate(models):
-                some = begun if number >= _N_WORDS else last != END
-                rows = np.flatnonzero(some & (found[:, number] > _LEAST_LOG / 2))
-                if len(rows):
-                    all_chances = model.chances(before[rows], last[rows], states[rows])
-                    found[rows, number] += _log(all_chances[np.arange(len(rows)), symbol[rows]])
             states = state_after(states, symbol)
+        everywhere = tuple(map(np.concatenate, zip(*places, strict=True))) if places else ()
+        begun = tuple(each[everywhere[3] % STATES > 0] for each in everywhere)
+        numbers_of = (range(_N_WORDS), range(_N_WORDS, len(models)))
+        for some, numbers in zip((everywhere, begun), numbers_of, strict=True):
+            if some and len(some[0]):
+                rows, *contexts, symbol = some
+                different, where = _different(*models[numbers[0]].relevant(*contexts))
+                for number in numbers:
+                    chances = models[number].chances(*different)[where, symbol]
+                    found[:, number] += np.bincount(rows, _log(chances), n)
         return found
 
     def relevant(
@@ -260,6 +272,15 @@ def _blended(weights: FloatArray) -> AlphabetModel:
     chances: FloatArray = np.bincount(where, np.concatenate(parts)).astype(np.float64)
     end = LEAST_END * sum(of_each)
     return AlphabetModel(Alphabet(1.0, codes, chances, end, codes))
+
+
+def _different(
+    before: IntArray, last: IntArray, states: IntArray
+) -> tuple[tuple[IntArray, IntArray, IntArray], IntArray]:
+    """Return each context once, and which of these each is."""
+    codes = (before * (ANYTHING + 1) + last) * N_SYMBOLS * STATES + states
+    _, first, where = np.unique(codes, return_index=True, return_inverse=True)
+    return (before[first], last[first], states[first]), where
 
 
 def _log(chances: FloatArray) -> FloatArray:

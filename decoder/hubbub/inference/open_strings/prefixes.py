@@ -1,4 +1,4 @@
-"""Beginnings of strings as arrays of bytes, with what their last characters still need.
+"""Beginnings of strings as arrays of bytes, and numbers that tell them apart.
 
 Invariant: a prefix that is shorter than the others is a whole string, with END from there on.
 """
@@ -9,10 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hubbub.inference.arrays import BoolArray, IntArray
-from hubbub.inference.open_strings.letters import END, SymbolArray, state_after
+from hubbub.inference.arrays import BoolArray, ByteArray, IntArray, WordArray
+from hubbub.inference.candidates import SHORT, hash_words, short_hash_words
+from hubbub.inference.open_strings.letters import END, SymbolArray, contexts_at, state_after
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
+
+KeyArray = NDArray[np.uint64]
+"""Numbers that tell sequences of symbols apart: two of n have the same one with probability
+n^2 / 2^65.
+"""
+# An odd number with bits all over (MurmurHash3's), whose powers tell sequences apart.
+_MULTIPLIER = np.uint64(0x87C37B91114253D5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +32,12 @@ class Prefixes:
     ----------
     symbols : uint16 array, shape (n, length)
         Bytes; END from the end of a string on.
-    states : int64 array, shape (n,)
-        Of the last character (`hubbub.inference.open_strings.letters.state_after`).
+    keys : uint64 array, shape (n,)
+        Numbers that tell them from others of the same length (`longer_keys`).
     """
 
     symbols: SymbolArray
-    states: IntArray
+    keys: KeyArray
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -44,10 +53,15 @@ class Prefixes:
         data = b"".join(text.ljust(length, TERMINATOR) for text in texts)
         symbols = np.frombuffer(data, dtype=np.uint8).astype(np.uint16).reshape(len(texts), length)
         symbols[symbols == TERMINATOR[0]] = END
-        states = np.zeros(len(texts), dtype=np.int64)
+        keys: KeyArray = np.zeros(len(texts), dtype=np.uint64)
         for place in range(length):
-            states = state_after(states, symbols[:, place].astype(np.int64))
-        return cls(symbols, states)
+            keys = longer_keys(keys, symbols[:, place])
+        return cls(symbols, keys)
+
+    @property
+    def length(self) -> int:
+        """In bytes."""
+        return int(self.symbols.shape[1])
 
     @property
     def whole(self) -> BoolArray:
@@ -56,29 +70,66 @@ class Prefixes:
             return np.zeros(len(self), dtype=np.bool_)
         return np.asarray(self.symbols[:, -1] == END)
 
+    def last_two(self) -> tuple[IntArray, IntArray]:
+        """Return the last symbol but one, and the last one, of each."""
+        return contexts_at(self.symbols, self.length)
+
+    @property
+    def states(self) -> IntArray:
+        """State of the last character of each (`state_after`), shape (n,)."""
+        states = np.zeros(len(self), dtype=np.int64)
+        for place in range(self.length):
+            states = state_after(states, self.symbols[:, place].astype(np.int64))
+        return states
+
     def take(self, rows: IntArray) -> Prefixes:
         """Return some of the prefixes."""
-        return Prefixes(self.symbols[rows], self.states[rows])
+        return Prefixes(self.symbols[rows], self.keys[rows])
 
     def joined(self, others: Prefixes) -> Prefixes:
         """Return these and others, of the same length."""
         return Prefixes(
             np.concatenate([self.symbols, others.symbols]),
-            np.concatenate([self.states, others.states]),
+            np.concatenate([self.keys, others.keys]),
         )
 
     def texts(self, terminator: bytes) -> list[bytes]:
         """Return the bytes of each; the terminator stands for a string's end."""
         n, length = self.symbols.shape
-        ended = np.where(self.symbols == END, 0, self.symbols).astype(np.uint8)
-        sizes = (self.symbols != END).sum(axis=1)
-        if terminator:
-            short = np.flatnonzero(sizes < length)
-            ended[short, sizes[short]] = terminator[0]
+        ended, sizes = self._data(terminator)
         texts: list[bytes] = ended.view(f"S{length}").ravel().tolist() if length else [b""] * n
         # That leaves out zeros at the end, which are a string's own bytes if it goes on after them.
-        last = self.symbols[np.arange(n), sizes - 1] if length else np.ones(n)
-        cut = (sizes == length) | (not terminator)
-        for row in np.flatnonzero(cut & (sizes > 0) & (last == 0)).tolist():
+        last = ended[np.arange(n), sizes - 1] if length else np.ones(n)
+        for row in np.flatnonzero((sizes > 0) & (last == 0)).tolist():
             texts[row] = texts[row].ljust(int(sizes[row]), b"\0")
         return texts
+
+    def hash_words(self, terminator: bytes) -> WordArray:
+        """Return the hash words of the same, shape (n, 2)."""
+        if self.length > SHORT:
+            return hash_words(self.texts(terminator))
+        return short_hash_words(*self._data(terminator))
+
+    def _data(self, terminator: bytes) -> tuple[ByteArray, IntArray]:
+        """Return the bytes of each, 0 behind them, shape (n, length), and how many there are."""
+        is_end = self.symbols == END
+        data = np.where(is_end, 0, self.symbols).astype(np.uint8)
+        sizes = self.length - is_end.sum(axis=1)
+        if terminator:
+            short = np.flatnonzero(sizes < self.length)
+            data[short, sizes[short]] = terminator[0]
+            sizes[short] += 1
+        return data, sizes
+
+
+def longer_keys(keys: KeyArray, symbols: SymbolArray | np.uint16) -> KeyArray:
+    """Return the keys of prefixes with one more symbol each."""
+    longer = (keys ^ symbols) * _MULTIPLIER
+    longer ^= longer >> np.uint64(32)
+    return longer
+
+
+def unseen(keys: KeyArray, seen: KeyArray) -> BoolArray:
+    """Return which keys aren't among others, which are ascending; quick if they ascend as well."""
+    place = np.searchsorted(seen, keys)
+    return np.asarray(np.append(seen, ~keys[-1:])[place] != keys)

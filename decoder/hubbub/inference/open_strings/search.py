@@ -19,7 +19,7 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.alphabets import all_beginnings
 from hubbub.inference.open_strings.extension import Extensions, extend
 from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes
+from hubbub.inference.open_strings.prefixes import Prefixes, unseen
 from hubbub.inference.open_strings.steps import (
     LOG_ALPHA,
     SATURATION,
@@ -42,6 +42,7 @@ LONGEST_END = 64
 # How much is looked at, and again, as docs/understand/open-strings.md describes it (How strings are
 # found, 1 to 5): rooms trade time against rare strings, and only the last step tests. A first step
 # knows no prefixes, so that it gets three times the room.
+_GLANCE = 0.25
 _MORE_ROOM = 4
 _AGAIN_ROOM = 2
 _EVERYWHERE = 0.1  # of all mass
@@ -186,7 +187,8 @@ class _Step:
 
     def look(self, of: IntArray, shares: FloatArray, room: int, letters: Mixture) -> None:
         """Look for the likeliest extensions of some of the parents."""
-        found = extend(self.parents.prefixes.take(of), shares, self.length, room, letters)
+        prefixes = self.parents.prefixes.take(of)
+        found = extend(prefixes, shares, self.length, room, letters, self._seen)
         self._add(replace(found, parents=of[found.parents]))
 
     def look_everywhere(self) -> None:
@@ -194,19 +196,19 @@ class _Step:
         texts = all_beginnings(self.length)
         expected = np.full(len(texts), _EVERYWHERE / len(texts))
         nobody = np.zeros(len(texts), dtype=np.int64)
-        self._add(Extensions(Prefixes.of_all(texts, self.length), nobody, expected))
+        found = Extensions(Prefixes.of_all(texts, self.length), nobody, expected)
+        self._add(found.take(np.flatnonzero(unseen(found.prefixes.keys, self._seen))))
 
     def _add(self, found: Extensions) -> None:
-        """Look for some extensions, as far as they are new.
+        """Look for some extensions, all of them new.
 
-        What was expected of the others stays: what a step has taught must not weigh its own tests.
+        What was expected of those that were seen stays: what a step has taught must not weigh its
+        own tests.
         """
-        words = self.reports.words(found.prefixes.texts(TERMINATOR))
-        keys = words.view(np.uint64).ravel()
-        place = np.searchsorted(self._seen, keys)
-        new = np.flatnonzero(np.append(self._seen, ~keys[-1:])[place] != keys)
-        found, words = found.take(new), words[new]
-        self._seen = np.sort(np.concatenate([self._seen, keys[new]]))
+        if not len(found):
+            return
+        words = self.reports.words(found.prefixes)
+        self._seen = np.sort(np.concatenate([self._seen, found.prefixes.keys]))
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
         kept = self.reports.screened(words, found.expected)
         self.listed = self.listed.joined(found.take(kept))
@@ -352,6 +354,7 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
     """
     length = survivors.length + LONGEST_END
     ends = extend(survivors.prefixes, survivors.worth, length, room, letters)
+    ends = ends.take(np.flatnonzero(ends.prefixes.whole))
     strong = np.flatnonzero(survivors.strong)
     few = len(strong) <= _MOST_GAPS
     others = extend(
@@ -360,11 +363,9 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
         length,
         2 * room if few else room // _UNLEARNED,
         letters.unlearned(),
+        np.sort(ends.prefixes.keys),
     )
-    ends, others = (each.take(np.flatnonzero(each.prefixes.whole)) for each in (ends, others))
-    known = set(ends.prefixes.texts(b""))
-    new = [row for row, text in enumerate(others.prefixes.texts(b"")) if text not in known]
-    others = others.take(np.array(new, dtype=np.int64))
+    others = others.take(np.flatnonzero(others.prefixes.whole))
     return ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
 
 
@@ -375,7 +376,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     others common prefixes whose extensions are known leave room to those of which they are missing.
     """
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
-    step.look(everyone, shares, room, letters)
+    step.look(everyone, shares, room if first else int(_GLANCE * room), letters)
     if not step.parents.length:
         step.look_everywhere()
     if first:

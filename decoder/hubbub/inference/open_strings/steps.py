@@ -1,7 +1,7 @@
 """One step's reports: how common each of many prefixes is, and which of them are there.
 
 The prefixes that are detected are in the model together; every other gets the share that it would
-have if it alone were added. Of a long list most are dropped after a look at a quarter of the
+have if it alone were added. Of a long list most are dropped after a look at half of the
 cohorts. Nothing here is published: it only steers where to look next.
 """
 
@@ -13,21 +13,24 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix, WordArray
-from hubbub.inference.candidates import Candidates, hash_words, make_design, of_words
+from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix, WordArray
+from hubbub.inference.candidates import Candidates, make_design, of_words, unnamed
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.errors import UndecodableError
+from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.regression.estimates import bounded_scores
 from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, reports_by_row
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
 
 # Of many prefixes, those that don't stand out so far are dropped, except for the 20,000 of which
 # most is expected: a string that is found at 4 in the end is at 1.5 or more in every step, nearly.
-_LEAST_Z = 1.5
+# In standard errors of all cohorts: what is at 3 after all of them is below the mean after half of
+# them with a probability of .13%, and below .9 after three quarters with one of .1%.
+_LOOKS = ((0.5, 0.0), (0.75, 0.9), (1.0, 1.5))
 _ALWAYS_LOOKED_AT = 20_000
 # Each fit explains more, so that more stands out; it ends when less than 5% joins.
 _FITS = 4
@@ -100,9 +103,9 @@ class StepReports:
         """The share beyond which a greater expected one makes detection no likelier."""
         return SATURATION * self.std_error
 
-    def words(self, texts: list[bytes]) -> WordArray:
-        """Return what the step's positions of texts follow from, shape (n, 2)."""
-        return offset_words(hash_words(texts), self.first)
+    def words(self, prefixes: Prefixes) -> WordArray:
+        """Return what the step's positions of prefixes follow from, shape (n, 2)."""
+        return offset_words(prefixes.hash_words(TERMINATOR), self.first)
 
     def screened(self, words: WordArray, expected: FloatArray) -> IntArray:
         """Return the rows of prefixes that the reports don't speak against.
@@ -111,13 +114,19 @@ class StepReports:
         """
         if len(words) <= _ALWAYS_LOOKED_AT:
             return np.arange(len(words))
-        scores = self._scores()
-        totals, _ = scan(of_words(range(len(words)), words, self.params), [scores], [])  # type: ignore[arg-type]
-        mean, deviation = _moments(scores)
-        kept: BoolArray = totals[:, 0] > mean + _LEAST_Z * deviation
         place = len(words) - _ALWAYS_LOOKED_AT
-        kept |= expected >= np.partition(expected, place)[place]
-        return np.flatnonzero(kept)
+        always = expected >= np.partition(expected, place)[place]
+        scores, looked = self._scores(), 0
+        rows, totals = np.arange(len(words)), np.zeros(len(words))
+        deviation = _moments(scores).deviation
+        for part, least_z in _LOOKS:
+            end = round(part * self.params.m)
+            some = unnamed(offset_words(words[rows], looked), self.params._replace(m=end - looked))
+            totals = totals + scan(some, [scores[looked:end]], [])[0][:, 0]
+            least = float(scores[:end].mean(axis=1).sum()) + least_z * deviation
+            stay = np.flatnonzero((totals > least) | always[rows])
+            rows, totals, looked = rows[stay], totals[stay], end
+        return rows
 
     def fitted(
         self, words: WordArray, expected: FloatArray, mean_weight: float, listed: float
@@ -146,7 +155,7 @@ class StepReports:
             if members and len(chosen) <= _STILL_GROWING * members:
                 break
             members = len(chosen)
-            fit = _fit(self.bits, candidates, chosen)
+            fit = _fit(self.bits, candidates, chosen, step.fit)
             step = StepReports(self.bits, self.params, self.first, fit)
             tests = step._tests(candidates, log_weights, listed)
         return step, tests
@@ -231,9 +240,11 @@ def _moments(scores: FloatArray) -> Moments:
     return Moments(float(scores.mean(axis=1).sum()), deviation)
 
 
-def _fit(bits: BitEstimates, candidates: Candidates, chosen: IntArray) -> Fit:
+def _fit(
+    bits: BitEstimates, candidates: Candidates, chosen: IntArray, start: Fit | None = None
+) -> Fit:
     matrix = SparseMatrix((0, candidates.params.m * candidates.params.k))
     if len(chosen):
         matrix = make_design(candidates.positions(chosen), candidates.params).matrix
     members = ModelTerms(chosen, sparse.csr_array(matrix), np.ones(len(chosen), dtype=np.bool_))
-    return fit_members(bits, members, candidates.params)
+    return fit_members(bits, members, candidates.params, start=start)
