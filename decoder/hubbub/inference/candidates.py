@@ -51,6 +51,8 @@ _HASHED_AT_ONCE = 8_192
 # Half a megabyte of 64-bit positions, and what is read at them, stay in a core's cache; speed alone
 # depends on it.
 _CHUNK_NUMBERS = 2**16
+# Of strings with many hashes so few take more: a loop over fewer costs its beginning.
+_FEW_AT_ONCE, _MOST_NUMBERS = 32, 2**18
 
 
 def canonical_forms(encoded: Sequence[bytes], place: Place) -> Sequence[bytes]:
@@ -360,7 +362,9 @@ class Candidates:
 
     def pieces(self, rows: slice) -> Iterator[slice]:
         """Yield rows (start and stop given) in pieces whose positions fit the processor's cache."""
-        step = max(1, _CHUNK_NUMBERS // (self.params.m * self.params.h))
+        of_each = self.params.m * self.params.h
+        few = min(_FEW_AT_ONCE, _MOST_NUMBERS // of_each)
+        step = max(1, few, _CHUNK_NUMBERS // of_each)
         for start in range(rows.start, rows.stop, step):
             yield slice(start, min(start + step, rows.stop))
 

@@ -79,9 +79,11 @@ def test_prefixes_that_nobody_has_are_as_convincing_as_their_p_values_say(counts
 def test_what_stands_out_in_the_end_is_not_dropped_on_the_way(counts, rng):
     """Of what is at 3 after all cohorts, .23% is dropped before; P(false alarm) < 1e-6."""
     reports = step_reports(counts, PARAMS, TYPE, 0)
+    begins = {TYPE.prefix(canonical_bytes(value), 0) for value in CLIENTS}
     words = rng.integers(0, 2**32, (400_000, 2), dtype=np.uint32)
-    expected = np.arange(len(words)) / len(words) ** 2
-    _, tests = reports.fitted(words, expected, 1.0, listed=1e300)
+    words[: len(begins)] = offset_words(hash_words(sorted(begins)), TYPE.hashed_cohort(0))
+    expected = np.arange(len(words), 0, -1) / len(words) ** 2
+    reports, tests = reports.fitted(words, expected, 1 / len(words), listed=float(len(words)))
     stands_out = np.flatnonzero(tests.share > 3 * reports.std_error)
     kept = reports.screened(words, expected)
     lost = len(np.setdiff1d(stands_out, kept))
