@@ -27,7 +27,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("metrics", type=_FILE, metavar="METRICS")
-@click.option("--against", type=_FILE, metavar="OLD", help="The registry that is in force so far.")
+@click.option("--against", type=_FILE, metavar="OLD", help="The registry that is in force now.")
 def check(metrics: Path, against: Path | None) -> None:
     """List what is wrong with a metrics.toml, what expires soon, and what may reveal too much.
 
@@ -36,11 +36,11 @@ def check(metrics: Path, against: Path | None) -> None:
       git show main:metrics.toml > old.toml
       hubbub-collector check metrics.toml --against old.toml
 
-    Standard output has one line for each finding, with the line of the file. With --against also
-    what the change means: whether a version has to be raised, what clients spend again, and what
-    becomes of stored reports. Exit code 1 if something is wrong, or if clients would report
-    nothing; what expires within 30 days is listed, and is no error, nor is a metric that has
-    dimensions and may be reported many times a day.
+    Prints one line per finding, with its line in the file. --against adds what the change means:
+    whether a version must be raised, what clients spend again, and what happens to stored reports.
+    The exit code is 1 if something is wrong or if clients would report nothing. Two things are
+    listed but are not errors: metrics that expire within 30 days, and metrics with dimensions that
+    may be reported many times a day.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     with cli_errors():
         found = _findings(metrics, against)

@@ -16,7 +16,7 @@ config_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="TOML file with settings; HUBBUB_COLLECTOR_CONFIG names it too.",
+    help="TOML file with settings; HUBBUB_COLLECTOR_CONFIG can name it instead.",
 )
 
 

@@ -17,21 +17,21 @@ from hubbub.protocol.errors import HubbubError
 from hubbub.storage.errors import mask
 
 _SUBCOMMANDS = {
-    "init": ("hubbub.planning.cli.init", "Write a first metrics.toml: four questions."),
+    "init": ("hubbub.planning.cli.init", "Ask four questions and write a first metrics.toml."),
     "check": (".checking", "List everything that is wrong with a metrics.toml."),
-    "catalogue": ("hubbub.planning.cli.catalogue", "Describe a metrics.toml in web pages."),
+    "catalogue": ("hubbub.planning.cli.catalogue", "Write web pages that explain a metrics.toml."),
     "serve": (".service", "Receive reports until SIGTERM."),
     "token": (".service", "Make an ingest key or an admin token."),
     "migrate": (".stores", "Bring a store to this version's schema."),
-    "maintain": (".stores", "Merge segments and forget what is too old."),
-    "replay": (".stores", "Count quarantined reports that the registry knows by now."),
+    "maintain": (".stores", "Merge segments and delete what is too old."),
+    "replay": (".stores", "Count quarantined reports that the registry now knows."),
     "delete": (".stores", "Delete the reports of a metric."),
-    "backup": (".stores", "Copy a store that is in use, as of one moment."),
+    "backup": (".stores", "Copy a store while it is in use."),
     "export": (".stores", "Write reports as Parquet."),
     "import": (".stores", "Read reports from Parquet or CSV."),
-    "switch": (".switching", "Turn metrics off in clients that ask for it."),
-    "keygen": (".sealing", "Make a key to which clients seal reports."),
-    "open": (".sealing", "Open sealed reports, where the collector can't."),
+    "switch": (".switching", "Turn metrics off in clients that check a switch file."),
+    "keygen": (".sealing", "Make a key that clients seal reports to."),
+    "open": (".sealing", "Open sealed reports, away from the collector."),
 }
 """The module of each, here or in a package above, and the words of `--help`."""
 
@@ -62,7 +62,7 @@ class _LateGroup(click.Group):
 @click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hubbub")
 def main() -> None:
-    """Receive noisy reports over HTTP and store them durably, without their senders."""
+    """Receive noisy reports over HTTP and store them durably, but not who sent them."""
     # Databases, exports and all else are for their owner, and for a group if the umask says so.
     os.umask(os.umask(0) | _OTHERS)
 

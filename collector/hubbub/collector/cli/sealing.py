@@ -39,14 +39,14 @@ _USUAL_DAYS = 90  # a quarter: long enough to plan, short if the key is stolen
     help="Name of the entry in the collector's configuration.",
 )
 def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
-    """Make a key to which clients seal reports.
+    """Make a key that clients seal reports to.
 
-    FILE gets the private key, readable by its owner only. Keep it where reports are decoded, never
-    on the collector. Standard output has the public key alone, for the app's `sealed_to`; standard
-    error the lines for the collector's configuration.
+    The private key goes to FILE, which only its owner can read. Keep it where reports are decoded,
+    never on the collector. Standard output gets only the public key, for the app's `sealed_to`;
+    standard error gets the lines for the collector's configuration.
 
-    `hubbub-collector open` uses a key for 30 days after its last day. Then delete the private
-    key: what was sealed to it, wherever there are copies, can't be read by anybody any more.
+    `hubbub-collector open` accepts a key until 30 days after its last day. Then delete the private
+    key: nobody can read what was sealed to it after that, wherever copies remain.
     """
     today = dt.datetime.now(dt.UTC).date()
     last = last_day.date() if last_day else today + dt.timedelta(days=_USUAL_DAYS)
@@ -68,7 +68,7 @@ def keygen(file: Path, last_day: dt.datetime | None, name: str) -> None:
     required=True,
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A private key, as `keygen` made it; repeatable: give all that aren't deleted.",
+    help="A private key made by `keygen`; may be repeated: give all that you haven't deleted.",
 )
 @click.option(
     "--from",
@@ -93,14 +93,14 @@ def open_(
     config: Path | None,
     jobs: int | None,
 ) -> None:
-    """Open sealed reports, where the collector can't.
+    """Open sealed reports, away from the collector.
 
-    Reports are checked as a collector checks them and go into --store, a database of your own,
-    which `hubbub-decoder` reads. It must not be the collector's: whoever opens reports shouldn't
-    see addresses, and the collector shouldn't see reports.
+    Reports are checked as a collector checks them and go into --store, a separate database that
+    `hubbub-decoder` reads. It must not be the collector's: whoever opens reports shouldn't see
+    addresses, and the collector shouldn't see reports.
 
-    Run it again for new records, on exports that grow, or after a crash: each report counts once.
-    What was opened is remembered until the last of the given keys has expired.
+    Run it again for new records, when an export has grown, or after a crash: each report counts
+    once. The store remembers what was opened until the last of the given keys has expired.
     """
     settings = configured(config, store=store, metrics=metrics)
 

@@ -69,11 +69,10 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     """Receive reports until SIGTERM.
 
     Prints "listening on http://HOST:PORT" once it accepts connections. A batch is answered only
-    after it is durable on disk; one that is sent again is recognised and counted once.
+    after it is durable on disk; a batch that is sent again is recognised and counted once.
 
-    A flag wins over the environment (HUBBUB_COLLECTOR_PORT for --port), the environment over the
-    file of --config, and the file over the default. Keys and admin tokens come from file or
-    environment.
+    Flags override the environment (HUBBUB_COLLECTOR_PORT for --port), which overrides the --config
+    file, which overrides the defaults. Keys and admin tokens come from the file or the environment.
     """
     configuration = read_configuration(flags, config)
     if print_config:
@@ -111,7 +110,7 @@ def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DAY",
-    help="Last day (UTC) on which it is valid, such as 2027-12-31; by default it doesn't expire.",
+    help="Last day (UTC) on which it is valid, such as 2027-12-31; by default it never expires.",
 )
 @click.option(
     "--scope",
@@ -125,10 +124,10 @@ def token(
 ) -> None:
     """Make an ingest key or an admin token.
 
-    Standard output has the secret alone. It is shown once and stored nowhere: hand it to whoever
-    uses it. Standard error has the lines for the collector's configuration file, which holds only
-    the secret's hash. To rotate, add an entry under another name, move the users over, then remove
-    the old one.
+    Prints only the secret to standard output. It is shown once and stored nowhere: hand it to
+    whoever will use it. Standard error gets the lines for the collector's configuration file, which
+    holds only the secret's hash. To rotate a secret, add an entry under another name, move its
+    users over, then remove the old entry.
     """
     if scopes and purpose != "admin":
         raise click.UsageError("--scope: only admin tokens have scopes; add --admin")

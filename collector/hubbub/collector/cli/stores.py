@@ -68,7 +68,7 @@ class _Address(click.ParamType):  # type: ignore[type-arg]  # a generic only in 
 metrics_option = click.option(
     "--metrics",
     metavar="FILE",
-    help="The registry, metrics.toml.  [default: that of HUBBUB_COLLECTOR_METRICS or --config]",
+    help="The registry, metrics.toml.  [default: from HUBBUB_COLLECTOR_METRICS or --config]",
 )
 
 
@@ -76,8 +76,8 @@ def store_options(command: _Command) -> _Command:
     """Add the flags that name the store, as those of `serve` do."""
     command = config_option(command)
     words = (
-        "The database, sqlite:///PATH or postgresql://...  [default: that of HUBBUB_COLLECTOR_STORE"
-        f", of --config, or {describe_default(Settings.model_fields['store'])}]"
+        "The database, sqlite:///PATH or postgresql://...  [default: from HUBBUB_COLLECTOR_STORE "
+        f"or --config, else {describe_default(Settings.model_fields['store'])}]"
     )
     return click.option("--store", metavar="URL", help=words)(command)
 
@@ -90,7 +90,7 @@ def store_options(command: _Command) -> _Command:
     default="parquet",
     show_default=True,
     type=click.Choice(["parquet"]),
-    help="What to write.",
+    help="Format to write.",
 )
 @click.option(
     "--to",
@@ -98,14 +98,18 @@ def store_options(command: _Command) -> _Command:
     required=True,
     metavar="DIR",
     type=_Address(),
-    help="Folder to write to: new, empty, or of an earlier export. A path, or s3://BUCKET/PATH, "
-    "gs://BUCKET/PATH, abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH.",
+    help="Folder to write to, which is new, empty or from an earlier export: a path, "
+    "s3://BUCKET/PATH, gs://BUCKET/PATH or abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH.",
 )
 @click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="Only this one; repeatable."
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Export only this metric; may be repeated.",
 )
 @click.option("--since", type=_DAY, metavar="DAY", help="First UTC day, such as 2026-11-01.")
-@click.option("--until", type=_DAY, metavar="DAY", help="Last UTC day, included.")
+@click.option("--until", type=_DAY, metavar="DAY", help="Last UTC day, inclusive.")
 def export(
     store: str | None,
     config: Path | None,
@@ -117,16 +121,17 @@ def export(
 ) -> None:
     """Write stored reports as Parquet files that the decoder, DuckDB and Spark read.
 
-    A file DIR/metric=NAME/version=N/day=DAY/part-*.parquet for each day, with the columns cohort
-    (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of byte j//8), in random order, and
-    a _definition.json for each version. Days of which only counts are kept have these in
-    _counts-*.pq instead. The _manifest.json of a day lists its files. It is written last, so an
-    export that is killed leaves nothing that is read. A day that is exported again replaces its
-    files. Days that the store no longer has stay where they are: delete them by hand. Reports in
-    quarantine aren't exported.
+    Each day gets a file DIR/metric=NAME/version=N/day=DAY/part-*.parquet with its reports in random
+    order; the columns are cohort (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of
+    byte j//8). Days that are kept only as counts get _counts-*.pq instead. Each version gets a
+    _definition.json.
 
-    Credentials of object storage come from the environment (AWS_ACCESS_KEY_ID and so on;
-    AWS_ENDPOINT_URL names another server than Amazon's), never from the address.
+    A day's _manifest.json lists its files and is written last, so an export that is killed leaves
+    nothing that would be read. Exporting a day again replaces its files. Days that the store no
+    longer has stay in DIR: delete them by hand. Quarantined reports aren't exported.
+
+    Credentials for object storage come from the environment (AWS_ACCESS_KEY_ID and so on;
+    AWS_ENDPOINT_URL for a server other than Amazon's), never from the address.
     """
     url = configured(config, store=store).store
 
@@ -165,13 +170,13 @@ def export(
 @click.option(
     "--metric",
     metavar="NAME",
-    help="The metric of a file's reports; of a directory, take only this one.",
+    help="The metric of a file's reports; for a directory, import only this metric.",
 )
 @click.option(
     "--day",
     type=_DAY,
     metavar="DAY",
-    help="The UTC day of a file's reports, or the only one to take.",
+    help="The UTC day of a file's reports; for a directory, import only this day.",
 )
 @click.option(
     "--column", default="irr", show_default=True, metavar="NAME", help="Column of bits in a CSV."
@@ -187,18 +192,19 @@ def import_(
 ) -> None:
     """Store the reports of exported directories, Parquet files, or google/rappor's CSVs.
 
-    PATH is an exported directory or a part of it, or a copy of one of its files, which say which
-    metric, version and day they hold; or, with --metric and --day, another Parquet file with
-    columns cohort and bits, or a CSV (.csv, .csv.gz) as google/rappor's clients write it, of which
-    the cohort and one column of bits are read. Parameters must be those of the registry, and k a
-    multiple of 8. PATH may also be an address in object storage, as of export.
+    PATH is an exported directory, a part of one, or a copy of one of its files: these name their
+    metric, version and day. With --metric and --day, PATH may also be any Parquet file with the
+    columns cohort and bits, or a CSV (.csv, .csv.gz) from google/rappor's clients, whose cohort and
+    one column of bits are read. The parameters must be the registry's, and k a multiple of 8. PATH
+    may be an address in object storage, as for export.
 
-    google/rappor hashes strings in another way than hubbub, so string reports of its clients are
-    decoded with its map of candidates instead of a list: hubbub-decoder decode METRIC --map FILE.
+    google/rappor and hubbub hash strings differently, so string reports from google/rappor's
+    clients are decoded with its map of candidates instead of a list: `hubbub-decoder decode METRIC
+    --map FILE`.
 
-    A file is checked to its end before anything of it is stored. Importing it or a copy again, also
-    after a crash, counts nothing twice, as long as the store remembers ids of batches (14 days,
-    unless configured otherwise); the same reports in another file count again.
+    A whole file is checked before any of it is stored. Importing it or a copy again, even after a
+    crash, counts nothing twice as long as the store remembers batch ids (14 days, unless configured
+    otherwise). The same reports in a different file count again.
     """
     settings = configured(config, store=store, metrics=metrics)
 
@@ -232,17 +238,17 @@ def import_(
 @click.option(
     "--contract",
     is_flag=True,
-    help="Remove also what only earlier versions need, which can't serve the store from then on.",
+    help="Also remove what only earlier versions need; they can't serve the store after that.",
 )
 def migrate(store: str | None, config: Path | None, contract: bool) -> None:
-    """Bring a store to this version's schema, also while collectors of earlier ones use it.
+    """Bring a store to this version's schema, even while collectors of earlier versions use it.
 
-    `serve` does so by itself when it starts, unless old_schema says to wait for this command or to
-    refuse. The tables are made if there are none. It says which versions can serve the store
-    afterwards: to roll back, start one of these again.
+    `serve` does this itself when it starts, unless old_schema tells it to wait for this command or
+    to refuse. Missing tables are created. The command prints which versions can serve the store
+    afterwards: to roll back, start one of those.
 
-    In a rolling upgrade: migrate; replace all collectors; and --contract once none will be rolled
-    back.
+    For a rolling upgrade: migrate, replace all collectors, then run it again with --contract once
+    you won't roll back.
     """
     url = configured(config, store=store).store
 
@@ -260,30 +266,30 @@ def migrate(store: str | None, config: Path | None, contract: bool) -> None:
 @click.option(
     "--deduplication-days",
     metavar="DAYS",
-    help="Forget ids of batches after so many days; a batch sent again later counts again.  "
+    help="Forget batch ids after this many days; a batch that is sent again later counts twice.  "
     "[default: as configured, or 14]",
 )
 @click.option(
     "--retention-days",
     metavar="DAYS",
-    help="Delete reports, and counts, after so many days.  [default: as configured, or never]",
+    help="Delete reports and counts after this many days.  [default: as configured, or never]",
 )
 @click.option(
     "--report-days",
     metavar="DAYS",
-    help="Keep only their day's counts of reports after so many days.  [default: as configured, or "
-    "never]",
+    help="Keep only each day's counts, not its reports, after this many days.  [default: as "
+    "configured, or never]",
 )
 @click.option(
     "--quarantine-days",
     metavar="DAYS",
-    help="Delete reports in quarantine after so many days.  [default: as configured, or 90]",
+    help="Delete quarantined reports after this many days.  [default: as configured, or 90]",
 )
 @click.option(
     "--trust-clock",
     is_flag=True,
-    help="Delete what is too old even if the last upkeep was more than 7 days ago, or lies in "
-    "the future by this clock.",
+    help="Delete what is too old even if, by this clock, the last upkeep was more than 7 days ago "
+    "or lies in the future.",
 )
 def maintain(
     store: str | None,
@@ -294,16 +300,16 @@ def maintain(
     quarantine_days: str | None,
     trust_clock: bool,
 ) -> None:
-    """Merge small segments, count old reports, forget what is too old, mix closed days.
+    """Merge small segments, count old reports, delete what is too old, and mix closed days.
 
-    Each run also closes a day before today, which then takes no more batch ids, or in PostgreSQL
-    a large part of today.
+    Each run also closes one past day, which then takes no more batch ids, or in PostgreSQL a large
+    part of today.
 
-    A running collector does so by itself; this command is for stores whose collectors are stopped,
-    or for cron. After half a minute it starts to mix no further day.
+    A running collector does this itself; the command is for stores whose collectors are stopped, or
+    for cron. After half a minute, it doesn't start mixing another day.
 
     A clock that jumps forward would expire everything at once. So if the last upkeep was more than
-    7 days ago, nothing is deleted for its age until --trust-clock confirms the date.
+    7 days ago, nothing is deleted because of its age until --trust-clock confirms the date.
     """
     settings = configured(
         config,
@@ -344,15 +350,15 @@ def maintain(
 @metrics_option
 @store_options
 def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
-    """Count quarantined reports that the registry knows by now, on the days on which they came.
+    """Count quarantined reports that the registry now knows, on the days when they arrived.
 
-    A running collector does so by itself, within upkeep_seconds after SIGHUP or a restart has given
-    it the mended registry; this is for stores whose collectors are stopped, and says what is left
-    and why. Like `serve`, it declares the registry's versions in the store for good.
+    A running collector does this itself, within upkeep_seconds after SIGHUP or a restart gives it
+    the corrected registry. The command is for stores whose collectors are stopped, and prints what
+    is left and why. Like `serve`, it declares the registry's versions in the store for good.
 
-    These reports are checked like those that come today: their cohort must exist, and with
-    improbable_reports = "refuse" their number of set bits must be plausible. The others stay, and
-    are deleted quarantine_days after they came.
+    These reports are checked like new ones: their cohort must exist, and with improbable_reports =
+    "refuse" their number of set bits must be plausible. Reports that fail stay in quarantine, and
+    are deleted quarantine_days after they arrived.
     """
     # The service's counters and checks, which no other command here needs.
     from hubbub.collector.ingest.report_validator import replay as replay_all  # noqa: PLC0415
@@ -401,8 +407,9 @@ def delete(
 ) -> None:
     """Delete all reports of METRIC.
 
-    Its version numbers can't be used again: clients may still hold reports of them. To stop
-    collecting, remove the metric from the registry first. Its quarantined reports are deleted, too.
+    Its quarantined reports are deleted too. Its version numbers can't be used again, because
+    clients may still hold reports of them. To stop collecting, remove the metric from the registry
+    first.
     """
     what = metric if version is None else f"{metric} version {version}"
     url = configured(config, store=store).store
@@ -443,16 +450,16 @@ def delete(
     help="The new file; readable by its owner only.",
 )
 def backup(store: str | None, config: Path | None, target: Path) -> None:
-    """Copy a store that is in use, as of one moment.
+    """Copy a store while it is in use, as it is at one moment.
 
-    For SQLite: `cp` of the file loses reports that were acknowledged, as they may be in the log
-    beside it. Collectors go on taking reports meanwhile. FILE has all that was acknowledged before,
-    and the ids of its batches, so that nothing counts twice after it was restored. It appears once
-    it is whole and was checked. For PostgreSQL the command to use is printed instead, with exit
-    code 1.
+    This is for SQLite, where copying the file with `cp` loses acknowledged reports that are still
+    in the log beside it. Collectors keep taking reports meanwhile. FILE holds everything that was
+    acknowledged before the copy, with its batch ids, so nothing counts twice after a restore. It
+    appears only when it is complete and checked. For PostgreSQL, the command prints what to run
+    instead and exits with code 1.
 
-    Two backups of the same day show which reports came between them. So make one each day, and keep
-    it as safe as the store, for no longer than its reports may be kept.
+    Two backups of the same day show which reports arrived between them. So make one a day, keep it
+    as safe as the store, and no longer than its reports may be kept.
     """
     url = configured(config, store=store).store
 

@@ -20,14 +20,14 @@ from hubbub.protocol.switch import Rate, SigningKey, SwitchDocument, SwitchFile,
 
 _Command = Callable[..., None]
 _version_option = click.option(
-    "--version", type=click.IntRange(1), metavar="N", help="Only this one.  [default: all]"
+    "--version", type=click.IntRange(1), metavar="N", help="Only this version.  [default: all]"
 )
 _switch_option = click.option(
     "--switch",
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file.  [default: that of HUBBUB_COLLECTOR_SWITCH, of --config, or switch.json]",
+    help="The switch file.  [default: from HUBBUB_COLLECTOR_SWITCH or --config, else switch.json]",
 )
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -38,28 +38,28 @@ def _edit_options(command: _Command) -> _Command:
         "--key",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="The private key to sign with, as `switch key` made it.",
+        help="The private key to sign with, made by `switch key`.",
     )
     return _switch_option(key(metrics_option(config_option(command))))
 
 
 @click.group()
 def switch() -> None:
-    """Turn metrics off, or down to a sample, in clients that ask for it.
+    """Turn metrics off, or down to a sample, in clients that check a switch file.
 
-    Clients ask with the option `switch`, once a day at most and only when they send anyway. The
-    file can be served by the collector (its setting `switch`) or by any host of files. It turns
-    nothing on that an app doesn't ask, and changes no epsilon.
+    Clients with the option `switch` fetch the file at most once a day, and only when they are
+    sending anyway. The collector can serve it (setting `switch`), and so can any file host. It
+    can't turn on a metric that the app doesn't ask, or change an epsilon.
     """
 
 
 @switch.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 def key(file: Path) -> None:
-    """Make a key to sign the file with.
+    """Make a key to sign the switch file with.
 
-    FILE gets the private key, readable by its owner only. Keep it away from whatever serves the
-    file. Standard output has the public key alone, for the app's `switch_key`.
+    The private key goes to FILE, which only its owner can read. Keep it away from whatever serves
+    the switch file. Standard output gets only the public key, for the app's `switch_key`.
     """
     with cli_errors():
         made = SigningKey.generate()
@@ -72,9 +72,9 @@ def key(file: Path) -> None:
 @_version_option
 @_edit_options
 def off(metric: str, version: int | None, **options: Any) -> None:
-    """Have no client report a metric.
+    """Stop all clients from reporting a metric.
 
-    It isn't recorded, nothing is spent for it, and its reports that wait are dropped.
+    Clients don't record it, spend nothing on it, and drop its waiting reports.
     """
     _set_rate(metric, version, 0.0, **options)
 
@@ -85,9 +85,10 @@ def off(metric: str, version: int | None, **options: Any) -> None:
 @_version_option
 @_edit_options
 def sample(metric: str, rate: float, version: int | None, **options: Any) -> None:
-    """Have a share of clients report a metric, such as .1.
+    """Let only a share of clients, such as 0.1, report a metric.
 
-    Clients are drawn once for each metric: lower rates are parts of higher ones.
+    Each client draws once per metric, so the clients of a lower rate also belong to every higher
+    one.
     """
     if not 0 <= rate < 1:
         raise click.UsageError(f"RATE {rate:g}: must be from 0 to below 1")
@@ -99,7 +100,7 @@ def sample(metric: str, rate: float, version: int | None, **options: Any) -> Non
 @_version_option
 @_edit_options
 def on(metric: str, version: int | None, **options: Any) -> None:
-    """Take a metric off the file: clients report it as before."""
+    """Take a metric out of the file: clients report it as before."""
     _set_rate(metric, version, None, **options)
 
 

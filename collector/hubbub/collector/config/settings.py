@@ -33,7 +33,7 @@ _Sha256 = Annotated[
     Field(repr=False, description="SHA-256 of the secret, as `hubbub-collector token` prints it."),
 ]
 _Expires = Annotated[
-    dt.date | None, Field(description="Last day (UTC) on which it is good; unset: for ever.")
+    dt.date | None, Field(description="Last day (UTC) on which it is valid. Unset: never expires.")
 ]
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 _Count = Annotated[int, Field(ge=1)]
@@ -85,13 +85,13 @@ class IngestKey(_Frozen):
         default=1_000.0,
         gt=0,
         allow_inf_nan=False,
-        description=f"Reports a second in the long run; a batch of fewer than {LEAST_CHARGE} "
-        "counts as so many.",
+        description=f"Reports per second in the long run; a batch of fewer than {LEAST_CHARGE} "
+        "counts as that many.",
     )
     burst: int = Field(
         default=10_000,
         ge=1,
-        description="Reports at once after a pause; no larger batch is ever taken.",
+        description="Reports at once after a pause; larger batches are never accepted.",
     )
     expires: _Expires = None
 
@@ -142,19 +142,20 @@ class Settings(_Frozen):
     store: str = Field(
         default="sqlite:///hubbub.db",
         repr=False,  # may hold a password
-        description="Database for the reports: sqlite:///PATH (made if missing) or postgresql://.",
+        description="Database for the reports: sqlite:///PATH (created if missing) or "
+        "postgresql://.",
     )
     old_schema: Literal["migrate", "wait", "refuse"] = Field(
         default="migrate",
-        description="What to do at the start if the store's schema is older: migrate it, wait "
-        "until `hubbub-collector migrate` has, or refuse to start.",
+        description="What to do at startup if the store's schema is older: migrate it, wait for "
+        "`hubbub-collector migrate`, or refuse to start.",
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: _Port = Field(default=8100, description="Port to listen on; 0 lets the system choose.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that share the port.")
     tls_certificate: Path | None = Field(
         default=None,
-        description="PEM file with the certificate chain; with tls_key, HTTPS is spoken.",
+        description="PEM file with the certificate chain; with tls_key, it turns on HTTPS.",
     )
     tls_key: Path | None = Field(default=None, description="PEM file with the certificate's key.")
     ingest_keys: dict[_Name, IngestKey] = Field(
@@ -162,23 +163,24 @@ class Settings(_Frozen):
     )
     anonymous: bool = Field(
         default_factory=lambda fields: not fields.get("ingest_keys"),
-        description="Accept reports without a key; if unset, only if there are no ingest_keys.",
+        description="Accept reports without a key. Unset: only if there are no ingest_keys.",
     )
     sealing_keys: dict[_Name, SealedTo] = Field(
         default={},
-        description="Public keys to which reports may be sealed, by name; unset: none are taken.",
+        description="Public keys that reports may be sealed to, by name. Unset: no sealed reports.",
     )
     switch: Path | None = Field(
         default=None,
-        description="File that `hubbub-collector switch` makes, served at /v1/switch: which "
-        "metrics clients are not to report; unset: none is served.",
+        description="File made by `hubbub-collector switch`, served at /v1/switch: the metrics "
+        "that clients must not report. Unset: none is served.",
     )
     admin_host: str = Field(
         default="127.0.0.1", min_length=1, description="Address of the admin listener."
     )
     admin_port: _Port | None = Field(
         default=None,
-        description="Port of the admin listener; unset: there is none. Needs admin_tokens.",
+        description="Port of the admin listener, which needs admin_tokens. Unset: no admin "
+        "listener.",
     )
     admin_tokens: dict[_Name, AdminToken] = Field(
         default={}, description="Tokens for the admin listener, by name."
@@ -186,7 +188,7 @@ class Settings(_Frozen):
     cors_origins: str = Field(
         default="",
         pattern=r"^(https?://[^\s/]+( https?://[^\s/]+)*)?$",
-        description="Origins of web pages that may send from other hosts (CORS), such as "
+        description="Origins of web pages on other hosts that may send reports (CORS), such as "
         "https://app.example.com, separated by spaces; unset: none.",
     )
     probe_host: str = Field(
@@ -194,8 +196,8 @@ class Settings(_Frozen):
     )
     probe_port: _Port | None = Field(
         default=None,
-        description="Port of a listener that answers /livez and /readyz alone, whatever happens on "
-        "the public one; unset: there is none.",
+        description="Port of a listener that answers only /livez and /readyz, however busy the "
+        "public one is. Unset: no such listener.",
     )
     max_body_bytes: _Count = Field(
         default=2**20, description="Largest request body, after decompression."
@@ -206,30 +208,31 @@ class Settings(_Frozen):
     )
     max_connections: _Count = Field(
         default=4096,
-        description="Most connections of a worker; beyond that, the one that has been idle longest "
-        "is closed for a new one.",
+        description="Most connections per worker; beyond that, a new connection closes the one "
+        "that has been idle longest.",
     )
     max_connections_per_address: _Count = Field(
         default=512,
-        description="Most connections from one address; addresses are kept only while they have "
-        "connections.",
+        description="Most connections from one address; an address is remembered only while it "
+        "has connections.",
     )
     max_waiting_bytes: _Count = Field(
         default=64 * 2**20,
-        description="Most bytes that clients can make a worker hold: batches that wait for the "
-        "store, incomplete heads and bodies, answers that aren't read. More is shed.",
+        description="Most bytes that a worker holds for clients: batches waiting for the store, "
+        "incomplete headers and bodies, and unread answers. Beyond that, requests are shed.",
     )
     max_filter_bytes: int = Field(
         default=2**27,
         ge=0,
-        description="Most memory of a worker for batch ids of closed days, 2 bytes each; days that "
-        "don't fit are searched in the store for each batch.",
+        description="Most memory per worker for batch ids of closed days, 2 bytes each; for days "
+        "that don't fit, each batch is looked up in the store.",
     )
     header_seconds: _Seconds = Field(
-        default=10.0, description="How long a request's header may take."
+        default=10.0, description="How long a request's header may take to arrive."
     )
     body_seconds: _Seconds = Field(
-        default=30.0, description="How long a request's body may take, and its answer."
+        default=30.0,
+        description="How long a request's body may take to arrive, and its answer to be read.",
     )
     drain_seconds: float = Field(
         default=30.0,
@@ -242,49 +245,54 @@ class Settings(_Frozen):
         default=5, ge=1, le=86_400, description="How long shed clients are asked to wait."
     )
     deduplication_days: _Days = Field(
-        default=14, description="How long batch ids are kept, to recognise what is sent again."
+        default=14,
+        description="How long batch ids are kept, to recognise batches that are sent again.",
     )
     retention_days: _Days | None = Field(
         default=None,
-        description="How long reports, or their counts, are kept; unset: until they are deleted.",
+        description="How long reports or their counts are kept. Unset: until you delete them.",
     )
     report_days: _Days | None = Field(
         default=None,
-        description="How long single reports are kept; after that only the counts of their day. "
-        "Unset: as long as counts.",
+        description="How long single reports are kept; after that, only each day's counts. Unset: "
+        "as long as the counts.",
     )
     quarantine_days: int | None = Field(
         default=None,
         ge=1,
         le=90,
-        description="How long reports of metrics, versions or widths that the registry doesn't "
-        "know are kept until it is corrected; unset: they are refused.",
+        description="How long to keep reports of metrics, versions or widths that the registry "
+        "doesn't know, until it is corrected. Unset: they are refused.",
     )
     quarantine_bytes: _Count = Field(
         default=64 * 2**20,
-        description="Most bytes of such reports; more are refused.",
+        description="Most bytes of quarantined reports; more are refused.",
     )
     upkeep_seconds: _Seconds = Field(
         default=60.0,
-        description="Pause between merging segments, forgetting what is too old, and so on.",
+        description="Pause between rounds of upkeep, which merge segments, delete what is too "
+        "old, and so on.",
     )
     publish_seconds: _Seconds = Field(
         default=600.0,
         description="How often the admin listener updates its numbers of requests and reports; "
-        "between updates they don't show when a report came.",
+        "between updates, they don't show when a report arrived.",
     )
     improbable_tail: float = Field(
         default=1e-9,
         gt=0,
         lt=1,
-        description="A report's number of set bits is improbable below this probability.",
+        description="A report is improbable if the probability of its number of set bits is below "
+        "this.",
     )
     improbable_reports: Literal["flag", "refuse"] = Field(
         default="flag",
         description="What to do with improbable reports: flag (count) or refuse them.",
     )
     min_free_bytes: int = Field(
-        default=64 * 2**20, ge=0, description="Not ready with less free disk space under the store."
+        default=64 * 2**20,
+        ge=0,
+        description="Least free disk space for the store; with less, the collector isn't ready.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least important log lines to write."

@@ -26,19 +26,19 @@ from hubbub.protocol.extras import explain_missing_packages
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder for the pages; those of the same names are replaced.",
+    help="Folder for the pages; existing pages of the same names are replaced.",
 )
 def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
-    """Describe what METRICS ask in web pages for users, reviewers and data protection.
+    """Write web pages that explain METRICS to users, reviewers and data protection officers.
 
     \b
       hubbub-collector catalogue metrics.toml --output site
       hubbub-collector catalogue 2026.toml 2027.toml metrics.toml --output site
 
-    A page for each metric: what is asked and why, by whom, until when; an example of what leaves a
-    device; both epsilons and why they hold; what can be linked; its readers and its versions. If
-    several registries are given, the last is in force and the others are its history, oldest first.
-    Pages need no script and load nothing from other hosts.
+    Each metric gets a page: what is asked, why, by whom and until when; an example of what leaves a
+    device; both epsilons and why they hold; what can be linked; its readers; and its versions. If
+    you give several registries, the last one is in force and the others are its history, oldest
+    first. The pages need no scripts and load nothing from other hosts.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     explain_missing_packages("collector,decoder")
     from hubbub.planning.catalogue import pages  # noqa: PLC0415 - --help stays quick

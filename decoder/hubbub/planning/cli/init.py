@@ -60,10 +60,10 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 @click.command()
 @click.option(
     "--application",
-    prompt="Your app's name, as a domain in reverse",
+    prompt="Your app's name, as a reversed domain",
     default="com.example.app",
     metavar="NAME",
-    help="The app, as a domain in reverse.",
+    help="The app's name, as a reversed domain.",
 )
 @click.option(
     "--name",
@@ -75,11 +75,11 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 @click.option(
     "--values",
     type=_Values(),
-    prompt="Its values: text, yes/no, light,dark,system, or a number as 0..60",
+    prompt="Its values: text, yes/no, light,dark,system, or a number such as 0..60",
     default="text",
     metavar="VALUES",
-    help="text (of which you will list what to look for), yes/no, categories with commas between "
-    "them, or a number's bounds as 0..60.",
+    help="text (you list the strings to look for later), yes/no, categories separated by commas, "
+    "or the bounds of a number, such as 0..60.",
 )
 @click.option(
     "--clients",
@@ -87,14 +87,14 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
     prompt="How many people will report? Roughly",
     default=100_000,
     metavar="N",
-    help="Clients that will report, as 1e5.",
+    help="Number of clients that will report, such as 1e5.",
 )
 @click.option(
     "--epsilon",
     type=click.FloatRange(0.01, 20),
     default=2.0,
     show_default=True,
-    help="What a client's report of a period may reveal.",
+    help="How much a client's report may reveal in one period.",
 )
 @click.option(
     "--owner",
@@ -107,7 +107,7 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
     type=click.Path(dir_okay=False, path_type=Path),
     default="metrics.toml",
     show_default=True,
-    help="The file to write; an existing file is kept.",
+    help="The file to write; an existing file is never overwritten.",
 )
 def init(
     application: str,
@@ -118,16 +118,16 @@ def init(
     owner: str,
     output: Path,
 ) -> None:
-    """Write a first metrics.toml: four questions, and the best parameters for the answers.
+    """Ask four questions and write a metrics.toml with the best parameters for the answers.
 
     \b
       hubbub-collector init
       hubbub-collector init --application com.example.app --name theme \\
           --values light,dark,system --clients 1e5
 
-    The command asks for what isn't given. Each client reports once a period;
-    docs/understand/planning.md says how the parameters are found, and `hubbub-decoder plan`
-    compares other ways to ask.
+    It asks only for what the options don't say. Clients report once per period.
+    docs/understand/planning.md says how the parameters are found; `hubbub-decoder plan` compares
+    other ways to ask.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     explain_missing_packages("collector,decoder")
     from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick
