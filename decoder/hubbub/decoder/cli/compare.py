@@ -26,15 +26,20 @@ if TYPE_CHECKING:
     "--control",
     required=True,
     metavar="GROUP",
-    help="The group to compare with: FIRST..LAST, UTC days of --store; DIMENSION=VALUE of the app, "
-    "such as arm=control; another store's URL; or several of these in the order URL@arm=control"
-    "@FIRST..LAST.",
+    help="The group to compare with: UTC days of --store, as FIRST..LAST; a DIMENSION=VALUE of "
+    "the app, such as arm=control; another store's URL; or several of these in the order "
+    "URL@arm=control@FIRST..LAST.",
 )
-@click.option("--treatment", required=True, metavar="GROUP", help="The group that is compared.")
+@click.option(
+    "--treatment",
+    required=True,
+    metavar="GROUP",
+    help="The group to compare, given in the same way.",
+)
 @click.option(
     "--candidates",
     metavar="FILE",
-    help="For strings: those to look for, one per line, as for decode.",
+    help="For strings: the list to look for, one per line, as for decode.",
 )
 @shared.where
 @shared.alpha
@@ -50,8 +55,8 @@ if TYPE_CHECKING:
     "--sample-ratio",
     type=click.FloatRange(0, min_open=True),
     metavar="R",
-    help="Treatment's clients over the control's as they were assigned, such as 1: groups of other "
-    "sizes are a warning.",
+    help="How many clients were assigned to the treatment for each one in the control, such as 1; "
+    "warns if the groups' sizes don't fit.",
 )
 @click.option(
     "--quantiles",
@@ -61,15 +66,15 @@ if TYPE_CHECKING:
 @click.option(
     "--sequential",
     is_flag=True,
-    help="Look as often as you like while reports come in, and stop when you like: intervals and "
-    "q-values hold at all looks together, and are wider for it.",
+    help="Allow any number of looks while reports come in, and stopping at any time: intervals "
+    "are wider and q-values larger, and they hold for all looks together.",
 )
 def compare(control: str, treatment: str, sample_ratio: float | None, **options: Any) -> None:
     """Compare two groups of reports: two periods, two releases, two arms.
 
-    For every string that is detected in both groups together, every category, or every mean, this
-    shows both shares, their difference and their ratio with 95% intervals, and whether the groups
-    differ, at a controlled rate of false discoveries.
+    For every category, every mean, or every string detected in the two groups together, this shows
+    both shares, their difference and ratio with 95% intervals, and whether the groups differ, at a
+    controlled false discovery rate.
 
     \b
       hubbub-decoder compare homepage --metrics metrics.toml --candidates urls.txt \\
@@ -79,8 +84,8 @@ def compare(control: str, treatment: str, sample_ratio: float | None, **options:
       hubbub-decoder compare crash --metrics metrics.toml \\
           --control arm=control --treatment arm=new-cache
 
-    Groups of different clients, such as arms of an experiment, are compared best; two periods of
-    the same clients can be compared, too, with intervals that are wider than they need be.
+    This works best for groups of different clients, such as the arms of an experiment. You can also
+    compare two periods of the same clients, but the intervals are then wider than they need to be.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     shared.check_alpha(options["alpha"])
     with cli_errors():

@@ -46,46 +46,45 @@ def _without_time(
     "--candidates",
     multiple=True,
     metavar="FILE",
-    help="Strings to look for, one per line, UTF-8, or a Parquet file's column; several files as a "
-    "folder or a pattern, such as 'lists/*.gz'; also s3://BUCKET/PATH and so on; - reads standard "
-    "input. Of a joint metric "
-    "FIELD=FILE, for each field of strings.",
+    help="Strings to look for: a UTF-8 file with one per line, or a Parquet file's column; for "
+    "several files, a folder or a pattern such as 'lists/*.gz'; s3://BUCKET/PATH and so on; - for "
+    "standard input. For a joint metric, FIELD=FILE for each field of strings.",
 )
 @click.option(
     "--map",
     multiple=True,
     metavar="FILE",
     help="Instead of --candidates: google/rappor's map.csv of strings and their bits. With "
-    "--schema VARIABLE=FILE, for each variable of strings.",
+    "--schema, VARIABLE=FILE for each variable of strings.",
 )
 @click.option(
     "--schema",
     metavar="FILE",
-    help="Instead of --metrics: google/rappor's rappor-vars.csv of variables that --reports has "
-    "side by side.",
+    help="Instead of --metrics: google/rappor's rappor-vars.csv, which lists the variables in "
+    "each row of --reports.",
 )
 @click.option(
     "--extend",
     default="",
     metavar="PREFIX",
-    help="For open strings: look only for strings that begin with PREFIX, and more closely.",
+    help="For open strings: look only for strings that begin with PREFIX, but more closely.",
 )
 @click.option(
     "--corpus",
     metavar="FILE",
-    help="For open strings: public strings, one per line, like those of clients. The search learns "
-    "letters from them; they aren't candidates.",
+    help="For open strings: a list of public strings similar to the clients', one per line. The "
+    "search learns from them which letters are likely; they aren't candidates.",
 )
 @click.option(
     "--blend",
     metavar="FILE",
-    help="For strings: blend with an opted-in group's counts, the JSON of a hubbub-release "
-    "histogram. Both groups must come from the same population.",
+    help="For strings: blend with the counts of people who opted in, from the JSON of "
+    "`hubbub-release candidates` or `histogram`. Both groups must come from the same population.",
 )
 @click.option(
     "--candidate-cache",
     metavar="DIR",
-    help="Keep hashed candidates here, for the next time with the same list.",
+    help="Keep hashed candidates here, for the next run with the same list.",
 )
 @click.option(
     "--since",
@@ -95,13 +94,13 @@ def _without_time(
     help="First UTC day, such as 2026-11-01.",
 )
 @click.option(
-    "--until", type=_DAY, callback=_without_time, metavar="DAY", help="Last UTC day, included."
+    "--until", type=_DAY, callback=_without_time, metavar="DAY", help="Last UTC day, inclusive."
 )
 @click.option(
     "--by",
     metavar="day|DIMENSION",
-    help="day: also estimate the detected strings, or all categories, day by day, and mark where "
-    "shares changed. A dimension: estimate each of its values by itself.",
+    help="day: also estimate the detected strings, or all categories, for each day, and mark "
+    "where shares changed. A dimension: estimate separately for each of its values.",
 )
 @shared.where
 @click.option(
@@ -119,8 +118,8 @@ def _without_time(
 @click.option(
     "--detected-only",
     is_flag=True,
-    help="Leave out what isn't detected. With --method regression, or --candidates in several "
-    "files, the list is then screened: it needn't fit in memory.",
+    help="Leave out what isn't detected. With --method regression, or with --candidates in "
+    "several files, the list then needn't fit in memory, because it is screened first.",
 )
 @shared.output
 @shared.spreadsheet_safe
@@ -132,8 +131,8 @@ def _without_time(
     default="population",
     show_default=True,
     type=click.Choice(["population", "reports"]),
-    help="What errors and intervals are about: shares of the population that the reports were "
-    "drawn from, or of these reports alone.",
+    help="What errors and intervals refer to: shares in the population that the reports come "
+    "from, or in these reports alone.",
 )
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
@@ -146,24 +145,26 @@ def decode(**options: Any) -> None:
       --reports FILE, with METRIC --metrics FILE or with --params FILE
           a Parquet file; bit j is bit j%8 of byte j//8
       --counts FILE --params FILE
-          google/rappor's sums: one row per cohort of its reports, then one column per bit
+          google/rappor's sums: one row per cohort, with its number of reports and one sum per bit
       [METRIC] --schema FILE --reports FILE --map VARIABLE=FILE
-          google/rappor's reports of two or three variables, to see what goes together
+          google/rappor's reports of two or three variables, to see which values go together
 
-    Candidates are a list, hashed as hubbub's clients do (--candidates), or google/rappor's map of
-    strings and their bits, by whatever hash (--map); counts need a map. CSV files may be .csv.gz.
+    Candidates are either a list, which is hashed as in hubbub's clients (--candidates), or
+    google/rappor's map of strings and their bits, with whatever hash made it (--map). --counts
+    needs a map. CSV files may be .csv.gz.
 
     Each candidate gets an unbiased count with a 95% confidence interval, a p-value against "this
-    string is absent", and a q-value that accounts for the number of candidates. Reports whose
-    string no candidate names are summed up as unknown mass.
+    string is absent", and a q-value that accounts for the number of candidates. Reports of strings
+    that aren't candidates are summed up as unknown mass.
 
-    If some people opted in to a trusted curator, --blend makes one estimate of their counts and the
-    others' reports, and tests whether both groups come from the same population.
+    If some people opted in to a trusted curator, --blend combines their counts and the other
+    people's reports into one estimate, and tests whether both groups come from the same population.
 
-    Metrics of type enum, boolean and ordinal take no candidates: the registry lists their values.
-    "Detected" are those that somebody has. Those of type number take none either: their mean is
-    estimated, and perhaps their variance. Metrics of type open-string need none: their strings are
-    found prefix by prefix; --candidates adds strings that are tested in any case.
+    Metrics of type enum, boolean and ordinal take no candidates, because the registry lists their
+    values; a value is "detected" if the reports show that somebody has it. Metrics of type number
+    take none either: the result is their mean, and their variance if the metric asks for it.
+    Metrics of type open-string need none, because their strings are found prefix by prefix;
+    --candidates adds strings to test in any case.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     shared.check_alpha(options["alpha"])
     with cli_errors():

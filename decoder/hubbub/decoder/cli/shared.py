@@ -29,8 +29,8 @@ where = click.option(
     "--where",
     multiple=True,
     metavar="DIMENSION=VALUE",
-    help="Only reports that say so of the app, such as platform=mac. May be repeated: of one "
-    "dimension any of the values, of several all.",
+    help="Only reports with this value of a dimension, such as platform=mac. May be repeated: any "
+    "of the values of one dimension; all dimensions must match.",
 )
 alpha = click.option(
     "--alpha",
@@ -44,15 +44,16 @@ correction = click.option(
     default="bh",
     show_default=True,
     type=click.Choice(["bh", "bonferroni"]),
-    help="bh: share of false names among the detected; bonferroni: chance of even one.",
+    help="What alpha bounds. bh: the share of false names among those detected; bonferroni: the "
+    "chance of even one.",
 )
 engine = click.option(
     "--engine",
     default=LOCAL,
     show_default=True,
     type=click.Choice(ENGINES),
-    help="Where reports are counted, whole reports are summed up and screened lists are tested: "
-    "threads of this machine, or workers of Dask or Spark, which must see the same files.",
+    help="Where the heavy work is done: threads on this machine, or workers of Dask or Spark, "
+    "which must see the same files.",
 )
 master = click.option(
     "--master",
@@ -84,8 +85,8 @@ reports_per_client = click.option(
     "--reports-per-client",
     type=click.FloatRange(1),
     metavar="R",
-    help="How many of these reports the client of an average report has sent; what these share "
-    "widens errors. By default the most that the days' numbers of reports allow.",
+    help="For an average report, how many of these reports came from its client: the more, the "
+    "wider the errors. By default, as many as the daily numbers of reports allow.",
 )
 
 

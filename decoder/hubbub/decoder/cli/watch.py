@@ -22,7 +22,7 @@ _RETRY = 900.0
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--once", is_flag=True, help="Make what is due and end, as a timer or CI needs it.")
+@click.option("--once", is_flag=True, help="Make what is due, then exit; for timers and CI.")
 @click.option(
     "--until",
     type=click.DateTime(formats=["%Y-%m-%d"]),
@@ -32,18 +32,18 @@ _RETRY = 900.0
 def watch(file: str, once: bool, until: dt.datetime | None) -> None:
     """Keep a standing report up to date.
 
-    FILE (decode.toml) says of which metrics, and who is told. Each gets one result a day, kept as
-    Parquet with its provenance and as a page. Beside them are index.html, with a tile for each
-    report, and feeds of what is new. Results that are there are never made again; days that were
-    missed are made up for.
+    FILE (decode.toml) says which metrics to report, and which webhooks to notify. Each report gets
+    one result a day, kept as a web page and as Parquet with its provenance. Beside them are
+    index.html, with a tile for each report, and feeds of what is new. Existing results are never
+    made again; missed days are made up for.
 
-    What is newly said at the file's `level` or above is printed, and posted to its webhooks.
+    New findings at the file's `level` or above are printed and posted to its webhooks.
 
     \b
     Exit codes of --once:
-      0  all results are there, and neither the newest nor those just made say anything new
-      3  all results are there, and some do
-      1  something couldn't be made, or a webhook didn't take it: the next run tries again
+      0  all results exist, and neither the newest nor those just made have news
+      3  all results exist, and some of those have news
+      1  a result couldn't be made or a webhook didn't accept it; the next run tries again
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if until is not None and not once:
         raise click.UsageError("--until needs --once.")

@@ -133,43 +133,47 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
         click.option(
             "--clients",
             type=_Number(0, math.inf),
-            help="Clients that will report, as 1e5.  [default with --epsilon: 1e5]",
+            help="Number of clients that will report, such as 1e5.  [default with --epsilon: 1e5]",
         ),
         click.option(
             "--reports",
             type=_Number(0, math.inf),
-            help="Instead of --clients: all their reports, which are as many with --epsilon.",
+            help="Instead of --clients: the number of all their reports; with --epsilon, the same "
+            "as --clients.",
         ),
         click.option(
             "--share",
             type=_Number(0, 1),
-            help="Share of the population to be found. Without --reports: how many it takes.",
+            help="Share of the population to find. Without --reports, shows how many reports that "
+            "takes.",
         ),
         click.option(
             "--error",
             type=_Number(0, 1),
-            help="Instead of --share: standard error of the share of what nobody has.",
+            help="Instead of --share: standard error of the estimated share of a value that "
+            "nobody has.",
         ),
         click.option(
             "--epsilon",
             type=_Number(0, math.inf),
-            help="What a client may spend on an answer: compares all modes and responses.",
+            help="What a client may spend on one answer; compares all modes and responses.",
         ),
         click.option(
             "--period-days",
             type=click.IntRange(1, _LONGEST_PERIOD),
-            help=f"With --epsilon: how often a client answers anew.  [default: {_USUAL_PERIOD}]",
+            help=f"With --epsilon: days until a client answers again.  [default: {_USUAL_PERIOD}]",
         ),
         click.option(
             "--max-periods",
             type=click.IntRange(1),
-            help=f"With --epsilon: in how many periods, at most.  [default: {_USUAL_PERIODS}]",
+            help="With --epsilon: most periods in which a client answers.  [default: "
+            f"{_USUAL_PERIODS}]",
         ),
         click.option(
             "--reports-each",
             type=click.IntRange(1),
-            help="Reports that a client makes of one answer where it repeats them.  "
-            "[default: 1; with --epsilon one each day of a period]",
+            help="Number of reports of each answer, where clients repeat them.  [default: 1; with "
+            "--epsilon, one for each day of a period]",
         ),
         click.option(
             "--epsilon-permanent",
@@ -179,35 +183,35 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
         click.option(
             "--epsilon-report",
             type=_Number(0, math.inf),
-            help="What one report may reveal; with --epsilon, one of several.  "
-            "[default with --epsilon: a quarter of it]",
+            help="What one report may reveal; with --epsilon, each one of several.  [default with "
+            "--epsilon: a quarter of it]",
         ),
         *(
             click.option(
                 f"--{name}",
                 type=int if name in "khm" else float,
-                help=f"Instead of the two epsilons, to be evaluated: {meanings[name]}.",
+                help=f"To evaluate existing parameters: {meanings[name]}.",
             )
             for name in numbers
         ),
         click.option(
             "--metrics",
             metavar="FILE",
-            help="Instead of epsilons and numbers: the registry that has METRIC.",
+            help="To evaluate METRIC's parameters: the registry that has it.",
         ),
         click.option(
             "--alpha",
             default=0.05,
             show_default=True,
             type=_Number(0, 1),
-            help="Chance of even one false name among the detected.",
+            help="Chance of even one false name among those detected.",
         ),
         click.option(
             "--power",
             default=0.9,
             show_default=True,
             type=_Number(0.5, 1),
-            help="Probability with which a value of that share is to be found.",
+            help="Probability of finding a value that has this share.",
         ),
         click.option(
             "--max-bits",
@@ -245,15 +249,18 @@ def plan() -> None:
       hubbub-decoder plan strings --candidates 1e4 --epsilon 4 --clients 1e5 --period-days 30
       hubbub-decoder plan number --low 0 --high 60 --epsilon 1
 
-    With --epsilon, compare clients that answer once a period, once in their life, or again and
-    again: how much they show, and what that reveals about them. The first is recommended. With
-    --epsilon-permanent and --epsilon-report, find the parameters of repeated reports with which
-    --reports show the rarest string or cell, or with which --share needs the fewest. Or evaluate
-    existing parameters: --k, --h, --m, --f, --p and --q, or a METRIC of --metrics. The epsilons
-    then follow, and the best parameters at these are shown, too.
+    With --epsilon, compare clients that answer once per period, once in their life, or again and
+    again: how much you learn, and what that reveals about each client. Once per period is
+    recommended.
+
+    With --epsilon-permanent and --epsilon-report, find the best parameters for repeated reports:
+    those that find the rarest string or cell in --reports, or find --share in the fewest reports.
+
+    To evaluate existing parameters, give --k, --h, --m, --f, --p and --q, or a METRIC of --metrics.
+    You see their epsilons, and the best parameters for the same epsilons.
 
     The table compares the best parameters with others. Below it is the entry for metrics.toml.
-    docs/understand/planning.md has the theory and how well simulations agree with it.
+    docs/understand/planning.md explains the theory and how well simulations agree with it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
 
@@ -262,7 +269,7 @@ def plan() -> None:
     "--candidates",
     required=True,
     type=_Number(0, math.inf),
-    help="Strings that will be looked for, as 1e5.",
+    help="Number of strings to look for, such as 1e5.",
 )
 @_common_options("khmfpq", _USUAL_BITS)
 @click.option(
@@ -270,7 +277,7 @@ def plan() -> None:
     default="regression",
     show_default=True,
     type=click.Choice(["regression", "likelihood"]),
-    help="How reports will be decoded: from bit counts, or each as a whole.",
+    help="How reports will be decoded: from counts of bits, or from whole reports.",
 )
 @_concentration
 def strings(
@@ -294,7 +301,7 @@ def strings(
       hubbub-decoder plan strings --reports 1e6 --candidates 1e5 homepage --metrics metrics.toml
 
     The best parameters are compared with round numbers, with the RAPPOR paper's default moved to
-    the same epsilons, and with the best of every number of hashes.
+    the same epsilons, and with the best for each number of hashes.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
@@ -312,25 +319,25 @@ def strings(
     "--longest",
     type=click.IntRange(1, 64),
     metavar="BYTES",
-    help="How long all but a few strings are, from which --steps follow; 8 for names, 40 for "
+    help="Length that only a few strings exceed, which sets --steps: 8 for names, 40 for "
     "domains.  [default: 16]",
 )
 @click.option(
     "--steps",
     callback=_ascending,
     metavar="BYTES,...",
-    help="Instead of --longest: lengths of the prefixes, as 4,7.",
+    help="Instead of --longest: lengths of the prefixes, such as 4,7.",
 )
 @click.option(
     "--alphabet",
     metavar="CHARACTERS",
-    help="The characters of most strings, if known: 0123456789abcdef.  [default: any]",
+    help="The characters of most strings, if known, such as 0123456789abcdef.  [default: any]",
 )
 @click.option(
     "--corpus",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=_lines,
-    help="Public strings, one per line, as long as those to be found and of the same letters.",
+    help="A file of public strings, one per line, similar in length and letters to those to find.",
 )
 @_common_options("kmfpq", _USUAL_BITS)
 @_concentration
@@ -344,7 +351,7 @@ def open_strings(
     concentration: float | None,
     **shared: Any,
 ) -> None:
-    """Plan for strings that nobody lists: they are found prefix by prefix (type open-string).
+    """Plan for strings without a list: they are found prefix by prefix (type open-string).
 
     \b
       hubbub-decoder plan open --reports 1e6 --longest 8 \\
@@ -385,7 +392,7 @@ def categories(
       hubbub-decoder plan categories 6 --reports 1e6 --epsilon-permanent 4 --epsilon-report 1
       hubbub-decoder plan categories --reports 1e6 theme --metrics metrics.toml
 
-    METRIC is their number, or the name of one of --metrics.
+    METRIC is the number of categories, or the name of a metric in --metrics.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if metric is None or (metrics is None and not metric.isdecimal()):
         raise click.UsageError("METRIC must be a number of categories, or the name of --metrics.")
@@ -403,10 +410,12 @@ def categories(
 
 
 @plan.command()
-@click.option("--low", type=float, help="Least number; what is below counts as this.")
-@click.option("--high", type=float, help="Greatest number.")
+@click.option("--low", type=float, help="Lowest number; lower ones count as this.")
+@click.option("--high", type=float, help="Highest number; higher ones count as this.")
 @click.option(
-    "--variance", is_flag=True, help="Ask for the variance, too: half of the clients square theirs."
+    "--variance",
+    is_flag=True,
+    help="Ask for the variance too: half of the clients report their number squared.",
 )
 @_common_options("", _USUAL_BITS)
 def number(
@@ -423,8 +432,8 @@ def number(
       hubbub-decoder plan number --low 0 --high 60 --epsilon 1
       hubbub-decoder plan number --clients 1e5 seconds --metrics metrics.toml
 
-    --share is then a difference of two means, and --error the error of one, both as a part of the
-    range.
+    --share is then a difference between two means, and --error the error of one mean, both as
+    fractions of the range.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     _one_of({"--low": low, "METRIC": shared["metric"]})
     if (low is None) != (high is None):
@@ -445,19 +454,19 @@ def number(
     "--cells",
     callback=_sizes,
     metavar="NxM",
-    help="How many values each of two or three fields has, as 100x20; METRIC has its own.",
+    help="Numbers of values of two or three fields, such as 100x20; METRIC has its own.",
 )
 @_common_options("khmfpq", _MOST_BITS)
 def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: Any) -> None:
-    """Plan for a table of several fields, which are one value (type joint).
+    """Plan for a table of several fields that form one value (type joint).
 
     \b
       hubbub-decoder plan table --cells 100x20 --reports 1e6 \\
           --epsilon-permanent inf --epsilon-report 4
       hubbub-decoder plan table --cells 100x20 --reports 1e6 --f 0 --p 0.018 --q 0.5
 
-    Where each cell has a bit, --k, --h and --m may be left out; more cells than --max-bits are
-    hashed.
+    If each cell has its own bit, you may leave out --k, --h and --m. A table with more cells than
+    --max-bits is hashed.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     _one_of({"--cells": cells, "METRIC": shared["metric"]})
 
@@ -477,32 +486,32 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
 @click.option(
     "--difference",
     type=_Number(0, 1),
-    help="Difference that is to be found, as 0.005; of a number's mean a part of its range.",
+    help="Difference to find, such as 0.005; for the mean of a number, a fraction of its range.",
 )
 @click.option(
     "--reports",
     type=_Number(0, math.inf),
-    help="Reports in each group. Without them: how many the difference takes.",
+    help="Reports in each group. If not given, shows how many the difference takes.",
 )
 @click.option(
     "--share",
     default=0.1,
     show_default=True,
     type=click.FloatRange(0, 1, max_open=True),
-    help="What the control has of the value that differs; the nearer to one half, the more reports "
-    "are needed.",
+    help="Share of the value that differs in the control; the closer to one half, the more "
+    "reports it takes.",
 )
 @click.option(
     "--rows",
     type=_Number(0, math.inf),
-    help="Rows that are compared.  [default: all categories, all statistics, or 20 strings]",
+    help="Number of rows to compare.  [default: all categories, all statistics, or 20 strings]",
 )
 @click.option(
     "--candidates",
     default=1e4,
     show_default=True,
     type=_Number(0, math.inf),
-    help="Strings that are looked for.",
+    help="Number of strings to look for.",
 )
 @click.option(
     "--alpha", default=0.05, show_default=True, type=_Number(0, 1), help="False discovery rate."
@@ -512,15 +521,15 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
     default=0.8,
     show_default=True,
     type=_Number(0.5, 1),
-    help="Probability with which the difference is to be found.",
+    help="Probability of finding the difference.",
 )
-@click.option("--sequential", is_flag=True, help="Look every day, as compare --sequential does.")
+@click.option("--sequential", is_flag=True, help="Look every day, as with `compare --sequential`.")
 @_outputs
 def compare(
     metric: str, metrics: str, difference: float | None, reports: float | None,
     outputs: tuple[str, ...], **asked: Any,
 ) -> None:  # fmt: skip
-    """Plan a comparison of two groups: how many reports, or which difference is found.
+    """Plan a comparison of two groups: how many reports it takes, or which difference it finds.
 
     \b
       hubbub-decoder plan compare theme --metrics metrics.toml --difference 0.01 --share 0.3

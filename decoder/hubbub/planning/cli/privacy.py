@@ -34,7 +34,13 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
 
 @click.command()
 @click.argument("metrics")
-@click.option("--days", default=365, show_default=True, type=_Count(), help="One report per day.")
+@click.option(
+    "--days",
+    default=365,
+    show_default=True,
+    type=_Count(),
+    help="Number of days, with one report on each.",
+)
 @click.option(
     "--values",
     default=1,
@@ -47,27 +53,27 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
     default=1,
     show_default=True,
     type=_Count(),
-    help="People with the same answer, or devices of one person.",
+    help="Number of people with the same answer, or of one person's devices.",
 )
 @click.option(
     "--reports",
     type=_Count(),
-    help="Reports of each metric that are shuffled each day, one of each client: also bound what "
-    "they reveal together, and predict how well they are linked.",
+    help="Reports of each metric that are shuffled each day, one per client. Also bounds what "
+    "they reveal together, and predicts how well they can be linked.",
 )
 @click.option(
     "--delta",
     default=1e-6,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Probability with which the bound for the crowd may fail.",
+    help="Probability that the bound for shuffled reports may fail.",
 )
 @click.option(
     "--exclusive",
     multiple=True,
     metavar="A,B,...",
-    help="Metrics, in no group of the registry, of which a client reports at most one, whatever "
-    "their values; may be repeated.",
+    help="Metrics of which a client reports at most one, whatever their values, and which the "
+    "registry doesn't group; may be repeated.",
 )
 @click.option(
     "--output",
@@ -93,13 +99,14 @@ def privacy(
       hubbub-decoder privacy metrics.toml
       hubbub-decoder privacy metrics.toml --days 30 --values 3 --reports 1e5 --household 4
 
-    Every figure is an upper bound, and the theorem that it rests on is named below the tables. How
-    well reports are linked by their content is a prediction of what the best attacker reaches. Of a
-    group of metrics only the most expensive one counts. "Same times" compares histories of values
-    that change at the same times, "any history" all that record at the same times: with memory =
-    "value" nothing bounds what a change reveals. "Known after" is how many reports of one client
-    show its permanent response with the given probability to someone who can link them.
-    docs/understand/proofs.md explains all of it.
+    Every figure is an upper bound, and its theorem is named below the tables. The exception is how
+    well reports can be linked by their content, which predicts what the best attacker achieves. In
+    a group of metrics, only the most expensive one counts.
+
+    "Same times" compares histories whose values change at the same times. "Any history" compares
+    all histories that record at the same times; with memory = "value", nothing bounds what a change
+    reveals. "Known after" is how many of a client's reports show its permanent response, with the
+    given probability, to someone who can link them. docs/understand/proofs.md explains all of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     if reports is not None and reports > _MOST_REPORTS:  # sums would take minutes, or overflow
         raise click.BadParameter(
