@@ -21,8 +21,10 @@ from hubbub.reporting.command_line import only_files
 
 @click.command()
 @click.argument("data")
-@click.option("--user-column", required=True, metavar="COLUMN", help="Names each row's person.")
-@click.option("--columns", metavar="A,B,...", help="Columns that may be asked for.  [default: all]")
+@click.option(
+    "--user-column", required=True, metavar="COLUMN", help="Column that names each row's person."
+)
+@click.option("--columns", metavar="A,B,...", help="Columns that queries may use.  [default: all]")
 @click.option(
     "--bounds",
     multiple=True,
@@ -40,35 +42,40 @@ from hubbub.reporting.command_line import only_files
     default=1,
     show_default=True,
     type=click.IntRange(1),
-    help="Most rows of a user that count.",
+    help="Most rows per user that count.",
 )
 @click.option(
     "--excess",
     default="sample",
     show_default=True,
     type=click.Choice(["sample", "refuse"]),
-    help="What becomes of a user's rows beyond these: some are drawn, or the data are refused.",
+    help="If a user has more rows: draw a sample of them, or refuse the data.",
 )
-@click.option("--epsilon", required=True, type=ExactNumber(), help="The whole budget, exactly.")
+@click.option(
+    "--epsilon",
+    required=True,
+    type=ExactNumber(),
+    help="The whole budget; an exact number, such as 3, 0.1 or 1/3.",
+)
 @click.option(
     "--delta",
     default="0",
     show_default=True,
     type=ExactNumber(),
-    help="The whole budget's; far below 1 in the number of users.",
+    help="Delta of the whole budget; choose it far below 1 / number of users.",
 )
 @click.option(
     "--composition",
     default="basic",
     show_default=True,
     type=click.Choice(["basic", "zcdp"]),
-    help="How costs add up, for good. basic: epsilons and deltas; zcdp: far less for many small "
-    "queries, more for few large ones.",
+    help="How costs add up; can't be changed later. basic: the sums of epsilons and of deltas; "
+    "zcdp: far less for many small queries, more for a few large ones.",
 )
 @click.option(
     "--ledger",
     metavar="FILE",
-    help=f"The ledger to make.  [default: DATA{LEDGER}]",
+    help=f"The ledger to create.  [default: DATA{LEDGER}]",
 )
 @newlines_option
 @with_errors
@@ -86,11 +93,12 @@ def init(
     ledger: str | None,
     newlines_in_cells: bool,
 ) -> None:
-    """Declare a table and its budget, once and for good.
+    """Declare a table and its budget, once and for all.
 
-    DATA is a file (.parquet, .csv, .csv.gz, .arrow, .feather) or a directory of files of one form.
-    What is hidden is whether one user's rows, at most so many, are in it. Bounds and bins are
-    public: choose them without looking at the data. The ledger is the curator's, like the data.
+    DATA is a file (.parquet, .csv, .csv.gz, .arrow, .feather) or a directory of files of one
+    format. Releases hide whether any one user's rows, up to --rows-per-user of them, are in the
+    data. Bounds and bins are public: choose them without looking at the data. The ledger is as
+    confidential as the data.
     """
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
     from hubbub.release.ledger import shown  # noqa: PLC0415
@@ -128,7 +136,7 @@ def init(
     default=1,
     show_default=True,
     type=click.IntRange(1),
-    help="Also what the releases reveal of so many people together.",
+    help="Also show what the releases reveal about this many people together.",
 )
 @click.option(
     "--output",
@@ -141,14 +149,15 @@ def init(
 @click.option(
     "--adopt",
     is_flag=True,
-    help="State that this copy is the only one that will be spent from, and has all spends; the "
-    "ledger keeps a record of it.",
+    help="State that this copy of the ledger holds all queries so far and is the only one that "
+    "will be used from now on; the ledger records this statement.",
 )
 @with_errors
 def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> None:
     """Show what was spent, on what, and what remains.
 
-    Don't publish it: it has a digest of the data, with which guesses of all of it can be tested.
+    Don't publish the ledger: it holds a digest of the data, which can confirm a guess of the whole
+    table.
     """
     from hubbub.release.ledger import Ledger  # noqa: PLC0415
     from hubbub.release.result import ledger_estimates  # noqa: PLC0415

@@ -11,16 +11,16 @@ from hubbub.release.cli.queries import QUERIES
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hubbub")
 def main() -> None:
-    """Publish facts of a table in the clear, with differential privacy for its people.
+    """Publish facts about a table of raw data, with differential privacy for the people in it.
 
     \b
       hubbub-release init DATA --user-column ID --epsilon 3 --delta 1e-6 --ledger L.db
       hubbub-release histogram city --ledger L.db --epsilon 0.5 --delta 1e-7 --output cities.csv
       hubbub-release ledger L.db
 
-    Every query spends part of the ledger's budget before it is answered. The curator of the data is
-    trusted; readers of what is published needn't be. docs/understand/mechanisms.md explains all of
-    it.
+    Every query spends part of the ledger's budget before it is answered. The curator of the data
+    must be trusted; the readers of what is published needn't be. docs/understand/mechanisms.md
+    explains all of it.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
 
 

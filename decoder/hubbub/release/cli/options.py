@@ -91,27 +91,30 @@ data_option = click.option(
     "--data", metavar="PATH", help="Where the data are now, if they were moved."
 )
 epsilon_option = click.option(
-    "--epsilon", required=True, type=ExactNumber(), help="What the query may cost, exactly."
+    "--epsilon",
+    required=True,
+    type=ExactNumber(),
+    help="What the query costs; an exact number, such as 0.1 or 1/3.",
 )
 delta_option = click.option(
     "--delta",
     default="0",
     show_default=True,
     type=ExactNumber(),
-    help="What it may cost of the delta; above 0, noise is Gaussian.",
+    help="Delta that the query costs; above 0, the noise is Gaussian.",
 )
 delta_option_of_keys = click.option(
     "--delta",
     default="0",
     show_default=True,
     type=ExactNumber(),
-    help="What it may cost of the delta; keys that aren't public need it.",
+    help="Delta that the query costs; keys that aren't public need it.",
 )
 newlines_option = click.option(
     "--newlines-in-cells",
     is_flag=True,
-    help="Quoted cells of CSV files may hold line breaks; by default a quote that isn't closed in "
-    "its line is refused.",
+    help="Let quoted cells of CSV files hold line breaks; by default, a quote that isn't closed "
+    "on its line is refused.",
 )
 output_option = click.option(
     "--output",

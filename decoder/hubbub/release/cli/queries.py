@@ -91,7 +91,7 @@ def count(
 ) -> Estimates:
     """Release the number of rows, or of those in which COLUMN isn't null.
 
-    With one row per user it is the number of users.
+    With one row per user, this is the number of users.
     """
     return dataset.count(column, epsilon=epsilon, delta=delta)
 
@@ -128,14 +128,15 @@ def mean(
 @click.option(
     "--edges",
     metavar="0,18,65",
-    help="For a column of numbers: count the buckets between these edges, and those at both ends.",
+    help="For a column of numbers: count rows between these edges, below the first and above the "
+    "last.",
 )
-@click.option("--other", metavar="KEY", help="Count all other keys than public ones as this one.")
+@click.option("--other", metavar="KEY", help="Count all keys that aren't public as this one.")
 @click.option(
     "--total",
     is_flag=True,
-    help="Also the number of rows with any key, for a tenth of epsilon; "
-    "`hubbub-decoder decode --blend` needs it.",
+    help="Also release the number of rows with any key, for a tenth of epsilon; `hubbub-decoder "
+    "decode --blend` needs it.",
 )
 @delta_option_of_keys
 def histogram(
@@ -148,9 +149,9 @@ def histogram(
     other: str | None,
     total: bool,
 ) -> Estimates:
-    """Release the number of rows of each key of COLUMN.
+    """Release the number of rows for each key of COLUMN.
 
-    Without public keys, those are released that enough users have.
+    Without public keys, only keys that enough users have are released.
     """
     return dataset.histogram(
         column,
@@ -178,27 +179,27 @@ def histogram(
     default=65_536,
     show_default=True,
     type=click.IntRange(2),
-    help="Values to choose from, evenly spaced from bound to bound: of whole numbers from 0 to 120 "
-    "take 121.",
+    help="Number of values to choose from, evenly spaced between the bounds; for whole numbers "
+    "from 0 to 120, use 121.",
 )
 @click.option(
     "--method",
     default="exponential",
     show_default=True,
     type=click.Choice(["exponential", "ptr"]),
-    help="exponential: the exponential mechanism; ptr: propose-test-release, of the median.",
+    help="exponential: the exponential mechanism; ptr: propose-test-release, for the median only.",
 )
 @click.option(
     "--width",
     type=float,
-    help="With ptr: the most that one user moves the median by; a guess without seeing the data.",
+    help="With ptr: the most that one user can move the median, guessed without seeing the data.",
 )
 @click.option(
     "--delta",
     default="0",
     show_default=True,
     type=ExactNumber(),
-    help="With ptr: what it may cost of the delta.",
+    help="With ptr: delta that the query costs.",
 )
 def quantile(
     dataset: Dataset,
@@ -212,8 +213,8 @@ def quantile(
 ) -> Estimates:
     """Release a quantile of COLUMN, within its declared bounds.
 
-    By the exponential mechanism. Propose-test-release is for comparison: it needs a delta and a
-    width, releases nothing where the width is too small, and is less exact where it isn't.
+    Uses the exponential mechanism. Propose-test-release is for comparison: it needs a delta and a
+    width, releases nothing if the width is too small, and is less accurate otherwise.
     """
     if method == "exponential":
         if delta or width is not None:
@@ -237,9 +238,10 @@ def mode(
     delta: Fraction,
     bins: str | None,
 ) -> Estimates:
-    """Release about the most common key of COLUMN, without its number.
+    """Release the most common key of COLUMN, or nearly so, without its count.
 
-    Of public keys by report noisy max; without any, the most common one if it leads by far.
+    Public keys are compared by report noisy max. Without public keys, the most common one is
+    released if it leads by far.
     """
     return dataset.mode(
         column,
@@ -260,7 +262,7 @@ def topk(
     epsilon: Fraction,
     bins: str | None,
 ) -> Estimates:
-    """Release about the K most common public keys of COLUMN, without their numbers."""
+    """Release the K most common public keys of COLUMN, or nearly so, without their counts."""
     return dataset.topk(column, k, epsilon=epsilon, options=None if bins is None else keys_of(bins))
 
 
@@ -269,25 +271,33 @@ def topk(
     "--estimator",
     required=True,
     metavar="MODULE:FUNCTION",
-    help="Gets a block's columns by name, as numpy arrays, and returns a number.",
+    help="Function that takes a block's columns by name, as numpy arrays, and returns a number.",
 )
-@click.option("--range", "limits", required=True, type=Range(), help="Where the answer lies.")
 @click.option(
-    "--blocks", default=200, show_default=True, type=click.IntRange(1), help="Parts of the users."
+    "--range", "limits", required=True, type=Range(), help="Range that the answer lies in."
+)
+@click.option(
+    "--blocks",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of blocks that users are split into.",
 )
 @click.option(
     "--method",
     default="median",
     show_default=True,
     type=click.Choice(["median", "mean", "mode"]),
-    help="How estimates are combined. median: by the exponential mechanism; mean: clipped to the "
-    "range, with noise; mode: the most common one, if it leads by far.",
+    help="How the blocks' estimates are combined. median: by the exponential mechanism; mean: "
+    "clipped to the range, with noise; mode: the most common one, if it leads by far.",
 )
-@click.option("--columns", metavar="A,B,...", help="Columns it gets.  [default: all]")
+@click.option(
+    "--columns", metavar="A,B,...", help="Columns that the function gets.  [default: all]"
+)
 @click.option(
     "--default",
     type=float,
-    help="Estimate of blocks for which it fails.  [default: the range's middle]",
+    help="Estimate for a block where the function fails.  [default: the range's middle]",
 )
 @click.option(
     "--seconds",
@@ -309,8 +319,9 @@ def aggregate(
     \b
       hubbub-release aggregate --estimator mine:slope --range -1:1 --ledger L.db --epsilon 1
 
-    Each block of users has a process of its own, whose output is thrown away. Run only functions
-    that you have read: they have your rights, and how long they take can be seen.
+    Users are split into blocks. Each block has a process of its own, whose output is thrown away.
+    Run only functions that you have read: they run with your rights, and how long they take can be
+    seen.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     from hubbub.reporting.progress import progress_bar  # noqa: PLC0415 - --help stays quick
 
@@ -323,14 +334,18 @@ def aggregate(
 @click.argument("data")
 @click.option("--column", required=True, help="The column whose keys are candidates.")
 @click.option(
-    "--epsilon", required=True, type=ExactNumber(), help="What the query may cost, exactly."
+    "--epsilon",
+    required=True,
+    type=ExactNumber(),
+    help="What the query costs; an exact number, such as 0.1 or 1/3.",
 )
-@click.option("--delta", required=True, type=ExactNumber(), help="What it may cost of the delta.")
+@click.option("--delta", required=True, type=ExactNumber(), help="Delta that the query costs.")
 @click.option("--ledger", metavar="FILE", help=f"The ledger of DATA.  [default: DATA{LEDGER}]")
 @click.option(
     "--user-column",
     metavar="COLUMN",
-    help="Make the ledger, with this query's cost as its whole budget; names each row's person.",
+    help="Column that names each row's person; makes the ledger, with this query's cost as its "
+    "whole budget.",
 )
 @newlines_option
 @drawn_output_option
@@ -345,7 +360,7 @@ def candidates(
     newlines_in_cells: bool,
     files: tuple[str, ...],
 ) -> None:
-    """Print the keys of COLUMN that enough users have, sorted: a list for `hubbub-decoder decode`.
+    """Print the keys of COLUMN that enough users have, as a list for `hubbub-decoder decode`.
 
     \b
       hubbub-release candidates opted-in.parquet --column homepage --user-column user \\
@@ -353,8 +368,8 @@ def candidates(
       hubbub-decoder decode homepage --metrics metrics.toml --candidates names.txt \\
           --blend release.json
 
-    With --output the keys are found in one half of the users and counted in the other, for --blend;
-    otherwise all users find them.
+    The list is sorted. With --output, one half of the users finds the keys and the other half
+    counts them, as --blend needs; otherwise all users find them.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
     from hubbub.release.result import unabridged  # noqa: PLC0415
