@@ -24,25 +24,67 @@ PROGRAMS: dict[str, click.Command] = {
 }
 
 
+def with_subcommands(command: click.Command) -> list[click.Command]:
+    """Return a command and all that are below it."""
+    if not isinstance(command, click.Group):
+        return [command]
+    context = click.Context(command)
+    below = [command.get_command(context, name) for name in command.list_commands(context)]
+    return [command, *(each for sub in below if sub for each in with_subcommands(sub))]
+
+
+def help_text(command: click.Command) -> str:
+    """Return what a command's help says, without its usage and its subcommands'."""
+    words = [getattr(option, "help", None) for option in command.params]
+    return "\n".join([command.help or "", *filter(None, words)])
+
+
+COMMANDS = [each for program in PROGRAMS.values() for each in with_subcommands(program)]
+
+
 def documented_commands() -> list[str]:
-    """Return each indented command of our programs, as often as it stands anywhere."""
-    lines = "\n".join(page.read_text() for page in PAGES).replace("\\\n", " ").splitlines()
-    starts = tuple(f"    {program} " for program in PROGRAMS)
+    """Return each indented command of our programs, in pages and in help, once."""
+    texts = [*(page.read_text() for page in PAGES), *map(help_text, COMMANDS)]
+    lines = "\n".join(texts).replace("\\\n", " ").splitlines()
+    starts = tuple(f"{indent}{program} " for program in PROGRAMS for indent in ("    ", "  "))
     return sorted({" ".join(line.split()) for line in lines if line.startswith(starts)})
 
 
-@pytest.mark.parametrize("line", documented_commands())
-def test_documented_commands_and_their_options_exist(line):
-    program, *words = shlex.split(re.sub(r"\s[>|].*", "", line), comments=True)
+def find_command(words: list[str]) -> tuple[click.Command, click.Context, list[str]]:
+    """Return the command that words begin with, its context, and the other words."""
+    program, *words = words
     command = PROGRAMS[program]
     context = click.Context(command, info_name=program)
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and words:
         word = words.pop(0)
         found = command.get_command(context, word)
         assert found is not None, word
         command, context = found, click.Context(found, info_name=word, parent=context)
+    return command, context, words
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_commands_and_their_options_exist(line):
+    words = shlex.split(re.sub(r"\s[>|].*", "", line), comments=True)
+    command, context, words = find_command(words)
     words = [word for word in words if word != "..."]
     command.make_parser(context).parse_args(args=words)
+
+
+def flags(command: click.Command) -> set[str]:
+    """Return the names of a command's options, and of those below it."""
+    options = [option for each in with_subcommands(command) for option in each.params]
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_commands_and_options_that_help_names_exist(command):
+    text, known = help_text(command), flags(command)
+    for mention in re.findall(rf"`((?:{'|'.join(PROGRAMS)}) [^`]+)`", text):
+        named, _, words = find_command(mention.split())
+        assert flags(named).issuperset(word for word in words if word.startswith("--"))
+        known |= flags(named)
+    assert known.issuperset(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
 
 
 def test_many_commands_are_documented():

@@ -44,7 +44,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hubbub")
 def main() -> None:
-    """Simulate whole populations with known truth."""
+    """Simulate whole populations whose true values are known."""
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _system_errors() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
-def _folder(default: str, what: str = "all that is made") -> Callable[[_Command], _Command]:
+def _folder(default: str, what: str = "all results") -> Callable[[_Command], _Command]:
     return click.option(
         "--output", default=default, show_default=True,
         type=click.Path(file_okay=False, path_type=Path), help=f"Folder for {what}.",
@@ -85,7 +85,7 @@ def _make_default(folder: Path) -> None:
 
 
 _workers = click.option(
-    "--workers", type=click.IntRange(1), help="Processes; as many as cores if not given."
+    "--workers", type=click.IntRange(1), help="Number of processes.  [default: one per core]"
 )
 
 
@@ -97,14 +97,15 @@ _workers = click.option(
     default=2_000,
     show_default=True,
     type=click.IntRange(0),
-    help="How many of the reports come through real clients, each with a secret of its own.",
+    help="How many of the reports come from real clients, each with a secret of its own.",
 )
 @click.option("--seed", type=int, help="Seed of the population; drawn and shown if not given.")
 def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
-    """Collect first names by real census frequencies, decode them, and score the result.
+    """Collect first names with real census frequencies, decode them, and score the result.
 
     Starts a real collector on the loopback interface, sends it all reports over HTTP, runs the real
-    decoder against every first name and surname of the census, and compares with the truth.
+    decoder against every first name and surname of the census, and compares the result with the
+    truth.
     """
     if clients > reports:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
@@ -134,7 +135,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
     default=10_000,
     show_default=True,
     type=click.IntRange(100),
-    help="Reports of a round.",
+    help="Reports per round.",
 )
 @click.option(
     "--seconds",
@@ -146,9 +147,9 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
 def try_(output: Path, reports: int, seconds: float) -> None:
     """Run a small service to watch: a collector, apps that report, and a report that sharpens.
 
-    Starts a real collector with its admin page on the loopback interface and lets people report
-    their first names to it, in rounds, some through real clients. After each round all reports
-    are decoded into report.html, which reloads itself. Ctrl-C stops all of it.
+    Starts a real collector with its admin page on the loopback interface. In rounds, simulated
+    people report their first names to it, some of them through real clients. After each round, all
+    reports are decoded into report.html, which reloads itself. Ctrl-C stops everything.
     """
     from hubbub.simulations.quickstart import run_quickstart
 
@@ -165,7 +166,7 @@ def try_(output: Path, reports: int, seconds: float) -> None:
     default=10_000,
     show_default=True,
     type=click.IntRange(1_000),
-    help="Reports a day, of each of two metrics.",
+    help="Reports per day for each of two metrics.",
 )
 @click.option("--seed", default=1, show_default=True, type=int)
 def watch(output: Path, reports: int, seed: int) -> None:
@@ -211,39 +212,41 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in new
 @click.option(
     "--type", "metric_type", type=click.Choice(["string", "open-string", "enum"]),
     default="string", show_default=True,
-    help="Whether strings are looked for in a list, or found prefix by prefix; or each value is a "
-    "category.",
+    help="string: look for strings in a list; open-string: find them prefix by prefix; enum: each "
+    "value is a category.",
 )  # fmt: skip
 @click.option(
     "--response", type=click.Choice(["unary", "subset"]), show_default="unary",
-    help="With --type enum and --epsilon: a noisy bit for each category, or a set of them.",
+    help="With --type enum and --epsilon. unary: a noisy bit for each category; subset: a random "
+    "set of categories.",
 )  # fmt: skip
 @click.option(
     "--joint", metavar="SIZES",
-    help="Instead: tables of 2 or 3 fields, which are one value; their numbers of values, such as "
-    "100x20, or 1000sx2 with a field of strings.",
+    help="Instead of --type: a table of 2 or 3 fields that form one value, given as their numbers "
+    "of values, such as 100x20, or 1000sx2 if the first is a field of strings.",
 )  # fmt: skip
 @click.option(
     "--partners", type=click.FloatRange(0, 1), default=0.0, show_default=True,
-    help="With --joint: share of the clients who hold the partner of their first field's value in "
-    "the others.",
+    help="With --joint: share of clients whose other fields hold the partner of their first "
+    "field's value.",
 )  # fmt: skip
 @click.option(
     "--population",
     help="uniform, zipf:EXPONENT, exponential:RATE, gauss, geometric:RATIO, census (first names "
-    "of 1990), surnames (its surnames) or domains (Zipf); zipf:1.0, or of open strings census, if "
-    "not given. With --joint a family, of each field.",
+    "of 1990), surnames (its surnames) or domains (Zipf). With --joint, one of the families, for "
+    "every field.  [default: zipf:1.0; census for open strings]",
 )
 @click.option(
-    "--values", help="Instead: a file with a client's value on each line; - for standard input."
+    "--values",
+    help="Instead of --population: a file with one client's value per line; - for standard input.",
 )
 @click.option(
     "--unique", type=Count(1),
-    help="Values that the population holds; 1,000, or of categories 10, if not given.",
+    help="Number of distinct values in the population.  [default: 1,000; 10 for categories]",
 )  # fmt: skip
 @click.option(
     "--reports", type=Count(1), default="1e6", show_default=True,
-    help="Honest clients, each of which reports once a day, or once a period.",
+    help="Number of honest clients; each reports once a day, or once per period.",
 )  # fmt: skip
 @click.option(
     "--steps", metavar="LENGTHS", help="Lengths of open strings' prefixes in bytes, such as 4,7.",
@@ -252,18 +255,18 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in new
 @click.option(
     "--k",
     default=480,
-    show_default="480; open strings 256; tables one per cell, or 128",
+    show_default="480; 256 for open strings; one per cell or 128 for tables",
     help="Bits of the Bloom filter.",
 )
 @click.option("--h", default=1, show_default=True, help="Hash functions.")
 @click.option(
-    "--m", default=96, show_default="96, or of open strings 256, or of tables 1, or 64",
-    help="Cohorts; of open strings those of each step.",
+    "--m", default=96, show_default="96; 256 for open strings; 1 or 64 for tables",
+    help="Cohorts; for open strings, cohorts of each step.",
 )  # fmt: skip
 @click.option(
     "--epsilon", type=float,
-    help="Instead of f, p and q: one report per client for life, or with --mode once for each "
-    "period; f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
+    help="Instead of --f, --p and --q: epsilon of one report per client for life, or with --mode "
+    "once, per period; f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
 )  # fmt: skip
 @click.option("--f", default=0.2, show_default=True, help="Permanent noise.")
 @click.option("--p", default=0.0677, show_default=True, help="Chance of a 1 for a permanent 0.")
@@ -274,21 +277,21 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in new
 )  # fmt: skip
 @click.option(
     "--missing", type=click.FloatRange(0, 1), default=0.1,
-    show_default="0.1, or of open strings 1",
+    show_default="0.1; 1 for open strings",
     help="Share of the values that aren't among the candidates.",
 )  # fmt: skip
 @click.option(
     "--mode", type=click.Choice(["longitudinal", "once"]), show_default="longitudinal",
-    help="Whether a client reports every day, of one permanent response, or once in each period, "
-    "on a random day and with new coins.",
+    help="longitudinal: a client reports every day, from one permanent response; once: it reports "
+    "once per period, on a random day and with new randomness.",
 )  # fmt: skip
 @click.option(
     "--period-days", type=click.IntRange(1), show_default="30",
-    help="With --mode once: days of a period.",
+    help="With --mode once: days per period.",
 )  # fmt: skip
 @click.option(
-    "--days", type=click.IntRange(1), default=1, show_default="1, or with --mode once a period",
-    help="Days on which clients report; with --mode once whole periods.",
+    "--days", type=click.IntRange(1), default=1, show_default="1; with --mode once, one period",
+    help="Days on which clients report; with --mode once, whole periods.",
 )  # fmt: skip
 @click.option(
     "--change", type=click.FloatRange(0, 1), default=0.0, show_default=True,
@@ -300,9 +303,9 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in new
 )  # fmt: skip
 @click.option(
     "--attack",
-    help="Forged reports that are a share of all: maximal-gain:targets=5,share=0.01, "
-    "false-value:share=0.01, replay:share=0.01 or random:share=0.01; string=TEXT as the last "
-    "part names the target.",
+    help="Add forged reports, as a share of all: maximal-gain:targets=5,share=0.01, "
+    "false-value:share=0.01, replay:share=0.01 or random:share=0.01; to name the target, end with "
+    "string=TEXT.",
 )
 @click.option(
     "--correction", type=click.Choice(["bh", "bonferroni"]), default="bh", show_default=True,
@@ -310,10 +313,10 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in new
 )  # fmt: skip
 @click.option(
     "--method", type=click.Choice(["regression", "likelihood", "auto"]), default="regression",
-    show_default=True, help="The decoder's; all but regression need --through collector.",
+    show_default=True, help="The decoder's method; all but regression need --through collector.",
 )  # fmt: skip
 @click.option(
-    "--alpha", type=float, default=0.05, show_default=True, help="Level of the detections."
+    "--alpha", type=float, default=0.05, show_default=True, help="Error rate of detections."
 )
 @click.option("--seed", type=click.IntRange(0), help="Drawn and shown if not given.")
 @click.option(
@@ -586,62 +589,62 @@ def _population(
 @main.command()
 @click.option(
     "--opted-in", multiple=True, type=float, default=(0.001, 0.003, 0.01, 0.03, 0.05),
-    show_default=True, help="Share of the people who opt in; may be repeated.",
+    show_default=True, help="Share of people who opt in; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--population",
-    help="As for `run`: uniform, zipf:EXPONENT, ..., census, surnames or domains; zipf:1.0 if not "
-    "given.",
+    help="As for `run`: uniform, zipf:EXPONENT, ..., census, surnames or domains.  [default: "
+    "zipf:1.0]",
 )
-@click.option("--values", help="Instead: a file with a person's value on each line.")
+@click.option("--values", help="Instead of --population: a file with one person's value per line.")
 @click.option(
-    "--unique", type=Count(1), help="Values that the population holds; 1,000 if not given."
+    "--unique", type=Count(1), help="Number of distinct values in the population.  [default: 1,000]"
 )
 @click.option(
     "--reports", type=Count(1), default="1e6", show_default=True,
-    help="People: each opts in or reports once.",
+    help="Number of people; each one opts in or reports once.",
 )  # fmt: skip
-@click.option(
-    "--epsilon", default=1.0, show_default=True, help="Epsilon of the opted-in's release."
-)
-@click.option("--delta", default=1e-6, show_default=True, help="Delta of the names that are found.")
+@click.option("--epsilon", default=1.0, show_default=True, help="Epsilon of the curator's release.")
+@click.option("--delta", default=1e-6, show_default=True, help="Delta for finding names.")
 @click.option(
     "--epsilon-report", default=2.0, show_default=True,
-    help="Epsilon of the others: one report for life, f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
+    help="Epsilon of everyone else: one report for life, f = 0, p = 1/(e^epsilon + 1), q = 1/2.",
 )  # fmt: skip
 @click.option("--k", default=480, show_default=True, help="Bits of the Bloom filter.")
 @click.option("--h", default=1, show_default=True, help="Hash functions.")
 @click.option("--m", default=96, show_default=True, help="Cohorts.")
 @click.option(
     "--candidates-extra", type=Count(1), default="200", show_default=True,
-    help="Candidates that nobody holds, besides the names that the curator finds.",
+    help="Candidates that nobody holds, in addition to the names that the curator finds.",
 )  # fmt: skip
 @click.option(
     "--differ", default=0.0, show_default=True,
-    help="By which part every second value is more common among the opted-in, and the others less.",
+    help="Fraction by which every second value is more common among people who opt in, and the "
+    "others less common.",
 )  # fmt: skip
 @click.option(
     "--reuse-counts", is_flag=True,
-    help="Blend the counts by which the names were found among all opted-in people, to show how "
-    "wrong that is.",
+    help="Blend with the counts by which the names were found, among all people who opted in, to "
+    "show how wrong that is.",
 )  # fmt: skip
 @click.option(
     "--correction", type=click.Choice(["bh", "bonferroni"]), default="bh", show_default=True,
     help="What alpha = 0.05 bounds: the share of false names, or the chance of any.",
 )  # fmt: skip
 @click.option(
-    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Runs of each share."
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Runs per share."
 )
 @click.option("--seed", type=click.IntRange(0), help="Drawn and shown if not given.")
 @_workers
 @_folder("out/blend")
 def blend(output: Path, workers: int | None, **options: Any) -> None:
-    """Let some people opt in: what their names and counts add to the others' reports.
+    """Measure what the names and counts of people who opt in add to everyone else's reports.
 
-    The opted-in trust a curator, who finds names in half of them and counts these in the other
-    half, with noise (`hubbub-release candidates --counted`); all others report, are decoded against
-    these names, and blended with the counts (`hubbub-decoder decode --blend`). Writes result.json,
-    report.html and the charts as PNG. The same seed gives the same result.json.
+    People who opt in trust a curator, who finds names in one half of them and counts those names in
+    the other half, with noise (`hubbub-release candidates --output`). Everyone else reports; the
+    reports are decoded against those names and blended with the counts (`hubbub-decoder decode
+    --blend`). Writes result.json, report.html and the charts as PNG. The same seed gives the same
+    result.json.
     """
     if options["seed"] is None:
         options["seed"] = secrets.randbelow(2**32)
@@ -671,11 +674,11 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
 
 
 @main.command()
-@click.option("--quick", is_flag=True, help="Few cases and runs: some minutes.")
+@click.option("--quick", is_flag=True, help="Few cases and runs, which take some minutes.")
 @click.option(
     "--seeds",
     type=click.IntRange(1),
-    help="Runs of each case; 10, or 5 with --quick, if not given.",
+    help="Runs per case.  [default: 10, or 5 with --quick]",
 )
 @click.option(
     "--case",
@@ -690,7 +693,7 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="File for the results: .csv, .json or .md; may be repeated.",
 )
-@click.option("--list", "only_list", is_flag=True, help="Show the cases' names and end.")
+@click.option("--list", "only_list", is_flag=True, help="List the cases' names and exit.")
 def suite(
     quick: bool,
     seeds: int | None,
@@ -747,14 +750,14 @@ def suite(
 @main.command()
 @click.option("--table", "only_table", is_flag=True, help="Only the headline numbers.")
 @click.option(
-    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Runs of each case."
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Runs per case."
 )
 @_folder("out/paper", "report.html, result.json and the figures")
 def paper(only_table: bool, runs: int, output: Path) -> None:
-    """Repeat the experiments of the RAPPOR paper (CCS 2014), and its headline numbers.
+    """Repeat the experiments and headline numbers of the RAPPOR paper (CCS 2014).
 
-    Each experiment's figure stands beside what the paper states; each headline number beside ours.
-    Exit code 1 if one isn't reproduced within its tolerance.
+    Shows each experiment's figure beside what the paper states, and each headline number beside
+    ours. The exit code is 1 if a number isn't reproduced within its tolerance.
     """
     from hubbub.reporting.formats.terminal import show, stdout_console
     from hubbub.reporting.progress import progress_bar
