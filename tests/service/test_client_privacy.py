@@ -409,7 +409,7 @@ def test_explanation_tells_what_changes_reveal(tmp_path):
     assert "all reports of one period: at most 81-fold (epsilon 4.39)" in text
     assert f"(epsilon {12 * EPSILON:.3g}), in 12 periods" in text
     assert "there is only one" in text
-    assert "with the first answer alone" in text
+    assert "with the first answer only" in text
 
 
 def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again(tmp_path):
@@ -534,9 +534,9 @@ def test_reports_that_a_reset_deletes_are_counted(tmp_path):
 def test_preview_says_that_a_periods_answer_is_fixed(tmp_path):
     registry = make_registry(make_metric(period_days=7))
     with Telemetry(registry, NOWHERE, tmp_path) as telemetry:
-        assert "fixed already" not in telemetry.preview("homepage", "a").words
+        assert "already fixed" not in telemetry.preview("homepage", "a").words
         telemetry.record("homepage", "a")
         assert (
-            "this period's answer, which is fixed already"
+            "this period's answer, which is already fixed"
             in telemetry.preview("homepage", "b").words
         )

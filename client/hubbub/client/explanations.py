@@ -25,9 +25,9 @@ def describe_preview(
     """Return the text of a preview."""
     source = ""
     if verdict is Verdict.STALE:
-        source = " (drawn from an earlier answer, for there is no room for another)"
+        source = " (drawn from an earlier answer, because there is no room for another)"
     elif verdict is Verdict.AGAIN and metric.memory == "period":
-        source = " (drawn from this period's answer, which is fixed already)"
+        source = " (drawn from this period's answer, which is already fixed)"
     sent = f"would not be sent: {refusal}." if refusal else f"is what would be sent{source}:"
     lines = [describe_metric(metric), f"This {sent}"]
     if part := metric.type.part(report.cohort):
@@ -79,7 +79,7 @@ def describe_metric(metric: Metric) -> str:
         mode += f" at most {metric.max_periods:,} periods of "
         mode += "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
     elif metric.max_values == 1:
-        mode = "with the first answer alone"
+        mode = "with the first answer only"
     else:
         mode = f"for at most {metric.max_values:,} different answers"
     fields = metric.type.field_names()
@@ -88,7 +88,7 @@ def describe_metric(metric: Metric) -> str:
         about += f" It belongs to {metric.group}: a client answers only one question of this group."
     if metric.dimensions:
         told = ", ".join(dimension.name for dimension in metric.dimensions)
-        about += f" Its reports tell of the app, in the clear: {told}."
+        about += f" Its reports also describe the app, in the clear: {told}."
     return (
         f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
         f"Asked by {metric.owner} until {metric.expires}, {mode}.{about}"
@@ -132,7 +132,7 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
         f"Paid for: epsilon {_number(spending.committed)}{most}.",
     ]
     if spending.resets:
-        lines.append(f"The secret was replaced {_times(spending.resets)}: all answers cost anew.")
+        lines.append(f"The secret was replaced {_times(spending.resets)}: all answers cost again.")
     if spending.restores:
         lines.append(
             f"This state was found to be a copy {_times(spending.restores)}; what its originals "
@@ -149,7 +149,7 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
 def describe_forgetting(spending: Spending | None) -> str:
     """Return what deleting the state means; None: what was spent can't be read."""
     if spending is None:
-        sent = "What was sent before can't be called back; what it reveals isn't known any more."
+        sent = "What was sent before can't be called back; what it reveals is no longer known."
     elif spending.metrics:
         sent = (
             "What was sent before can't be called back: it changes the odds between any two "
@@ -159,7 +159,7 @@ def describe_forgetting(spending: Spending | None) -> str:
         sent = "Nothing was sent before."
     return (
         f"Deleted the secret, the account and all unsent reports. {sent} A later start draws a new "
-        "secret. The same answers then cost as much again, and no account knows of it."
+        "secret. The same answers then cost as much again, and no account shows it."
     )
 
 

@@ -81,7 +81,7 @@ def is_metric_name(name: str) -> bool:
 def metric_name(where: str, name: str) -> str:
     """Return a metric's name if it may be one."""
     if not is_metric_name(name):
-        message = f"{where}: the name must be 1 to 64 of a-z, 0-9, _ and -, a letter first"
+        message = f"{where}: the name must be 1 to 64 of a-z, 0-9, _ and -, beginning with a letter"
         raise MetricError.about(where, message)
     return name
 

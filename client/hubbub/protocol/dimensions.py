@@ -160,7 +160,7 @@ def read_dimensions(where: str, table: object) -> dict[str, Dimension]:
 
 def _dimension(where: str, name: str, value: object) -> Dimension:
     if not _IS_NAME.fullmatch(name):
-        message = f"{where}: the name must be 1 to 32 of a-z, 0-9 and _, a letter first"
+        message = f"{where}: the name must be 1 to 32 of a-z, 0-9 and _, beginning with a letter"
         raise MetricError.about(where, message)
     if isinstance(value, dict) and value.keys() == {"pattern"}:
         return Dimension(name, pattern=_checked_pattern(f"{where}.pattern", value["pattern"]))

@@ -111,8 +111,10 @@ class Registry(Mapping[str, Metric]):
 
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise MetricError(f"{path}: can't be read as UTF-8 text: {error}") from error
+        except OSError as error:
+            raise MetricError(f"{path}: can't be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise MetricError(f"{path}: must be UTF-8 text: {error}") from error
         return cls.parse(text)
 
     @classmethod

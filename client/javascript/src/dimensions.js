@@ -98,7 +98,7 @@ export function makeDimensions(given) {
 function makeDimension(name, entry) {
   const path = `dimensions.${name}`;
   if (!NAME.test(name)) {
-    throw new MetricError(`${path}: the name must be 1 to 32 of a-z, 0-9 and _, a letter first`);
+    throw new MetricError(`${path}: the name must be 1 to 32 of a-z, 0-9 and _, beginning with a letter`);
   }
   if (typeof entry === "object" && entry && Object.keys(entry).join() === "pattern") {
     const { pattern } = /** @type {{pattern: unknown}} */ (entry);

@@ -70,9 +70,9 @@ function content({ params, response }, report) {
 
 /** @param {Metric} metric @param {import("./ledger.js").Decision["kind"]} kind */
 function sourceOf({ memory }, kind) {
-  if (kind === "stale") return " (drawn from an earlier answer, for there is no room for another)";
+  if (kind === "stale") return " (drawn from an earlier answer, because there is no room for another)";
   const fixed = kind === "again" && memory === "period";
-  return fixed ? " (drawn from this period's answer, which is fixed already)" : "";
+  return fixed ? " (drawn from this period's answer, which is already fixed)" : "";
 }
 
 /**
@@ -88,7 +88,7 @@ export function describeMetric(metric) {
     `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
     (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
     (group ? ` It belongs to ${group.name}: a client answers only one question of this group.` : "") +
-    (told ? ` Its reports tell of the app, in the clear: ${told}.` : "")
+    (told ? ` Its reports also describe the app, in the clear: ${told}.` : "")
   );
 }
 
@@ -101,7 +101,7 @@ function extent({ mode, memory, maxAnswers, periodDays }) {
     const once = mode === "once" ? "once in each of" : "with one answer for each of";
     return `${once} at most ${most} periods of ${days}`;
   }
-  return maxAnswers === 1 ? "with the first answer alone" : `for at most ${most} different answers`;
+  return maxAnswers === 1 ? "with the first answer only" : `for at most ${most} different answers`;
 }
 
 /**
@@ -136,7 +136,7 @@ export function explain(registry, spending, people) {
     `Privacy budget used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
     `Paid for: epsilon ${number(committed)}${most}.`,
   );
-  if (resets) lines.push(`The secret was replaced ${times(resets)}: all answers cost anew.`);
+  if (resets) lines.push(`The secret was replaced ${times(resets)}: all answers cost again.`);
   if (restores) {
     lines.push(
       `This state was found to be a copy ${times(restores)}; what its originals spent since isn't ` +
@@ -156,7 +156,7 @@ export function explain(registry, spending, people) {
 export function describeForgetting(spending) {
   let sent = "Nothing was sent before.";
   if (spending === null) {
-    sent = "What was sent before can't be called back; what it reveals isn't known any more.";
+    sent = "What was sent before can't be called back; what it reveals is no longer known.";
   } else if (spending.metrics.length) {
     sent =
       "What was sent before can't be called back: it changes the odds between any two answers " +
@@ -164,7 +164,7 @@ export function describeForgetting(spending) {
   }
   return (
     `Deleted the secret, the account and all unsent reports. ${sent} A later start draws a new ` +
-    "secret. The same answers then cost as much again, and no account knows of it."
+    "secret. The same answers then cost as much again, and no account shows it."
   );
 }
 

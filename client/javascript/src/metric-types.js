@@ -591,7 +591,7 @@ function fieldOf(entry, path) {
   const name = sentence(entry.name, `${path}.name`);
   const named = `${path}.name = ${shown(name)}`;
   if (!isName(name)) {
-    throw new MetricError(`${named}: must be 1 to 64 of a-z 0-9 _ -, a letter first`);
+    throw new MetricError(`${named}: must be 1 to 64 of a-z 0-9 _ -, beginning with a letter`);
   }
   if (RESULT_COLUMNS.includes(name)) {
     throw new MetricError(`${named}: must not be the name of a column of results`);

@@ -168,7 +168,7 @@ export function telling(registry, given, strict) {
 export function makeMetric(application, name, given, dimensions = new Map()) {
   const path = `metrics.${name}`;
   if (!isName(name)) {
-    throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, a letter first`);
+    throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, beginning with a letter`);
   }
   const entry = table(given, path);
   const typeName = oneOf(entry.type, `${path}.type`, [...METRIC_TYPES.keys()]);
@@ -370,7 +370,7 @@ function inGroups(metrics, given) {
 function makeGroup(name, given, metrics) {
   const path = `groups.${name}`;
   if (!isName(name)) {
-    throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, a letter first`);
+    throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, beginning with a letter`);
   }
   const entry = table(given, path);
   refuseUnknown(entry, ["metrics", "choice"], `${path}.`);

@@ -272,7 +272,7 @@ test("a preview is what would be sent, by the same code, and spends nothing", as
   assert.ok(isOf(reports[0], storedState(storage).account.entries[0].last));
   assert.deepEqual(bitsOf(reports[0]), preview.report.bits);
   assert.equal(preview.refusal, null);
-  const fixed = /would be sent \(drawn from this period's answer, which is fixed already\):/;
+  const fixed = /would be sent \(drawn from this period's answer, which is already fixed\):/;
   assert.match(preview.words, fixed);
   assert.equal(preview.stale, false, "it is what any other value would have, too");
   const next = await telemetry.preview("homepage", "a");
@@ -323,7 +323,7 @@ test("after a reset the client is another one, and what was spent stays in the l
   close(after.spent, 2 * before.spent);
   close(after.committed, 2 * before.committed);
   assert.equal(after.resets, 1);
-  assert.match(await telemetry.explain(), /The secret was replaced once: all answers cost anew/);
+  assert.match(await telemetry.explain(), /The secret was replaced once: all answers cost again/);
 });
 
 test("a reset deletes and counts what was drawn with the old secret", async (t) => {
@@ -391,7 +391,7 @@ test("a damaged state can be forgotten, and a new one begun", async (t) => {
   await telemetry.flush();
   await assert.rejects(telemetry.ledger(), /is damaged/);
   await assert.rejects(telemetry.reset(), /is damaged/);
-  assert.match(await telemetry.forget(), /isn't known any more/);
+  assert.match(await telemetry.forget(), /is no longer known/);
   const { telemetry: next } = startTelemetry(t, { endpoint: url, storage });
   next.record("homepage", "a");
   await next.flush();

@@ -310,7 +310,7 @@ test("an expired metric isn't reported, and its last day counts", () => {
   assert.equal(record("homepage", "a", end), "expired metric");
 });
 
-test("after a reset all answers cost anew, and the past stays paid for", () => {
+test("after a reset all answers cost again, and the past stays paid for", () => {
   const { account, record, spent, price } = client({ homepage: { max_values: 3 }, page: PERIOD });
   for (const value of ["a", "b"]) record("homepage", value);
   record("page", "a");

@@ -140,7 +140,7 @@ const WRONG = [
   [{ type: "joint" }, /fields = \(missing\): must be a list of 2 to 3 tables, one a field/],
   [{ ...CELLS, fields: [CRASH] }, /fields = .*: must be a list of 2 to 3 tables, one a field/],
   [{ ...CELLS, fields: [CRASH, 5] }, "metrics.homepage.fields[1] = 5: must be an object"],
-  [joined({ name: "Crash" }), /fields\[0\]\.name = "Crash": must be 1 to 64 of a-z 0-9 _ -, a le/],
+  [joined({ name: "Crash" }), /fields\[0\]\.name = "Crash": must be 1 to 64 of a-z 0-9 _ -, beg/],
   [joined({ name: 3 }), "metrics.homepage.fields[0].name = 3: must be a text that isn't blank"],
   [joined({ name: undefined }), /fields\[0\]\.name = \(missing\): must be a text/],
   [
@@ -222,10 +222,10 @@ test("the one-time mode leaves out one response", () => {
   assert.equal(buildMetric({ mode: "one-time", p: 0, q: 1 }).mode, "one-time");
 });
 
-test("names are 1 to 64 of a-z 0-9 _ -, a letter first", () => {
+test("names are 1 to 64 of a-z 0-9 _ -, beginning with a letter", () => {
   for (const name of ["a", "home-page_2", "a".repeat(64)]) buildMetric({ name });
   for (const name of ["", "2a", "_a", "A", "a.b", "ä", "a".repeat(65), "a\n"]) {
-    assert.throws(() => buildMetric({ name }), /a letter first/);
+    assert.throws(() => buildMetric({ name }), /beginning with a letter/);
   }
 });
 

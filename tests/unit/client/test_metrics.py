@@ -34,12 +34,15 @@ def test_unknown_metric_lists_the_known_ones():
     assert str(caught.value) == "metric 'hompage': must be one of: homepage"
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_unreadable_file_is_named(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [(None, "can't be read: No such file or directory"), (b"\xff\xfe", "must be UTF-8 text")],
+)
+def test_unreadable_file_is_named(tmp_path, content, fault):
     path = tmp_path / "metrics.toml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(MetricError, match=r"metrics\.toml: can't be read as UTF-8"):
+    with pytest.raises(MetricError, match=rf"metrics\.toml: {fault}"):
         Registry.load(path)
 
 
