@@ -201,9 +201,9 @@ class DifferenceGoal(Goal):
         once = replace(self, sequential=False)
         needed = once.reports_needed(subject.params, subject.limit)
         text = (
-            "You may look every day and stop when you like: with this probability it is found by "
-            "then, often earlier. A single look, whose time is settled beforehand, needs "
-            f"{needed:,.0f} reports in each group, {needed / subject.reports:.0%} of these."
+            "You may look every day and stop when you like: the difference is found by then "
+            "with this probability, and often earlier. A single look, at a time fixed in advance, "
+            f"needs {needed:,.0f} reports in each group, {needed / subject.reports:.0%} of these."
         )
         yield Finding("one_look_reports", "", text, needed)
 

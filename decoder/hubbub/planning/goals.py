@@ -188,7 +188,7 @@ class Goal(ABC):
 
     test: DetectionTest
     schedule: Schedule | None = field(default=None, kw_only=True)
-    sought: ClassVar[str] = "One held by"
+    sought: ClassVar[str] = "A value held by"
     """How a sentence about a share begins."""
 
     @property

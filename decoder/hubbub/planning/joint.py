@@ -219,30 +219,30 @@ class TableGoal(Goal):
         fields, figures = len(self.sizes), plan.figures
         part = {2: "half", 3: "a third of"}[fields]
         text = (
-            f"Standard errors: of a rare cell {percents(plan.std_error)}; of a rare value of "
-            f"each field {percents(*self.margins(plan))}; "
-            "of an average value of the last field among those with a value of the first that "
-            f"{GIVEN_SHARE:.0%} have {percents(figures['conditional_std_error'])}."
+            f"Standard errors: {percents(plan.std_error)} for a rare cell; "
+            f"{percents(*self.margins(plan))} for a rare value of each field; "
+            f"{percents(figures['conditional_std_error'])} for an average value of the last field, "
+            f"among those with a value of the first field that {GIVEN_SHARE:.0%} have."
         )
         yield Finding("std_error", "", text, plan.std_error)
         text = (
-            "If fields are independent, each by Zipf's law, the nearest possible table is off by "
-            f"{figures['total_variation']:.3f} (total variation) on average."
+            "If the fields are independent and each follows Zipf's law, the closest possible "
+            f"table is off by {figures['total_variation']:.3f} (total variation) on average."
         )
         yield Finding("total_variation", "", text, figures["total_variation"])
         if fields == 2:
             partners = figures["partner_share"]
             shows = (
-                f"shows with probability {self.test.power:g} that a value's partner goes with "
-                f"it for {partners:.1%} of the clients."
+                f"notices with probability {self.test.power:g} if {partners:.1%} of the clients "
+                "hold a value together with its partner."
                 if math.isfinite(partners)
                 else "shows nothing."
             )
             text = f"The test of independence (level {TEST_LEVEL:g}) {shows}"
             yield Finding("partner_share", "", text, partners)
         text = (
-            f"As {fields} metrics apart, with {part} the epsilons each, rare values would have "
-            f"errors of {percents(*split.margins)}, and no table."
+            f"As {fields} separate metrics, with {part} the epsilons each, rare values would "
+            f"have errors of {percents(*split.margins)}, and there would be no table."
         )
         yield Finding("margin_std_errors_apart", "", text, list(split.margins))
         text = (

@@ -198,14 +198,14 @@ class OpenGoal(Goal):
         )
         yield Finding("reports_per_step", "", text, in_step)
         text = (
-            f"Its cohort is one of {cohorts:,}, {math.log2(cohorts):.1f} bits of a pseudonym that "
-            "each of its reports shows: no more than needed."
+            f"Each of its reports shows its cohort, one of {cohorts:,}. That is a pseudonym of "
+            f"{math.log2(cohorts):.1f} bits, no more than needed."
         )
         yield Finding("pseudonym_bits", "", text, math.log2(cohorts))
         longest = self.steps[-1] + LONGEST_END
         text = (
-            f"Strings of more than {longest} bytes can't be found; ends beyond {self.steps[-1]} "
-            "bytes are guessed, so rare or odd ones are missed."
+            f"Strings of more than {longest} bytes can't be found; endings beyond "
+            f"{self.steps[-1]} bytes are guessed, so rare or odd ones are missed."
         )
         yield Finding("longest_string", "", text, longest)
 

@@ -56,8 +56,8 @@ LIFE = "max_periods times the price of an answer, or one price"
 ONE_REPORT = "one report in a client's life"
 FIRST_VALUE = OF_DAYS + "; only a client's first value is ever reported ({})"
 NOT_BOUNDED = (
-    "not bounded: a change can be seen by whoever links reports: "
-    "docs/understand/proofs.md, Values that change"
+    "not bounded: whoever links reports can see a change: docs/understand/proofs.md, "
+    "Values that change"
 )
 SEQUENTIAL = "sequential composition (Dwork et al. 2006; McSherry 2009, theorem 3)"
 PARALLEL = "parallel composition (McSherry 2009, theorem 4) of the metrics that exclude each other"
@@ -208,7 +208,7 @@ def metric_figures(
     figures += _linking(metric, situation.reports)
     if situation.reports is not None:
         found = amplify(metric, situation.reports, situation.delta)
-        size = f"; {situation.reports:,} reports, one a client, delta = {situation.delta:g}"
+        size = f"; {situation.reports:,} reports, one per client, delta = {situation.delta:g}"
         closed = CLOSED_FORM.format(found.highest_local)
         days = central_epsilon(metric, situation.days, situation.reports, situation.delta)
         why_days = ONE_REPORT if metric.one_time else ONE_MESSAGE

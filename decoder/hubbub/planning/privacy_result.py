@@ -208,14 +208,14 @@ def _findings(registry: Registry, situation: Situation, figures: _Figures) -> It
         return
     reserve, changes = figures["lifetime_reserve"], figures["lifetime_changes"]
     text = (
-        f"Of lifetime_epsilon = {lifetime:g}, what times alone decide needs {_number(reserve)} "
-        f"({reserve.theorem}); {_number(changes)} is left for values that change."
+        f"Of lifetime_epsilon = {lifetime:g}, {_number(reserve)} is reserved for what depends "
+        f"on times alone ({reserve.theorem}); {_number(changes)} is left for values that change."
     )
     yield Finding("lifetime_reserve", "", text, reserve.value)
     if reserve.value > lifetime:
         text = (
             "That is more than lifetime_epsilon: clients report no second value of any metric, "
-            "and fall silent when it is used up."
+            "and stop reporting when it is used up."
         )
         yield Finding("lifetime_exceeded", "", text, reserve.value - lifetime, Level.WARNING)
 

@@ -223,8 +223,8 @@ class _Asked:
             chance = goal.power(params, subject.reports, self.share)
             needed = goal.reports_needed(params, self.share)
             text = (
-                f"{goal.sought} {self.share:.3%} is found with probability {chance:.2f}; "
-                f"{reports_text(needed)} reports make it {power:g}."
+                f"{goal.sought} {self.share:.3%} is found with probability {chance:.2f}; with "
+                f"{reports_text(needed)} reports, {power:g}."
             )
             yield Finding("power", "", text, chance)
         error = self.std_error
@@ -250,8 +250,8 @@ class _Asked:
         )
         yield Finding("epsilon_life", "", text, life)
         text = (
-            "Two periods' reports share nothing but the value: they are at most "
-            f"{ratio:.3g} times as likely of one client as of two, cosh^2(epsilon/2)."
+            "Reports of two periods have nothing in common but the value: they are at most "
+            f"{ratio:.3g} times as likely from one client as from two, cosh^2(epsilon/2)."
         )
         yield Finding("value_ratio", "", text, ratio)
         repeated = [plan for plan in self.comparison.plans if plan.goal.test.reports_each > 1]
@@ -259,8 +259,9 @@ class _Asked:
             text = (
                 f"Longitudinal clients report {schedule.reports_each:,} times in "
                 f"{schedule.period_days:,} days, with an epsilon of "
-                f"{repeated[0].epsilon_report:.4g} a report; response (period) is drawn anew for "
-                "each period, (value) once for each value, whose changes can be seen."
+                f"{repeated[0].epsilon_report:.4g} per report; their response is drawn anew for "
+                "each period (period), or once for each value (value), and then changes can be "
+                "seen."
             )
             yield Finding("longitudinal", "", text, repeated[0].epsilon_report)
 
@@ -269,10 +270,10 @@ class _Asked:
         spent = f"One report spends an epsilon of {given.epsilon_report:.4g}, "
         permanent = given.params.epsilon_permanent
         if math.isinf(permanent):
-            text = f"{spent}and nothing bounds what several spend: it must be the only one."
+            text = f"{spent}but nothing bounds what several spend: it must be the only one."
             yield Finding("epsilon_unbounded", "", text, permanent, Level.WARNING)
         else:
-            text = f"{spent}all reports from one permanent response together {permanent:.4g}."
+            text = f"{spent}and all reports from one permanent response together {permanent:.4g}."
             yield Finding("epsilon_permanent", "", text, permanent)
         if given.limit <= best.limit:
             text = "The search finds no better parameters at the same epsilons."
@@ -280,7 +281,7 @@ class _Asked:
             needed = self.goal.reports_needed(best.params, given.limit)
             text = (
                 f"The best parameters at the same epsilons show {best.limit:.3%}, a share "
-                f"{given.limit / best.limit:.2f} times as small, or the same share from "
+                f"{given.limit / best.limit:.2f} times smaller, or the same share from "
                 f"{reports_text(needed)} reports instead of {given.reports:,.0f}."
             )
         else:
@@ -305,10 +306,11 @@ class _Asked:
         information = link_information(params, width)
         two, many = (right_links(params, width, clients, known=known) for known in (False, True))
         text = (
-            f"By their content alone, shuffled daily reports of {clients:,} clients are linked: "
-            f"{100 * two:.3g}% rightly from two days, at most {100 * many:.3g}% from many "
-            f"({information:.3g} nats a pair, against ln(clients/m) = "
-            f"{math.log(clients / params.m):.3g}; docs/understand/proofs.md, Linking by content)."
+            f"Anyone who links the shuffled daily reports of {clients:,} clients by their content "
+            f"alone is right for {100 * two:.3g}% of them from two days, and for at most "
+            f"{100 * many:.3g}% from many ({information:.3g} nats per pair, against ln(clients/m) "
+            f"= {math.log(clients / params.m):.3g}; docs/understand/proofs.md, Linking by "
+            "content)."
         )
         yield Finding("linked_share", "", text, two)
 

@@ -166,14 +166,14 @@ class StringsGoal(Goal):
             fewest = fewest_cohorts(params.k, params.h, test.level)
             if params.m < fewest:
                 text = (
-                    f"m = {params.m}: below {fewest} cohorts no test at this level works as the "
-                    "theory takes it to; less is found than stated here."
+                    f"m = {params.m}: with fewer than {fewest} cohorts, no test at this level "
+                    "works as the theory assumes; it finds less than stated here."
                 )
                 yield Finding("few_cohorts", "", text, fewest, Level.WARNING)
         elif paper:
             ratio = paper.limit / subject.limit
             text = (
-                "The RAPPOR paper's default at the same epsilons needs a share "
+                "The RAPPOR paper's default at the same epsilons only finds a share "
                 f"{ratio:.2f} times as large."
             )
             yield Finding("paper_ratio", "", text, ratio)

@@ -106,13 +106,13 @@ def population_finding(summary: BlendSummary) -> Finding:
     tested = f"p = {summary.p_value:.2g}, Bonferroni over {summary.compared:,} strings"
     if not summary.differs:
         return found._replace(
-            text=f"no difference seen ({tested}), which small differences would not show"
+            text=f"no difference seen ({tested}); small differences would not show"
         )
     named = ", ".join(visible(string) for string in summary.different[:_NAMED])
     more = len(summary.different) - _NAMED
     text = (
         f"NO: the groups differ in {named}{f' and {more:,} more' if more > 0 else ''} ({tested}); "
-        "blended figures mix two populations, and are right about neither. Leave --blend out"
+        "blended figures mix two populations and are right for neither. Leave out --blend"
     )
     return found._replace(text=text, level=Level.WARNING)
 

@@ -259,7 +259,7 @@ def category_findings(
 def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) -> Finding:
     mean = ordinal.inner_mean
     if mean is None:
-        text = "not assessable: too few values are known to lie between two edges"
+        text = "not known: too few values are known to lie between two edges"
         return Finding("mean", "mean", text)
     inner = bucket_label(bounds[0][1], bounds[-1][0])
     text = (

@@ -147,14 +147,14 @@ def ratio_finding(ratio: SampleRatio) -> Finding:
         The test's result.
     """
     found = (
-        f"treatment has {ratio.found:.4g} times the control's reports, {ratio.assigned:.4g} times "
-        f"were assigned (p = {ratio.p_value:.2g})"
+        f"the treatment has {ratio.found:.4g} times the control's reports; "
+        f"{ratio.assigned:.4g} times were assigned (p = {ratio.p_value:.2g})"
     )
     if not ratio.mismatches:
         return Finding("sample_ratio", "sample ratio", found, ratio.found)
     text = (
-        f"{found}: something keeps clients of one group from reporting, so that differences may "
-        "be about who is left"
+        f"{found}: something keeps clients of one group from reporting, so differences may "
+        "only show who is left"
     )
     return Finding("sample_ratio", "sample ratio", text, ratio.found, Level.WARNING)
 
@@ -165,8 +165,8 @@ def _least_difference(comparison: Comparison[Any]) -> tuple[Finding, ...]:
         return ()
     middle = float(np.median(least))
     text = (
-        f"one of {100 * middle:.2g} percentage points is found with probability {POWER:g} in a "
-        "typical row"
+        f"in a typical row, a difference of {100 * middle:.2g} percentage points is found with "
+        f"probability {POWER:g}"
     )
     return (Finding("least_difference", "least difference", text, middle),)
 
@@ -177,8 +177,8 @@ def _looks(comparison: Comparison[Any]) -> tuple[Finding, ...]:
     if wider is None or not np.isfinite(wider):
         return ()
     text = (
-        "as often as you like while reports come in, and stop when you like: all of this holds at "
-        f"every look, with intervals {wider:.2f} times as wide as those of a single one"
+        "look as often as you like while reports come in, and stop when you like: all of this "
+        f"holds at every look, with intervals {wider:.2f} times as wide as for a single look"
     )
     return (Finding("looks", "looks", text, wider),)
 

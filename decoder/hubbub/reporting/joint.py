@@ -186,7 +186,7 @@ def _table_findings(decoding: JointDecoding) -> tuple[Finding, ...]:
     """Return how strongly fields go together, and which part of the reports the table covers."""
     table = decoding.table
     if table is None:
-        text = "not assessable: too few of their values are known to be there"
+        text = "not known: too few of their values are known to be there"
         return (Finding("fields", "fields", text),)
     strengths = [
         Finding("independence", " and ".join(each.fields), _strength(each), each.p_value)

@@ -99,9 +99,7 @@ def number_findings(
 
 
 def _range(summary: NumberSummary) -> Finding:
-    text = (
-        f"{summary.lowest:.6g} to {summary.highest:.6g}; what lies beyond counts as the nearer end"
-    )
+    text = f"{summary.lowest:.6g} to {summary.highest:.6g}; numbers beyond count as the nearer end"
     return Finding("range", "numbers from", text, [summary.lowest, summary.highest])
 
 

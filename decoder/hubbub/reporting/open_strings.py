@@ -146,8 +146,8 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
         if step.is_blind:
             text = (
                 f"counts of step {number}, {step.length} bytes, scatter {step.scatter:.2f} times "
-                "as much as sampling explains, so common beginnings are there, but hardly "
-                "any was found: a shorter first step or --corpus may show them"
+                "as much as sampling explains, so there are common beginnings, but hardly any "
+                "was found: a shorter first step or --corpus may show them"
             )
             yield Finding("blind_step", "", text, number, Level.WARNING)
     if found.unexplained:
@@ -165,12 +165,12 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
         text = "; ".join(named) + (f"; and {more:,} more" if more else "")
         text += "; --extend looks closer"
         yield Finding("beginnings", "beginnings without strings", text, _unexplained_json(found))
-    text = "strings that are rare, or unlike all others, or begin as no common string does"
+    text = "strings that are rare, unlike all others, or don't begin like any common string"
     least = None
     if found.steps:
         # Five standard errors: so much a beginning needs to be seen among some 10^5 prefixes.
         least = 5 * max(step.std_error for step in found.steps)
-        text += f"; below a share of about {least:.2%} a beginning may go unnoticed"
+        text += f"; a beginning with a share below about {least:.2%} may go unnoticed"
     yield Finding("may_be_missed", "may be missed", text, least)
 
 

@@ -344,14 +344,14 @@ def string_findings(
     ]
     if not summary.settled:
         text = (
-            "didn't settle: what is in the model and what is detected still differ a little; "
-            "estimates near the limit are less certain than they say"
+            "didn't settle: the strings in the model and the detected ones still differ a "
+            "little; estimates near the limit are less certain than stated"
         )
         findings.append(Finding("search_unsettled", "search", text))
     if summary.indistinguishable:
         text = (
-            f"{summary.indistinguishable:,} candidates set the same bits as another one; each such "
-            "group has one estimate, and counts once"
+            f"{summary.indistinguishable:,} candidates set the same bits as another one; each "
+            "such group shares one estimate and counts once"
         )
         value = summary.indistinguishable
         findings.append(Finding("indistinguishable", "can't be told apart", text, value))

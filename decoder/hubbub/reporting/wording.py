@@ -76,7 +76,7 @@ def estimand_finding(repeats: RepeatedReports) -> Finding:
     """Return what errors and intervals are about."""
     text = {
         Estimand.POPULATION: "the population that these reports were drawn from",
-        Estimand.REPORTS: "these reports alone, whoever else there is",
+        Estimand.REPORTS: "these reports alone, whoever else exists",
     }[repeats.estimand]
     return Finding("estimand", "intervals are about", text, repeats.estimand.value)
 
@@ -92,12 +92,13 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
     number = f"{repeats.clients:.4g}"
     texts = {
         RepeatSource.ONE_DAY: f"{number}: all are of one day",
-        RepeatSource.DAYS: f"the client of an average report has sent at most {number}, one a day",
+        RepeatSource.DAYS: f"an average report's client sent at most {number}, one per day",
         RepeatSource.GIVEN: (
-            f"the client of an average report has sent {number}, as --reports-per-client says"
+            f"an average report's client sent {number}, as --reports-per-client says"
         ),
         RepeatSource.UNKNOWN: (
-            f"taken as {number}: without days only --reports-per-client says how many"
+            f"assumed to be {number}: the reports have no days, so only --reports-per-client can "
+            "tell"
         ),
     }
     about = estimand_finding(repeats)
@@ -109,7 +110,9 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
     elif repeats.responses < repeats.clients:
         text += f"; {repeats.responses:.4g} of one permanent response"
     if repeats.assumes_daily:
-        text += "; assumes that no client reports twice a day, as reports_per_day = 1 ensures"
+        text += (
+            "; this assumes that no client reports twice a day, which reports_per_day = 1 ensures"
+        )
     return about, Finding("reports_per_client", "reports of a client", text, repeats.clients)
 
 
@@ -129,9 +132,9 @@ def limit_line(share: float) -> str:
     if math.isnan(share):
         return "not known: no candidate can be told from all others"
     if math.isinf(share):
-        return "none: with so few cohorts and hashes no share can be detected at this level"
+        return "none: with so few cohorts and hashes, no share can be detected at this level"
     if share >= 1:
-        return f"none: so few reports show no share at all with probability {POWER:g}"
+        return f"none: with so few reports, no share at all is found with probability {POWER:g}"
     return f"a share of {share:.3%} is found with probability {POWER:g}"
 
 
@@ -149,7 +152,7 @@ def _set_bits(anomalies: AnomalyReport) -> Finding:
         "set bits",
         f"all reports have {low:,} to {high:,}, consistent with honest clients"
         if low < high
-        else f"all reports have {low:,}, as they must",
+        else f"all reports have {low:,}, as they should",
         anomalies.improbable,
     )
     numbers = f"{low:,} to {high:,}" if low < high else f"{low:,}"
@@ -160,7 +163,7 @@ def _set_bits(anomalies: AnomalyReport) -> Finding:
         )
         return found._replace(level=Level.ALARM, text=text)
     if not anomalies.set_bits_assessed:
-        text = "not assessable: with so few bits honest reports have any number of them"
+        text = "can't be checked: with so few bits, honest reports may set any number of them"
         return found._replace(text=text, value=None)
     return found
 
@@ -170,19 +173,19 @@ def _repeats(anomalies: AnomalyReport) -> Finding:
     found = Finding("repeated_reports", "repeated reports", "", None)
     if not repeats.assessed:
         return found._replace(
-            text="not assessable: with so few bits or so little noise honest reports repeat too"
+            text="can't be checked: with so few bits or so little noise, honest reports repeat too"
         )
     looked_at = f"of {repeats.sampled:,} reports checked"
     if anomalies.counted:
-        counted = f"of {anomalies.counted:,} reports only counts are kept"
+        counted = f"only counts are kept of {anomalies.counted:,} reports"
         if not repeats.sampled:
-            return found._replace(text=f"not assessable: {counted}")
+            return found._replace(text=f"can't be checked: {counted}")
         looked_at = f"{counted}; {looked_at}"
     found = found._replace(value=repeats.suspicious)
     if repeats.suspicious:
         text = (
-            f"{repeats.suspicious:,} {looked_at} repeat others to the bit: one occurs "
-            f"{repeats.most:,} times, where at most {repeats.plausible:,} is plausible"
+            f"{repeats.suspicious:,} {looked_at} are exact copies of others: one occurs "
+            f"{repeats.most:,} times, where at most {repeats.plausible:,} are plausible"
         )
         return found._replace(level=Level.ALARM, text=text)
     return found._replace(text=f"{looked_at} none repeats suspiciously often")
@@ -190,7 +193,7 @@ def _repeats(anomalies: AnomalyReport) -> Finding:
 
 def _balance(anomalies: AnomalyReport) -> Finding:
     balance = anomalies.balance
-    found = Finding("cohort_sizes", "cohort sizes", "not assessable: there is only one")
+    found = Finding("cohort_sizes", "cohort sizes", "can't be checked: there is only one")
     if not anomalies.cohorts_assessed:
         return found
     worst = f"cohort {balance.cohort} has {balance.ratio:.2f} times the mean"

@@ -234,7 +234,7 @@ def test_groups_of_other_sizes_than_assigned_are_a_warning(themes):
     with pytest.warns(UserWarning, match="sample ratio"):
         said = finding(1.0)
     assert said.level is Level.WARNING
-    assert "1.333 times the control's reports, 1 times were assigned" in said.text
+    assert "1.333 times the control's reports; 1 times were assigned" in said.text
     with pytest.raises(OptionError, match="sample_ratio=0: must be above 0"):
         finding(0)
 

@@ -118,7 +118,7 @@ def test_nothing_is_said_of_a_table_where_too_little_is_there():
     found = decode_joint(counts, metric, (FieldLabels("site", SITES), SECURE))
     assert found.table is None
     result = joint_estimates(found)
-    assert "not assessable: too few of their values" in shown(result)
+    assert "not known: too few of their values" in shown(result)
     document = json.loads(json_of(result))
     assert document["margins"] is None
     assert document["rows"][0]["expected"] is None

@@ -160,10 +160,10 @@ def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not
         assert found.suspicious
     said, alone = (anomaly_findings(each.result())[1].text for each in (partly, counted))
     assert said == (
-        "of 40,000 reports only counts are kept; of 20,000 reports checked none repeats "
+        "only counts are kept of 40,000 reports; of 20,000 reports checked none repeats "
         "suspiciously often"
     )
-    assert alone == "not assessable: of 60,000 reports only counts are kept"
+    assert alone == "can't be checked: only counts are kept of 60,000 reports"
     assert partly.result().as_json()["only_counted"] == 40_000
 
 

@@ -194,7 +194,7 @@ def test_every_format_has_a_row_for_each_statistic(estimates):
 def test_people_see_the_mean_with_its_interval_and_range(estimates):
     text = shown(estimates)
     assert "mean" in text
-    assert "-20 to 40; what lies beyond counts as the nearer end" in text
+    assert "-20 to 40; numbers beyond count as the nearer end" in text
     html = html_of(estimates)
     assert_self_contained(Page(html))
     assert_accessible(Page(html))

@@ -348,7 +348,7 @@ def test_summary_names_what_a_reader_must_know():
     [
         (math.nan, "not known: no candidate can be told from all others"),
         (math.inf, "none: with so few cohorts and hashes"),
-        (2.5, "none: so few reports show no share at all with probability 0.9"),
+        (2.5, "none: with so few reports, no share at all is found with probability 0.9"),
     ],
 )
 def test_detection_limit_that_is_no_share_is_said_in_words(limit, text):
@@ -384,7 +384,7 @@ HONEST = make_anomalies()
         ),
         (
             {"repeats": HONEST.repeats._replace(most=57, suspicious=2000)},
-            ["SUSPICIOUS: 2,000 of 9,000 reports checked", "57 times, where at most 3 is"],
+            ["SUSPICIOUS: 2,000 of 9,000 reports checked", "57 times, where at most 3 are"],
         ),
         (
             {"balance": HONEST.balance._replace(clients_must_send=1500.4)},
@@ -397,13 +397,13 @@ HONEST = make_anomalies()
                 "cohorts": 1,
             },
             [
-                "not assessable: with so few bits honest reports have any number of them",
-                "not assessable: with so few bits or so little noise honest reports repeat too",
-                "not assessable: there is only one",
+                "can't be checked: with so few bits, honest reports may set any number of them",
+                "can't be checked: with so few bits or so little noise, honest reports repeat too",
+                "can't be checked: there is only one",
             ],
         ),
     ],
-    ids=["honest", "set bits", "repeats", "cohorts", "not assessable"],
+    ids=["honest", "set bits", "repeats", "cohorts", "can't be checked"],
 )
 def test_summary_tells_whether_reports_look_honest(change, lines):
     anomalies = replace(HONEST, **change)

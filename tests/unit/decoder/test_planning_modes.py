@@ -53,7 +53,7 @@ def test_once_a_period_is_recommended_and_its_entry_spends_no_more(question, tmp
     assert 1.996 < metric.price <= 2
     assert metric.price == best["epsilon_period"]
     assert metric.reserve == pytest.approx(best["epsilon_life"])
-    assert "Two periods' reports share nothing but the value" in " ".join(stdout.split())
+    assert "Reports of two periods have nothing in common but the value" in " ".join(stdout.split())
 
 
 @questions

@@ -181,7 +181,7 @@ def test_a_client_reports_no_more_values_than_the_registry_allows():
 @pytest.mark.parametrize(
     ("metric", "theorem"),
     [
-        (make_metric(), "not bounded: a change can be seen by whoever links reports"),
+        (make_metric(), "not bounded: whoever links reports can see a change"),
         (
             make_metric(max_values=1),
             "only a client's first value is ever reported (max_values = 1)",
@@ -271,7 +271,9 @@ def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bou
     assert found["epsilon_registry_household_any_history"].value == pytest.approx(2 * alone)
     endless = together(make_registry(*bounded, make_metric("c")), situation)
     assert endless["epsilon_registry_any_history"].value == math.inf
-    assert endless["epsilon_registry_any_history"].theorem.startswith("c: not bounded: a change")
+    assert endless["epsilon_registry_any_history"].theorem.startswith(
+        "c: not bounded: whoever links"
+    )
     assert math.isfinite(endless["epsilon_registry"].value)
 
 

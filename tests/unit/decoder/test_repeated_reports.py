@@ -257,7 +257,7 @@ def test_a_stores_days_bound_how_often_clients_have_reported(tmp_path, by):
     stored = stored_days(tmp_path, [400, 200, 200])
     found = said(decode_metric("theme", **stored, by=by))
     assert found.value == 2.5
-    assert found.text == "the client of an average report has sent at most 2.5, one a day"
+    assert found.text == "an average report's client sent at most 2.5, one per day"
 
 
 def test_days_with_too_few_reports_that_are_not_decoded_do_not_count(tmp_path):
@@ -268,9 +268,7 @@ def test_days_with_too_few_reports_that_are_not_decoded_do_not_count(tmp_path):
 def test_errors_are_widened_by_the_number_that_is_given(tmp_path):
     stored = stored_days(tmp_path, [400, 200, 200])
     once, often = (decode_metric("theme", **stored, reports_per_client=each) for each in (1, 30))
-    assert said(often).text == (
-        "the client of an average report has sent 30, as --reports-per-client says"
-    )
+    assert said(often).text == ("an average report's client sent 30, as --reports-per-client says")
     narrow, wide = (np.asarray(each["prop_std_error"])[1] for each in (once, often))
     params = PARAMS[0]
     noise = [RepeatedReports(each).noise_variance(np.array(0.5), params) for each in (1.0, 30.0)]
