@@ -244,7 +244,7 @@ def test_unknown_metric_is_an_error_that_names_the_known(deployment):
         ("--metrics", "nowhere.toml", r"nowhere\.toml: can't be read"),
         ("--store", "sqlite:///nowhere.db", r"no such file; expected a database"),
         ("--candidates", "nowhere.txt", r"candidates nowhere\.txt: can't be read"),
-        ("--candidates", os.devnull, r"empty; expected one string a line"),
+        ("--candidates", os.devnull, r"empty; expected one string per line"),
         ("--output", "result.txt", r"must end in \.csv, \.json, \.parquet or \.html"),
         ("--output", "/dev/null/result.csv", r"/dev/null"),
     ],

@@ -122,7 +122,7 @@ _PATTERN: Schema = {
 
 FILE: Mapping[str, Key] = {
     "application": Key(
-        check.text, _TEXT, "The app, as a domain in reverse; permanent responses depend on it."
+        check.text, _TEXT, "The app, as a reversed domain; permanent responses depend on it."
     ),
     "lifetime_epsilon": Key(
         check.positive,

@@ -256,8 +256,8 @@ def check_compatible(old: Registry, new: Registry) -> None:
         if was and now and was.name != now.name and was.choice == now.choice == "life":
             refuse(
                 f"groups.{now.name}",
-                f": must be named {was.name!r} while it holds {name!r}: clients' choices for life "
-                "are drawn with the name, and of those that answered many would fall silent",
+                f": must be named {was.name!r} while it holds {name!r}: clients draw their choice "
+                "for life with this name, and many that have answered would fall silent",
             )
         if after.version < before.version:
             refuse(

@@ -434,8 +434,8 @@ def check_candidates(options: DecodeOptions) -> None:
     _at_most_one(options, "candidates", "map", why="each says which strings to look for")
     if options.source.counts is not None and chosen.map is None:
         raise OptionError(
-            Missing("map"), ": ", Option("counts"), " needs it; their strings were hashed in "
-            "another way than ", Option("candidates"), " are.",
+            Missing("map"), ": ", Option("counts"), " needs it, because its strings were "
+            "hashed differently from ", Option("candidates"), ".",
         )  # fmt: skip
     if chosen.candidates is None and chosen.map is None:
         raise OptionError(Missing("candidates", "map"), ".")

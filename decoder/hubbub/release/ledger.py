@@ -156,7 +156,7 @@ class Ledger:
         try:
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            raise LedgerError(f"{path}: exists; a budget is set once, and for good") from None
+            raise LedgerError(f"{path}: exists; a budget is set once and for all") from None
         except OSError as error:
             raise LedgerError(f"{path}: can't be made: {error.strerror}") from error
         os.close(handle)
@@ -223,8 +223,8 @@ class Ledger:
         if after.epsilon > self.epsilon or after.delta > self.delta:
             spent = total(before, self.composition, self.delta)
             raise BudgetError(
-                f"{query}: costs {shown(cost)}; {shown(spent)} of {shown(self.budget)} are "
-                f"spent ({self.composition.value} composition)"
+                f"{query}: costs {shown(cost)}; {shown(spent)} of {shown(self.budget)} has "
+                f"been spent ({self.composition.value} composition)"
             )
 
     def spend(self, query: str, mechanism: str, cost: Cost, digest: str) -> Spend:

@@ -35,7 +35,7 @@ def ends(registry: Registry, today: dt.date) -> list[Finding]:
     for metric in registry.values():
         days = (metric.expires - today).days
         if days < 0:
-            text = f"expired on {metric.expires}: clients report it no more"
+            text = f"expired on {metric.expires}: clients no longer report it"
             found.append(_warning("metric_expired", metric, text, days))
             silent.add(metric.name)
         elif days <= SOON_DAYS:
@@ -49,7 +49,7 @@ def ends(registry: Registry, today: dt.date) -> list[Finding]:
             )
             found.append(_warning("metric_over_budget", metric, text, metric.price))
     if len(silent) == len(registry):
-        text = "clients report nothing: each is expired, or costs more than lifetime_epsilon"
+        text = "clients report nothing: each one has expired or costs more than lifetime_epsilon"
         found.append(Finding(NOTHING_ASKED, "metrics", text, len(silent), Level.WARNING))
     return found
 

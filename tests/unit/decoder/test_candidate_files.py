@@ -177,7 +177,7 @@ def test_named_column_goes_before_others(tmp_path, names):
         ),
         ({"n": [1]}, r"columns n \(int64\); expected one named string or candidate"),
         ({"string": [1], "a": ["x"]}, "column string: int64; expected text"),
-        ({"string": pa.array([], pa.string())}, "empty; expected one string a row"),
+        ({"string": pa.array([], pa.string())}, "empty; expected one string per row"),
         ({"string": ["a", "b", None]}, "row 3, column string: is null; expected a string"),
         (pa.table([["a"], ["b"]], names=["string", "string"]), "columns string .*; expected one"),
         ({"string": ["a", "x" * 65_537]}, "row 2: 65537 bytes; expected at most 65536"),
@@ -192,8 +192,8 @@ def test_other_parquet_files_are_refused(tmp_path, columns, problem):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "empty; expected one string a line"),
-        (b"\xef\xbb\xbf", "empty; expected one string a line"),
+        (b"", "empty; expected one string per line"),
+        (b"\xef\xbb\xbf", "empty; expected one string per line"),
         (b"a\ncaf\xe9\nb\n", "line 2: byte 4 is 0xe9; expected UTF-8"),
         (b"a\nb\n\xed\xa0\x80", "line 3: byte 1 is 0xed; expected UTF-8"),
         (b"a\n" * 200_000 + b"\xff", "line 200001: byte 1 is 0xff; expected UTF-8"),

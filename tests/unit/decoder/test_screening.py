@@ -167,7 +167,7 @@ def test_a_list_of_none_that_is_there_detects_nothing(tmp_path):
 def test_an_empty_list_and_a_missing_one_are_refused(tmp_path):
     counts, _ = population(PLAIN, 300)
     (tmp_path / "empty.txt").touch()
-    with pytest.raises(CandidateError, match=r"empty\.txt: empty; expected one string a line"):
+    with pytest.raises(CandidateError, match=r"empty\.txt: empty; expected one string per line"):
         screen(counts, PLAIN, str(tmp_path / "empty.txt"), LocalEngine())
     with pytest.raises(CandidateError, match=r"none\.gz: can't be read: No such file"):
         screen(counts, PLAIN, str(tmp_path / "none.gz"), LocalEngine())

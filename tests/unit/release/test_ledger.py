@@ -62,7 +62,7 @@ def test_three_tenths_are_three_times_a_tenth(path):
     with make(path) as ledger:
         assert [spend(ledger, Cost(TENTH)) for _ in range(3)] == [1, 2, 3]
         assert ledger.spent() == Cost(Fraction(3, 10))
-        with pytest.raises(BudgetError, match=r"costs epsilon 0.1; epsilon 0.3 of epsilon 0.3 are"):
+        with pytest.raises(BudgetError, match=r"costs epsilon 0.1; epsilon 0.3 of epsilon 0.3 has"):
             spend(ledger, Cost(TENTH))
         assert len(ledger.spends()) == 3
 
@@ -126,7 +126,7 @@ def test_rows_can_be_neither_changed_nor_deleted(path):
 
 def test_a_budget_is_set_once(path):
     make(path).close()
-    with pytest.raises(LedgerError, match="a budget is set once, and for good"):
+    with pytest.raises(LedgerError, match="a budget is set once and for all"):
         make(path, epsilon="9")
     assert path.stat().st_mode & 0o077 == 0
 

@@ -412,7 +412,7 @@ def check_target(directory: Location, partitions: Iterable[Partition]) -> None:
     for name in directory.entries():
         if not name.startswith(("metric=", "_", ".")):
             raise ReportFileError(
-                f"{directory}: holds {name!r}, which is no export; expected a new or empty "
+                f"{directory}: holds {name!r}, which isn't an export; expected a new or empty "
                 "directory, or an earlier export's"
             )
     for partition in partitions:

@@ -332,7 +332,7 @@ def _unchanged(path: str) -> Iterator[None]:
 
 def no_string(address: str) -> CandidateError:
     """Return the error of a list without strings."""
-    return CandidateError(f"candidates {address}: empty; expected one string a {_unit(address)}")
+    return CandidateError(f"candidates {address}: empty; expected one string per {_unit(address)}")
 
 
 def changed(path: str) -> CandidateError:

@@ -68,7 +68,7 @@ def blend_experiment(options: Mapping[str, Any], population: Population) -> Blen
     least = round(experiment.people * experiment.opted_in[0])
     if least < needed:
         raise click.UsageError(
-            f"--opted-in {experiment.opted_in[0]:g}: are {least:,} people; at --epsilon "
+            f"--opted-in {experiment.opted_in[0]:g}: is {least:,} people; with --epsilon "
             f"{experiment.epsilon:g} at least {needed:,} are needed to tell how many were counted"
         )
     return experiment
