@@ -19,6 +19,7 @@ import unicodedata
 import zoneinfo
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from inspect import ismodule
 from pydoc_data.topics import topics
 from typing import TypeVar
 
@@ -119,8 +120,11 @@ def identifiers() -> Population:
     """Return 3,000 public names of Python's library: CERT_NONE, getaddrinfo, HTTPServer."""
     names = set[str]()
     for module in map(importlib.import_module, _DOCUMENTED.split()):
-        for holder in (module, *(each for each in vars(module).values() if isinstance(each, type))):
-            names |= {name for name in dir(holder) if not name.startswith("_")}
+        # A package's modules are among its names once something has imported them.
+        own = {name: value for name, value in vars(module).items() if not ismodule(value)}
+        names |= own.keys()
+        names.update(*(dir(each) for each in own.values() if isinstance(each, type)))
+    names = {name for name in names if not name.startswith("_")}
     return _zipf(_shuffled(name for name in names if len(name) <= _LONGEST)[:_WORDS])
 
 

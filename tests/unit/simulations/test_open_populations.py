@@ -1,5 +1,7 @@
 """Populations that a search without a list is measured on."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -23,6 +25,20 @@ def test_a_population_is_what_clients_can_hold_and_the_same_each_time(name):
     sent = [canonical_bytes(value) for value in people.values]
     assert sent == [value.encode() for value in people.values]
     assert max(map(len, sent)) <= 48
+
+
+def test_identifiers_are_the_same_whatever_was_imported():
+    """A package's modules are attributes of it once they are imported, here or by other tests."""
+    program = (
+        "import ctypes.util, multiprocessing.managers, unittest.mock, xml.dom.minidom\n"
+        "from hubbub.simulations.open_populations import identifiers\n"
+        "print(*identifiers().values)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == list(TUNED["identifiers"]().values)
+    assert "managers" not in done.stdout.split()
 
 
 def test_identifiers_are_of_every_case():
