@@ -30,6 +30,7 @@ _OF_SHIFTS, _OF_STRETCHES, _OF_PATTERN = math.log(0.8), math.log(0.15), math.log
 _LEAST_INFORMATION = 1e-11
 """Of all days' weights, what an interval must have beside what is in the model."""
 _TINY = 1e-300  # stands for 0 in logarithms
+_ALIKE = 1e-9  # relative: what rounding makes of two equal sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,15 @@ class _Series:
         inside = [(places >= each.start) & (places < each.stop) for each in found]
         return np.asarray(self.root[:, None] * np.column_stack([self.of_weekday, *inside]))
 
+    def scores(self, design: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return u'My of the days before each, beside a scaled design, and their u'Mv."""
+        basis = np.linalg.qr(design)[0]
+        n_days = len(self.days)
+        days, ends = np.arange(n_days), np.arange(n_days + 1)
+        steps = np.where(days[:, None] < ends, self.root[:, None], 0.0)
+        steps -= basis @ (basis.T @ steps)
+        return steps.T @ (self.root * self.values), steps.T @ steps
+
 
 def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval | None:
     """Return the interval that is least likely by chance, beside those in the model.
@@ -200,12 +210,8 @@ def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval 
     deviation), with weekdays and changes nearly.
     """
     n_days = len(series.days)
-    basis = np.linalg.qr(series.scaled_design(found))[0]
-    # Column i is of the days before i, so that an interval is a difference of two columns.
-    days, ends = np.arange(n_days), np.arange(n_days + 1)
-    steps = np.where(days[:, None] < ends, series.root[:, None], 0.0)
-    steps -= basis @ (basis.T @ steps)
-    scores, products = steps.T @ (series.root * series.values), steps.T @ steps
+    # An interval is a difference of the days before its stop and before its start.
+    scores, products = series.scores(series.scaled_design(found))
     least = _LEAST_INFORMATION * float(np.sum(series.root**2))
 
     def covariance(a: IntArray, b: IntArray, c: IntArray, d: IntArray) -> FloatArray:
@@ -222,7 +228,7 @@ def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval 
         deviation = np.sqrt(information)
         sizes = np.abs(scores[b] - scores[a]) / deviation
         sizes /= np.sqrt(1.0 + 2.0 * series.common * information)
-        most = int(np.argmax(sizes))
+        most = _largest(series, found, sizes, a, b)
         if log_part == _OF_SHIFTS:
             correlation = covariance(a[:, None], b[:, None], a, b) / np.outer(deviation, deviation)
             log_chance = log_chain_exceedance(float(sizes[most]), correlation)
@@ -232,6 +238,28 @@ def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval 
         interval = _Interval(min(log_chance - log_part, 0.0), int(a[most]), int(b[most]))
         best = min(best or interval, interval)
     return best
+
+
+def _largest(
+    series: _Series,
+    found: Sequence[_Interval],
+    sizes: FloatArray,
+    starts: IntArray,
+    stops: IntArray,
+) -> int:
+    """Return the interval that stands out most, of those that do alike the one without weekdays.
+
+    Of a weekday with two estimates either may be the day that differs; less of a weekly pattern is
+    then the simpler story.
+    """
+    alike = np.flatnonzero(sizes >= sizes.max() * (1.0 - _ALIKE))
+    if len(alike) == 1:
+        return int(alike[0])
+    inside = series.scaled_design(found)[:, series.of_weekday.shape[1] :]
+    scores, products = series.scores(np.column_stack([series.root, inside]))
+    a, b = starts[alike], stops[alike]
+    information = products[b, b] - 2.0 * products[a, b] + products[a, a]
+    return int(alike[np.argmax(np.abs(scores[b] - scores[a]) / np.sqrt(information))])
 
 
 def _families(n_days: int) -> Iterator[tuple[float, IntArray, IntArray]]:
