@@ -459,7 +459,7 @@ def coin_variance(params: RapporParams, rate: float, reports_each: float = 1.0) 
 def equivalent_reports(params: RapporParams, n_clients: float, reports_each: float) -> float:
     """Return how many clients with one report tell an absent value's share as well."""
     one = coin_variance(params, 0.0)
-    return n_clients * one / coin_variance(params, 0.0, reports_each)
+    return n_clients * (one / coin_variance(params, 0.0, reports_each))  # 1 exactly for one each
 
 
 def fewest_cohorts(k: int, h: int, level: float) -> int:

@@ -101,7 +101,10 @@ def test_counts_come_back_from_their_bytes(reports, size):
     assert found.total == reports
     assert found.counts.reports.tolist() == np.bincount(rows[:, 0], minlength=params.m).tolist()
     assert found.counts.bits.sum(axis=0).tolist() == bits.sum(axis=0).tolist()
-    assert found.set_bits.tolist() == np.bincount(bits.sum(axis=1), minlength=params.k + 1).tolist()
+    assert (
+        found.set_bits.tolist()
+        == np.bincount(bits.sum(axis=1, dtype=np.int64), minlength=params.k + 1).tolist()
+    )
 
 
 def test_the_form_of_counts_as_bytes_stays_what_stores_hold():

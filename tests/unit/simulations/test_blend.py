@@ -58,7 +58,7 @@ def test_a_group_that_differs_holds_every_second_value_more_often():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--opted-in", "0.0001"], "--opted-in 0.0001: are 100 people; at --epsilon 1 at least"),
+        (["--opted-in", "0.0001"], "--opted-in 0.0001: is 100 people; with --epsilon 1 at least"),
         (["--opted-in", "1.5"], "--opted-in 1.5: must be between 0 and 1"),
         (["--opted-in", "nan"], "--opted-in nan: must be between 0 and 1"),
         (["--epsilon", "0"], "--epsilon 0: must be above 0"),
