@@ -150,6 +150,17 @@ def test_chance_of_a_shift_beside_weekdays_is_close_to_what_a_chain_has(rng):
         assert math.exp(log_chain_exceedance(size, correlation)) == pytest.approx(chance, rel=0.08)
 
 
+@pytest.mark.parametrize("day", [5, 19])
+@pytest.mark.parametrize("unit", [0.1, 0.7, 1.0, 3.0])
+def test_of_two_days_of_a_weekday_the_one_unlike_all_others_is_marked(day, unit):
+    """Either explains both; the other one would need a weekly pattern, too."""
+    values = 0.5 * np.random.default_rng(8).normal(size=25)
+    values[12], values[day] = np.nan, values[day] + 20.0
+    for series, marked in ((values, day), (values[::-1], 24 - day)):
+        (spike,) = fit_changes(unit * series, np.full(25, unit**2), 0.01).changes
+        assert (spike.form, spike.day) == ("spike", marked)
+
+
 @settings(max_examples=12, deadline=None)
 @given(seeds, st.sampled_from([2, 3, 10, 25]), st.floats(-10, 10), st.floats(0.1, 10))
 def test_neither_the_zero_nor_the_unit_matters(seed, n_days, zero, unit):
