@@ -42,19 +42,22 @@ LONGEST_END = 64
 # How much is looked at, and again, as docs/understand/open-strings.md describes it (How strings are
 # found, 1 to 5): rooms trade time against rare strings, and only the last step tests. A first step
 # knows no prefixes, so that it gets three times the room.
-_GLANCE = 0.25
+_FIRST_ROOM = 3
+_GLANCE = 0.25  # of the room: a later step looks again where something is missing
 _MORE_ROOM = 4
 _AGAIN_ROOM = 2
 _EVERYWHERE = 0.1  # of all mass
-_FIRST_ROOM = 3
+# Ends that the model without lessons spells get a third of the room, and a quarter of the weight:
+# where few prefixes are strong, twice the room, since time is left.
 _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
-_BLIND = 0.9
-_MOST_KEPT = 1_500
+_BLIND = 0.9  # of the mass unexplained, while rows scatter: nothing of what is there was found
+_MOST_KEPT = 1_500  # prefixes: the room divided by more leaves each too few extensions
 _LEAST_SHARE = 0.3  # of a standard error
-_LEAST_REAL = 0.01
-_STRONG_Z, _KEPT_Z = 5.0, 1.0
+_LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
+_STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
+# A common beginning without extensions: 4 errors of both shares, of 1,500 prefixes .05 by chance.
 _UNEXPLAINED_Z = 4.0
-_MOST_GAPS = 20
+_MOST_GAPS = 20  # the largest: each then has a twentieth of a look's room at least
 _GAP_PART = 0.5  # of the share
 _LOG_HALF = float(np.log(0.5))
 
