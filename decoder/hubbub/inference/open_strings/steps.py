@@ -7,6 +7,7 @@ cohorts. Nothing here is published: it only steers where to look next.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -120,9 +121,11 @@ class StepReports:
         rows, totals = np.arange(len(words)), np.zeros(len(words))
         deviation = _moments(scores).deviation
         for part, least_z in _LOOKS:
-            end = round(part * self.params.m)
-            some = unnamed(offset_words(words[rows], looked), self.params._replace(m=end - looked))
-            totals = totals + scan(some, [scores[looked:end]], [])[0][:, 0]
+            end = math.ceil(part * self.params.m)
+            if end > looked:  # of one or two cohorts two looks are one
+                cohorts = self.params._replace(m=end - looked)
+                some = unnamed(offset_words(words[rows], looked), cohorts)
+                totals = totals + scan(some, [scores[looked:end]], [])[0][:, 0]
             least = float(scores[:end].mean(axis=1).sum()) + least_z * deviation
             stay = np.flatnonzero((totals > least) | always[rows])
             rows, totals, looked = rows[stay], totals[stay], end
