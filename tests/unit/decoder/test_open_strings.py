@@ -91,6 +91,19 @@ def test_what_stands_out_in_the_end_is_not_dropped_on_the_way(counts, rng):
     assert len(kept) < len(words) / 4
 
 
+@pytest.mark.parametrize("cohorts", [1, 2, 3])
+def test_few_cohorts_are_all_looked_at(cohorts, rng):
+    """What 5,000 clients or more begin with is beyond 20 errors, in whichever cohorts."""
+    kind, params = OpenStringType(STEPS, cohorts), open_params(STEPS, m=cohorts)
+    reports = step_reports(draw_counts(CLIENTS, params, STEPS, rng), params, kind, 0)
+    begins = sorted({kind.prefix(canonical_bytes(value), 0) for value in CLIENTS})
+    words = rng.integers(0, 2**32, (100_000, 2), dtype=np.uint32)
+    words[: len(begins)] = offset_words(hash_words(begins), kind.hashed_cohort(0))
+    kept = reports.screened(words, np.arange(len(words), dtype=np.float64))
+    assert len(np.intersect1d(kept, np.arange(len(begins)))) >= len(begins) - 1
+    assert len(kept) < 0.6 * len(words)
+
+
 def test_strings_come_out_of_the_noise(found):
     """48,000 clients, the rarest string beyond 20 errors: P(one is missed) < 1e-6; seeded."""
     strings = {
