@@ -355,11 +355,6 @@ class Candidates:
                 f"{(params.k, params.h, params.m)}"
             )
 
-    def chunks(self) -> Iterator[tuple[slice, PositionArray]]:
-        """Yield all rows and their positions, in order, some hundred kilobytes at a time."""
-        for rows in self.pieces(slice(0, len(self))):
-            yield rows, self.positions(rows)
-
     def pieces(self, rows: slice) -> Iterator[slice]:
         """Yield rows (start and stop given) in pieces whose positions fit the processor's cache."""
         of_each = self.params.m * self.params.h

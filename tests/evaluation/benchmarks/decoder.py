@@ -155,8 +155,9 @@ def _positions() -> Comparison:
     strings = [f"https://example.com/{i}" for i in range(_FEW_STRINGS)]
 
     def vectorised() -> int:
-        for _ in hashed(strings, _PARAMS).chunks():
-            pass
+        candidates = hashed(strings, _PARAMS)
+        for rows in candidates.pieces(slice(0, len(candidates))):
+            candidates.positions(rows)
         return len(strings)
 
     def plain() -> int:

@@ -63,15 +63,16 @@ def test_hashed_candidates_have_the_clients_positions(strings, params, data):
 
 
 @pytest.mark.parametrize("is_map", [False, True])
-def test_chunks_are_all_rows_in_order(is_map):
-    """1,024 cohorts of 8 hashes fill a chunk with 32 candidates."""
+def test_pieces_are_all_rows_in_order(is_map):
+    """1,024 cohorts of 8 hashes fill a piece with 32 candidates."""
     params = make_params(k=24, h=8, m=1024)
     strings = [f"string {i}" for i in range(100)]
     positions = bit_positions(strings, params)
     candidates = mapped(strings, positions, params) if is_map else hashed(strings, params)
-    rows, chunks = zip(*candidates.chunks(), strict=True)
+    rows = list(candidates.pieces(slice(0, len(candidates))))
     assert [(r.start, r.stop) for r in rows] == [(0, 32), (32, 64), (64, 96), (96, 100)]
-    np.testing.assert_array_equal(np.concatenate(chunks), positions)
+    found = [candidates.positions(each) for each in rows]
+    np.testing.assert_array_equal(np.concatenate(found), positions)
 
 
 @pytest.mark.parametrize("is_map", [False, True])

@@ -58,15 +58,15 @@ def test_scan_equals_adding_up_one_by_one(candidates, n_hash, n_bit, seed):
 
 
 @pytest.mark.parametrize("k", [128, 200], ids=["power of two", "no power of two"])
-def test_scan_crosses_chunks_and_spans(k):
-    """20,000 candidates in chunks of a few hundred, a span and a half."""
+def test_scan_crosses_pieces_and_spans(k):
+    """20,000 candidates in pieces of a few hundred, a span and a half."""
     params = make_params(k=k, h=3, m=200)
     candidates = hashed([f"string {i}" for i in range(20_000)], params)
     (table,) = tables_of(params, 1, 5)
     by_hash, _ = scan(candidates, [table], [])
     parts = [
-        table[np.arange(params.m)[:, None], positions].sum(axis=(1, 2))
-        for _, positions in candidates.chunks()
+        table[np.arange(params.m)[:, None], candidates.positions(rows)].sum(axis=(1, 2))
+        for rows in candidates.pieces(slice(0, len(candidates)))
     ]
     assert len(parts) > 2
     np.testing.assert_allclose(by_hash[:, 0], np.concatenate(parts), atol=1e-10)

@@ -189,14 +189,38 @@ class _Series:
         inside = [(places >= each.start) & (places < each.stop) for each in found]
         return np.asarray(self.root[:, None] * np.column_stack([self.of_weekday, *inside]))
 
-    def scores(self, design: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return u'My of the days before each, beside a scaled design, and their u'Mv."""
+    def scores(self, design: FloatArray) -> _Scores:
+        """Return the scores of intervals beside a scaled design."""
         basis = np.linalg.qr(design)[0]
         n_days = len(self.days)
         days, ends = np.arange(n_days), np.arange(n_days + 1)
         steps = np.where(days[:, None] < ends, self.root[:, None], 0.0)
         steps -= basis @ (basis.T @ steps)
-        return steps.T @ (self.root * self.values), steps.T @ steps
+        return _Scores(steps.T @ (self.root * self.values), steps.T @ steps)
+
+
+class _Scores(NamedTuple):
+    """Scores u'My and their covariances u'Mv: of an interval as the difference of its ends'.
+
+    Attributes
+    ----------
+    before : float64 array, shape (n + 1,)
+        Of the days before each place.
+    products : float64 array, shape (n + 1, n + 1)
+        Of each two of these.
+    """
+
+    before: FloatArray
+    products: FloatArray
+
+    def of(self, a: IntArray, b: IntArray) -> FloatArray:
+        """Return the scores of intervals [a, b)."""
+        return np.asarray(self.before[b] - self.before[a])
+
+    def covariance(self, a: IntArray, b: IntArray, c: IntArray, d: IntArray) -> FloatArray:
+        """Return that of the scores of intervals [a, b) and [c, d)."""
+        products = self.products
+        return np.asarray(products[b, d] - products[b, c] - products[a, d] + products[a, c])
 
 
 def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval | None:
@@ -210,14 +234,9 @@ def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval 
     deviation), with weekdays and changes nearly.
     """
     n_days = len(series.days)
-    # An interval is a difference of the days before its stop and before its start.
-    scores, products = series.scores(series.scaled_design(found))
+    scores = series.scores(series.scaled_design(found))
+    covariance = scores.covariance
     least = _LEAST_INFORMATION * float(np.sum(series.root**2))
-
-    def covariance(a: IntArray, b: IntArray, c: IntArray, d: IntArray) -> FloatArray:
-        """Return that of the scores of intervals [a, b) and [c, d)."""
-        return np.asarray(products[b, d] - products[b, c] - products[a, d] + products[a, c])
-
     best = None
     for log_part, starts, stops in _families(n_days):
         kept = covariance(starts, stops, starts, stops) > least
@@ -226,7 +245,7 @@ def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval 
         a, b = starts[kept], stops[kept]
         information = covariance(a, b, a, b)
         deviation = np.sqrt(information)
-        sizes = np.abs(scores[b] - scores[a]) / deviation
+        sizes = np.abs(scores.of(a, b)) / deviation
         sizes /= np.sqrt(1.0 + 2.0 * series.common * information)
         most = _largest(series, found, sizes, a, b)
         if log_part == _OF_SHIFTS:
@@ -256,10 +275,10 @@ def _largest(
     if len(alike) == 1:
         return int(alike[0])
     inside = series.scaled_design(found)[:, series.of_weekday.shape[1] :]
-    scores, products = series.scores(np.column_stack([series.root, inside]))
+    scores = series.scores(np.column_stack([series.root, inside]))
     a, b = starts[alike], stops[alike]
-    information = products[b, b] - 2.0 * products[a, b] + products[a, a]
-    return int(alike[np.argmax(np.abs(scores[b] - scores[a]) / np.sqrt(information))])
+    sizes = np.abs(scores.of(a, b)) / np.sqrt(scores.covariance(a, b, a, b))
+    return int(alike[np.argmax(sizes)])
 
 
 def _families(n_days: int) -> Iterator[tuple[float, IntArray, IntArray]]:
