@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import click
 import numpy as np
 
 from factories import make_metric, make_params
@@ -86,8 +87,9 @@ async def count_some(url: str, rng: np.random.Generator) -> float:
         return counted / (time.perf_counter() - start)
 
 
+@click.command()
 def main() -> None:
-    """Print all of it."""
+    """Print what counts of a day weigh, and how fast they are read."""
     rng = np.random.default_rng(1)
     print(f"k = {PARAMS.k}, m = {PARAMS.m}: {PARAMS.m * (PARAMS.k + 1):,} numbers")
     kept = keep_none(PARAMS)

@@ -17,7 +17,9 @@ means nothing without the machine, and any figure may change with a version.
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
+import io
 import json
 import math
 import multiprocessing
@@ -233,7 +235,7 @@ UNKNOWN = Figure(math.nan, math.nan, 0)
 
 
 _CPU_INFO = Path("/proc/cpuinfo")
-ENDINGS = (".md", ".json")
+ENDINGS = (".csv", ".json", ".md")
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -318,9 +320,16 @@ class MeasuredTable:
         document = asdict(self)
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
+    def csv(self) -> str:
+        """Return headings and rows alone, as docs/measured/data keeps them."""
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows((self.headings, *self.rows))
+        return lines.getvalue()
+
     def write(self, path: Path) -> None:
         """Write it in the format that the file's ending names (`ENDINGS`)."""
-        text = self.json() if path.suffix == ".json" else self.markdown() + "\n"
+        forms = {".csv": self.csv, ".json": self.json}
+        text = forms[path.suffix]() if path.suffix in forms else self.markdown() + "\n"
         path.write_text(text, encoding="utf-8")
 
     def _with_words(self, table: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
+
+import click
 
 from evaluation.benchmarks import (
     associations,
@@ -15,6 +17,7 @@ from evaluation.benchmarks import (
     simulated_clients,
     transactions,
 )
+from evaluation.studies.study import OUTPUT, show
 from hubbub.simulations.laboratory import MeasuredTable
 
 _GROUPS = {
@@ -30,18 +33,18 @@ _GROUPS = {
 }
 
 
-def main() -> None:
-    """Run the named groups, or all."""
-    unknown = sorted(set(sys.argv[1:]) - set(_GROUPS))
-    if unknown:
-        sys.exit(f"{', '.join(unknown)}: must be some of: {', '.join(_GROUPS)}")
+@click.command()
+@click.argument("groups", nargs=-1, type=click.Choice(list(_GROUPS)))
+@OUTPUT
+def main(groups: tuple[str, ...], output: tuple[Path, ...]) -> None:
+    """Compare with baselines: all groups, or those named."""
     rows = tuple(
         (row.what, row.measured, row.baseline, row.baseline_measured, row.verdict)
-        for group in sys.argv[1:] or _GROUPS
+        for group in groups or _GROUPS
         for row in _GROUPS[group]()
     )
     headings = ("what", "measured", "baseline", "measured", "verdict")
-    print(MeasuredTable("Each figure beside a baseline of the same run", headings, rows).text())
+    show(MeasuredTable("Each figure beside a baseline of the same run", headings, rows), output)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class Study:
 
 OUTPUT = click.option(
     "--output", multiple=True, type=click.Path(dir_okay=False, path_type=Path),
-    help=f"File for the table as well: {' or '.join(ENDINGS)}; may be repeated.",
+    help=f"File for the table as well: {', '.join(ENDINGS)}; may be repeated.",
 )  # fmt: skip
 
 

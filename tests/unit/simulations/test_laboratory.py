@@ -12,7 +12,7 @@ from evaluation.drawn_counts import draw_counts
 from evaluation.studies.study import Study, mean, means
 from factories import make_params
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.simulations.laboratory import UNKNOWN, Figure, MeasuredTable, run_trials
+from hubbub.simulations.laboratory import ENDINGS, UNKNOWN, Figure, MeasuredTable, run_trials
 from significance import ALARM, chi_squared_p
 from unit.simulations.numbered_cases import Drawn, Threads
 
@@ -60,18 +60,19 @@ TABLE = MeasuredTable(
 )  # fmt: skip
 
 
-def test_table_shows_the_date_and_the_machine_in_every_form(tmp_path):
+def test_table_is_written_in_every_form(tmp_path):
     origin = "2026-11-24; a CPU, 2 cores; Python 3.11.7, hubbub 0.1.0"
     assert TABLE.text().splitlines() == [
         "Shares", "", "| case    | share |", "| --- | --- |", "| one     |    .5 |",
         "| another |   .25 |", "", "A note.", "", origin,
     ]  # fmt: skip
-    for ending in (".md", ".json"):
+    for ending in ENDINGS:
         TABLE.write(tmp_path / f"table{ending}")
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == TABLE.markdown() + "\n"
     document = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
     assert document["rows"] == [["one", ".5"], ["another", ".25"]]
     assert document["machine"]["cpu"] == "a CPU"
+    assert (tmp_path / "table.csv").read_text() == "case,share\none,.5\nanother,.25\n"
 
 
 def test_table_without_rows_is_a_table():
