@@ -1,7 +1,12 @@
-"""What the site says: commands that exist, words that are plain."""
+"""What the site says: commands that exist, tables with their origins, words that are plain."""
 
+import csv
+import datetime as dt
 import re
+import runpy
 import shlex
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -12,7 +17,7 @@ from hubbub.decoder.cli import main as decoder
 from hubbub.protocol.keys import METRIC
 from hubbub.release.cli import main as release
 from hubbub.simulations.cli import main as simulate
-from website.tables import registry_keys, type_keys
+from website.tables import MEASURED, origins, registry_keys, type_keys
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,11 +47,15 @@ def help_text(command: click.Command) -> str:
 COMMANDS = [each for program in PROGRAMS.values() for each in with_subcommands(program)]
 
 
-def documented_commands() -> list[str]:
-    """Return each indented command of our programs, in pages and in help, once."""
+MODULE = "PYTHONPATH=tests .venv/bin/python -m "
+
+
+def documented_commands(programs: Iterable[str] = PROGRAMS) -> list[str]:
+    """Return each indented command of some programs, in pages and in help, and of tables, once."""
     texts = [*(page.read_text() for page in PAGES), *map(help_text, COMMANDS)]
     lines = "\n".join(texts).replace("\\\n", " ").splitlines()
-    starts = tuple(f"{indent}{program} " for program in PROGRAMS for indent in ("    ", "  "))
+    lines += [f"    {command}" for each in origins().values() for command in each["commands"]]
+    starts = tuple(f"{indent}{program} " for program in programs for indent in ("    ", "  "))
     return sorted({" ".join(line.split()) for line in lines if line.startswith(starts)})
 
 
@@ -69,6 +78,37 @@ def test_documented_commands_and_their_options_exist(line):
     command, context, words = find_command(words)
     words = [word for word in words if word != "..."]
     command.make_parser(context).parse_args(args=words)
+
+
+@pytest.mark.parametrize("line", documented_commands([MODULE.strip()]))
+def test_documented_modules_and_their_options_exist(line, monkeypatch, capsys):
+    module, *words = shlex.split(line.removeprefix(MODULE), comments=True)
+    named = [word for word in words[:1] if not word.startswith(("-", "["))]
+    monkeypatch.setattr(sys, "argv", [module, *named, "--help"])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    assert not left.value.code
+    known = set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
+    assert known.issuperset(re.findall(r"(?<!\S)\[?(--[a-z][\w-]*)", " ".join(words)))
+
+
+@pytest.mark.parametrize("line", documented_commands(["make"]))
+def test_documented_targets_exist(line):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in line.split("#")[0].split()[1:]:
+        assert "=" in target or f"\n{target}:" in makefile
+
+
+def test_measured_tables_are_on_a_page_and_say_what_measured_them():
+    tables = {path.stem: path for path in (ROOT / "docs/measured/data").glob("*.csv")}
+    linked = [link for page in PAGES for link in MEASURED.findall(page.read_text())]
+    assert sorted(Path(link).stem for link in linked) == sorted(tables) == sorted(origins())
+    for name, path in tables.items():
+        head, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+        assert len(set(head)) == len(head), name
+        assert {len(row) for row in rows} == {len(head)}, name
+        assert isinstance(origins()[name]["date"], dt.date), name
+        assert origins()[name]["commands"], name
 
 
 def flags(command: click.Command) -> set[str]:

@@ -1,9 +1,10 @@
 """MkDocs calls these while it builds the site (`make docs`).
 
 `<!-- made: NAME -->` is replaced by what `website.tables` or `website.pictures` makes under that
-name, and `<!-- prints -->` below an indented command by what the command prints. Links that lead
-out of docs/ lead to the repository's page on the web; a file that isn't there is a warning, and so
-an error of the strict build.
+name, and `<!-- prints -->` below an indented command by what the command prints. Above a line that
+links to a measured table (data/NAME.csv) comes the table, and below it what measured it. Links that
+lead out of docs/ lead to the repository's page on the web; a file that isn't there is a warning,
+and so an error of the strict build.
 """
 
 import logging
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from website.pictures import PICTURES
-from website.tables import TABLES
+from website.tables import MEASURED, TABLES, measured
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = "https://github.com/hubbub-telemetry/hubbub/blob/main"
@@ -43,6 +44,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     markdown = _PRINTS.sub(lambda match: f"{match[1]}\n{printed(match[1])}", markdown)
     markdown = re.sub(r"<!-- made: (\w+) -->", lambda match: MADE[match[1]](), markdown)
     folder = posixpath.dirname(f"docs/{page.file.src_uri}")
+    markdown = MEASURED.sub(lambda match: measured(match[0], ROOT / folder / match[1]), markdown)
     return _LINK.sub(lambda match: _link(match, folder), markdown)
 
 

@@ -1,7 +1,9 @@
-"""Tables of the site that are made from the code, so that they can't differ from it."""
+"""Tables of the site that are made from the code or kept as data, so that no copy can differ."""
 
+import csv
 import posixpath
 import re
+import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.registry import Registry
 
 ROOT = Path(__file__).parents[2]
+MEASURED = re.compile(r"^\[[^\]\n]+\]\(((?:\S*/)?data/[\w-]+\.csv)\)$", re.MULTILINE)
+"""A link to a measured table, on a line of its own."""
 
 
 def settings() -> str:
@@ -113,6 +117,23 @@ def _resolved(document: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any
 
 def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def origins() -> dict[str, dict[str, Any]]:
+    """Return, by the name of each measured table, its commands, its date and perhaps a machine."""
+    return tomllib.loads((ROOT / "docs/measured/data/tables.toml").read_text(encoding="utf-8"))
+
+
+def measured(link: str, path: Path) -> str:
+    """Return a measured table, below it the link to its data, and what measured it and when."""
+    with path.open(encoding="utf-8", newline="") as file:
+        head, *rows = (
+            [re.sub(r"([\\`*_|<\[])", r"\\\1", cell) for cell in row] for row in csv.reader(file)
+        )
+    origin = origins()[path.stem]
+    where = f", on {origin['machine']}" if "machine" in origin else ""
+    commands = "".join(f"    {command}\n" for command in origin["commands"])
+    return f"{_table(head, rows)}\n{link}, measured {origin['date']}{where}, by\n\n{commands}"
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
