@@ -43,7 +43,7 @@ def main(groups: tuple[str, ...], output: tuple[Path, ...]) -> None:
         for group in groups or _GROUPS
         for row in _GROUPS[group]()
     )
-    headings = ("what", "measured", "baseline", "measured", "verdict")
+    headings = ("what", "measured", "baseline", "its measure", "verdict")
     show(MeasuredTable("Each figure beside a baseline of the same run", headings, rows), output)
 
 

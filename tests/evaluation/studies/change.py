@@ -213,8 +213,8 @@ def summary_table(audits: Sequence[Audit]) -> MeasuredTable:
                 *(half[0] if half else ("", "")),
             )
         )
-    headings = ("metric", "memory", "reports", "same times", "largest", "any history", "largest",
-                "change: median", "above")  # fmt: skip
+    headings = ("metric", "memory", "reports", "same times", "largest of same times",
+                "any history", "largest of any history", "change: median", "above")  # fmt: skip
     return MeasuredTable("What linked reports tell of changes", headings, tuple(rows))
 
 

@@ -40,7 +40,8 @@ def table() -> MeasuredTable:
         two, three = side_by_side(epsilon, 2), side_by_side(epsilon, 3)
         cells = (epsilon, one, two, two / one, three, three / one)
         rows.append(tuple(f"{float(f'{cell:.3g}'):,.5g}" for cell in cells))
-    headings = ("epsilon", "one value", "two fields apart", "times", "three fields apart", "times")
+    headings = ("epsilon", "one value", "two fields apart", "times, two",
+                "three fields apart", "times, three")  # fmt: skip
     return MeasuredTable("Noise of a cell, by how its fields are reported", headings, tuple(rows))
 
 
