@@ -7,11 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from nbclient import NotebookClient
 
 from hubbub.decoder import Estimates, decode_metric
 from hubbub.decoder.cli.group import main
@@ -25,15 +23,17 @@ SOURCE = Path(__file__).parents[2] / "docs" / "examples"
 CANDIDATES = [*PAGES, *(f"nowhere {i}" for i in range(16))]
 
 
-def read(folder: Path) -> nbformat.NotebookNode:
-    text = (folder / "decode.ipynb").read_text(encoding="utf-8")
-    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)
-    return notebook
+def read(folder: Path) -> Any:
+    import nbformat  # a second, which the collection of tests need not take
+
+    return nbformat.reads((folder / "decode.ipynb").read_text(encoding="utf-8"), as_version=4)
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory) -> nbformat.NotebookNode:
+def executed(tmp_path_factory) -> Any:
     """The notebook after its cells ran in a copy of its folder; raises if one of them fails."""
+    from nbclient import NotebookClient
+
     folder = tmp_path_factory.mktemp("notebook") / "examples"
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     notebook = read(folder)
@@ -42,7 +42,7 @@ def executed(tmp_path_factory) -> nbformat.NotebookNode:
     return notebook
 
 
-def shown(notebook: nbformat.NotebookNode, code: str) -> dict[str, str]:
+def shown(notebook: Any, code: str) -> dict[str, str]:
     """Return what is displayed below the cell that ends in this code, by media type."""
     cell = next(each for each in notebook.cells if each.source.endswith(code))
     assert len(cell.outputs) == 1, cell.outputs

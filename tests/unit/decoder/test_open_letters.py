@@ -1,5 +1,7 @@
 """The letter model of open strings: what has a chance is UTF-8, and all UTF-8 has one."""
 
+from functools import cache
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,10 @@ from hypothesis import strategies as st
 from hubbub.inference.open_strings.letters import END, contexts_at, state_after
 from hubbub.inference.open_strings.mixture import Mixture
 
-START = Mixture.at_start()
+
+@cache
+def start() -> Mixture:
+    return Mixture.at_start()
 
 
 def chances_along(symbols: list[int]) -> list[float]:
@@ -15,7 +20,7 @@ def chances_along(symbols: list[int]) -> list[float]:
     row, states, chances = np.array([symbols]), np.zeros(1, dtype=np.int64), []
     for place, symbol in enumerate(symbols):
         before, last = contexts_at(row, place)
-        chances.append(float(START.chances(0, before, last, states)[0, symbol]))
+        chances.append(float(start().chances(0, before, last, states)[0, symbol]))
         states = state_after(states, row[:, place])
     return chances
 
