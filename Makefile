@@ -46,8 +46,8 @@ test: $(READY)  ## all tests but the long ones
 test-random: $(READY)  ## the same in another order each time, to find tests that need one
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly' -o addopts='--import-mode=importlib --strict-markers --strict-config --randomly-dont-reset-seed'
 
-test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service; FULL=1 for three times as many runs
-	HUBBUB_FULL=$(FULL) $(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
+test-long: $(READY)  ## the long ones: calibration by many runs, attacks, weeks of a service, properties by more examples; FULL=1 for three times as many runs
+	HUBBUB_FULL=$(FULL) $(BIN)/pytest -n $(WORKERS) --dist worksteal -m 'long or (hypothesis and not nightly)' --hypothesis-profile=thorough
 
 laws: $(READY)  ## the decoder's laws over 200 random settings (ten minutes)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m nightly

@@ -21,11 +21,17 @@ if TYPE_CHECKING:
 # Set before anything imports numpy, for this process and for those that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Timing on a busy machine is not what the properties are about.
-settings.register_profile(
-    "hubbub", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("hubbub")
+# `make test-long` looks at four times as many examples. Timing on a busy machine is not what the
+# properties are about.
+for name, examples in (("quick", 25), ("thorough", 100)):
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("quick")
 
 
 @pytest.hookimpl(tryfirst=True)

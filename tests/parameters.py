@@ -1,10 +1,11 @@
-"""How much of a test there is: cases, of which some are enough for `make test`, and runs."""
+"""How much of a test there is: cases, runs and examples, of which some do for `make test`."""
 
 import os
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def number_of_runs(full: int) -> int:
@@ -14,6 +15,15 @@ def number_of_runs(full: int) -> int:
     they are wider.
     """
     return full if os.environ.get("HUBBUB_FULL") == "1" else full // 3
+
+
+def examples(all_of_them: int) -> settings:
+    """Return settings of a property that needs other than 100 examples for `make test-long`.
+
+    `make test` has the same part of them as of 100, and three at least.
+    """
+    part = settings().max_examples / 100
+    return settings(max_examples=max(3, round(all_of_them * part)))
 
 
 def long_but(quick: str, cases: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.reference import histories
@@ -24,6 +24,7 @@ from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
+from parameters import examples
 from unit.client.accounts import (
     REFUSED,
     MemoryClient,
@@ -93,7 +94,7 @@ def values(n: int) -> st.SearchStrategy[list[int]]:
     return st.lists(NUMBERS, min_size=n, max_size=n)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_silence_depends_on_times_alone(data):
     """For any two histories of values with the same recording times and metrics."""
@@ -108,7 +109,7 @@ def test_silence_depends_on_times_alone(data):
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_silence_depends_on_times_alone_also_after_resets(data):
     rules = data.draw(registries())
@@ -152,7 +153,7 @@ def reports_with_resets(
     return [later > before for before, later in pairwise([0, *reports])]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_silence_of_two_processes_depends_on_times_alone(data):
     """Whoever records and whoever comes to the disk first, however long others wait for it."""
@@ -192,7 +193,7 @@ def reports_after_each(
     return counts
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_recordings_become_what_the_document_says(data):
     rules = data.draw(registries())
@@ -205,7 +206,7 @@ def test_recordings_become_what_the_document_says(data):
     assert client.spending().epsilon == pytest.approx(reference.spent)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_when_recordings_are_stored_changes_nothing_of_what_becomes_of_them(data):
     """They are charged once, all those that wait together: nothing is admitted beyond a cap."""
@@ -227,7 +228,7 @@ def test_when_recordings_are_stored_changes_nothing_of_what_becomes_of_them(data
     assert client.spending().committed == pytest.approx(reference.committed)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_what_is_admitted_is_paid_for_and_stays_in_the_budget(data):
     rules = data.draw(registries())

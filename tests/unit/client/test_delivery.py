@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.client.delivery import DeliveryResult, DeliveryScheduler, system_chance
 from hubbub.client.outbox import NO_ROOM, LeasedBatch, Outbox
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
+from parameters import examples
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
 from unit.client.outboxes import another_process_holds, id_in, make_batches, numbers_in, opened, put
 
@@ -256,7 +257,7 @@ def test_nobody_can_ask_for_more_than_a_day(desk):
     assert desk.delay_after(too_many_requests(1e12)) <= 86_400.0 + 1.0
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(back=st.floats(0.0, 1e9), asked=st.floats(0.0, 1e9))
 def test_clock_that_was_set_back_blocks_nothing_for_more_than_a_day(tmp_path_factory, back, asked):
     folder = tmp_path_factory.mktemp("state")

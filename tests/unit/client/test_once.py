@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
@@ -23,6 +23,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.registry import Group
 from hubbub.protocol.responses import Subset
+from parameters import examples
 from unit.client.accounts import Process, _take
 
 COLOURS = EnumType(("red", "green", "blue"))
@@ -111,7 +112,7 @@ def test_a_new_version_waits_for_the_next_period():
     assert new.days_of_reports(range(days[-1] + 1, following + 1)) == [following]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(COLOURS.categories)), max_size=30))
 def test_when_a_client_reports_never_depends_on_values(recordings):
     one, other = Client(make_registry(once())), Client(make_registry(once()))
@@ -119,7 +120,7 @@ def test_when_a_client_reports_never_depends_on_values(recordings):
         assert one.record(20_000 + day, value=value) == other.record(20_000 + day, value="red")
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(-30, 40), max_size=40))
 def test_no_period_is_reported_twice_while_the_clock_goes_forward(days):
     client = Client(make_registry(once()))

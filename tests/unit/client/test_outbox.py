@@ -29,6 +29,7 @@ from hubbub.client.outbox import (
     spool,
 )
 from hubbub.protocol.compact import batch_to_compact
+from parameters import examples
 from unit.client.outboxes import (
     LEASE_SECONDS,
     MAX_AGE,
@@ -616,7 +617,7 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
         return since <= self.now < since + LEASE_SECONDS
 
 
-LifeOfAnOutbox.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+LifeOfAnOutbox.TestCase.settings = settings(examples(40), stateful_step_count=40)
 TestLifeOfAnOutbox: Any = LifeOfAnOutbox.TestCase
 
 

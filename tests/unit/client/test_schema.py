@@ -6,12 +6,13 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.client import MetricError, Registry
 from hubbub.protocol import keys
 from hubbub.protocol.schema import ADDRESS, json_schema
+from parameters import examples
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "protocol" / "metrics.schema.json"
@@ -133,7 +134,7 @@ def check_alike(document):
         assert keys_are_right(document)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(_DOCUMENTS)
 def test_reader_and_schema_accept_and_refuse_alike(document):
     check_alike(document)

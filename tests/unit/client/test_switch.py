@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
@@ -31,6 +31,7 @@ from hubbub.protocol.switch import (
     VerifyKey,
     parse_document,
 )
+from parameters import examples
 from unit.client.test_vectors import vectors
 
 NOON, DAY = 1_700_000_000.0, 86_400.0
@@ -149,7 +150,7 @@ def test_no_document_turns_on_more_than_there_is_and_lower_rates_are_parts(one, 
     assert reporting(one, other) == reporting(one) & reporting(other) <= reporting() == set(keys)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(
     DOCUMENTS,
     st.lists(st.sampled_from([("homepage", "a"), ("homepage", "b"), ("theme", "a")]), max_size=5),

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.access.admission import LoadLimiter
@@ -22,6 +22,7 @@ from hubbub.collector.problems import RefusalError, refusal
 from hubbub.collector.serving import connections
 from hubbub.collector.serving.connections import Connections, Posting
 from hubbub.collector.serving.listening import Room, listening, room_within
+from parameters import examples
 from unit.collector.event_loop import in_event_loop
 
 _SECONDS = 60.0
@@ -192,7 +193,7 @@ def _requests(draw: st.DrawFn) -> _Sent:
     return _Sent(data, 200, b"" if kind == "HEAD" else path.partition("?")[0].encode())
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     requests=st.lists(_requests(), min_size=1, max_size=6),
     cuts=st.lists(st.integers(0), max_size=8),

@@ -7,10 +7,11 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hubbub.collector.http1 import Head, HttpError, parse_head
+from parameters import examples
 
 _lines = st.one_of(
     st.sampled_from(
@@ -42,7 +43,7 @@ _first = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=2_000)
+@examples(2_000)
 @given(first=_first, lines=st.lists(_lines, max_size=5))
 @example(first=b"GET / HTTP/1.1", lines=[b"Host: a", b"X:" + b" " * 7_000 + b"\x01"])
 def test_what_is_taken_means_the_same_to_another_parser(first, lines):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_metric, make_params, make_registry
@@ -23,6 +23,7 @@ from hubbub.storage.errors import ReportFileError, StoreError
 from hubbub.storage.files.importing import CHUNK_BYTES, Imported, find_sources, import_file
 from hubbub.storage.files.parquet import write_records
 from hubbub.storage.files.partitions import Partition
+from parameters import examples
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, Contents, contents, each, export_all, fill, make_reports
 
@@ -55,7 +56,7 @@ async def import_all(
 
 
 @given(st.lists(st.tuples(_PARTITIONS, st.lists(st.integers(0, 2**20), max_size=6)), max_size=6))
-@settings(max_examples=30)
+@examples(30)
 @in_event_loop
 async def test_what_was_exported_is_imported_unchanged(batches):
     with tempfile.TemporaryDirectory() as folder:

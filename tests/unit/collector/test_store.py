@@ -5,12 +5,13 @@ import datetime as dt
 import tempfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_metric, make_params
 from hubbub.storage import DayCount, Declared, MetricVersion, NewBatch, open_store
 from hubbub.storage.errors import StoreError
+from parameters import examples
 from unit.collector.batches import (
     HOMEPAGE,
     WIDTH,
@@ -65,7 +66,7 @@ async def test_of_copies_in_one_group_the_first_counts(any_store_url):
 
 
 @given(st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=6))
-@settings(max_examples=40)
+@examples(40)
 @in_event_loop
 async def test_every_id_counts_once_in_whatever_groups_it_comes(groups):
     seen: set[int] = set()

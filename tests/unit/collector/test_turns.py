@@ -3,11 +3,12 @@
 import asyncio
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.serving import turns as turns_module
 from hubbub.collector.serving.turns import SHARE_SECONDS, Turns
+from parameters import examples
 from unit.collector.event_loop import in_event_loop
 
 
@@ -51,7 +52,7 @@ async def test_loop_looks_at_what_has_come_between_shares_of_work():
     assert not turns.is_long
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.sampled_from([0.0, 1e-5, 1.0]))
 def test_who_waits_is_served_in_order_and_who_has_more_goes_to_the_end(parts, share):
     served: list[int] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -33,6 +33,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 N, DELTA = 100_000, 1e-6
 EPSILONS = (0.0, 0.05, 0.2, 0.4)
@@ -191,7 +192,7 @@ def test_days_that_are_shuffled_by_themselves_reveal_no_more_than_whole_series()
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.floats(0.05, 0.9), st.integers(1, 4), st.sampled_from([1, 2, 30, 365]))
 def test_the_ratios_of_all_reports_are_those_of_the_exact_linked_loss(f, h, reports):
     for metric_type in (StringType(), BooleanType()):
@@ -254,7 +255,7 @@ def test_closed_form_is_not_given_where_its_condition_fails():
     assert not math.isnan(closed_form(highest_local(N, DELTA) - 1e-9, N, DELTA))
 
 
-@settings(deadline=None, max_examples=4)
+@examples(4)
 @given(st.floats(0.2, 0.8), st.integers(2, 4), st.integers(100, 20_000))
 def test_bounds_are_ordered_and_fall_with_the_crowd(f, h, n):
     metric = make_metric(params=make_params(h=h, f=f))
@@ -267,7 +268,7 @@ def test_bounds_are_ordered_and_fall_with_the_crowd(f, h, n):
     assert many.best <= few.best
 
 
-@settings(deadline=None, max_examples=4)
+@examples(4)
 @given(st.floats(0.2, 0.8), st.integers(1, 4), st.floats(0.05, 1))
 def test_an_epsilon_that_is_given_keeps_its_delta(f, h, looser):
     params = make_params(h=h, f=f)

@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.planning.amplification import mean_positive_part
+from parameters import examples
 
 
 def enumerated(values: np.ndarray, chance: np.ndarray, n: int) -> float:
@@ -20,7 +21,7 @@ def enumerated(values: np.ndarray, chance: np.ndarray, n: int) -> float:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     st.lists(st.floats(-5, 5), min_size=1, max_size=3),
     st.floats(0.1, 0.9),

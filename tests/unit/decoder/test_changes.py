@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.trends.changes import LEAST_DAYS, SeriesFit, change_log_p, fit_changes
 from hubbub.inference.trends.maxima import log_chain_exceedance
+from parameters import examples
 
 WEEKEND = (np.arange(56) % 7 >= 5).astype(np.float64)
 seeds = st.integers(0, 2**32 - 1)
@@ -161,7 +162,7 @@ def test_of_two_days_of_a_weekday_the_one_unlike_all_others_is_marked(day, unit)
         assert (spike.form, spike.day) == ("spike", marked)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(seeds, st.sampled_from([2, 3, 10, 25]), st.floats(-10, 10), st.floats(0.1, 10))
 def test_neither_the_zero_nor_the_unit_matters(seed, n_days, zero, unit):
     values, variances = noisy(seed, n_days)
@@ -175,7 +176,7 @@ def test_neither_the_zero_nor_the_unit_matters(seed, n_days, zero, unit):
     )
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(seeds, st.sampled_from([3, 10, 25]))
 def test_days_in_reverse_have_the_changes_in_reverse(seed, n_days):
     """Chances are the same but where days are too close for the chain, and a bound is taken."""
@@ -190,7 +191,7 @@ def test_days_in_reverse_have_the_changes_in_reverse(seed, n_days):
     )
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(seeds, st.lists(st.floats(-20, 20), min_size=7, max_size=7))
 def test_weekly_pattern_of_any_size_changes_no_mark(seed, pattern):
     values, variances = noisy(seed, 35)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -24,6 +24,7 @@ from hubbub.inference.testing.looks import after_marking
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.planning.limits import DetectionTest, string_errors
 from hubbub.protocol.metric_types.enums import EnumType
+from parameters import examples
 
 PARAMS = make_params(64, 2, 8, f=0.0, p=0.25, q=0.75)
 NAMES = [f"name {i}" for i in range(12)]
@@ -87,7 +88,7 @@ def test_clients_who_report_often_scatter_sizes_more():
     assert sample_ratio(sized(6000, 4000, 8.2), 1.0).mismatches
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 2**32), st.integers(3_000, 40_000), st.integers(3_000, 40_000))
 def test_groups_in_the_other_order_differ_by_as_much_the_other_way(seed, first, second):
     groups = strings(seed, first, second)
@@ -99,7 +100,7 @@ def test_groups_in_the_other_order_differ_by_as_much_the_other_way(seed, first, 
     np.testing.assert_allclose(there.q_value, back.q_value, rtol=1e-6)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 2**32))
 def test_a_difference_is_that_of_the_shares_beside_it(seed):
     found = compared(strings(seed))
@@ -164,7 +165,7 @@ def test_the_least_difference_is_found_nine_times_in_ten():
     np.testing.assert_allclose(stats.norm.sf(cutoff - needed), 0.9, rtol=1e-9)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 2**32), st.floats(0.0, 0.2))
 def test_of_several_looks_a_row_differs_if_its_interval_leaves_out_0(seed, more):
     """At the level that the correction leaves it, both where it differs and where it doesn't."""
@@ -201,7 +202,7 @@ def test_bits_of_one_report_belong_together():
     assert found.difference.std_error[0] == pytest.approx(planned, rel=0.06)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.floats(-8, 8), st.floats(2, 4))
 def test_intervals_of_marked_rows_hold_whatever_the_mean_is(mean, cutoff):
     """Of 2,000 quantiles of Z given |Z| >= cutoff 95% have an interval that holds the mean."""

@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.regression.estimates import constrained_shares
+from parameters import examples
 from unit.decoder.models import SHARES, bits_of, design_of, fit_of, noisy_bits, rates_of
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 10**6), st.sampled_from([1e3, 1e5, 1e7]), st.sampled_from([0.0, 1e-6, 1e-3]))
 def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(seed, n_reports, spread):
     """Where a share is positive the gradient is the multiplier of the sum; elsewhere not below it.

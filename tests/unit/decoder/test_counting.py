@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_metric, make_params
@@ -19,6 +19,7 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.parquet import write_records
+from parameters import examples
 
 PARAMS = make_params(k=24, h=2, m=5)
 WIDTH = record_width(PARAMS.k)
@@ -36,7 +37,7 @@ def assert_equal(counts: CohortCounts, expected: CohortCounts) -> None:
     np.testing.assert_array_equal(counts.bits, expected.bits)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.lists(st.integers(0, 500), max_size=20),
     st.integers(1, 3),

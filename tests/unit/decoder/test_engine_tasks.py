@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_tasks import DAYS, die, die_once, megabytes, refuse_three, scaled, write_export
@@ -27,6 +27,7 @@ from hubbub.protocol.poisoning import RepeatSample, sample_step
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.parquet import read_records, write_records
+from parameters import examples
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 
@@ -70,7 +71,7 @@ def test_days_are_counted_by_themselves(export, dask):
     np.testing.assert_array_equal(only.by_day[second].bits, here[min(only.by_day)].bits)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(1, 500), st.integers(2, 64)
 )

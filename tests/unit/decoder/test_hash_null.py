@@ -5,13 +5,14 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.hash_null import HashNull, score_totals
+from parameters import examples
 from significance import frequency_z, z_limit
 
 Levels = npt.NDArray[np.int64]
@@ -104,7 +105,7 @@ def test_large_problems_follow_simulated_hashes(rng):
     assert np.abs(frequency_z(reached, n // 2, expected)).max() < z_limit(4)
 
 
-@settings(max_examples=20)  # 300 saddlepoints each
+@examples(20)  # 300 saddlepoints each
 @given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([(2, 8), (3, 128), (64, 128)]))
 def test_one_tail_equals_many(seed, hashes, shape):
     """Up to the interpolation's 1%, and beyond both ends of what can happen."""

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.intervals import ErrorDistribution, after_selection
+from parameters import examples
 
 NORMAL = ErrorDistribution()
 Z = 1.959964
@@ -56,7 +57,7 @@ def coverage(
     return float(chances[passed] @ held / chances[passed].sum())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.floats(0, 12), st.sampled_from([0.0, 0.4, 2.0, 3.04, 3.3, 4.47, 5.2]))
 def test_95_percent_of_what_passed_hold_the_share(share, threshold):
     """Whatever the share: absent, weak, strong.
@@ -67,7 +68,7 @@ def test_95_percent_of_what_passed_hold_the_share(share, threshold):
     assert 0.94 < coverage(share, threshold, NORMAL, normal_law()) < 0.98
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.floats(0, 12), st.sampled_from([0.0, 3.2, 4.4]))
 def test_noise_that_is_heavy_to_the_right_is_allowed_for(share, threshold):
     noise, law = ErrorDistribution(SKEWED), skewed_law()

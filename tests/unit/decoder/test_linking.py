@@ -4,12 +4,13 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.planning.linking import link_information, linked_clients, right_links
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 EXAMPLE = RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)
 PARAMS = st.builds(
@@ -43,7 +44,7 @@ def information_of_a_bit(params: RapporParams, true: float, *, known: bool) -> f
     return sum(x * math.log(x / left[a] / right[b]) for (a, b), x in joint.items() if x > 0)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(PARAMS, st.booleans())
 def test_information_is_that_of_all_bits(params, known):
     set_by_one_of_h = 1 - (1 - 1 / params.k) ** params.h
@@ -54,7 +55,7 @@ def test_information_is_that_of_all_bits(params, known):
     assert link_information(params, 3, known=known) == pytest.approx(categories, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(PARAMS)
 def test_a_permanent_response_is_known_better_than_by_one_report(params):
     two, many = (link_information(params, None, known=known) for known in (False, True))
@@ -62,7 +63,7 @@ def test_a_permanent_response_is_known_better_than_by_one_report(params):
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(PARAMS, st.booleans())
 def test_fewer_links_are_right_in_a_larger_crowd(params, known):
     shares = [right_links(params, None, n, known=known) for n in (300, 3_000, 30_000)]
@@ -71,7 +72,7 @@ def test_fewer_links_are_right_in_a_larger_crowd(params, known):
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(PARAMS, st.booleans())
 def test_more_than_half_are_right_where_the_information_is_enough(params, known):
     clients = linked_clients(params, None, known=known)

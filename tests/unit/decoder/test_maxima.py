@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.trends.maxima import log_chain_exceedance, log_exceedance_bound
+from parameters import examples
 
 WEIGHTS = [(1, 1), (1, 1, 1), (0.2, 3, 1, 0.5), (5, 1, 1, 0.1, 2)]
 
@@ -50,7 +51,7 @@ def test_bound_needs_no_chain_and_is_close(size, rng):
 
 
 @pytest.mark.long
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(st.floats(1e-4, 1e4), min_size=2, max_size=30), st.floats(0, 45), st.floats(0.01, 2)
 )

@@ -5,12 +5,13 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.open_strings.extension import Extensions, extend
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
+from parameters import examples
 
 WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)
 
@@ -46,7 +47,7 @@ def test_all_chances_of_extensions_add_up_to_the_prefix():
     assert found.expected.sum() == pytest.approx(0.25, rel=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(words=WORDS, data=st.data())
 def test_order_of_prefixes_decides_nothing(words, data):
     shuffled = data.draw(st.permutations(words))

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -22,6 +22,7 @@ from hubbub.planning.limits import (
 )
 from hubbub.planning.noise import count_variance
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 REPORTS = st.floats(3, 8).map(lambda power: 10.0**power)
@@ -43,7 +44,7 @@ def noises() -> st.SearchStrategy[RapporParams]:
     )
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(noises(), REPORTS, METHODS)
 def test_more_reports_show_smaller_shares(params, n, method):
     question = DetectionTest(1e4, method=method)
@@ -51,7 +52,7 @@ def test_more_reports_show_smaller_shares(params, n, method):
     assert there < here or here == math.inf
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(noises(), REPORTS, METHODS)
 def test_more_candidates_and_stricter_tests_need_larger_shares(params, n, method):
     limits = [
@@ -64,7 +65,7 @@ def test_more_candidates_and_stricter_tests_need_larger_shares(params, n, method
     assert limits[1] <= limits[2] * (1 + 1e-6)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(noises(), REPORTS, METHODS, st.floats(0.6, 0.99))
 def test_a_string_at_the_limit_is_found_with_the_power_asked_for(params, n, method, power):
     question = DetectionTest(1e4, power=power, method=method)
@@ -73,7 +74,7 @@ def test_a_string_at_the_limit_is_found_with_the_power_asked_for(params, n, meth
         assert detection_power(params, n, limit, question) == pytest.approx(power, abs=1e-4)
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(noises(), st.floats(5, 8).map(lambda power: 10.0**power), METHODS)
 def test_reports_needed_for_the_limit_are_the_reports(params, n, method):
     question = DetectionTest(1e4, method=method)
@@ -107,7 +108,7 @@ def test_of_a_list_that_is_in_the_mixture_nothing_is_unlisted():
     assert replace(whole, method=DetectionMethod.REGRESSION).scatter(0.01) > 0
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.floats(2, 6), st.floats(0.01, 0.1))
 def test_threshold_of_a_skewed_law_is_close_to_its_quantile(z, skewness):
     """Against the gamma law of that skewness."""
@@ -116,7 +117,7 @@ def test_threshold_of_a_skewed_law_is_close_to_its_quantile(z, skewness):
     assert corrected(z, skewness) == pytest.approx(quantile, rel=0.02)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.sampled_from([8, 64, 1024]), st.integers(1, 8), st.floats(-12, -1))
 def test_cohorts_leave_room_for_the_smallest_p_value(k, h, power):
     level = 10.0**power

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.studies.arms import CategoryArms, NumberArms, StringArms
@@ -12,6 +12,7 @@ from hubbub.inference.errors import PlanError
 from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.planning.differences import difference_goal
 from hubbub.planning.responses import widest_variance, window_within
+from parameters import examples
 
 ARMS = (
     CategoryArms(20, PAPER),
@@ -26,7 +27,7 @@ def plan(*arguments):
     )
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     st.sampled_from(ARMS), st.floats(0.01, 0.5), st.floats(3e4, 1e7), st.booleans(),
 )  # fmt: skip

@@ -4,7 +4,7 @@ import math
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
@@ -15,7 +15,7 @@ from hubbub.planning.noise import Budget
 from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.search import against_epsilon, against_reports, evaluate, make_plan, plan
 from hubbub.planning.strings import StringsGoal
-from parameters import quick_but
+from parameters import examples, quick_but
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)
 BUDGETS = [ONE_TIME, LIFELONG, Budget(math.inf, 0.5), Budget(2.0, 2.0)]
@@ -48,7 +48,7 @@ def test_every_plan_keeps_the_budget_and_the_most_bits(name, budget):
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(
     st.sampled_from(list(GOALS)),
     st.floats(0.3, 12),

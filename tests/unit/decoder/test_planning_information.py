@@ -4,10 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.planning.limits import Information, bit_rate, distinct_bits, filter_variance
+from parameters import examples
 
 P_STAR, Q_STAR = 0.3, 0.6
 
@@ -53,7 +54,7 @@ def test_skewness_is_that_of_the_score():
     assert found == pytest.approx(third / second**1.5)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(1, 4), st.floats(0.05, 0.45), st.floats(0.5, 0.9))
 def test_wide_filters_gain_what_independent_bits_would(h, p_star, q_star):
     """((1 + c)^h - 1): chi squared of h bits, none of which another string sets."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -23,6 +23,7 @@ from hubbub.planning.tables import (
     typical_table,
 )
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)
 SMALL = table_goal((6, 4))
@@ -55,7 +56,7 @@ def covariance_of(table: FloatArray, params: RapporParams) -> FloatArray:
     return np.asarray(np.diag(noise) + sampling - np.outer(noise, noise) / noise.sum())
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(tables(), parameters())
 def test_errors_of_sums_are_those_of_the_whole_covariance(table, params):
     covariance, errors = covariance_of(table, params), TableErrors(params, table.size)
@@ -77,7 +78,7 @@ def test_errors_of_sums_are_those_of_the_whole_covariance(table, params):
         assert error**2 == pytest.approx(float(flat @ covariance @ flat), rel=1e-6)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(parameters(), st.integers(10, 100_000), st.floats(0.51, 0.99))
 def test_the_limit_is_found_with_exactly_its_power(params, n_reports, power):
     goal = table_goal((6, 4), power=power)
@@ -96,7 +97,7 @@ def test_the_limit_is_found_with_exactly_its_power(params, n_reports, power):
         assert found < power
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(parameters(), st.floats(3, 8))
 def test_more_reports_have_smaller_errors(params, log_reports):
     """Four times as many halve a standard error; a limit jumps with whole counts, but falls."""

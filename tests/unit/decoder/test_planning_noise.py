@@ -3,12 +3,13 @@
 import math
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.noise import Budget, common_rates, paper_within, params_within
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 
@@ -21,7 +22,7 @@ def budgets() -> st.SearchStrategy[Budget]:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(budgets(), st.integers(1, 8), st.floats(0, 1))
 def test_parameters_stay_within_the_budget_and_use_it(budget, h, part):
     low, high = common_rates(h, budget)
@@ -34,7 +35,7 @@ def test_parameters_stay_within_the_budget_and_use_it(budget, h, part):
     assert params.epsilon_report >= 0.98 * budget.report
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.floats(0.01, 5), st.integers(1, 8))
 def test_one_time_collection_has_no_permanent_noise(epsilon, h):
     params = params_within(64, h, 8, Budget(math.inf, epsilon), 0.5)
@@ -52,7 +53,7 @@ def test_the_papers_default_at_its_own_epsilons_is_itself():
     assert paper_within(128, 64, budget) == PAPER
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(budgets())
 def test_the_papers_default_moves_within_any_budget(budget):
     params = paper_within(128, 64, budget)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
@@ -20,6 +20,7 @@ from hubbub.planning.open_strings import (
 )
 from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 ONE_TIME = Budget(math.inf, 4.0)
 GOAL = OpenGoal(open_test(), (4, 7))
@@ -48,7 +49,7 @@ def test_cells_are_a_power_of_two_and_cohorts_tell_candidates_apart(budget, n_re
     assert n_reports / 3 / params.m >= 100 or params.m == 32
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.floats(4, 8), st.floats(1.1, 5.0), st.integers(1, 7))
 def test_a_step_has_its_part_of_the_reports_and_the_epsilon_of_all(log_reports, epsilon, prefixes):
     """So more steps show less in theory, exactly as fewer reports do."""

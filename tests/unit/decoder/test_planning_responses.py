@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
@@ -27,6 +27,7 @@ from hubbub.planning.responses import (
 )
 from hubbub.protocol.params import RapporParams, chance_bound
 from hubbub.protocol.responses import Subset
+from parameters import examples
 
 EPSILONS = st.floats(0.1, 8)
 
@@ -41,7 +42,7 @@ def repeated(permanent: float, report: float, f1: float, q_star: float) -> Rappo
     return RapporParams(8, 1, 1, f0 + f1, p, q, f0, f1)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.floats(0.5, 7), st.floats(0.2, 0.95), st.integers(2, 400))
 def test_no_permanent_response_tells_more_in_repeated_reports(permanent, part, reports):
     """Of 2,000 on a grid that spend the same two epsilons."""
@@ -59,7 +60,7 @@ def test_no_permanent_response_tells_more_in_repeated_reports(permanent, part, r
     assert coin_variance(best, 0.0, reports) <= least * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.floats(0.05, 12), st.floats(0.05, 1), st.integers(1, 4), st.floats(0.05, 0.95))
 def test_rounded_asymmetric_parameters_keep_the_budget_and_spend_it(permanent, part, h, q_star):
     budget = Budget(permanent, part * permanent, 30)
@@ -74,7 +75,7 @@ def test_reports_that_nothing_bounds_together_cannot_be_repeated():
         Budget(math.inf, 1.0, 2)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(2, 200), EPSILONS)
 def test_subsets_are_the_best_and_within_the_budget(categories, epsilon):
     subset = subset_within(categories, epsilon)

@@ -4,7 +4,7 @@ import math
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
@@ -14,6 +14,7 @@ from hubbub.planning.noise import Budget
 from hubbub.planning.search import against_epsilon, against_reports, plan
 from hubbub.planning.strings import PAPER, SIMPLE, StringsGoal
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 PAPERS = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 PAPERS_BUDGET = Budget(PAPERS.epsilon_permanent, PAPERS.epsilon_report)
@@ -35,7 +36,7 @@ def test_the_papers_default_needs_one_and_a_half_times_the_share(method):
         assert limit >= 1.5 * found(method).best.limit
 
 
-@settings(deadline=None, max_examples=5)
+@examples(5)
 @given(st.floats(0.3, 12), st.floats(0.05, 0.99), st.floats(4.5, 8))
 def test_every_plan_is_within_the_budget(permanent, part, power):
     budget, question = Budget(permanent, part * permanent), DetectionTest(1e3)

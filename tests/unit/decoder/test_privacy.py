@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -34,6 +34,7 @@ from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Group, Registry
+from parameters import examples
 
 PAIR = (Field("theme", EnumType(("light", "dark"))), Field("restored", BooleanType()))
 KINDS = (
@@ -82,7 +83,7 @@ def by_key(metric: Metric, situation: Situation) -> dict[str, float]:
     return {figure.key: figure.value for figure in metric_figures(metric, situation)}
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(metrics(), st.integers(1, 60), st.integers(1, 5))
 def test_figures_are_not_below_what_the_clients_account_counts(metric, days, values):
     """Reports are spread over the values in turn, which spends the most."""
@@ -90,13 +91,13 @@ def test_figures_are_not_below_what_the_clients_account_counts(metric, days, val
     assert same_times_epsilon(metric, days, values) >= counted * (1 - 1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(metrics(), st.integers(1, 60))
 def test_a_single_value_costs_what_the_account_says(metric, days):
     assert constant_epsilon(metric, days) == pytest.approx(account(metric, [0] * days), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(metrics(), st.integers(1, 60), st.integers(1, 12), st.integers(1, 8))
 def test_periods_cost_what_the_account_says_of_the_worst_borders(metric, days, length, most):
     periodic = with_periods(metric, length, most)
@@ -120,7 +121,7 @@ def test_periods_bound_any_history_and_values_only_where_changes_are_not_heard()
     assert any_history_epsilon(make_metric(), 30, 2) == math.inf
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(metrics(), st.integers(1, 40), st.integers(1, 12))
 def test_linked_reports_of_periods_lose_what_each_period_loses(metric, days, length):
     boolean = isinstance(metric.type, BooleanType)
@@ -149,7 +150,7 @@ def loss_by_enumeration(params: RapporParams, reports: int, *, boolean: bool) ->
     return params.h * max(a - b for a, b in itertools.product(ratios, repeat=2))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(metrics(), st.integers(1, 8))
 def test_linked_reports_lose_what_the_enumeration_says(metric, reports):
     boolean = isinstance(metric.type, BooleanType)
@@ -158,7 +159,7 @@ def test_linked_reports_lose_what_the_enumeration_says(metric, reports):
     assert found == pytest.approx(exact, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(metrics())
 def test_one_linked_report_loses_epsilon_report(metric):
     assert constant_epsilon(metric, 1) == pytest.approx(metric.epsilon_report, rel=1e-9)
@@ -212,7 +213,7 @@ def changed_answers(registry: Registry, name: str) -> int:
     raise AssertionError("the account admits changes for ever")
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.floats(0.1, 200.0), st.integers(1, 12), st.integers(1, 30))
 def test_the_budget_is_divided_as_the_clients_account_divides_it(lifetime, max_values, max_periods):
     registry = make_registry(

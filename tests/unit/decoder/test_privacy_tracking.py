@@ -4,12 +4,13 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.planning.histories import permanent_known, reports_to_know, share_of_ones
 from hubbub.protocol.params import RapporParams
+from parameters import examples
 
 CHROME = make_params()
 RATES = st.sampled_from([0.0, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.0])
@@ -35,7 +36,7 @@ def enumerated(params: RapporParams, n: int, prior: float) -> float:
     return of_true**params.h * of_others ** (params.k - params.h)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(RATES, RATES, st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.5, 0.23, 0.9]))
 def test_probability_is_that_of_all_series_of_reports(p, q, n, h, prior):
     if p == q:
@@ -50,7 +51,7 @@ def test_published_probabilities_are_reproduced(reports, probability):
     assert permanent_known(CHROME, reports) == pytest.approx(probability, abs=0.005)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(RATES, RATES, st.floats(0.05, 0.999))
 def test_so_many_reports_are_enough_and_one_less_is_not(p, q, probability):
     if p == q:

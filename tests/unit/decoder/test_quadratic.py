@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, minimize, nnls
 from sklearn.linear_model import Lasso
 
 from hubbub.inference import quadratic
 from hubbub.inference.quadratic import BestWithout, best_of_quadratic
+from parameters import examples
 
 
 def regression(seed, rows, columns):
@@ -18,7 +19,7 @@ def regression(seed, rows, columns):
     return matrix, matrix @ shares + rng.normal(0.0, 0.5, rows)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32 - 1), columns=st.integers(1, 60), start=st.sampled_from((0.0, 1.0))
 )
@@ -30,7 +31,7 @@ def test_least_squares_with_shares_of_at_least_0_are_lawson_and_hansons(seed, co
     assert found == pytest.approx(nnls(matrix, rates)[0], abs=1e-4)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32 - 1), columns=st.integers(1, 60), alpha=st.floats(0.01, 0.5))
 def test_lasso_is_scikit_learns(seed, columns, alpha):
     matrix, rates = regression(seed, 2 * columns + 5, columns)
@@ -41,7 +42,7 @@ def test_lasso_is_scikit_learns(seed, columns, alpha):
     assert found == pytest.approx(expected, abs=1e-4)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), columns=st.integers(2, 12))
 def test_shares_that_keep_their_sum_are_as_good_as_any(seed, columns):
     matrix, rates = regression(seed, 2 * columns + 5, columns)

@@ -7,7 +7,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evaluation.studies.categories import LOOSE, boolean, ordinal
@@ -15,6 +15,7 @@ from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.reporting.categories import categories_estimates
 from hubbub.reporting.strings import ROWS_IN_REPORT, headline, strings_estimates
+from parameters import examples
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
 from unit.decoder.rendered import html_of
@@ -127,7 +128,7 @@ def test_hostile_strings_stay_strings():
     assert r"zero\u200bwidth" in page.texts["th"]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.text(), min_size=1, max_size=5, unique=True))
 @example(["\r", "\n", "\0"])
 def test_no_string_breaks_the_page_or_hides_in_it(strings):

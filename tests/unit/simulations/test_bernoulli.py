@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.client import randomness
@@ -16,6 +16,7 @@ from hubbub.simulations.simulated_clients.bernoulli import (
     keyed_bernoulli_words,
     mix,
 )
+from parameters import examples
 
 ALL = np.uint64(2**64 - 1)
 chances = st.floats(0, 1)
@@ -43,7 +44,7 @@ def test_selector_is_left_as_it_was():
     assert (selector == np.uint64(0xFF00FF00FF00FF00)).all()
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(chances | products, chances | products, st.integers(0, 2**64 - 1), st.integers(0, 2**32))
 def test_lanes_compare_all_digits_of_their_probability(low, high, selector, seed):
     """The coins of a lane, read as binary digits, are its uniform number: 1 if below, 0 if not."""

@@ -1,7 +1,7 @@
 """The literature's formulas give what it publishes, and so do the paper's headline numbers."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.planning.noise import Budget, count_variance, oue_variance
@@ -15,6 +15,7 @@ from hubbub.simulations.paper.formulas import (
     symmetric_oue_ratio,
 )
 from hubbub.simulations.paper.headline import Headline, formula_lines
+from parameters import examples
 
 
 def budgets() -> st.SearchStrategy[Budget]:
@@ -45,7 +46,7 @@ def test_longitudinal_optimum_beats_symmetric_chaining_by_the_published_figures(
     assert symmetric_chaining(budget) == pytest.approx(0.879, abs=1e-3)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(budgets())
 def test_longitudinal_optimum_lies_between_oue_and_symmetric_chaining(budget):
     best = longitudinal_optimum(budget)
