@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
+from hubbub.collector.cli.group import main
 from hubbub.protocol.records import Records
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.storage import MetricVersion, NewBatch, open_store
@@ -224,8 +225,9 @@ def test_what_can_not_be_done_is_told_in_a_line(filled, tmp_path, monkeypatch, a
     command = [arguments[0], "--store", filled.store, *arguments[1:]]
     if arguments[0] == "import":
         command += ["--metrics", str(filled.metrics), "--store", "sqlite:///new.db"]
-    done = run("hubbub-collector", *command)
-    assert done.returncode != 0
+    done = CliRunner().invoke(main, command)
+    assert isinstance(done.exception, SystemExit)
+    assert done.exit_code != 0
     assert done.stdout == ""
     assert message in done.stderr
     assert not (tmp_path / "new").exists()

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
+from hubbub.collector.cli.group import main
 from hubbub.simulations.experiments.processes import running_collector
 from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
 
@@ -79,7 +81,7 @@ def test_bad_registry_is_explained(tmp_path, database, content, fault):
     metrics = tmp_path / "bad.toml"
     if content is not None:
         metrics.write_text(content, encoding="utf-8")
-    assert fault in _refusal(metrics, f"sqlite:///{database}")
+    assert fault in _refusal_at_once(metrics, f"sqlite:///{database}")
     assert not database.exists()
 
 
@@ -95,7 +97,7 @@ def test_bad_registry_is_explained(tmp_path, database, content, fault):
     ],
 )
 def test_store_of_another_kind_is_refused(metrics_file, url):
-    assert f"store {url!r}: must be sqlite:///PATH" in _refusal(metrics_file, url)
+    assert f"store {url!r}: must be sqlite:///PATH" in _refusal_at_once(metrics_file, url)
 
 
 def test_store_in_a_missing_folder_is_explained(metrics_file, tmp_path):
@@ -144,7 +146,7 @@ def test_address_of_another_machine_is_explained(metrics_file, database):
     ],
 )
 def test_wrong_option_is_named(metrics_file, database, option, value):
-    assert option in _refusal(metrics_file, f"sqlite:///{database}", option, value)
+    assert option in _refusal_at_once(metrics_file, f"sqlite:///{database}", option, value)
 
 
 def test_parameters_changed_under_the_same_version_are_refused(metrics_file, database):
@@ -188,6 +190,17 @@ def test_what_describes_a_metric_may_change_under_the_same_version(metrics_file,
 
 def _counts(database: Path, *metrics: Metric) -> list[int]:
     return [stored_count(database, metric) for metric in metrics]
+
+
+def _refusal_at_once(metrics: Path, store: str, *options: str) -> str:
+    """Return what is said of settings that are refused before anything is opened."""
+    given = ["serve", "--metrics", str(metrics), "--store", store, "--port", "0", *options]
+    said = CliRunner().invoke(main, given)
+    assert said.exit_code not in {0, None}
+    assert isinstance(said.exception, SystemExit)
+    assert said.stdout == ""
+    assert "Error: " in said.stderr
+    return said.stderr
 
 
 def _refusal(metrics: Path, store: str, *options: str) -> str:
