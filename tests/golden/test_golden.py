@@ -14,6 +14,7 @@ from golden.running import EXPECTED, PROGRAMS, Case, kept_files, load_cases, pro
 from parameters import quick_but
 
 _CASES = load_cases()
+_SLOW = {"decode/open-strings", "plan/compare", "privacy/all", "simulate/run-open"}
 
 
 def differences(case: Case, found: Mapping[Path, str], tolerance: float | None = None) -> str:
@@ -31,7 +32,7 @@ def differences(case: Case, found: Mapping[Path, str], tolerance: float | None =
     return "\n".join(filter(None, texts))
 
 
-@pytest.mark.parametrize("name", quick_but({"privacy/all"}, _CASES))
+@pytest.mark.parametrize("name", quick_but(_SLOW, _CASES))
 def test_commands_give_what_they_gave(name):
     case = _CASES[name]
     wrong = differences(case, run_case(case))
