@@ -17,7 +17,8 @@ before = set(sys.modules)
 import hubbub.client
 site = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
 files = {n: getattr(sys.modules[n], "__file__", None) or "" for n in set(sys.modules) - before}
-print(json.dumps(sorted({n.split(".")[0] for n, f in files.items() if f.startswith(site)} - {"hubbub"})))
+found = {n.split(".")[0] for n, f in files.items() if f.startswith(site)}
+print(json.dumps(sorted(found - {"hubbub"})))
 """
 HEAVY = ("asyncio", "email", "http.client", "multiprocessing", "ssl", "urllib.request")
 
