@@ -100,7 +100,7 @@ test("a process that is killed at any moment leaves a whole text and no lock", a
   const folder = await temporaryFolder(t);
   const storage = fileStorage(folder);
   let before = 0;
-  for (let kill = 0; kill < 12; kill++) {
+  for (let kill = 0; kill < 6; kill++) {
     const child = spawn(process.execPath, [COUNTING.pathname, folder, "1000000"]);
     const enough = before + 1 + 3 * kill;
     await until(async () => Number((await read(storage, "n")).text) >= enough);
