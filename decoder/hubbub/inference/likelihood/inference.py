@@ -44,7 +44,7 @@ _MOST_PROBES, _PROBE_CELLS = 128, 16_384
 _LEAST_VARIANCE = 1e-3
 EXACT_FROM_Z = 6.0
 """Standard errors from which on a member's own score is computed exactly when it is left out, for
-large shares explain their own reports (docs/understand/likelihood.md, Limits)."""
+large shares explain their own reports (docs/understand/likelihood.md, Tests)."""
 # Steps in which a member's estimate is imagined smaller: the threshold between two is interpolated.
 PARTS = np.linspace(0.0, 1.0, 41)
 # So many candidates that look the most present get exact information.

@@ -17,7 +17,7 @@ Beyond it a few reports decide about a string, and estimates aren't normal: erro
 were stated at a half to a tenth of what they were (docs/understand/likelihood.md, Limits).
 """
 # Tables of all tuples of positions stay within 128 MB of doubles (docs/understand/likelihood.md,
-# Tests).
+# Limits).
 MAX_TUPLES = 2**16
 MAX_NUMBERS = 2**24
 
