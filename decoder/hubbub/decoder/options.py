@@ -108,6 +108,8 @@ class EstimateOptions:
         "day" for estimates of each day, or a dimension for estimates of each of its values.
     extend : str
         Of open strings, look only for those that begin so.
+    alphabet : str
+        Of open strings, the characters of most of them, if they are known.
     detected_only : bool
         Whether rows of what isn't detected are left out.
     rows : int
@@ -130,6 +132,7 @@ class EstimateOptions:
     method: str = "auto"
     by: str | None = None
     extend: str = ""
+    alphabet: str = ""
     detected_only: bool = False
     rows: int = 40
     min_reports: int = MIN_REPORTS
@@ -205,7 +208,10 @@ class DecodeOptions:
 
     def of_open_strings(self) -> list[Option]:
         """Return those of the options for open strings alone that were given."""
-        values = {"extend": self.estimate.extend, "corpus": self.candidates.corpus}
+        how = self.estimate
+        values = {
+            "extend": how.extend, "alphabet": how.alphabet, "corpus": self.candidates.corpus
+        }  # fmt: skip
         return [Option(name) for name, value in values.items() if value]
 
 

@@ -96,6 +96,7 @@ def decode_metric(
     candidate_cache: str | PathLike[str] | None = None,
     extend: str = "",
     corpus: str | PathLike[str] | None = None,
+    alphabet: str = "",
     blend: str | PathLike[str] | None = None,
     engine: str = "local",
     master: str | None = None,
@@ -150,6 +151,8 @@ def decode_metric(
         Of a metric of type open-string, look only for strings that begin so.
     corpus : path
         Of a metric of type open-string, a list of public strings to learn letters from.
+    alphabet : str
+        Of a metric of type open-string, the characters of most strings, if they are known.
     blend : path
         Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
     engine : "local", "dask" or "spark"
@@ -229,6 +232,7 @@ def decode_metric(
             method,
             by,
             extend,
+            alphabet,
             detected_only,
             rows,
             min_reports_or_default(min_reports),

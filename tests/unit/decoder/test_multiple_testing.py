@@ -8,7 +8,12 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from hubbub.decoder import Correction
-from hubbub.inference.testing.multiple_testing import counted_tests, log_cutoff, log_q_values
+from hubbub.inference.testing.multiple_testing import (
+    counted_tests,
+    local_false_rates,
+    log_cutoff,
+    log_q_values,
+)
 
 log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
 
@@ -92,3 +97,19 @@ def test_cutoff_is_where_detection_ends(log_p, correction, alpha):
             assert log_q_values(moved, correction, n_tests)[place] > np.log(alpha)
     if not detected.all():
         assert log_p[~detected].min() > cutoff - 1e-9
+
+
+def test_local_false_rate_is_the_part_of_true_hypotheses_among_such_p_values():
+    """Of 10,000 evenly spread ones a tenth is below .1, as many as there are false ones there."""
+    true, false = (np.arange(10_000) + 0.5) / 10_000, (np.arange(1_000) + 0.5) / 10_000
+    rates = local_false_rates(np.concatenate([true, false, [1e-9]]), 11_001.0)
+    assert rates[-1] < 1e-4
+    assert rates[-1_000:-1].mean() == pytest.approx(0.55, abs=0.02)
+    assert rates[5_000:10_000].min() > 0.95
+
+
+def test_local_false_rates_do_not_need_the_largest_p_values():
+    p_values = np.concatenate([(np.arange(1_000) + 0.5) / 1_000, np.geomspace(1e-12, 1e-5, 30)])
+    of_all = local_false_rates(p_values, 1_030.0)
+    of_small = local_false_rates(p_values[p_values < 0.1], 1_030.0)
+    np.testing.assert_allclose(of_small[-30:], of_all[-30:])

@@ -65,6 +65,12 @@ def test_every_pair_of_ascii_is_looked_for_in_two_bytes(pair):
     assert pair.encode() in all_beginnings(2)
 
 
+def test_of_a_known_alphabet_its_strings_alone_are_looked_for_everywhere():
+    strings = {"", *"abж", *(a + b for a in "ab" for b in "abж")}
+    assert {text.encode()[:2] for text in strings} >= set(all_beginnings(2, "ab")) > {b"ab", b"a"}
+    assert "жж".encode() in all_beginnings(4, "жю")
+
+
 def test_alphabets_know_what_is_printable():
     """Python's Unicode tables know more characters each year, so some are left out of the count."""
     known = {code for alphabet in alphabets() for code in alphabet.codes.tolist()}

@@ -42,6 +42,28 @@ def test_of_one_model_what_stays_is_what_is_expected_most():
     assert min(some.values()) >= max(more[text] for text in more.keys() - some.keys())
 
 
+def test_whole_strings_have_the_room_where_they_are_asked_for():
+    """Of 1,000 syllables two are likelier with a third one begun than ended, but must end too."""
+    syllables = "".join(map(chr, range(0xAC00, 0xAC00 + 1_000)))
+    model = Mixture.at_start(syllables)
+    model = replace(model, learned_weight=0.0, weights=np.eye(len(model.weights))[-1])
+    one, shares = Prefixes.of(syllables[0].encode()), np.ones(1)
+    two = {(syllables[0] + each).encode() + b"\xff" for each in syllables}
+    asked = texts_of(extend(one, shares, 12, 1_500, model, whole=True))
+    mixed = texts_of(extend(one, shares, 12, 1_500, model))
+    assert all(text.endswith(b"\xff") for text in asked)
+    assert asked.keys() >= two
+    assert len(two - mixed.keys()) > 400
+
+
+def test_what_hardly_anything_is_expected_of_is_not_listed():
+    listed = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 5_000, start()))
+    likely = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 5_000, start(), least=1e-4))
+    missing = [chance for text, chance in listed.items() if text not in likely]
+    assert likely.keys() < listed.keys()
+    assert max(missing) < 1e-4 * len(start().weights)  # each model lists by itself
+
+
 def test_all_chances_of_extensions_add_up_to_the_prefix():
     found = extend(Prefixes.of(b"x"), np.full(1, 0.25), 2, 1_000, start())
     assert found.expected.sum() == pytest.approx(0.25, rel=1e-5)

@@ -260,6 +260,23 @@ def test_a_corpus_shows_what_strings_are_like():
     assert len(detected & set(clients)) >= 8
 
 
+def test_an_alphabet_gives_up_no_other_characters(counts):
+    """All are beyond 20 errors; P(one is missed) < 1e-6; seeded."""
+    found = decoded(counts, alphabet="aeilmnoprsy" * 2).decoding
+    detected = {s for s, d in zip(found.candidates, found.detected, strict=True) if d}
+    assert detected >= {"paris", "parma", "rome", "a", "lyon", "Z\u00fcr"}
+
+
+def test_an_alphabet_shows_what_strings_are_written_in():
+    """Ten strings of five of eight odd characters below two beginnings; seeded."""
+    rng = np.random.default_rng(9)
+    alphabet = "\u0e01\u16a0\u2203\u27f0\u3105\u4e07\uac02\ua4d0"
+    clients = dict.fromkeys(("".join(rng.choice(list(alphabet), 5)) for _ in range(10)), 5_000)
+    told = decoded(draw_counts(clients, PARAMS, STEPS, rng), alphabet=alphabet).decoding
+    detected = {s for s, d in zip(told.candidates, told.detected, strict=True) if d}
+    assert len(detected & set(clients)) >= 5
+
+
 def test_every_format_shows_the_search(found, tmp_path):
     result = open_estimates(found)
     files = [str(tmp_path / f"result.{end}") for end in ("csv", "json", "parquet", "html")]

@@ -76,15 +76,14 @@ def test_options_that_open_strings_do_not_have_are_refused_before_anything_is_re
     assert result.stdout == ""
 
 
-def test_extend_belongs_to_open_strings(registry, tmp_path):
+@pytest.mark.parametrize("option", ["--extend", "--alphabet"])
+def test_what_guides_a_search_belongs_to_open_strings(registry, tmp_path, option):
     names = tmp_path / "names.txt"
     names.write_text("one.example\n", encoding="utf-8")
-    result = run(
-        "decode", "homepage", "--metrics", registry, "--candidates", names, "--extend", "one"
-    )
+    result = run("decode", "homepage", "--metrics", registry, "--candidates", names, option, "one")
     assert result.exit_code == 2
     message = " ".join(result.stderr.split())
-    assert "--extend: must be left out; metrics.homepage.type = 'string'" in message
+    assert f"{option}: must be left out; metrics.homepage.type = 'string'" in message
     assert "open-string" in message
 
 

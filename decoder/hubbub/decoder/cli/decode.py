@@ -76,6 +76,12 @@ def _without_time(
     "search learns from them which letters are likely; they aren't candidates.",
 )
 @click.option(
+    "--alphabet",
+    default="",
+    metavar="CHARACTERS",
+    help="For open strings: the characters of most strings, if known, such as 0123456789abcdef.",
+)
+@click.option(
     "--blend",
     metavar="FILE",
     help="For strings: blend with the counts of people who opted in, from the JSON of "

@@ -53,6 +53,7 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
                 candidates=tuple(evidence.candidates.strings),
                 below=options.extend,
                 corpus=evidence.candidates.corpus,
+                alphabet=options.alphabet,
                 alpha=options.alpha,
                 correction=evidence.correction,
                 repeats=evidence.repeats,

@@ -39,8 +39,8 @@ _TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _ADDRESS = re.compile(r"[!-~]+")  # ASCII without blanks, as HTTP wants it
 _FILES = ("candidates", "candidate_cache", "corpus", "blend")
 _OPTIONS = (
-    *_FILES, "where", "alpha", "correction", "method", "estimand", "extend", "min_reports",
-    "reports_per_client", "rows", "detected_only",
+    *_FILES, "where", "alpha", "correction", "method", "estimand", "extend", "alphabet",
+    "min_reports", "reports_per_client", "rows", "detected_only",
 )  # fmt: skip
 _KEYS = ("metric", "days", "every", "split", *_OPTIONS)
 _TOP = (
@@ -335,6 +335,7 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "method": _words(Method),
     "estimand": _words(Estimand),
     "extend": check.text,
+    "alphabet": check.text,
     "min_reports": partial(check.integer, low=1, high=10**12),
     "reports_per_client": _at_least_one,
     "rows": partial(check.integer, low=1, high=10**6),

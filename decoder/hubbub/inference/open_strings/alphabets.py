@@ -58,6 +58,8 @@ _OF_PROGRAMS: tuple[tuple[float, dict[str, float]], ...] = (
 )
 # Of all scripts together, and of all characters alike; what is found soon decides instead.
 _SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.2, 0.02
+# Of an alphabet that is known: as much as of all the others and of words together.
+_OWN_WEIGHT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,10 @@ class Alphabet:
 
 
 @cache
-def alphabets() -> tuple[Alphabet, ...]:
-    """Return all alphabets."""
+def alphabets(own: str = "") -> tuple[Alphabet, ...]:
+    """Return all alphabets, and the strings' own one if its characters are known, each once."""
+    if own:
+        return (*alphabets(), _of_parts(_OWN_WEIGHT, {own: 1.0}))
     national, scripts = _national(), _scripts()
     found = [_of_parts(weight, parts) for weight, parts in _OF_PROGRAMS]
     scripts = {name: codes for name, codes in scripts.items() if len(codes) >= _FEWEST}
@@ -189,8 +193,8 @@ def _national() -> set[int]:
 
 
 @cache
-def all_beginnings(length: int) -> tuple[bytes, ...]:
-    """Return every beginning of so many bytes that can be looked at without knowing anything.
+def all_beginnings(length: int, own: str = "") -> tuple[bytes, ...]:
+    """Return every beginning of so many bytes that can be looked at before anything was learned.
 
     Every character alone, and of each alphabet all strings, cut to the length, if these aren't too
     many; of its common characters, if those of all are. A script's are of its own characters alone.
@@ -199,11 +203,13 @@ def all_beginnings(length: int) -> tuple[bytes, ...]:
     ----------
     length : int
         In bytes; shorter strings end.
+    own : str
+        Characters of the strings' own alphabet; if they are known, no others are looked at.
     """
     found = {b""}
-    for alphabet in alphabets():
-        own = alphabet.codes[alphabet.codes >= _ASCII]
-        for codes in (own if len(own) else alphabet.codes, alphabet.common):
+    for alphabet in alphabets(own)[-1:] if own else alphabets():
+        beyond = alphabet.codes[alphabet.codes >= _ASCII]
+        for codes in (beyond if len(beyond) else alphabet.codes, alphabet.common):
             characters = [chr(code).encode() for code in codes.tolist()]
             found.update(character[:length] for character in characters)
             cuts = [sorted({each[:room] for each in characters}) for room in range(5)]

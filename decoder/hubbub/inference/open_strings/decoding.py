@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from unicodedata import is_normalized
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import canonical_forms, hash_words, of_words
@@ -24,7 +23,7 @@ from hubbub.inference.open_strings.search import FoundPrefixes, Progress, Propos
 from hubbub.inference.open_strings.steps import SATURATION, step_counts
 from hubbub.inference.open_strings.unexplained import Unexplained, unexplained
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
-from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.inference.testing.multiple_testing import Correction, local_false_rates
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -77,6 +76,7 @@ def decode_open_strings(
     candidates: Sequence[str] = (),
     below: str = "",
     corpus: Sequence[str] = (),
+    alphabet: str = "",
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
     room: int | None = None,
@@ -99,6 +99,8 @@ def decode_open_strings(
     corpus : sequence of str
         Public strings like those that are looked for: what is expected is learned from them, so
         that theirs are found sooner, and no others given up.
+    alphabet : str
+        The characters of most strings, if they are known; others aren't given up.
     alpha : float
         Level of the correction's error rate, in (0, 1).
     correction : Correction
@@ -125,7 +127,14 @@ def decode_open_strings(
     step = len(metric_type.steps)
     last, last_params = step_counts(counts, metric_type, step), metric_type.step_params(params)
     proposals = propose(
-        counts, params, metric_type, below=below, corpus=corpus, room=room, progress=progress
+        counts,
+        params,
+        metric_type,
+        below=below,
+        corpus=corpus,
+        alphabet=alphabet,
+        room=room,
+        progress=progress,
     )
     encoded = [text.encode() for text in candidates]
     given = list(dict.fromkeys(canonical_forms(encoded, lambda row: f"candidate {row + 1}")))
@@ -151,7 +160,9 @@ def decode_open_strings(
         len(texts) - len(given),
         len(given),
         below,
-        _local_false_rates(decoding.p_value * weights.mean() / np.maximum(weights, _TINY))[rows],
+        local_false_rates(
+            decoding.p_value * weights.mean() / np.maximum(weights, _TINY), len(weights)
+        )[rows],
         unexplained(proposals.steps, decoding),
     )
 
@@ -177,25 +188,6 @@ def _tested(
     of_given = np.full(len(given), _GIVEN_PART / max(len(given), 1))
     of_proposed = (1 - _GIVEN_PART if given else 1) * weights / max(float(weights.sum()), _TINY)
     return [*given, *proposed], np.concatenate([of_given, of_proposed])
-
-
-def _local_false_rates(weighted: FloatArray) -> FloatArray:
-    """Return how likely each hypothesis is to be true, given about how small its p-value is.
-
-    Of n true ones, n du have weighted p-values in du; the density of all of them falls with u, and
-    is estimated with nothing else supposed (Grenander 1956; Efron et al. 2001; Strimmer 2008).
-
-    Parameters
-    ----------
-    weighted : float64 array, shape (n,)
-        P-values, divided by weights whose mean is 1.
-    """
-    values, where, n_each = np.unique(
-        np.minimum(weighted, 1.0), return_inverse=True, return_counts=True
-    )
-    widths = np.maximum(np.diff(values, prepend=0.0), _TINY)
-    density = isotonic_regression(n_each / widths, weights=widths, increasing=False).x
-    return np.asarray(np.minimum(len(weighted) / density, 1.0)[where])
 
 
 def _is_canonical(text: bytes) -> bool:

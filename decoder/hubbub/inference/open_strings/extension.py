@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.open_strings.alphabets import LEAST_END
 from hubbub.inference.open_strings.letters import (
     END,
     N_SYMBOLS,
@@ -35,6 +36,8 @@ MassArray = NDArray[np.float32]
 # not what is found of them.
 _SAMPLED = 5_000
 _BEFORES, _CONTEXTS, _STATES = 259, 258, 256 * STATES
+# Where whole strings are asked for, what goes on must still end, and is worth as much less.
+_UNENDED = np.float32(-np.log(LEAST_END))
 # A model that goes on with less of a prefix than this isn't asked.
 _LEAST_PART = 1e-7
 
@@ -122,6 +125,9 @@ def extend(
     room: int,
     letters: Mixture,
     seen: KeyArray | None = None,
+    *,
+    least: float = 0.0,
+    whole: bool = False,
 ) -> Extensions:
     """Extend prefixes to a length, whole strings staying as they are.
 
@@ -139,7 +145,13 @@ def extend(
         How likely each byte is to follow.
     seen : uint64 array, optional
         Keys of extensions that aren't to be returned, ascending.
+    least : float
+        Of which less is expected isn't listed.
+    whole : bool
+        Whether only whole strings are.
     """
+    floor = np.float32(np.log(least) if least else -np.inf)
+    unended = _UNENDED if whole else np.float32(0)
     automaton = _Automaton(letters)
     parts = letters.shares_of_models(prefixes.symbols)
     parents, models = np.nonzero(parts > _LEAST_PART)
@@ -155,9 +167,9 @@ def extend(
     masses, keys = masses[rows], keys[rows]
     added: list[_Added] = []
     for place in range(prefixes.length, length):
-        whole = np.concatenate([each.masses for each in ended])
-        limit = automaton.limit(contexts, masses, whole, room)
-        behind, arcs = automaton.above(contexts, masses, limit)
+        of_ended = np.concatenate([each.masses for each in ended])
+        limit = max(floor, automaton.limit(contexts, masses, of_ended, room, unended))
+        behind, arcs = automaton.above(contexts, masses, limit, unended)
         symbols = automaton.symbols[arcs]
         masses = masses[behind] - automaton.surprise[arcs]
         keys = longer_keys(keys[behind], symbols)
@@ -170,7 +182,8 @@ def extend(
         masses, keys = masses[rows], keys[rows]
         if place < length - 1:
             contexts = automaton.after(arcs[rows])
-    ended.append(_Ended(rows, masses, keys, len(added)))
+    if not whole:
+        ended.append(_Ended(rows, masses, keys, len(added)))
     return _spelled(prefixes, parents, added, ended, seen)
 
 
@@ -316,7 +329,12 @@ class _Automaton:
         return found.astype(np.int64)
 
     def limit(
-        self, contexts: IntArray, masses: MassArray, whole: MassArray, room: int
+        self,
+        contexts: IntArray,
+        masses: MassArray,
+        whole: MassArray,
+        room: int,
+        unended: np.float32,
     ) -> np.float32:
         """Return the limit above which about as many stay as there is room for.
 
@@ -325,16 +343,20 @@ class _Automaton:
         contexts : int64 array, shape (n,)
         masses, whole : float32 arrays, shapes (n,) and (w,)
             Of prefixes that go on, and of those that don't.
+        room : int
+        unended : float
+            By how much more the masses of those that go on must be above it.
         """
         step = 1 + len(masses) // _SAMPLED
         surprise = self.surprise.reshape(-1, N_SYMBOLS)[contexts[::step]]
-        longer = (masses[::step, None] - surprise).ravel()
+        goes_on = self.symbols.reshape(-1, N_SYMBOLS)[contexts[::step]] != END
+        longer = (masses[::step, None] - surprise - unended * goes_on).ravel()
         longer = np.concatenate([longer[longer > -np.inf], whole[::step]])
         place = len(longer) - 1 - room // step
         return np.partition(longer, place)[place] if place >= 0 else np.float32(-np.inf)
 
     def above(
-        self, contexts: IntArray, masses: MassArray, limit: np.float32
+        self, contexts: IntArray, masses: MassArray, limit: np.float32, unended: np.float32
     ) -> tuple[IntArray, IntArray]:
         """Return rows, and arcs from their contexts, behind which the mass is above a limit."""
         rows, arcs, left = np.arange(len(masses)), contexts * N_SYMBOLS, masses - limit
@@ -344,7 +366,12 @@ class _Automaton:
             rows, arcs, left = rows[stay], arcs[stay], left[stay]
             found.append((rows, arcs))
             arcs = arcs + 1  # the next likely symbol; the last one of a context can never follow
-        return np.concatenate([some for some, _ in found]), np.concatenate([a for _, a in found])
+        rows, arcs = (np.concatenate(some) for some in zip(*found, strict=True))
+        if unended:
+            enough = masses[rows] - self.surprise[arcs] > limit + unended
+            stay = np.flatnonzero(enough | (self.symbols[arcs] == END))
+            rows, arcs = rows[stay], arcs[stay]
+        return rows, arcs
 
 
 def _decoded(codes: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:

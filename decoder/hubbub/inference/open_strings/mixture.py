@@ -65,6 +65,8 @@ class Mixture:
         All alphabets with their weights, which what was learned backs off to.
     prior : float64 array, shape (c,)
         Weights before anything was found.
+    own : str
+        The characters of the strings' own alphabet, if they are known.
     """
 
     ngrams: Ngrams
@@ -72,23 +74,26 @@ class Mixture:
     weights: FloatArray
     characters: AlphabetModel
     prior: FloatArray
+    own: str
 
     @classmethod
-    def at_start(cls) -> Mixture:
-        """Return what is expected before anything was learned."""
-        weights = _fixed()[1]
-        return cls(Ngrams.of_addresses(), _LEAST_LEARNED, weights, _blended(weights), weights)
+    def at_start(cls, own: str = "") -> Mixture:
+        """Return what is expected before anything was learned, but for the alphabet."""
+        weights, learned = _fixed(own)[1], Ngrams.of_addresses()
+        return cls(learned, _LEAST_LEARNED, weights, _blended(weights, own), weights, own)
 
     @classmethod
-    def of_corpus(cls, texts: Sequence[bytes]) -> Mixture:
+    def of_corpus(cls, texts: Sequence[bytes], own: str = "") -> Mixture:
         """Return what is expected of strings like some, each of which ends where it ends.
 
         Parameters
         ----------
         texts : sequence of bytes
             UTF-8; all count alike, and together no more than some hundred found strings.
+        own : str
+            The characters of their alphabet, if they are known.
         """
-        start = cls.at_start()
+        start = cls.at_start(own)
         some = [text[:_LONGEST] for text in texts[:: 1 + len(texts) // _MOST_LINES] if text]
         if not some:
             return start
@@ -99,12 +104,13 @@ class Mixture:
             start.log_likelihoods(symbols[few]), np.full(len(some[few]), 1.0)
         )
         ngrams = start.ngrams.learned(symbols, weights, 0)
-        return cls._of(ngrams, of_models, of_models)
+        return cls._of(ngrams, of_models, of_models, own)
 
     @classmethod
-    def _of(cls, ngrams: Ngrams, weights: FloatArray, prior: FloatArray) -> Mixture:
+    def _of(cls, ngrams: Ngrams, weights: FloatArray, prior: FloatArray, own: str) -> Mixture:
         more = (_MOST_LEARNED - _LEAST_LEARNED) * ngrams.seen / (ngrams.seen + _HALF_WAY)
-        return cls(ngrams, _LEAST_LEARNED + more, weights, _blended(weights), prior)
+        learned = _LEAST_LEARNED + more
+        return cls(ngrams, learned, weights, _blended(weights, own), prior, own)
 
     def unlearned(self) -> Mixture:
         """Return what is expected where what was learned misled, and frequencies of letters too."""
@@ -128,7 +134,7 @@ class Mixture:
             return self
         ngrams = self.ngrams.learned(symbols, weights, begin)
         log_likelihoods = self.log_likelihoods(symbols)
-        found = self._of(ngrams, self._weighed(log_likelihoods, weights), self.prior)
+        found = self._of(ngrams, self._weighed(log_likelihoods, weights), self.prior, self.own)
         if not begin:
             return found
         gain, total = self._gain(symbols, begin, log_likelihoods), float(weights.sum())
@@ -186,7 +192,7 @@ class Mixture:
         n, length = symbols.shape
         found = np.zeros((n, len(self.weights)))
         states = np.zeros(n, dtype=np.int64)
-        models, _, log_roots = _fixed()
+        models, _, log_roots = _fixed(self.own)
         places: list[tuple[IntArray, ...]] = []
         for place in range(length):
             before, last = contexts_at(symbols, place)
@@ -222,8 +228,9 @@ class Mixture:
         """
         of_learned = np.where(states % STATES > 0, before, self.ngrams.matters(before, last))
         found = np.stack([of_learned, last, states])
+        fixed, _, _ = _fixed(self.own)
         kinds = ((models > 0) & (models <= _N_WORDS), models > _N_WORDS)
-        for rows, model in zip(kinds, (_fixed()[0][0], _fixed()[0][-1]), strict=True):
+        for rows, model in zip(kinds, (fixed[0], fixed[-1]), strict=True):
             some = model.relevant(before[rows], last[rows], states[rows])
             found[:, rows] = np.stack(some)
         return found[0], found[1], found[2]
@@ -231,8 +238,8 @@ class Mixture:
     def chances(self, model: int, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
         """Return the chance of each symbol in some contexts of a model, shape (c, 257)."""
         if model:
-            return _fixed()[0][model - 1].chances(before, last, states)
-        words = _fixed()[0][:_N_WORDS]
+            return _fixed(self.own)[0][model - 1].chances(before, last, states)
+        words = _fixed(self.own)[0][:_N_WORDS]
         start = np.zeros((len(last), N_SYMBOLS))
         for weight, fixed in zip(
             (*self.weights[:_N_WORDS], 1.0), (*words, self.characters), strict=True
@@ -243,7 +250,7 @@ class Mixture:
 
 
 @cache
-def _fixed() -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
+def _fixed(own: str) -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
     """Return the fixed models, their weights before anything was learned, and of characters.
 
     Returns
@@ -253,21 +260,21 @@ def _fixed() -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
     log_roots : float64 array, shape (c - 2, 257)
         ln of each alphabet's chances where a character begins.
     """
-    of_alphabets = tuple(map(AlphabetModel, alphabets()))
+    of_alphabets = tuple(map(AlphabetModel, alphabets(own)))
     models: tuple[Model, ...] = (WordModel(), WordModel(flat=True), *of_alphabets)
-    weights = np.array([_WORDS, _FLAT_WORDS, *(alphabet.weight for alphabet in alphabets())])
+    weights = np.array([_WORDS, _FLAT_WORDS, *(alphabet.weight for alphabet in alphabets(own))])
     log_roots = _log(np.array([model.root for model in of_alphabets]))
     return models, weights / weights.sum(), log_roots
 
 
-def _blended(weights: FloatArray) -> AlphabetModel:
+def _blended(weights: FloatArray, own: str) -> AlphabetModel:
     """Return one model of all alphabets, each character as likely as they make it together."""
     of_each = weights[_N_WORDS:].tolist()
     codes, where = np.unique(
-        np.concatenate([alphabet.codes for alphabet in alphabets()]), return_inverse=True
+        np.concatenate([alphabet.codes for alphabet in alphabets(own)]), return_inverse=True
     )
     parts = [
-        weight * alphabet.chances for weight, alphabet in zip(of_each, alphabets(), strict=True)
+        weight * alphabet.chances for weight, alphabet in zip(of_each, alphabets(own), strict=True)
     ]
     chances: FloatArray = np.bincount(where, np.concatenate(parts)).astype(np.float64)
     end = LEAST_END * sum(of_each)

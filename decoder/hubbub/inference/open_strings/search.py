@@ -28,6 +28,7 @@ from hubbub.inference.open_strings.steps import (
     Tests,
     step_reports,
 )
+from hubbub.inference.testing.multiple_testing import local_false_rates
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
@@ -45,17 +46,20 @@ LONGEST_END = 64
 _FIRST_ROOM = 3
 _GLANCE = 0.25  # of the room: a later step looks again where something is missing
 _MORE_ROOM = 4
-_AGAIN_ROOM = 2
+_AGAIN_ROOM = 10
+# Standard errors: what less is expected of is hardly ever common enough to be found. The room that
+# this leaves goes to the steps at which letters are hard to guess.
+_LEAST_EXPECTED = 1e-5
 _EVERYWHERE = 0.1  # of all mass
 # Ends that the model without lessons spells get a third of the room, and a quarter of the weight:
 # where few prefixes are strong, twice the room, since time is left.
 _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
 _BLIND = 0.9  # of the mass unexplained, while rows scatter: nothing of what is there was found
-_MOST_KEPT = 1_500  # prefixes: the room divided by more leaves each too few extensions
+_MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
 _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
 _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
-# A common beginning without extensions: 4 errors of both shares, of 1,500 prefixes .05 by chance.
+# A common beginning without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
 _UNEXPLAINED_Z = 4.0
 _MOST_GAPS = 20  # the largest: each then has a twentieth of a look's room at least
 _GAP_PART = 0.5  # of the share
@@ -191,12 +195,13 @@ class _Step:
     def look(self, of: IntArray, shares: FloatArray, room: int, letters: Mixture) -> None:
         """Look for the likeliest extensions of some of the parents."""
         prefixes = self.parents.prefixes.take(of)
-        found = extend(prefixes, shares, self.length, room, letters, self._seen)
+        least = _LEAST_EXPECTED * self.reports.std_error
+        found = extend(prefixes, shares, self.length, room, letters, self._seen, least=least)
         self._add(replace(found, parents=of[found.parents]))
 
-    def look_everywhere(self) -> None:
+    def look_everywhere(self, alphabet: str) -> None:
         """Look for every beginning for which there is time, whatever letters are likely."""
-        texts = all_beginnings(self.length)
+        texts = all_beginnings(self.length, alphabet)
         expected = np.full(len(texts), _EVERYWHERE / len(texts))
         nobody = np.zeros(len(texts), dtype=np.int64)
         found = Extensions(Prefixes.of_all(texts, self.length), nobody, expected)
@@ -288,7 +293,8 @@ class _Step:
         return np.maximum(self.tests.share[rows], _LEAST_SHARE * self.reports.std_error)
 
     def _real(self, rows: IntArray) -> FloatArray:
-        return np.clip(-np.expm1(self.tests.log_q[rows]), _LEAST_REAL, 1.0)
+        false = local_false_rates(np.exp(self.tests.log_weighted), self.tried)
+        return np.clip(1 - false[rows], _LEAST_REAL, 1.0)
 
 
 def propose(
@@ -298,6 +304,7 @@ def propose(
     *,
     below: str = "",
     corpus: Sequence[str] = (),
+    alphabet: str = "",
     room: int | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Proposals:
@@ -315,6 +322,8 @@ def propose(
         Look only for strings that begin so.
     corpus : sequence of str
         Public strings like those that are looked for, to learn letters from.
+    alphabet : str
+        The characters of most strings, if they are known.
     room : int, optional
         About how many extensions to look at in a step; 100,000 times the number of steps if not
         given.
@@ -328,7 +337,7 @@ def propose(
     """
     start = canonical_bytes(below)
     survivors = _beginning(start)
-    letters = Mixture.of_corpus([text.encode() for text in corpus])
+    letters = Mixture.of_corpus([text.encode() for text in corpus], "".join(sorted(set(alphabet))))
     found: list[FoundPrefixes] = []
     n_steps = len(metric_type.steps) + 1
     room = room or ROOM_A_STEP * n_steps
@@ -356,8 +365,10 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
     extended by the model that knows nothing, and far if they are few.
     """
     length = survivors.length + LONGEST_END
-    ends = extend(survivors.prefixes, survivors.worth, length, room, letters)
-    ends = ends.take(np.flatnonzero(ends.prefixes.whole))
+    least = _LEAST_EXPECTED * survivors.std_error
+    ends = extend(
+        survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
+    )
     strong = np.flatnonzero(survivors.strong)
     few = len(strong) <= _MOST_GAPS
     others = extend(
@@ -367,8 +378,9 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
         2 * room if few else room // _UNLEARNED,
         letters.unlearned(),
         np.sort(ends.prefixes.keys),
+        least=least,
+        whole=True,
     )
-    others = others.take(np.flatnonzero(others.prefixes.whole))
     return ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
 
 
@@ -381,7 +393,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room if first else int(_GLANCE * room), letters)
     if not step.parents.length:
-        step.look_everywhere()
+        step.look_everywhere(letters.own)
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
     if step.reports.scatter > SCATTER:

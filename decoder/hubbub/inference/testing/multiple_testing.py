@@ -13,6 +13,7 @@ import enum
 
 import numpy as np
 from scipy import special
+from scipy.optimize import isotonic_regression
 
 from hubbub.inference.arrays import FloatArray, IntArray
 
@@ -22,6 +23,8 @@ LOG_HALF = float(np.log(_HALF))
 """ln of the largest p-value that can count as a detection."""
 # p = 1 would be z = -infinity; that is 6 standard deviations below 0.
 _LARGEST_LOG_P = -1e-9
+# Keeps a quotient finite where p-values are alike.
+_TINY = 1e-300
 
 
 class Correction(enum.StrEnum):
@@ -131,3 +134,24 @@ def log_cutoff(detected: int, n_tests: float, log_alpha: float, correction: Corr
     """
     steps = max(detected, 1) if correction is Correction.BH else 1
     return float(min(log_alpha + np.log(steps / n_tests), LOG_HALF))
+
+
+def local_false_rates(weighted: FloatArray, n_tests: float) -> FloatArray:
+    """Return how likely each hypothesis is to be true, given about how small its p-value is.
+
+    Of n true ones, n du have weighted p-values in du; the density of all of them falls with u, and
+    is estimated with nothing else supposed (Grenander 1956; Efron et al. 2001; Strimmer 2008).
+
+    Parameters
+    ----------
+    weighted : float64 array, shape (n,)
+        P-values, divided by weights whose mean is 1 over all that were tested.
+    n_tests : float
+        How many were, those included of which the largest p-values were left out.
+    """
+    values, where, n_each = np.unique(
+        np.minimum(weighted, 1.0), return_inverse=True, return_counts=True
+    )
+    widths = np.maximum(np.diff(values, prepend=0.0), _TINY)
+    density = isotonic_regression(n_each / widths, weights=widths, increasing=False).x
+    return np.asarray(np.minimum(n_tests / density, 1.0)[where])
