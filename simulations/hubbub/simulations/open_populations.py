@@ -54,6 +54,7 @@ _GERMAN_ENDS = (
 # Letters in the order of how common they are.
 _CYRILLIC = ("оеаиуыяюёэ", "нтсрвлкмдпгзбчйхжшцщф", "нтврлмькйс")
 _GREEK = ("αοιετηυωάίόέήύώ", "τνσρκπμλγδθχφβξζψ", "νσρ")
+_THAI = ("าะิีุูเแโไ", "กนรมลวสคทดบปพอยหจชตง", "นงกมดบ")
 _HANGUL = (
     range(19),  # initial, medial and final letters are numbered (Unicode, section 3.12)
     range(21),
@@ -159,7 +160,7 @@ def emoji() -> Population:
 
 
 def hangul() -> Population:
-    """Return made-up words of two or three Korean syllables; held out."""
+    """Return made-up words of two or three Korean syllables."""
 
     def syllable(draw: random.Random) -> str:
         initial, medial, final = (_pick(letters, draw) for letters in _HANGUL)
@@ -169,13 +170,29 @@ def hangul() -> Population:
 
 
 def versions() -> Population:
-    """Return numbers of versions: 3.11.4, 115.0.5790.171; held out."""
+    """Return numbers of versions: 3.11.4, 115.0.5790.171."""
 
     def version(draw: random.Random) -> str:
         most = (150, 30, 6_000, 200) if draw.random() < 0.4 else (9, 30, 20)
         return ".".join(str(int(each * draw.random() ** 2)) for each in most)
 
     return _words(version)
+
+
+def thai() -> Population:
+    """Return made-up words of one to three Thai syllables, of three bytes a letter; held out."""
+    return _words(lambda draw: "".join(_syllable(_THAI, draw) for _ in range(_few(draw, 3))))
+
+
+def stamps() -> Population:
+    """Return days and minutes: 2025-11-03T14:05; held out."""
+
+    def stamp(draw: random.Random) -> str:
+        day, minute = 1 + _pick(range(28), draw), _pick(range(60), draw)
+        year, month, hour = _few(draw, 5), _few(draw, 12), _few(draw, 23)
+        return f"{2020 + year}-{month:02}-{day:02}T{hour:02}:{minute:02}"
+
+    return _words(stamp)
 
 
 TUNED: dict[str, Callable[[], Population]] = {
@@ -190,9 +207,11 @@ TUNED: dict[str, Callable[[], Population]] = {
     "greek": greek,
     "names": LISTS["census"],
     "identifiers": identifiers,
+    "hangul": hangul,
+    "versions": versions,
 }
 """Populations that a search may be tuned on."""
-HELD_OUT: dict[str, Callable[[], Population]] = {"hangul": hangul, "versions": versions}
+HELD_OUT: dict[str, Callable[[], Population]] = {"thai": thai, "stamps": stamps}
 """Populations that none is tuned on."""
 
 

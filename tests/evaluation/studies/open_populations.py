@@ -1,8 +1,8 @@
 """Strings that nobody listed, in populations that look unlike each other, beside PEM.
 
-Ours gets the steps, bits and noise that the planner proposes to who knows nothing of the strings;
-PEM is told the alphabet, or nothing, and how long strings are. Counts are drawn by their exact
-distribution (docs/understand/open-strings.md).
+Ours gets the steps, bits and noise that the planner proposes to who knows nothing of the strings,
+and those for their alphabet and length. PEM is told how long strings are, and the alphabet or
+nothing. Counts are drawn by their exact distribution (docs/understand/open-strings.md).
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ from evaluation.studies.study import Columns, Study
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import UNKNOWN_LENGTH, OpenGoal, choose_steps, open_test
+from hubbub.planning.open_strings import (
+    UNKNOWN_LENGTH,
+    Letters,
+    OpenGoal,
+    choose_steps,
+    open_test,
+)
 from hubbub.planning.search import plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.laboratory import seed_of
 from hubbub.simulations.open_populations import HELD_OUT, SCRIPTS, TUNED, four
 from hubbub.simulations.populations import Population
-from hubbub.simulations.suite.pem import Spelling, find
+from hubbub.simulations.suite.pem import Spelling, find, length_of_most
 
 _FOUR = {f"four-{script}": partial(four, script) for script in SCRIPTS}
 POPULATIONS: dict[str, Callable[[], Population]] = {**TUNED, **HELD_OUT, **_FOUR}
@@ -51,9 +57,10 @@ class Found(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What three searches of the same population found."""
+    """What four searches of the same population found."""
 
     ours: Found
+    told: Found
     known: Found
     bits: Found
 
@@ -83,24 +90,27 @@ class OpenPopulation:
         return _people(self.population)
 
     def run(self, number: int) -> Compared:
-        """Search in all three ways."""
+        """Search in all four ways."""
         people = self.people()
-        goal, chosen = planned(self.epsilon, self.reports, self.steps)
-        ours, *others = map(np.random.default_rng, seed_of(self.name, number).spawn(3))
-        spellings = (Spelling.in_characters(people), Spelling.in_bits(people))
+        ours, known, bits, told = map(np.random.default_rng, seed_of(self.name, number).spawn(4))
         return Compared(
-            self._ours(people, goal, chosen, ours),
-            *(self._pem(people, *each) for each in zip(spellings, others, strict=True)),
+            self._ours(people, self.steps, "", ours),
+            self._ours(people, told_steps(people), "".join(people.values), told),
+            self._pem(people, Spelling.in_characters(people), known),
+            self._pem(people, Spelling.in_bits(people), bits),
         )
 
     def _ours(
-        self, people: Population, goal: OpenGoal, chosen: Plan, rng: np.random.Generator
+        self, people: Population, steps: tuple[int, ...], alphabet: str, rng: np.random.Generator
     ) -> Found:
+        goal, chosen = planned(self.epsilon, self.reports, steps)
         metric_type = OpenStringType(goal.steps, chosen.params.m)
         params = chosen.params._replace(m=goal.groups * chosen.params.m)
         counts = draw_counts(people.values, people.shares, params, self.reports, rng, metric_type)
         begun = time.process_time()
-        decoding = decode_open_strings(counts, params, metric_type, room=self.room).decoding
+        decoding = decode_open_strings(
+            counts, params, metric_type, alphabet=alphabet, room=self.room
+        ).decoding
         seconds = time.process_time() - begun
         truth = dict(zip(people.values, people.shares.tolist(), strict=True))
         rows = decoding.largest_detected().tolist()
@@ -121,6 +131,12 @@ class OpenPopulation:
 @cache
 def _people(population: str) -> Population:
     return POPULATIONS[population]()
+
+
+def told_steps(people: Population) -> tuple[int, ...]:
+    """Return the planner's steps for what PEM is told: the alphabet, and how long strings are."""
+    longest = length_of_most([len(value.encode()) for value in people.values], people.shares)
+    return choose_steps(longest, Letters.of_alphabet("".join(people.values)))
 
 
 @cache
@@ -168,6 +184,7 @@ STUDY = Study(
 
     \b
     ours           right and false strings of a run, by the planner's choice for any strings
+    told           the same, by its choice for their alphabet and length
     known, bits    the same of PEM, told the alphabet or spelling in bits
     false          share of all our strings that nobody holds
     coverage       share of our right strings whose interval holds the truth
@@ -180,6 +197,7 @@ STUDY = Study(
         **_each("ours"),
         "false": lambda _, runs: share(runs, "false"),
         "coverage": lambda _, runs: share(runs, "held"),
+        **_each("told"),
         **_each("known"),
         **_each("bits"),
     },

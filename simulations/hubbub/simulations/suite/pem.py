@@ -161,12 +161,17 @@ def find(
 
 def _cut(rows: Sequence[Sequence[int]], shares: FloatArray) -> tuple[IntArray, BoolArray]:
     """Bring rows to one length with 0, and return which are whole."""
-    lengths = np.array([len(row) for row in rows])
+    lengths = [len(row) for row in rows]
+    length = length_of_most(lengths, shares)
+    symbols = np.array([[*row[:length], *[0] * (length - len(row))] for row in rows])
+    return symbols, np.array(lengths) <= length
+
+
+def length_of_most(lengths: Sequence[int], shares: FloatArray) -> int:
+    """Return the length that 95% of a population's values don't exceed."""
     order = np.argsort(lengths, kind="stable")
     place = np.searchsorted(np.cumsum(shares[order]), _MASS)
-    length = int(lengths[order][min(int(place), len(rows) - 1)])
-    symbols = np.array([[*row[:length], *[0] * (length - len(row))] for row in rows])
-    return symbols, lengths <= length
+    return int(lengths[order[min(int(place), len(lengths) - 1)]])
 
 
 def _places(codes: IntArray, kept: IntArray) -> IntArray:
