@@ -113,3 +113,20 @@ def test_local_false_rates_do_not_need_the_largest_p_values():
     of_all = local_false_rates(p_values, 1_030.0)
     of_small = local_false_rates(p_values[p_values < 0.1], 1_030.0)
     np.testing.assert_allclose(of_small[-30:], of_all[-30:])
+
+
+@given(log_p_values, st.integers(0, 60))
+def test_tests_are_counted_by_their_weights(log_p, others):
+    total = len(log_p) + others
+    for correction in Correction:
+        alike = counted_tests(log_p, correction, total, log_weights=np.zeros(len(log_p)))
+        assert alike == pytest.approx(counted_tests(log_p, correction, total))
+
+
+def test_what_weighs_much_and_is_there_leaves_few_tests():
+    """Ten of a hundred are there and have nine tenths of the weight."""
+    log_p = np.log(np.concatenate([np.full(10, 1e-9), (np.arange(90) + 0.5) / 90]))
+    log_weights = np.log(np.repeat([9.0, 1 / 9], [10, 90]))
+    expected = 2 * (9 + 45 / 9)
+    assert counted_tests(log_p, Correction.BH, log_weights=log_weights) == pytest.approx(expected)
+    assert counted_tests(log_p, Correction.BONFERRONI, log_weights=log_weights) == 100

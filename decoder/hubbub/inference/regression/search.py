@@ -373,10 +373,7 @@ class Search:
         # Members' p-values above 1/2 come from the sign of their shares.
         all_members = len(tests.fit.selected) == len(log_p)
         above_half = _HALF if all_members else tests.null.above_half()
-        if self.log_weights is None:
-            n_tests = counted_tests(log_p, self.correction, self.listed, above_half)
-        else:
-            n_tests = float(self.listed or len(log_p))
+        n_tests = counted_tests(log_p, self.correction, self.listed, above_half, self.log_weights)
         return corrected(
             estimates,
             log_p,

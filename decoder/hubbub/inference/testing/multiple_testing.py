@@ -59,6 +59,7 @@ def counted_tests(
     correction: Correction,
     n_candidates: int | None = None,
     above_half: float = _HALF,
+    log_weights: FloatArray | None = None,
 ) -> float:
     """Return by how many tests p-values have to be corrected: for BH those of absent candidates.
 
@@ -71,24 +72,36 @@ def counted_tests(
         Of how many candidates these are the p-values; all others count as absent.
     above_half : float
         The chance that an absent candidate's p-value is above 1/2.
+    log_weights : float64 array, shape (n,), optional
+        ln of the weights that divide p-values; their mean over all candidates is 1.
 
     Notes
     -----
     (1 + #{p > 1/2}) / P(p > 1/2), at most n (Storey et al. 2004, equation 2.4 and theorem 3). P is
-    1/2 for exact p-values; where an approximation isn't, it can be found by drawing.
+    1/2 for exact p-values; where an approximation isn't, it can be found by drawing. With weights
+    each candidate counts by its own, and the largest takes the place of the 1 (Ramdas, Barber,
+    Wainwright, Jordan 2019, section 3).
     """
     total = n_candidates or len(log_p)
+    if log_weights is not None:
+        weights = np.exp(log_weights)
+        absent = float(weights[log_p > LOG_HALF].sum()) + max(total - float(weights.sum()), 0.0)
+        return number_of_tests(absent, total, correction, above_half, float(weights.max()))
     above = int(np.count_nonzero(log_p > LOG_HALF)) + total - len(log_p)
     return number_of_tests(above, total, correction, above_half)
 
 
 def number_of_tests(
-    above: int, n_candidates: int, correction: Correction, above_half: float = _HALF
+    above: float,
+    n_candidates: int,
+    correction: Correction,
+    above_half: float = _HALF,
+    largest: float = 1.0,
 ) -> float:
-    """Return the same from how many of the candidates have p-values above 1/2."""
+    """Return the same from how many of the candidates, or what weight, have p-values above 1/2."""
     if correction is Correction.BONFERRONI or above_half <= 0:
         return float(n_candidates)
-    return min((1 + above) / above_half, float(n_candidates))
+    return min((largest + above) / above_half, float(n_candidates))
 
 
 def log_q_values(
