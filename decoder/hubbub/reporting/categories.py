@@ -331,5 +331,5 @@ def _shares(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Sectio
     )
     axis = f"share of the {decoding.summary.repeats.estimand}"
     labels = Labels("estimates", "Estimated shares", described, axis)
-    chart = IntervalChart(labels, intervals)
+    chart = IntervalChart(labels, intervals, first="category")
     return Section("What was found", charts=(chart,), tables=(table,))

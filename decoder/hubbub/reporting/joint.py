@@ -434,4 +434,4 @@ def _margin_chart(margin: Margin) -> IntervalChart:
         f"{CONFIDENCE:.0%} intervals."
     )
     labels = Labels(f"margin-{margin.name}", margin.name, described, "share of all")
-    return IntervalChart(labels, intervals)
+    return IntervalChart(labels, intervals, first=margin.name)

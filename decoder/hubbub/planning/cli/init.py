@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CANDIDATES = 10_000
 """Strings that will be looked for: what a list of hosts or settings has."""
 _COMMENTS = {
-    "version": "raise it whenever anything below changes",
+    "version": "raise it with any change but of description, owner and expires",
     "description": "your users may read this",
     "owner": "who answers for it",
     "expires": "clients stop reporting after this day",
