@@ -641,6 +641,6 @@ def require_enough(source: str, found: int, needed: int, otherwise: str = "") ->
     """
     if found < needed:
         raise UndecodableError(
-            f"{found:,} reports of {source}: at least {needed:,} are needed to decode; "
-            f"{otherwise}change --min-reports (HUBBUB_MIN_REPORTS)"
+            f"{found:,} report{'s' if found != 1 else ''} of {source}: at least {needed:,} are "
+            f"needed to decode; {otherwise}change --min-reports (HUBBUB_MIN_REPORTS)"
         )
