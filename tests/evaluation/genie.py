@@ -1,8 +1,8 @@
-"""What bit counts give those who know more than a decoder can: bounds for its power.
+"""What reports give those who know more than a decoder can: bounds for its power.
 
-The genie knows every other string's share, the oracle only which strings are held; both know the
-exact covariance of a report's bits, and test a string by the most powerful linear statistic of the
-counts. Absent strings' p-values are uniform, as exact tests' are.
+The genie knows every other string's share, the oracle only which strings are held. Both test a
+string by the most powerful linear statistic of bit counts, of which they know the exact covariance,
+or by the score of whole reports. Absent strings' p-values are uniform, as exact tests' are.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from scipy import linalg, special
 from hubbub.decoder import CohortCounts, Correction
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import bit_positions
+from hubbub.inference.likelihood.sums import densities, distinct_positions, ratio_rows
+from hubbub.inference.packed import PackedReports
 from hubbub.inference.testing.multiple_testing import counted_tests, log_q_values
 from hubbub.protocol.params import RapporParams
 
 _NOTHING = 1e-9  # what rounding leaves of 0, beside 1
+_ROWS = 4096  # reports that are looked at together
 
 
 @dataclass(frozen=True, slots=True)
 class Information:
-    """What counts say of the shares of all strings that are held, about the true ones.
+    """What reports say of the shares of all strings that are held, about the true ones.
 
     Attributes
     ----------
@@ -70,6 +73,27 @@ class Information:
             weighted = linalg.cho_solve(linalg.cho_factor(covariance), direction.T).T
             score += weighted @ (counts.bits[cohort] - reports * reported)
             matrix += reports * (weighted @ direction.T)
+        return cls(shares, score, matrix)
+
+    @classmethod
+    def of_reports(
+        cls, reports: PackedReports, strings: tuple[str, ...], shares: FloatArray
+    ) -> Information:
+        """Return what whole reports say of `shares`, which are above 0 and add up to 1.
+
+        Notes
+        -----
+        With L_is string s's density at report i and mix_i the shares' mean of them, U_s is the sum
+        of L_is / mix_i - 1, and J that of the products.
+        """
+        params = reports.params
+        positions = distinct_positions(bit_positions(strings, params), params)
+        score, matrix = np.zeros(len(strings)), np.zeros((len(strings), len(strings)))
+        for cohort, bits, weights in reports.blocks(_ROWS):
+            density = densities(ratio_rows(bits, params), positions[:, cohort])
+            surprise = density / (shares @ density) - 1
+            score += surprise @ weights
+            matrix += (surprise * weights) @ surprise.T
         return cls(shares, score, matrix)
 
     def genie(self) -> FloatArray:

@@ -2,11 +2,11 @@
 
 A short list goes into the model whole where rows are plenty, all as fixed effects (plain weighted
 least squares): nothing is searched. Otherwise the marginal tests tell whether much of the list is
-there. If so, it goes in whole; if it is too long for that, the detected as fixed and the others as
-random effects, whose variance is estimated. If not, only those go in that a screen and a
-non-negative Lasso propose and a test then detects; the others add to the excess variance. Where
-that makes errors larger than a whole list would, both are tried, and the model with the smaller
-errors is kept.
+there. If so, it goes in whole, as fixed effects; if it is too long for that, as random effects,
+whose variance is estimated, but for the detected. If not, only those go in
+that a screen and a non-negative Lasso propose and a test then detects; the others add to the excess
+variance. Where they add much, the whole list is tried as random effects, too, but for those that
+are there beyond doubt, and the model with the smaller errors is kept.
 
 Proposals decide nothing: whether a candidate is detected is decided by its p-value, so a generous
 selection costs time, not false discoveries. Of a long list the candidates that stand out are
@@ -15,7 +15,7 @@ searched among themselves, and the whole list is gone over at most three times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -38,8 +38,6 @@ from hubbub.inference.regression.model import (
     Fit,
     ModelTerms,
     fit_members,
-    reports_by_row,
-    row_weights,
     unknown_column,
 )
 from hubbub.inference.regression.rivals import (
@@ -76,8 +74,12 @@ share of false names was .056 instead of .05, over ten crowded cases of the suit
 
 # Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
 _HALF = 0.5
-_CROWDED = 0.6  # ... and up to this share of rows if many of them are there
+# Of lists that seem present in part: up to the first share of rows all are fixed effects, above the
+# second random ones, and in between both are tried.
+_UNCROWDED, _CROWDED = 0.3, 0.6
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
+# Up to such a part of a variance, what the listed add to it isn't worth the time of taking it off.
+_NEGLIGIBLE_PART = 0.15
 _ROOM = 16  # rows for each string that is a fixed effect because it was detected
 # Rounds of the mixed model, and of the search while members may still join; after these they may
 # only leave, so that it ends (docs/understand/statistics.md, The model).
@@ -196,19 +198,22 @@ class Search:
         null = HashNull(scores, self.params.h)
         log_p = null.log_tails(totals[:, 0])
         n_absent = counted_tests(log_p, Correction.BH, above_half=null.above_half())
-        # Rows of a filter that is half full tell less of each string.
-        fixed = n <= _CROWDED * (1.0 - unknown_column(self.params)) ** 2 * rows
         if n > MOST_LISTED or n_absent > _MOSTLY_ABSENT * n:
             found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
-            n_detected = np.count_nonzero(found.detected)
             if n > MOST_LISTED:
                 return found
-            if n_detected <= (1 - _MOSTLY_ABSENT) * n:
-                if not fixed or self._error_of_whole_list(found) >= found.estimates.typical_error:
+            if np.count_nonzero(found.detected) <= (1 - _MOSTLY_ABSENT) * n:
+                interference = n / rows * self._prior_variance(found, ~found.detected)
+                if interference <= _NEGLIGIBLE_PART * found.estimates.typical_error**2:
                     return found
-                whole = self._run_fixed()
-                return min(found, whole, key=lambda each: each.estimates.typical_error)
-        return self._run_fixed() if fixed else self._run_whole_list(np.zeros(n, dtype=np.bool_))
+                return _surest([found, self._run_whole_list(self._beyond_doubt(found), found)])
+        # Rows of a filter that is half full tell less of each string.
+        room, tried = (1.0 - unknown_column(self.params)) ** 2 * rows, []
+        if n <= _CROWDED * room:
+            tried.append(self._run_fixed())
+        if n > _UNCROWDED * room:
+            tried.append(self._run_whole_list(np.zeros(n, dtype=np.bool_)))
+        return _surest(tried)
 
     def _run_fixed(self) -> SearchResult:
         """Return the model of the whole list as fixed effects, if the rows tell all shares apart.
@@ -222,17 +227,10 @@ class Search:
             return found
         return self._run_whole_list(np.zeros(n, dtype=np.bool_))
 
-    def _error_of_whole_list(self, found: SearchResult) -> float:
-        """Return about what a typical standard error would be with the whole list in the model.
-
-        It would have no excess variance, but one row less to go by for each candidate.
-        """
-        fit, rows = found.fit, self.bits.informative
-        fitted = self.bits.rate.ravel() - fit.residuals
-        exact = row_weights(fitted, reports_by_row(self.bits), 0.0, self.params)
-        left = 1.0 - len(self.candidates) / rows
-        ratio = fit.weights.sum() / (exact.sum() * left * max(found.estimates.dispersion, 1.0))
-        return found.estimates.typical_error * float(np.sqrt(ratio))
+    def _beyond_doubt(self, found: SearchResult) -> BoolArray:
+        """Mark those that Bonferroni's correction finds, which don't owe it to others' noise."""
+        least = self.log_alpha - np.log(len(found.log_p))
+        return found.detected & (self._weighted(found.log_p) <= least)
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
         """Return the model by which the constrained shares of the detected are fitted.
@@ -250,9 +248,18 @@ class Search:
             self.bits, members, self.params, prior_variance=prior_variance, start=found.fit
         )
 
-    def _run_whole_list(self, fixed: BoolArray) -> SearchResult:
+    def _run_whole_list(
+        self, fixed: BoolArray, searched: SearchResult | None = None
+    ) -> SearchResult:
+        """Return the model of the whole list in which nothing changes any more.
+
+        After a search only those beyond doubt are fixed effects: who is fixed for being detected by
+        a little owes that to others' noise, and a few such lower the errors of all.
+        """
         rows, n = self.bits.informative, len(self.candidates)
         prior_variance, fit = 0.0, None
+        if searched is not None:
+            prior_variance, fit = self._prior_variance(searched, ~searched.detected), searched.fit
         members = self._members(np.arange(n), fixed)
         for _ in range(_ROUNDS):
             members = replace(members, fixed=fixed)
@@ -263,7 +270,8 @@ class Search:
             if fixed.all():
                 return found
             room = max(rows // _ROOM - int(fixed.sum()), 0)
-            news = np.flatnonzero(found.detected & ~fixed)
+            joining = found.detected if searched is None else self._beyond_doubt(found)
+            news = np.flatnonzero(joining & ~fixed)
             news = news[np.argsort(found.log_p[news], kind="stable")[:room]]
             fixed = fixed.copy()
             fixed[news] = True
@@ -418,6 +426,12 @@ class Search:
         surprise += len(z) * (log_variance / 2 + cut_off)
         excess = float(np.expm1(log_variance[surprise.argmin()]))
         return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
+
+
+def _surest(found: Sequence[SearchResult]) -> SearchResult:
+    """Return the first of those whose typical error is the smallest, if any has one."""
+    errors = [each.estimates.typical_error for each in found]
+    return found[int(np.argmin(np.nan_to_num(errors, nan=np.inf)))]
 
 
 def is_short(n: float, rows: int) -> bool:
