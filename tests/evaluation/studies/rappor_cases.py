@@ -7,6 +7,7 @@ report ten times. Every tenth value isn't a candidate, others that nobody holds 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from evaluation.studies.regimes import completed, timed
+from evaluation.genie import Information, detected
+from evaluation.studies.regimes import ALPHA, completed, timed
 from evaluation.studies.study import Study, means
-from hubbub.decoder import CohortCounts, count_records, decode
+from hubbub.decoder import CohortCounts, Correction, count_records, decode
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.candidates import hashed
 from hubbub.inference.packed import PackedReports, pack
@@ -57,9 +59,15 @@ LISTS = {
 
 
 class RapporScore(NamedTuple):
-    """What one decoding found, its distance to the truth over all values, and its CPU seconds."""
+    """What one decoding found, its distance to the truth over all values, and its CPU seconds.
+
+    Genie and oracle find so many true strings of as many absent ones from the same whole reports;
+    nan where clients report more than once.
+    """
 
     found: int
+    genie: float
+    oracle: float
     false: int
     coverage_of_detected: float
     total_variation: float
@@ -141,11 +149,28 @@ class RapporCase:
         score = score_decoding(scenario.candidates_share(collected.holders), found or counted)
         return RapporScore(
             score.true_positives,
+            *self.bounds(scenario, collected, number),
             score.false_positives,
             score.interval_coverage_detected,
             score.total_variation_all,
             first + more,
         )
+
+    def bounds(self, scenario: Scenario, collected: Collected, number: int) -> tuple[float, float]:
+        """Return how many held strings the genie finds by the decoder's rule, and the oracle."""
+        if self.each > 1:
+            return math.nan, math.nan
+        values, shares = scenario.population.values, scenario.population.shares
+        known = Information.of_reports(collected.reports, values, shares)
+        listed = np.isin(values, scenario.candidates)
+        held = collected.holders[listed] > 0
+        absent = len(scenario.candidates) - int(listed.sum())
+        rng = np.random.default_rng(seed_of(f"{self.name} absent", number))
+        genie, oracle = (
+            int((detected(z[listed], absent, ALPHA, Correction.BH, rng) & held).sum())
+            for z in (known.genie(), known.oracle())
+        )
+        return genie, oracle
 
 
 def draw_kinds(
@@ -204,11 +229,14 @@ def sums(chosen: Sequence[RapporCase], scores: Sequence[Sequence[RapporScore]]) 
             for score in each
             if size in {case.size, "all"}
         ]
-        found, false, _, distance, seconds = np.nansum(every, axis=0)
+        found, genie, oracle, false, _, distance, seconds = np.nansum(every, axis=0)
         runs, false_share = len(scores[0]), false / max(found + false, 1)
+        bounds = ""
+        if not any(math.isnan(score.genie) for score in every):
+            bounds = f" (genie {genie / runs:,.1f}, oracle {oracle / runs:,.1f})"
         notes.append(
-            f"{size}: {len(every) // runs} cases, {found / runs:,.1f} true strings found, false "
-            f"share {false_share:.3f}, total variation {distance / len(every):.3f}, "
+            f"{size}: {len(every) // runs} cases, {found / runs:,.1f} true strings found{bounds}, "
+            f"false share {false_share:.3f}, total variation {distance / len(every):.3f}, "
             f"{seconds / len(every):.2f} s of CPU a case."
         )
     return tuple(notes)
@@ -217,7 +245,8 @@ def sums(chosen: Sequence[RapporCase], scores: Sequence[Sequence[RapporScore]]) 
 STUDY = Study(
     "google/rappor's regression cases",
     "google/rappor's regression cases, decoded as auto does.\n\nTotal variation is over all "
-    "values, what isn't detected counting as 0.",
+    "values, what isn't detected counting as 0. The genie knows every other string's share, the "
+    "oracle which strings are held; both are held to the decoder's false share.",
     cases,
     {
         "case": lambda case, _: case.name,
