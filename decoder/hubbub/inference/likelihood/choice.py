@@ -1,6 +1,6 @@
 """By which method strings are decoded: least squares on counts, or whole reports' likelihood.
 
-Whole reports are decoded where that takes about a second, and where it is expected to gain
+Whole reports are decoded where that takes less than a second, and where it is expected to gain
 something within seconds, or within about twice the time of least squares. Of the two decodings the
 one with the smaller errors is kept. Whoever wants more from whole reports asks for it.
 """
@@ -28,7 +28,7 @@ LEAST_GAIN = 0.05
 
 5% of variance are 2.5% of a standard error: less isn't worth keeping whole reports in memory.
 """
-NO_WAIT = 1.0
+NO_WAIT = 0.6
 """Seconds of one core that the likelihood may take where nothing is known to be gained by it.
 
 Lists that the mixture holds whole, that is: of longer ones strings that weren't proposed are
@@ -43,10 +43,10 @@ it.
 _NO_GAIN = 5e-4  # rounds to 0.0%
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 # As `python -m evaluation.benchmarks.likelihood_cost` measures them.
-_SECONDS_PER_NUMBER = 8.1e-8
-_SECONDS_PER_CELL = 3.7e-10
-_SECONDS_PER_TUPLE = 4.7e-7
-_SECONDS_PER_LOOKUP = 9.3e-8
+_SECONDS_PER_NUMBER = 4.5e-8
+_SECONDS_PER_CELL = 3.5e-10
+_SECONDS_PER_TUPLE = 3.8e-7
+_SECONDS_PER_LOOKUP = 1.8e-8
 _SECONDS_PER_CANDIDATE = 3.5e-6  # of least squares
 # A list of which only proposals are in the mixture is gone over twice: what is detected joins it.
 _ROUNDS_OF_LONG_LISTS = 2
