@@ -1,0 +1,57 @@
+"""The bounds of power know what they say: the covariance of the scores that they test by."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import linalg, stats
+
+from evaluation.genie import Information
+from evaluation.studies.cases import draw_records
+from factories import make_params
+from hubbub.decoder import count_records
+from hubbub.inference.packed import pack
+from significance import ALARM
+
+PARAMS = make_params(k=8, h=2, m=4)
+VALUES = tuple(f"string {i}" for i in range(5))
+SHARES = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
+
+
+def informations(number: int) -> tuple[Information, Information]:
+    """Return what counts and what whole reports of the same 5,000 people say."""
+    rng = np.random.default_rng([7, number])
+    held = rng.choice(len(VALUES), size=5_000, p=SHARES)
+    records = draw_records(VALUES, held, PARAMS, rng)
+    return (
+        Information.of(count_records(records, PARAMS), VALUES, SHARES, PARAMS),
+        Information.of_reports(pack([records], PARAMS), VALUES, SHARES),
+    )
+
+
+@cache
+def trials() -> list[tuple[Information, Information]]:
+    return [informations(number) for number in range(60)]
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["counts", "whole reports"])
+def test_scores_have_the_covariance_that_the_genie_takes_them_to_have(way):
+    """U' J^+ U is chi-squared with a degree less than strings (normal approximation of sums).
+
+    P(false alarm) < 1e-6.
+    """
+    squares = sum(
+        float(known.score @ linalg.pinvh(known.matrix, rtol=1e-9) @ known.score)
+        for known in (trial[way] for trial in trials())
+    )
+    freedom = len(trials()) * (len(VALUES) - 1)
+    low, high = stats.chi2.ppf([ALARM / 2, 1 - ALARM / 2], freedom)
+    assert low < squares < high
+
+
+def test_whole_reports_tell_more_of_every_string_than_their_counts():
+    """The seeds are fixed, so that it passes always or never."""
+    counts, whole = (
+        np.mean([np.diag(trial[way].matrix) for trial in trials()], axis=0) for way in (0, 1)
+    )
+    assert (whole > counts).all()
