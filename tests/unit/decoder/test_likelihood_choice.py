@@ -122,6 +122,15 @@ def test_the_decoding_with_the_smaller_errors_is_kept():
     assert surer(worse, counted).summary.method_reason.endswith("21% larger")
 
 
+def test_whole_reports_are_kept_where_errors_are_about_the_same():
+    """Variances 4% larger are, 6% larger aren't."""
+    counted = decoding_with(0.010)
+    alike, worse = decoding_with(0.0102, spread=0.1), decoding_with(0.0103, spread=0.1)
+    assert surer(alike, counted).std_error[0] == 0.0102
+    assert surer(alike, counted).summary.method_reason.endswith("about the same variances")
+    assert surer(worse, counted).std_error[0] == 0.010
+
+
 def test_errors_that_do_not_hold_are_no_argument():
     """Where information about absent strings scatters, a few reports decide about each."""
     counted, found = decoding_with(0.010), decoding_with(0.001, spread=0.5)

@@ -121,8 +121,9 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
 
 
 def surer(found: Decoding, counted: Decoding) -> Decoding:
-    """Return the likelihood's decoding if its errors hold and are the smaller ones, or the counts'.
+    """Return the likelihood's decoding if its errors hold and are no larger, or the counts'.
 
+    Variances within `LEAST_GAIN` of each other are the same: a typical error is known no better.
     Both state their errors, and neither looks at the other's shares: so whichever is returned, its
     intervals and p-values are those of one method alone.
     """
@@ -133,6 +134,8 @@ def surer(found: Decoding, counted: Decoding) -> Decoding:
     gain = (_typical_error(counted) / _typical_error(found)) ** 2 - 1
     if gain > 0:
         return _because(found, f"bit counts alone have variances {gain:.0%} larger")
+    if gain > -LEAST_GAIN:
+        return _because(found, "bit counts alone have about the same variances")
     return _because(counted, f"whole reports' variances are {1 / (1 + gain) - 1:.0%} larger")
 
 
