@@ -230,7 +230,7 @@ class Search:
     def _beyond_doubt(self, found: SearchResult) -> BoolArray:
         """Mark those that Bonferroni's correction finds, which don't owe it to others' noise."""
         least = self.log_alpha - np.log(len(found.log_p))
-        return found.detected & (self._weighted(found.log_p) <= least)
+        return np.asarray(found.detected & (self._weighted(found.log_p) <= least))
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
         """Return the model by which the constrained shares of the detected are fitted.
