@@ -326,7 +326,7 @@ def string_findings(
         unknown = f"{between} of the {people} hold none of the detected strings"
         if not summary.detected:
             unknown = "all reports: nothing was detected"
-    unlisted = "not known: too many candidates to estimate all their shares at once"
+    unlisted = "not known: not all candidates' shares can be estimated at once"
     if not math.isnan(summary.unlisted_share):
         between = mass_interval(summary.unlisted_share, summary.unlisted_std_error)
         unlisted = f"{between} of the {people} hold none of the candidates"
