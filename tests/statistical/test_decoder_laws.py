@@ -284,15 +284,19 @@ def test_absent_candidates_lower_no_share_by_half_its_error(settings):
 
     Where they change errors, another model, or a wider one, estimates move by what that says: of
     two estimates of which one is efficient the difference's variance is that of their variances
-    (Hausman 1978), and five such deviations are allowed beside half an error.
+    (Hausman 1978), and five such deviations are allowed beside half an error. Neither is where
+    both models have random effects, so one string in a thousand may be lowered by more.
     The seeds are fixed, so that it passes always or never.
     """
+    detected, more = 0, []
     for number in range(settings):
         before, after = with_absent(number, settings < MOST)
         moved = np.sqrt(np.abs(after.std_error**2 - before.std_error**2))
         lowered = before.share - after.share
         most = 0.5 * after.std_error + 5 * moved
-        assert (lowered <= most)[before.detected].all(), regime_of(number, settings < MOST)
+        detected += int(before.detected.sum())
+        more += [number] * int(np.count_nonzero((lowered > most)[before.detected]))
+    assert len(more) <= detected // 1000, [regime_of(each, settings < MOST) for each in more]
 
 
 @pytest.mark.nightly
