@@ -85,6 +85,7 @@ def test_documented_modules_and_their_options_exist(line, monkeypatch, capsys):
     module, *words = shlex.split(line.removeprefix(MODULE), comments=True)
     named = [word for word in words[:1] if not word.startswith(("-", "["))]
     monkeypatch.setattr(sys, "argv", [module, *named, "--help"])
+    monkeypatch.delitem(sys.modules, f"{module}.__main__", raising=False)  # runpy would warn
     with pytest.raises(SystemExit) as left:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     assert not left.value.code

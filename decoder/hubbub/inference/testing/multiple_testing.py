@@ -13,7 +13,6 @@ import enum
 
 import numpy as np
 from scipy import special
-from scipy.optimize import isotonic_regression
 
 from hubbub.inference.arrays import FloatArray, IntArray
 
@@ -162,6 +161,8 @@ def local_false_rates(weighted: FloatArray, n_tests: float) -> FloatArray:
     n_tests : float
         How many were, those included of which the largest p-values were left out.
     """
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - slow, and seldom needed
+
     values, where, n_each = np.unique(
         np.minimum(weighted, 1.0), return_inverse=True, return_counts=True
     )
