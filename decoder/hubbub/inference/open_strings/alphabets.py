@@ -90,8 +90,11 @@ class Alphabet:
 @cache
 def alphabets(own: str = "") -> tuple[Alphabet, ...]:
     """Return all alphabets, and the strings' own one if its characters are known, each once."""
-    if own:
-        return (*alphabets(), _of_parts(_OWN_WEIGHT, {own: 1.0}))
+    return (*_any_alphabets(), _of_parts(_OWN_WEIGHT, {own: 1.0})) if own else _any_alphabets()
+
+
+@cache
+def _any_alphabets() -> tuple[Alphabet, ...]:
     national, scripts = _national(), _scripts()
     found = [_of_parts(weight, parts) for weight, parts in _OF_PROGRAMS]
     scripts = {name: codes for name, codes in scripts.items() if len(codes) >= _FEWEST}
