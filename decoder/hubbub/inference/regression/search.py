@@ -191,7 +191,8 @@ class Search:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
         if is_short(n, rows):
-            return self._run_fixed()
+            short = self._run_fixed()
+            return self._run_random() if short is None else short
         alone = self._fit_fixed(np.empty(0, dtype=np.int64))
         scores = bounded_scores(alone.scores, alone.weights, self.params)
         totals, _ = scan(self.candidates, [scores], [])
@@ -208,14 +209,13 @@ class Search:
                     return found
                 return _surest([found, self._run_whole_list(self._beyond_doubt(found), found)])
         # Rows of a filter that is half full tell less of each string.
-        room, tried = (1.0 - unknown_column(self.params)) ** 2 * rows, []
-        if n <= _CROWDED * room:
-            tried.append(self._run_fixed())
-        if n > _UNCROWDED * room:
-            tried.append(self._run_whole_list(np.zeros(n, dtype=np.bool_)))
-        return _surest(tried)
+        room = (1.0 - unknown_column(self.params)) ** 2 * rows
+        all_fixed = self._run_fixed() if n <= _CROWDED * room else None
+        if all_fixed is None:
+            return self._run_random()
+        return all_fixed if n <= _UNCROWDED * room else _surest([all_fixed, self._run_random()])
 
-    def _run_fixed(self) -> SearchResult:
+    def _run_fixed(self) -> SearchResult | None:
         """Return the model of the whole list as fixed effects, if the rows tell all shares apart.
 
         Of columns that depend on each other one would be left out, whichever comes last, and the
@@ -223,9 +223,11 @@ class Search:
         """
         n = len(self.candidates)
         found = self._run_whole_list(np.ones(n, dtype=np.bool_))
-        if len(found.fit.selected) == n:
-            return found
-        return self._run_whole_list(np.zeros(n, dtype=np.bool_))
+        return found if len(found.fit.selected) == n else None
+
+    def _run_random(self) -> SearchResult:
+        """Return the model of the whole list as random effects, but for the detected."""
+        return self._run_whole_list(np.zeros(len(self.candidates), dtype=np.bool_))
 
     def _beyond_doubt(self, found: SearchResult) -> BoolArray:
         """Mark those that Bonferroni's correction finds, which don't owe it to others' noise."""
