@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Everything is installed; and, which that implies, what `hubbub-simulate` needs (a quarter of it).
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
 # One more than there are cores: some tests wait.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # npm in client/javascript, with the Node that .venv has.
@@ -21,19 +23,27 @@ help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 # With the newest pip: the one of an old Python takes three times as long to see what fits.
-$(READY): pyproject.toml constraints.txt
+define install
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hubbub needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv --upgrade-deps $(VENV)
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(1)]'
+endef
+
+$(READY): pyproject.toml constraints.txt
+	$(call install,dev)
+	@touch $(RUNS) $@
+
+$(RUNS): pyproject.toml constraints.txt
+	$(call install,simulations)
 	@touch $@
 
-demo: $(READY)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
+demo: $(RUNS)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
 	$(BIN)/hubbub-simulate demo --output out/demo
 
-demo-watch: $(READY)  ## a month of results of an app whose release breaks one platform; out/demo-watch/results/index.html (about a minute)
+demo-watch: $(RUNS)  ## a month of results of an app whose release breaks one platform; out/demo-watch/results/index.html (about a minute)
 	$(BIN)/hubbub-simulate watch --output out/demo-watch
 
-try: $(READY)  ## a small service to watch for ten minutes or until Ctrl-C: collector, apps, a report that sharpens
+try: $(RUNS)  ## a small service to watch for ten minutes or until Ctrl-C: collector, apps, a report that sharpens
 	$(BIN)/hubbub-simulate try --output out/try
 
 docs: $(READY)  ## the documentation as a site in out/site (open out/site/index.html); a dead link is an error

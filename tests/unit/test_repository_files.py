@@ -51,6 +51,23 @@ def test_workflows_run_targets_that_exist():
     assert {"lint", "test", "attacks", "dist", "test-lowest"} <= run
 
 
+def test_demo_installs_what_it_runs_and_nothing_once_all_is_installed(tmp_path):
+    def planned(*targets):
+        command = ["make", "--dry-run", f"VENV={tmp_path}", *targets]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    for target in ("demo", "demo-watch", "try"):
+        assert re.findall(r"'\.\[(.+?)\]'", planned(target)) == ["simulations"], target
+    (tmp_path / ".runs").touch()
+    assert "pip install" not in planned("demo")
+    everything = planned("test")
+    assert "'.[dev]'" in everything
+    (touched,) = re.findall(rf"^touch (.*{tmp_path}/\.ready.*)$", everything, re.MULTILINE)
+    for path in touched.split():
+        Path(path).touch()
+    assert "pip install" not in planned("demo", "test")
+
+
 def test_workflows_test_each_python_that_the_package_names():
     pyproject = (ROOT / "pyproject.toml").read_text()
     named = re.findall(r'Python :: (3\.\d+)"', pyproject)
