@@ -95,7 +95,7 @@ def test_person_is_told_what_to_look_at(chromium, history):
         verdict = watched.page.get_by_role("status")
         expect(verdict).to_contain_text("To look at")
         expect(verdict).to_contain_text(
-            f"{FORGED.name}: 4 reports since the start have an improbable number of set bits."
+            f"{FORGED.name}: 4 reports since the start with an improbable number of set bits."
         )
         expect(verdict).to_contain_text("recent reports repeat others exactly")
         assert "to look at" in watched.page.title()

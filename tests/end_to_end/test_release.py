@@ -1,9 +1,11 @@
 """`hubbub-release` as its users run it: a table, a ledger, queries, files."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 from pyarrow import parquet
 
-import programs
 from hubbub.release.cli import main
 
+PROGRAM = Path(sys.executable).with_name("hubbub-release")
 ESTIMATORS = """
 import os
 import numpy as np
@@ -304,11 +306,12 @@ def test_a_changed_table_is_refused(run):
     assert "changed since the ledger was made" in refused.output
 
 
-def test_the_program_writes_results_to_stdout_and_errors_to_stderr(folder, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-
+def test_the_program_writes_results_to_stdout_and_errors_to_stderr(folder):
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return programs.run("hubbub.release", *arguments, folder=folder)
+        return subprocess.run(
+            [PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, check=False,
+            env=os.environ | {"COLUMNS": "200"}, timeout=120,
+        )  # fmt: skip
 
     made = call("init", "people.parquet", "--user-column", "user", "--epsilon", "1")
     assert (made.returncode, made.stderr) == (0, "")

@@ -2,20 +2,23 @@
 
 import json
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-import programs
 from hubbub.simulations.cli.group import main
 
 SECONDS = 240
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return programs.run("hubbub.simulations", *arguments, timeout=SECONDS)
+    program = str(Path(sysconfig.get_path("scripts"), "hubbub-simulate"))
+    return subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
 
 
 def result_of(folder: Path) -> Any:

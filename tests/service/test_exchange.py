@@ -105,7 +105,7 @@ def test_export_tells_what_it_wrote(filled, tmp_path):
     [path] = tmp_path.glob(f"metric=homepage/version=1/day={DAYS[0]}/part-*.parquet")
     assert said.splitlines() == [
         f"{path}: 3,000 reports, {path.stat().st_size:,} bytes",
-        f"exported 3,000 reports in 1 files from {filled.store} to {tmp_path}",
+        f"exported 3,000 reports in 1 file from {filled.store} to {tmp_path}",
     ]
     assert not (path.parents[1] / f"day={DAYS[1]}").exists()
 
@@ -156,7 +156,7 @@ def test_export_and_import_move_a_store(filled, out, tmp_path):
     command = ("import", out, "--metrics", filled.metrics, "--store", f"sqlite:///{database}")
     into = f"into sqlite:///{database}"
     assert collector(*command).splitlines()[-1] == f"imported 6,000 reports {into}"
-    again = f"imported 0 reports {into}; 6,000 were there before"
+    again = f"imported 0 reports {into}; there before: 6,000"
     assert collector(*command).splitlines()[-1] == again
     here, there = (stored_records(path, METRIC) for path in (filled.database, database))
     assert Counter(there) == Counter(here)
@@ -182,7 +182,7 @@ def test_import_killed_in_the_middle_is_completed_by_the_next(filled, tmp_path):
     stored = np.array(stored_records(database, METRIC), dtype=f"S{WIDTH}")
     expected = table.view(f"S{WIDTH}").ravel()
     assert np.array_equal(np.sort(stored), np.sort(expected))
-    assert collector(*command).endswith("; 1,500,000 were there before\n")
+    assert collector(*command).endswith("; there before: 1,500,000\n")
 
 
 def _stored_any(database: Path) -> bool:

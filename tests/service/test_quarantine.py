@@ -27,9 +27,8 @@ from hubbub.client.transport import HttpSender, Outcome
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.cli.group import main
 from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.processes import Collector
+from hubbub.simulations.experiments.processes import Collector, running_collector
 from hubbub.storage import NewBatch, QuarantineDay, QuarantineKey, open_store
-from programs import forked_collector
 from service.loads import stored_in
 from service.posting import (
     COMPACT,
@@ -108,7 +107,7 @@ def serving(metrics: Path, store: str, **settings: int) -> Iterator[Served]:
     config = metrics.with_name("collector.toml")
     lines = [f"{name} = {value}\n" for name, value in {**_SETTINGS, **settings}.items()]
     config.write_text("".join(lines) + _CONFIG, encoding="utf-8")
-    with forked_collector(metrics, store, ["--config", str(config)]) as collector:
+    with running_collector(metrics, store, ["--config", str(config)]) as collector:
         yield Served(collector)
 
 
@@ -267,7 +266,7 @@ def test_what_another_collector_knows_is_put_off_and_not_quarantined(
     newer.write_text(registry_toml(_NEW), encoding="utf-8")
     with (
         serving(metrics_file, postgresql_url) as old,
-        forked_collector(newer, postgresql_url) as new,
+        running_collector(newer, postgresql_url) as new,
     ):
         batch = _mixed(_OLD, _NEW)
         assert post(old.url, batch).status == 503
@@ -323,7 +322,7 @@ def test_commands_say_what_is_in_quarantine_and_what_becomes_of_it(
         (QuarantineKey("ancient", 1, 10), _TODAY - dt.timedelta(days=9), bytes(20)),
     )
     said = _program("export", *store, "--to", tmp_path / "out")
-    assert said.endswith("/out; 89 in quarantine were left out\n")
+    assert said.endswith("/out; left out in quarantine: 89\n")
     metrics_file.write_text(registry_toml(_NEW), encoding="utf-8")
     config = tmp_path / "collector.toml"
     config.write_text('improbable_reports = "refuse"\n', encoding="utf-8")
@@ -339,7 +338,7 @@ def test_commands_say_what_is_in_quarantine_and_what_becomes_of_it(
             ("left 9 reports of stranger version 1 with 8", "the metric was never declared"),
         ]
         assert lines[-1].startswith(f"replayed {replayed} reports in ")
-        assert lines[-1].endswith("; 25 are left in quarantine")
+        assert lines[-1].endswith("; left in quarantine: 25")
     assert sorted(stored_in(any_store_url, _NEW)) == sorted(plausible[:64])
     assert "deleted 9 reports of stranger" in _program("delete", "stranger", "--yes", *store)
     said = _program("delete", "homepage", "--version", 2, "--yes", *store)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from hubbub.client.ledger import Spending, Verdict
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import Subset, Window
 from hubbub.protocol.wire import Report
@@ -77,7 +78,7 @@ def describe_metric(metric: Metric) -> str:
         once = metric.mode == "once"
         mode = "once in each of" if once else "with one answer for each of"
         mode += f" at most {metric.max_periods:,} periods of "
-        mode += "1 day" if metric.period_days == 1 else f"{metric.period_days:,} days"
+        mode += counted(metric.period_days, "day")
     elif metric.max_values == 1:
         mode = "with the first answer only"
     else:

@@ -19,6 +19,7 @@ from hubbub.inference.params import DecodingParams
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.errors import Option, OptionError
+from hubbub.protocol.plurals import counted
 from hubbub.rappor.association_files import AssociationSchema, read_reports, read_schema
 from hubbub.rappor.csv_files import read_params
 from hubbub.rappor.map_files import read_map
@@ -123,7 +124,7 @@ def association_findings(decoding: JointDecoding) -> tuple[Finding, ...]:
             Finding("method", "method", method),
         ]
         for name, n in summary.left_out.items():
-            text = f"{n:,} strings, the weakest; they count as Other"
+            text = f"{counted(n, 'string')}, the weakest, counted as Other"
             findings.append(Finding("left_out", f"left out of {name}", text, n))
     return tuple(findings)
 

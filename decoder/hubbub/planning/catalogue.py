@@ -29,6 +29,7 @@ from hubbub.protocol.metric_types import (
 )
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, batch_to_json
 from hubbub.reporting.blocks import Heading, Page, Section, Table
@@ -106,8 +107,8 @@ def _index(registry: Registry, metrics: Sequence[Metric], today: dt.date) -> Pag
     spent = "without a bound over all" if budget is None else f"at most epsilon {budget:g} over all"
     return Page(
         f"What {visible(registry.application)} asks",
-        f"{len(registry)} metrics. Answers are blurred before they leave a device, and a device "
-        f"spends {spent} of them in its life.",
+        f"{counted(len(registry), 'metric')}. Answers are blurred before they leave a device, and "
+        f"a device spends {spent} of them in its life.",
         (Section("Metrics", tables=(Table("What is asked", headings, rows),)),),
         [f"{it.label}: {it.text}." for it in ends(registry, today)],
         {metric.name: f"{metric.name}.html" for metric in metrics},

@@ -30,6 +30,7 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_BITS, RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.responses import UNARY, Response, Subset
 from hubbub.reporting.estimates import Finding
 
@@ -120,7 +121,7 @@ class CategoriesGoal(Goal):
     def remarks(self, found: Comparison) -> Iterator[Finding]:
         """Yield what a report is."""
         size = found.subject.params.k // 8
-        text = f"A report has {size:,} bytes." if size > 1 else "A report has 1 byte."
+        text = f"A report has {counted(size, 'byte')}."
         response = self.response(found.subject.params)
         if isinstance(response, Subset):
             text += (

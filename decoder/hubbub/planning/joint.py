@@ -39,6 +39,7 @@ from hubbub.protocol.metric_types.joint import (
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Types
 from hubbub.reporting.estimates import Finding
 
@@ -211,7 +212,7 @@ class TableGoal(Goal):
                 plan, split_epsilons(self.sizes, found.budget, plan.reports)
             )
         size = plan.params.k // 8
-        text = f"A report has {size:,} bytes." if size > 1 else "A report has 1 byte."
+        text = f"A report has {counted(size, 'byte')}."
         yield Finding("report_bytes", "", text, size)
 
     def _about_sums(self, plan: Plan, split: Split) -> Iterator[Finding]:

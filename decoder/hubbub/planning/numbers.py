@@ -31,6 +31,7 @@ from hubbub.planning.wording import entry_text, percents
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.responses import Window
 from hubbub.reporting.estimates import Finding
 
@@ -155,7 +156,7 @@ class NumberGoal(Goal):
             )
             yield Finding("variance_error", "", text, error)
         size = plan.params.k // 8
-        text = f"A report has {size:,} bytes." if size > 1 else "A report has 1 byte."
+        text = f"A report has {counted(size, 'byte')}."
         yield Finding("report_bytes", "", text, size)
 
     def oue_ratio(self, params: RapporParams) -> float:  # noqa: ARG002

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from hubbub.planning.privacy import PrivacyFigure, Situation
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 from hubbub.reporting.blocks import Block, Heading, Line, Table
@@ -37,8 +38,8 @@ _SHUFFLED = {
     "central_clones": "clones",
     "central_blanket": "blanket",
     "central_epsilon": "least",
-    "central_epsilon_days": "{days} days, one value",
-    "central_epsilon_days_any_history": "{days} days, any history",
+    "central_epsilon_days": "{days}, one value",
+    "central_epsilon_days_any_history": "{days}, any history",
 }
 _LINKING = {
     "value_ratio": "by value, x",
@@ -142,10 +143,11 @@ def _view(
 
 def _tables(situation: Situation) -> Mapping[str, Mapping[str, str]]:
     """Return which figures each table shows, under which headings, by the tables' titles."""
-    days = f"What {situation.days:,} days reveal to whoever links a client's reports (epsilon)"
+    days = counted(situation.days, "day")
+    linkable = f"What {days} can reveal to whoever links a client's reports (epsilon)"
     tables = {
         "What a client reveals (epsilon)": _REPORTS,
-        days: _LIFE | (_HOUSEHOLD if situation.household > 1 else {}),
+        linkable: _LIFE | (_HOUSEHOLD if situation.household > 1 else {}),
     }
     linked = "How well a client's shuffled reports are linked by their content"
     if situation.reports is None:
@@ -160,15 +162,15 @@ def _tables(situation: Situation) -> Mapping[str, Mapping[str, str]]:
 
 def _mode(metric: Metric) -> str:
     """Return when a client reports, by what it remembers, and how if not bit by bit."""
-    days = "day" if metric.period_days == 1 else f"{metric.period_days:,} days"
     response = "" if metric.response == UNARY else f", {metric.response.name}"
     if metric.mode == "once":
-        return f"once in {days}{response}" if metric.period_days > 1 else f"once a day{response}"
+        days = "a day" if metric.period_days == 1 else f"in {metric.period_days:,} days"
+        return f"once {days}{response}"
     if metric.one_time:
         return f"one-time{response}"
     if metric.memory != "period":
         return metric.memory
-    return "1 day" if metric.period_days == 1 else days
+    return counted(metric.period_days, "day")
 
 
 def _group_findings(
@@ -181,7 +183,7 @@ def _group_findings(
         metrics = len(group.metrics)
         text = (
             f"Group {name}: each client answers one of {', '.join(group.metrics)}, chosen {choice}."
-            f" In {situation.days:,} days that is an epsilon of "
+            f" In {counted(situation.days, 'day')} that is an epsilon of "
             f"{_number(by_key['epsilon_group'])} instead of "
             f"{_number(by_key['epsilon_ungrouped'])} for all; in return a metric has the reports of"
             f" 1/{metrics} of the clients, whose errors are {math.sqrt(metrics):.2f} times as large"
@@ -198,7 +200,7 @@ def _findings(registry: Registry, situation: Situation, figures: _Figures) -> It
     for key, sense in _SENSES.items():
         figure = figures[key.replace("registry", f"registry{part}")]
         text = (
-            f"{subject}, over all metrics and {situation.days:,} days, {sense}: epsilon "
+            f"{subject}, over all metrics and {counted(situation.days, 'day')}, {sense}: epsilon "
             f"{_number(figure)} ({figure.theorem})."
         )
         yield Finding(figure.key, "", text, figure.value)
@@ -236,8 +238,11 @@ def _clear_findings(registry: Registry) -> Iterator[Finding]:
 
 
 def _filled(heading: str, situation: Situation) -> str:
-    values = "1 value" if situation.values == 1 else f"{situation.values:,} values"
-    return heading.format(days=f"{situation.days:,}", values=values, household=situation.household)
+    return heading.format(
+        days=counted(situation.days, "day"),
+        values=counted(situation.values, "value"),
+        household=situation.household,
+    )
 
 
 def _number(figure: PrivacyFigure) -> str:

@@ -19,6 +19,7 @@ from hubbub.planning.schedules import Schedule
 from hubbub.planning.search import against_epsilon, against_reports, reports_for
 from hubbub.planning.wording import epsilon_text, is_one_time, percents, reports_text, share_text
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Block, Line, Table, Types, headings
 from hubbub.reporting.charts import Labels, Series, XYChart
 from hubbub.reporting.estimates import Estimates, Finding, Level, as_lines, columns_from
@@ -172,7 +173,7 @@ class _Asked:
                     _links_text(of_mode),
                 )
             )
-        period = f"{schedule.period_days:,} days"
+        period = counted(schedule.period_days, "day")
         errors = ("error: day", period, "year")
         epsilons = (f"ε: {period}", "year, one value", "life, any values")
         return Table(
@@ -244,9 +245,9 @@ class _Asked:
         spent, ratio = subject.epsilon_report, value_ratio(subject.epsilon_report)
         life = schedule.max_periods * spent
         text = (
-            f"A client answers once in {schedule.period_days:,} days, on a day of its own, and "
-            f"spends an epsilon of {spent:.4g} each time, {life:.4g} in {schedule.max_periods:,} "
-            "periods, whatever its values are."
+            f"A client answers once in {counted(schedule.period_days, 'day')}, on a day of its "
+            f"own, and spends an epsilon of {spent:.4g} each time, {life:.4g} in "
+            f"{counted(schedule.max_periods, 'period')}, whatever its values are."
         )
         yield Finding("epsilon_life", "", text, life)
         text = (
@@ -257,8 +258,8 @@ class _Asked:
         repeated = [plan for plan in self.comparison.plans if plan.goal.test.reports_each > 1]
         if repeated:
             text = (
-                f"Longitudinal clients report {schedule.reports_each:,} times in "
-                f"{schedule.period_days:,} days, with an epsilon of "
+                f"Longitudinal clients report {counted(schedule.reports_each, 'time')} in "
+                f"{counted(schedule.period_days, 'day')}, with an epsilon of "
                 f"{repeated[0].epsilon_report:.4g} per report; their response is drawn anew for "
                 "each period (period), or once for each value (value), and then changes can be "
                 "seen."

@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from hubbub.protocol.plurals import counted
 from hubbub.release.accounting import Composition, group
 from hubbub.release.ledger import Ledger, Spend, shown
 from hubbub.release.mechanisms.mechanism import Mechanism, Row
@@ -211,7 +212,7 @@ def _answer(query: Query, rows: Sequence[Row], total: Row | None) -> str:
         return f"{subject}: {names}."
     if query.keyed:
         of_all = "" if total is None else f" of about {_number(float(total.value))} rows"
-        numbers = "1 number" if len(rows) == 1 else f"{len(rows):,} numbers"
+        numbers = counted(len(rows), "number")
         least = min(rows, key=lambda row: row.radius)
         each = ", each" if least.radius == max(row.radius for row in rows) else ", most"
         return f"{subject}: {numbers}{of_all}{_give_or_take(least, each)}."

@@ -14,6 +14,7 @@ from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import OpenDecoding
 from hubbub.inference.open_strings.search import FoundPrefixes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Section
 from hubbub.reporting.charts import Labels, Tree, TreeNode
 from hubbub.reporting.estimates import Estimates, Finding, Level
@@ -131,12 +132,12 @@ def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
             f"{step.reports:,} reports, {step.tried:,} prefixes looked for, "
             f"{len(step.texts):,} stand out, {step.unexplained:.0%} begin as none of them"
         )
-        label = f"step {number}, {step.length} bytes"
+        label = f"step {number}, {counted(step.length, 'byte')}"
         yield Finding(f"step_{number}", label, text, len(step.texts))
     reports = int(found.decoding.diagnostics.reports.sum())
-    text = f"{reports:,} reports, {found.proposed:,} proposed strings tested"
+    text = f"{reports:,} reports, {counted(found.proposed, 'proposed string')} tested"
     if found.listed:
-        text += f", and {found.listed:,} candidates"
+        text += f", and {counted(found.listed, 'candidate')}"
     yield Finding("last_step", "last step, whole strings", text, found.proposed)
 
 
@@ -145,9 +146,10 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
     for number, step in enumerate(found.steps, 1):
         if step.is_blind:
             text = (
-                f"counts of step {number}, {step.length} bytes, scatter {step.scatter:.2f} times "
-                "as much as sampling explains, so there are common beginnings, but hardly any "
-                "was found: a shorter first step or --corpus may show them"
+                f"counts of step {number}, {counted(step.length, 'byte')}, scatter "
+                f"{step.scatter:.2f} times as much as sampling explains, so there are common "
+                "beginnings, but hardly any was found: a shorter first step or --corpus may show "
+                "them"
             )
             yield Finding("blind_step", "", text, number, Level.WARNING)
     if found.unexplained:
@@ -181,7 +183,7 @@ def tree_chart(found: OpenDecoding) -> Tree | None:
     columns.append(_nodes_of_strings(decoding))
     if not any(columns):
         return None
-    heads = (*(f"{step.length} bytes" for step in found.steps), "whole")
+    heads = (*(counted(step.length, "byte") for step in found.steps), "whole")
     names = ", ".join(node.label for node in columns[-1][:5])
     described = (
         f"What was detected at {len(found.steps)} lengths of prefixes and of whole strings, the "

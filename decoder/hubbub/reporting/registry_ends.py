@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.findings import Finding, Level
 
@@ -39,7 +40,7 @@ def ends(registry: Registry, today: dt.date) -> list[Finding]:
             found.append(_warning("metric_expired", metric, text, days))
             silent.add(metric.name)
         elif days <= SOON_DAYS:
-            text = f"expires on {metric.expires}, in {days} day{'s' * (days != 1)}"
+            text = f"expires on {metric.expires}, in {counted(days, 'day')}"
             found.append(_warning("metric_expires_soon", metric, text, days))
         if budget is not None and metric.price > budget * _TOLERANCE:
             silent.add(metric.name)

@@ -13,6 +13,7 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Finding, Level, as_facts
@@ -158,8 +159,8 @@ def _set_bits(anomalies: AnomalyReport) -> Finding:
     numbers = f"{low:,} to {high:,}" if low < high else f"{low:,}"
     if anomalies.improbable:
         text = (
-            f"{anomalies.improbable:,} reports don't have {numbers} set bits; honest clients would "
-            "send none"
+            f"{counted(anomalies.improbable, 'report')} without {numbers} set bits; honest clients "
+            "would send none"
         )
         return found._replace(level=Level.ALARM, text=text)
     if not anomalies.set_bits_assessed:

@@ -123,7 +123,7 @@ def test_more_reports_than_a_batch_may_have_are_refused_as_that():
         (_BODY[:9], "head: the body ends after 9 of 19 bytes"),
         (_BODY[:18], "head: the body ends after 18 of 19 bytes"),
         (_BODY[:17] + b"\0\0", "sections = 0: must be between 1 and 65535"),
-        (_BODY[:19], "sections[0].name_length: the body ends after 0 of 1 bytes"),
+        (_BODY[:19], "sections[0].name_length: the body ends after 0 of 1 byte"),
         (_HEAD + b"\x00", "sections[0].name_length = 0: must be between 1 and 64"),
         (_HEAD + b"\x41" + 65 * b"a", "sections[0].name_length = 65: must be between 1 and 64"),
         (_HEAD + b"\x41", "sections[0].metric: the body ends after 0 of 65 bytes"),
@@ -154,9 +154,9 @@ def test_more_reports_than_a_batch_may_have_are_refused_as_that():
         (_BODY[:-1], "sections[0].records: the body ends after 7 of 8 bytes"),
         (
             _BODY.replace(b"\x02\x00\x02\x00", b"\x02\x00\xff\xff"),
-            "sections[0].records: the body ends after 8 of 262140 bytes",
+            "sections[0].records: the body ends after 8 of 262,140 bytes",
         ),
-        (_BODY + b"\x00", "body: 1 bytes after the last section; must end there"),
+        (_BODY + b"\x00", "body: 1 byte after the last section; must end there"),
         (
             _HEAD + _SECTION + _RECORDS[4:] + _RECORDS[:4],
             "sections[0]: record 1 is below the one before; must ascend",
@@ -171,7 +171,7 @@ def test_more_reports_than_a_batch_may_have_are_refused_as_that():
         ),
         (
             _TWO + _SECTION + _RECORDS,
-            "sections[1].name_length: the body ends after 0 of 1 bytes",
+            "sections[1].name_length: the body ends after 0 of 1 byte",
         ),
     ],
 )

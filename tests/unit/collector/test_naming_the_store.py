@@ -65,12 +65,12 @@ def name(request, monkeypatch) -> Name:
 
 def test_export_is_of_the_store_that_is_named(url, name):
     said = _run(export, "--to", "out", *name(url))
-    assert said.splitlines()[-1] == f"exported {_NAMED} reports in 1 files from {url} to out"
+    assert said.splitlines()[-1] == f"exported {_NAMED} reports in 1 file from {url} to out"
 
 
 def test_export_without_a_name_says_that_it_is_of_the_local_file():
     said = _run(export, "--to", "out")
-    assert f"exported {_LOCAL} reports in 1 files from sqlite:///hubbub.db to out" in said
+    assert f"exported {_LOCAL} reports in 1 file from sqlite:///hubbub.db to out" in said
 
 
 def test_import_is_into_the_store_that_is_named(url, name):
@@ -98,7 +98,7 @@ def test_maintenance_forgets_after_the_days_that_are_configured(url):
     nothing = "merged 0 segments, forgot the batch ids of 0 days, deleted 0 old reports\n"
     assert _run(maintain, "--config", "collector.toml") == nothing
     said = _run(maintain, "--config", "collector.toml", "--retention-days", "20")
-    assert said == "merged 0 segments, forgot the batch ids of 0 days, deleted 1 old reports\n"
+    assert said == "merged 0 segments, forgot the batch ids of 0 days, deleted 1 old report\n"
 
 
 @pytest.mark.parametrize("command", [export, import_, maintain, delete])

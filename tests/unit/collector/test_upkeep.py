@@ -275,7 +275,7 @@ def test_maintaining_by_hand_says_what_failed(sqlite_url, tmp_path):
     _alter(tmp_path, "ALTER TABLE segments RENAME TO elsewhere")
     said = CliRunner().invoke(maintain, ["--store", sqlite_url])
     assert said.exit_code == 1
-    assert "forgot the batch ids of 1 days" in said.output
+    assert "forgot the batch ids of 1 day" in said.output
     assert "Error: failed to merge: store: no such table: segments; failed to mix" in said.output
 
 
@@ -292,7 +292,7 @@ def test_maintaining_by_hand_merges_and_forgets(any_store_url):
         maintain, [*options, "--deduplication-days", "4", "--retention-days", "4"]
     )
     assert said.output == (
-        "merged 0 segments, forgot the batch ids of 1 days, deleted 6 old reports\n"
+        "merged 0 segments, forgot the batch ids of 1 day, deleted 6 old reports\n"
     )
     assert said.exit_code == 0
 

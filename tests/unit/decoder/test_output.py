@@ -380,7 +380,7 @@ HONEST = make_anomalies()
         ),
         (
             {"improbable": 1234},
-            ["SUSPICIOUS: 1,234 reports don't have 15 to 90 set bits"],
+            ["SUSPICIOUS: 1,234 reports without 15 to 90 set bits"],
         ),
         (
             {"repeats": HONEST.repeats._replace(most=57, suspicious=2000)},

@@ -46,7 +46,7 @@ def test_every_metric_is_shown_with_the_theorems(registry):
     for metric in METRICS:
         assert metric.name in result.stdout
     for word in ("Erlingsson, Pihur, Korolova 2014, theorem 2", "sequential composition",
-                 "What 30 days reveal", "3 values, same times", "not bounded",
+                 "What 30 days can reveal", "3 values, same times", "not bounded",
                  "A client, over all metrics and 30 days, any history"):  # fmt: skip
         assert word in result.stdout
     assert "household" not in result.stdout

@@ -330,7 +330,7 @@ def test_categories_are_asked_once_a_period(tmp_path, response):
     assert found["epsilon_report"] == pytest.approx(2, rel=1e-3)
     assert 0 <= found["score"]["interval_coverage"] <= 1
     assert "size" in found if response == "subset" else "size" not in found
-    assert "3 of each client, one a period of 7 days" in " ".join(done.output.split())
+    assert "3 of each client, one in 7 days" in " ".join(done.output.split())
 
 
 def test_strings_are_asked_once_in_each_period(tmp_path):

@@ -14,6 +14,7 @@ from hubbub.collector.cli.key_files import read_key, write_key
 from hubbub.collector.cli.stores import configured, metrics_option, progress_bar, store_options
 from hubbub.collector.config.sources import toml_value
 from hubbub.protocol.hpke import PrivateKey
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.storage import DATABASES, Store, open_store
 from hubbub.storage.errors import StoreError, mask_address
@@ -124,11 +125,12 @@ def open_(
             raise StoreError(f"--from {mask_address(source)}: must be another store than --store")
         result = asyncio.run(run([read_key(file, PrivateKey.parse) for file in files]))
     for key, reports in sorted(result.new.items()):
-        click.echo(f"{key.metric} version {key.version}: {reports:,} reports")
+        click.echo(f"{key.metric} version {key.version}: {counted(reports, 'report')}")
     for reason, records in result.left_out.most_common():
-        click.echo(f"left out {records:,} records {reason}")
-    again = f"; {result.known:,} were opened before" if result.known else ""
-    click.echo(f"opened {result.new.total():,} reports into {mask_address(settings.store)}{again}")
+        click.echo(f"left out {counted(records, 'record')} {reason}")
+    again = f"; opened before: {result.known:,}" if result.known else ""
+    opened = counted(result.new.total(), "report")
+    click.echo(f"opened {opened} into {mask_address(settings.store)}{again}")
 
 
 def _cores() -> int:

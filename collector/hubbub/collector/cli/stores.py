@@ -18,6 +18,7 @@ from hubbub.collector.cli.group import cli_errors
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import describe_default
 from hubbub.protocol.params import COHORT_BYTES
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.storage import (
     MetricVersion,
@@ -149,14 +150,15 @@ def export(
                 async for written in export_partitions(opened, directory, plan, progress=progress):
                     click.echo(
                         f"{written.path}: {'counts of ' if written.only_counts else ''}"
-                        f"{written.reports:,} reports, {written.size:,} bytes"
+                        f"{counted(written.reports, 'report')}, {counted(written.size, 'byte')}"
                     )
                     files += 1
                     reports += written.reports
             kept = sum(one.reports for one in await opened.quarantine.days())
         click.echo(
-            f"exported {reports:,} reports in {files:,} files from {mask_address(url)} "
-            f"to {directory}" + (f"; {kept:,} in quarantine were left out" if kept else "")
+            f"exported {counted(reports, 'report')} in {counted(files, 'file')} "
+            f"from {mask_address(url)} to {directory}"
+            + (f"; left out in quarantine: {kept:,}" if kept else "")
         )
 
     with cli_errors():
@@ -219,15 +221,15 @@ def import_(
                     found = await import_file(opened, source, progress=progress)
                 click.echo(
                     f"{source.path}: {'counts of ' if source.only_counts else ''}"
-                    f"{found.new:,} reports of {source.metric.name} version "
+                    f"{counted(found.new, 'report')} of {source.metric.name} version "
                     f"{source.metric.version}, {source.day}"
-                    + (f"; {found.known:,} were imported before" if found.known else "")
+                    + (f"; imported before: {found.known:,}" if found.known else "")
                 )
                 new += found.new
                 known += found.known
-        there_before = f"; {known:,} were there before" if known else ""
+        there_before = f"; there before: {known:,}" if known else ""
         where = mask_address(settings.store)
-        click.echo(f"imported {new:,} reports into {where}{there_before}")
+        click.echo(f"imported {counted(new, 'report')} into {where}{there_before}")
 
     with cli_errors():
         asyncio.run(run())
@@ -332,11 +334,13 @@ def maintain(
             )
             today = dt.datetime.now(dt.UTC).date()
             done = await maintenance.run_once(today, trust_clock=trust_clock)
-        counts = f", kept only counts of {done.counted:,} reports" if settings.report_days else ""
-        lost = f", deleted {done.lost:,} reports in quarantine" if done.lost else ""
+        kept = f", kept only counts of {counted(done.counted, 'report')}"
+        counts = kept if settings.report_days else ""
+        lost = f", deleted {counted(done.lost, 'report')} in quarantine" if done.lost else ""
         click.echo(
-            f"merged {done.merged:,} segments, forgot the batch ids of {done.forgotten:,} days, "
-            f"deleted {done.dropped:,} old reports{lost}{counts}"
+            f"merged {counted(done.merged, 'segment')}, forgot the batch ids of "
+            f"{counted(done.forgotten, 'day')}, deleted {counted(done.dropped, 'old report')}"
+            f"{lost}{counts}"
         )
         if done.faults:
             faults = [f"failed to {step}: {fault}" for step, fault in done.faults.items()]
@@ -381,16 +385,18 @@ def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
             declared = await opened.declared()
         for version, reports in sorted(found.items()):
             click.echo(
-                f"replayed {reports:,} reports of {version.metric} version {version.version}"
+                f"replayed {counted(reports, 'report')} of {version.metric} "
+                f"version {version.version}"
             )
         for key, reports in sorted(left.items()):
             click.echo(
-                f"left {reports:,} reports of {key.metric} version {key.version} with "
-                f"{key.width - COHORT_BYTES} bytes of bits: {why_quarantined(key, declared)}"
+                f"left {counted(reports, 'report')} of {key.metric} version {key.version} with "
+                f"{counted(key.width - COHORT_BYTES, 'byte')} of bits: "
+                f"{why_quarantined(key, declared)}"
             )
         click.echo(
-            f"replayed {found.total():,} reports in {mask_address(settings.store)}; "
-            f"{left.total():,} are left in quarantine"
+            f"replayed {counted(found.total(), 'report')} in {mask_address(settings.store)}; "
+            f"left in quarantine: {left.total():,}"
         )
 
     with cli_errors():
@@ -434,9 +440,11 @@ def delete(
     with cli_errors():
         reports = asyncio.run(count())
         if not yes:
-            question = f"Delete {reports:,} reports of {what} from {mask_address(url)} for good?"
+            question = (
+                f"Delete {counted(reports, 'report')} of {what} from {mask_address(url)} for good?"
+            )
             click.confirm(question, abort=True)
-        click.echo(f"deleted {asyncio.run(delete_reports()):,} reports of {what}")
+        click.echo(f"deleted {counted(asyncio.run(delete_reports()), 'report')} of {what}")
 
 
 @click.command()
@@ -466,7 +474,9 @@ def backup(store: str | None, config: Path | None, target: Path) -> None:
     with cli_errors():
         with progress_bar("copying") as progress:
             asyncio.run(backup_store(url, target, progress))
-        click.echo(f"copied {target.stat().st_size:,} bytes from {mask_address(url)} to {target}")
+        click.echo(
+            f"copied {counted(target.stat().st_size, 'byte')} from {mask_address(url)} to {target}"
+        )
 
 
 def configured(config: Path | None, **flags: str | None) -> Settings:

@@ -30,6 +30,7 @@ from hubbub.protocol.compact import (
 from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.errors import CompactError, TooManyReportsError
 from hubbub.protocol.params import COHORT_BYTES
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.records import Records, column, joined
 from hubbub.storage import MetricVersion, NewBatch
 
@@ -173,7 +174,9 @@ class CompactReader:
 
     def _check_end(self, left: int, reports: int) -> None:
         if left:
-            raise CompactError(f"body: {left} bytes after the last section; must end there")
+            raise CompactError(
+                f"body: {counted(left, 'byte')} after the last section; must end there"
+            )
         if reports > self._most_reports:
             raise TooManyReportsError(f"reports: {reports}; must be at most {self._most_reports}")
 
@@ -231,7 +234,7 @@ def _read_head(body: bytes, number: int, begin: int) -> tuple[_Order, int]:
 def _field(body: bytes, start: int, size: int, name: str) -> bytes:
     left = len(body) - start
     if size > left:
-        raise CompactError(f"{name}: the body ends after {left} of {size} bytes")
+        raise CompactError(f"{name}: the body ends after {left} of {counted(size, 'byte')}")
     return body[start : start + size]
 
 

@@ -19,6 +19,7 @@ import jinja2
 
 from hubbub.collector.operations.sampling import CohortBalance, EqualReports
 from hubbub.collector.operations.status import STEPS_SHOWN, ServiceStatus
+from hubbub.protocol.plurals import counted
 
 _TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
 _STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -87,13 +88,13 @@ def concerns(status: ServiceStatus) -> list[str]:
     ]
     if waiting := sum(it.reports for it in status.quarantine):
         found.append(
-            f"{number(waiting)} reports are in quarantine, as the registry doesn’t know them, and "
-            "will be deleted if it isn’t mended."
+            f"In quarantine, because the registry doesn’t know what they are: "
+            f"{counted(waiting, 'report')}. They will be deleted unless it is mended."
         )
     for metric in status.metrics:
         if metric.improbable:
             found.append(
-                f"{metric.name}: {number(metric.improbable)} reports since the start have an "
+                f"{metric.name}: {counted(metric.improbable, 'report')} since the start with an "
                 "improbable number of set bits."
             )
         for sample in (version.sample for version in metric.versions):

@@ -18,6 +18,7 @@ import numpy as np
 
 from hubbub.decoder.watching.news import CHANGED, NEW
 from hubbub.decoder.watching.results import BY_DAY, INDEX, Result
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart, Labels, TimeSeries
 from hubbub.reporting.estimates import Estimates, Finding, Level
@@ -96,8 +97,8 @@ def index_page(
     said = (
         "Nothing was estimated so far."
         if last is None
-        else f"{len(order)} reports up to {last}; {loud or 'none'} with news of the last "
-        f"{_LATELY.days} days."
+        else f"{counted(len(order), 'report')} up to {last}; {loud or 'none'} with news of the "
+        f"last {_LATELY.days} days."
     )
     sections = tuple(_section(number, each, level) for number, each in enumerate(order))
     feeds = {"RSS": RSS, "JSON feed": JSON_FEED}

@@ -26,6 +26,7 @@ from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
 from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 
 # Of many prefixes, those that don't stand out so far are dropped, except for the 20,000 of which
 # most is expected: a string that is found at 4 in the end is at 1.5 or more in every step, nearly.
@@ -223,7 +224,7 @@ def step_counts(counts: CohortCounts, metric_type: OpenStringType, step: int) ->
     rows = slice(step * metric_type.cohorts, (step + 1) * metric_type.cohorts)
     of_step = CohortCounts(counts.reports[rows], counts.bits[rows])
     if not of_step.total:
-        lengths = (*(f"{length} bytes" for length in metric_type.steps), "whole strings")
+        lengths = (*(counted(length, "byte") for length in metric_type.steps), "whole strings")
         raise UndecodableError(
             f"step {step + 1} of {len(lengths)}, {lengths[step]}: no reports in its cohorts "
             f"{rows.start} to {rows.stop - 1}; expected some at every step"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hubbub.protocol.plurals import counted
 from hubbub.release.cli.options import (
     LEDGER,
     ExactNumber,
@@ -404,7 +405,7 @@ def candidates(
     click.echo("".join(f"{line}\n" for line in lines).encode("utf-8"), nl=False)
     left_out = len(result) - len(lines)
     if left_out:
-        click.echo(f"note: {left_out:,} keys with line breaks aren't printed", err=True)
+        click.echo(f"note: not printed: {counted(left_out, 'key')} with line breaks", err=True)
     if fault is not None:
         raise fault
 

@@ -19,6 +19,7 @@ from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metrics import Metric, Mode
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.responses import UNARY, Response
 from hubbub.reporting.blocks import Line, Page, Section, Table, headings
 from hubbub.simulations.experiments.charts import estimates_chart
@@ -248,7 +249,7 @@ def _sentences(experiment: CategoryExperiment, outcome: CategoryOutcome) -> list
     size = f"{n_categories:,} categories; seed {experiment.seed}"
     over_all = f"{found.total_variation_all:.4f} over all"
     often = {
-        "once": f"{plan.reports_each} of each client, one a period of {plan.period_days} days",
+        "once": f"{plan.reports_each} of each client, one in {counted(plan.period_days, 'day')}",
         "longitudinal": f"{plan.reports_each} of each client",
         "one-time": "one of each client",
     }[experiment.mode]
