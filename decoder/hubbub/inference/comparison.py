@@ -314,7 +314,7 @@ def _fitted_alike(
         )
         if step < _REWEIGHTINGS - 1:
             excess = estimate_excess_variance(
-                weights * residuals, weights, both, basis, covariance, penalties, 0.0
+                weights * residuals, weights, both, basis, covariance, penalties
             )
     found = []
     for rate, own, group, fit, each in zip(rates, sampling, groups, fits, bits, strict=True):

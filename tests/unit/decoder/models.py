@@ -11,6 +11,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates, Design, bit_positions, make_design, mapped
 from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, unknown_column
+from hubbub.inference.regression.sparse_effects import Effects
 
 PARAMS = make_params(k=32, h=2, m=8)
 SHARES = np.array([0.4, 0.2, 0.1, 0.05])
@@ -70,13 +71,26 @@ def fit_of(
     design: Design,
     selected: IntArray,
     free: Sequence[bool] | None = None,
-    prior_variance: float = 0.0,
+    prior_variance: float = 1.0,
+    prior_mean: float = 0.0,
     params: RapporParams = PARAMS,
 ) -> Fit:
     """Return the model of some candidates; those that aren't free are random effects."""
-    marks = np.ones(len(selected), dtype=np.bool_) if free is None else np.array(free)
-    members = ModelTerms(selected, design.matrix[selected], marks)
-    return fit_members(bits, members, params, prior_variance=prior_variance)
+    members = members_of(design, selected, free, prior_variance, prior_mean)
+    return fit_members(bits, members, params)
+
+
+def members_of(
+    design: Design,
+    selected: IntArray,
+    free: Sequence[bool] | None,
+    prior_variance: float,
+    prior_mean: float = 0.0,
+) -> ModelTerms:
+    """Return candidates of which those that aren't free are draws of one mean and variance."""
+    drawn = np.zeros(len(selected)) if free is None else 1.0 - np.array(free)
+    effects = Effects(drawn / prior_variance, drawn * prior_mean / prior_variance)
+    return ModelTerms(selected, design.matrix[selected], effects)
 
 
 class Textbook(NamedTuple):
@@ -105,7 +119,7 @@ def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
     Parameters
     ----------
     fit : Fit
-        Whose basis, weights and sigma^2 are taken.
+        Whose basis, weights and distribution of gamma are taken.
     rates : float64 array, shape (m * k,)
     free, drawn : bool array, shape (1 + a,)
         Columns of X, and of Z.
@@ -115,7 +129,9 @@ def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
     rows, basis = fit.weights > 0, fit.basis.toarray()
     columns = basis[free] if more is None else np.vstack([basis[free], more])
     given, others = columns[:, rows], basis[drawn][:, rows]
-    inverse = np.linalg.inv(np.diag(1 / fit.weights[rows]) + fit.prior_variance * others.T @ others)
+    variances = 1 / fit.penalties[drawn]
+    inverse = np.linalg.inv(np.diag(1 / fit.weights[rows]) + (others.T * variances) @ others)
+    rates = rates - basis[drawn].T @ (fit.pulls[drawn] * variances)
     covariance = np.linalg.inv(given @ inverse @ given.T)
     influence = np.zeros((len(rows), len(given)))
     influence[rows] = inverse @ given.T @ covariance

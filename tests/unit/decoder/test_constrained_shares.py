@@ -11,7 +11,7 @@ from unit.decoder.models import SHARES, bits_of, design_of, fit_of, noisy_bits, 
 
 
 @examples(30)
-@given(st.integers(0, 10**6), st.sampled_from([1e3, 1e5, 1e7]), st.sampled_from([0.0, 1e-6, 1e-3]))
+@given(st.integers(0, 10**6), st.sampled_from([1e3, 1e5, 1e7]), st.sampled_from([1e-9, 1e-6, 1e-3]))
 def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(seed, n_reports, spread):
     """Where a share is positive the gradient is the multiplier of the sum; elsewhere not below it.
 

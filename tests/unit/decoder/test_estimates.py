@@ -38,7 +38,7 @@ from unit.decoder.models import (
 )
 
 FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
-PRIOR_VARIANCE = 4e-4
+PRIOR_VARIANCE, PRIOR_MEAN = 4e-4, 0.01
 TINY = make_params(k=8, h=2, m=2, f=0.1, p=0.2, q=0.9)
 NOBODY = np.empty(0, dtype=np.int64)
 
@@ -53,7 +53,7 @@ def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(rng):
     """Frisch and Waugh: the one-step estimate is the added column's coefficient."""
     design, candidates = design_of(40), candidates_of(40)
     bits = noisy_bits(design, rng)
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE, PRIOR_MEAN)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
     variance = (estimates.std_error**2 + drawing(estimates.share, bits)) / estimates.dispersion
     for candidate in range(10, 40):
@@ -70,7 +70,7 @@ def test_member_is_estimated_as_if_it_alone_were_freed(rng):
     """Its variance is the textbook's, and what the correlations between bits add."""
     design, candidates = design_of(10), candidates_of(10)
     bits = noisy_bits(design, rng)
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE, PRIOR_MEAN)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
     added = correlated_bits(fit, bits, PARAMS, fit.covariance[:, 1:] / fit.reliability)
     for member in range(10):

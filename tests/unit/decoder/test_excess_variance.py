@@ -26,7 +26,7 @@ def fit(rng) -> Fit:
 
 def excess(fit: Fit, scores: FloatArray, sampling: FloatArray = SAMPLING) -> float:
     return estimate_excess_variance(
-        scores, fit.weights, sampling, fit.basis, fit.covariance, fit.penalties, fit.prior_variance
+        scores, fit.weights, sampling, fit.basis, fit.covariance, fit.penalties
     )
 
 
@@ -34,7 +34,7 @@ def projection(fit: Fit) -> FloatArray:
     """Return P = V^-1 - V^-1 X (X'V^-1 X)^-1 X'V^-1, by dense algebra."""
     basis = fit.basis.toarray()
     fixed, drawn = basis[fit.penalties == 0], basis[fit.penalties > 0]
-    inverse = np.linalg.inv(np.diag(1 / fit.weights) + fit.prior_variance * drawn.T @ drawn)
+    inverse = np.linalg.inv(np.diag(1 / fit.weights) + PRIOR_VARIANCE * drawn.T @ drawn)
     middle = np.linalg.inv(fixed @ inverse @ fixed.T)
     return np.asarray(inverse - inverse @ fixed.T @ middle @ fixed @ inverse)
 
@@ -51,7 +51,7 @@ def test_it_is_the_mean_of_a_normal_law_cut_off_below_zero(sigmas):
     deviation = np.sqrt(2 / trace)
     expected = float(
         np.trace(dense @ np.diag(SAMPLING) @ dense)
-        + fit.prior_variance * ((dense @ drawn.T) ** 2).sum()
+        + PRIOR_VARIANCE * ((dense @ drawn.T) ** 2).sum()
         + sigmas * deviation * trace
     )
     scores = np.full(len(fit.weights), np.sqrt(max(expected, 0) / len(fit.weights)))

@@ -13,7 +13,6 @@ from hubbub.inference.candidates import make_design
 from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.inference.regression.model import (
     Fit,
-    ModelTerms,
     fit_members,
     fit_selected,
     reports_by_row,
@@ -27,13 +26,14 @@ from unit.decoder.models import (
     filters_of,
     fit_of,
     influence_of,
+    members_of,
     noisy_bits,
     rates_of,
     textbook,
 )
 
 FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
-PRIOR_VARIANCE = 4e-4
+PRIOR_VARIANCE, PRIOR_MEAN = 4e-4, 0.01
 
 
 def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
@@ -41,7 +41,8 @@ def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
     design = design_of(10)
     bits = noisy_bits(design, rng)
     bits.reports[3] = 0
-    return fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE), bits.rate.ravel()
+    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE, PRIOR_MEAN)
+    return fit, bits.rate.ravel()
 
 
 def columns(fit: Fit) -> tuple[BoolArray, BoolArray]:
@@ -80,13 +81,11 @@ def test_drawn_members_are_noise_to_the_free_ones(rng):
 
 
 def test_drawn_shares_are_their_conditional_expectations(rng):
-    """E(gamma | y) = sigma^2 Z' V^-1 (y - X beta): the best linear unbiased predictions."""
+    """E(gamma | y) = mu + sigma^2 Z' V^-1 (y - Z mu - X beta): best linear unbiased predictions."""
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)
-    predicted = (
-        PRIOR_VARIANCE * fit.basis.toarray()[drawn] @ textbook(fit, rates, free, drawn).scores
-    )
-    np.testing.assert_allclose(fit.coefficients[drawn], predicted)
+    moved = PRIOR_VARIANCE * fit.basis.toarray()[drawn] @ textbook(fit, rates, free, drawn).scores
+    np.testing.assert_allclose(fit.coefficients[drawn], PRIOR_MEAN + moved)
 
 
 def test_scores_without_a_member_are_those_of_the_smaller_model(rng):
@@ -108,9 +107,11 @@ def test_influence_is_that_of_the_model_with_the_member_freed(rng):
         expected = textbook(fit, rates, freed, drawn & ~freed)
         place = int(freed[: 1 + member].sum())
         np.testing.assert_allclose(influence[:, member], expected.influence[:, place], atol=1e-12)
-        share = fit.coefficients[1 + member] / fit.reliability[member]
-        assert share == pytest.approx(expected.coefficients[place])
-        assert influence[:, member] @ rates == pytest.approx(share)
+        assert fit.shares[member] == pytest.approx(expected.coefficients[place])
+        others = (np.delete(fit.basis.toarray()[1:], member, axis=0).T
+                  @ (PRIOR_MEAN * ~np.delete(FEW_FREE, member)))  # fmt: skip
+        moved = influence[:, member] @ (rates - others)
+        assert moved == pytest.approx(fit.shares[member])
 
 
 def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng):
@@ -126,20 +127,14 @@ def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng):
     assert fits[2].reliability[~free].min() > 0.99
 
 
-def test_without_spread_only_the_free_are_in_the_model(rng):
-    design = design_of(10)
-    fit = fit_of(noisy_bits(design, rng), design, np.arange(10), FEW_FREE)
-    np.testing.assert_array_equal(fit.selected, np.flatnonzero(FEW_FREE))
-
-
 def test_starting_from_a_similar_model_changes_nothing_that_matters(rng):
     """A hundredth of a standard error is what the last of the reweightings may still move."""
     design = design_of(10)
     bits = noisy_bits(design, rng)
-    members = ModelTerms(np.arange(10), design.matrix, np.array(FEW_FREE))
-    fresh = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE)
+    members = members_of(design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
+    fresh = fit_members(bits, members, PARAMS)
     start = fit_selected(bits, design, SELECTED, PARAMS)
-    again = fit_members(bits, members, PARAMS, prior_variance=PRIOR_VARIANCE, start=start)
+    again = fit_members(bits, members, PARAMS, start=start)
     std_error = np.sqrt(np.diag(fresh.covariance))
     assert np.abs((again.coefficients - fresh.coefficients) / std_error).max() < 0.01
     np.testing.assert_allclose(again.covariance, fresh.covariance, atol=0.01 * std_error.max() ** 2)
@@ -217,7 +212,7 @@ def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng):
     design = design_of(300, params)
     bits = bits_of(0.2 + 0.01 * rng.standard_normal(64), params, n_reports=1e5)
     free = [i < 5 for i in range(300)]
-    fit = fit_of(bits, design, np.arange(300), free, 1e-4, params)
+    fit = fit_of(bits, design, np.arange(300), free, 1e-4, params=params)
     assert len(fit.selected) == 300
     assert np.isfinite(fit.covariance).all()
     chosen = np.concatenate([[True], free])

@@ -16,7 +16,7 @@ from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_
 N = 40
 DESIGN, CANDIDATES = design_of(N), candidates_of(N)
 SHARES = np.array([0.3, 0.1, 0.02, 0.015, 0.01, 0.0])
-PRIOR_VARIANCE = 2e-5
+PRIOR_VARIANCE, PRIOR_MEAN = 2e-5, 0.005
 FIXED = [i in {0, 1, 2} for i in range(12)]
 
 
@@ -28,7 +28,7 @@ def model_of(
     bits: BitEstimates, members: int = 12, candidates: Candidates = CANDIDATES
 ) -> tuple[Fit, CandidateEstimates, FloatArray]:
     """Return the model of the first strings, of which the first three are free, and p-values."""
-    fit = fit_of(bits, DESIGN, np.arange(members), FIXED[:members], PRIOR_VARIANCE)
+    fit = fit_of(bits, DESIGN, np.arange(members), FIXED[:members], PRIOR_VARIANCE, PRIOR_MEAN)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
     return fit, estimates, PresenceTests(fit, candidates, bits, PARAMS).log_p_values(estimates)
 
@@ -36,7 +36,9 @@ def model_of(
 def without(member: int, bits: BitEstimates) -> float:
     """Return the p-value, as a z-score, of a member in a model fitted without it."""
     others = np.delete(np.arange(12), member)
-    fit = fit_of(bits, DESIGN, others, np.delete(FIXED, member).tolist(), PRIOR_VARIANCE)
+    fit = fit_of(
+        bits, DESIGN, others, np.delete(FIXED, member).tolist(), PRIOR_VARIANCE, PRIOR_MEAN
+    )
     estimates = estimate_all(fit, CANDIDATES, bits, PARAMS)
     log_p = PresenceTests(fit, CANDIDATES, bits, PARAMS).log_p_values(estimates)
     return float(z_of(log_p[member]))
@@ -85,9 +87,9 @@ def test_p_values_of_absent_strings_are_uniform(rng):
     for _ in range(30):
         bits = noisy_bits(DESIGN, rng, SHARES)
         fit = fit_of(bits, DESIGN, np.arange(4))
-        outside = Fit(np.empty(0, dtype=np.int64), fit.basis[:1], fit.penalties[:1],
+        outside = Fit(np.empty(0, dtype=np.int64), fit.basis[:1], fit.penalties[:1], fit.pulls[:1],
                       fit.coefficients[:1], fit.covariance[:1, :1], fit.residuals, fit.weights,
-                      fit.excess_variance, 0.0)  # fmt: skip
+                      fit.excess_variance)  # fmt: skip
         tests = PresenceTests(outside, candidates, bits, PARAMS)
         log_p = tests.log_p_values(estimate_all(outside, candidates, bits, PARAMS))
         reached += (np.exp(log_p)[:, None] <= levels).sum(axis=0)
@@ -101,7 +103,7 @@ def test_threshold_is_where_the_p_value_crosses_the_cutoff(member, rng):
     """The rates are moved along the member's own bits, until its share is the threshold.
 
     Fitted anew it has the cutoff's p-value, up to the weights: 0.1 of a z-score. So for the free
-    (2), and for those drawn about 0 (3, 4).
+    (2), and for those drawn about a mean (3, 4).
     """
     bits = noisy_bits(DESIGN, rng, SHARES, 4e5)
     fit, estimates, log_p = model_of(bits)

@@ -250,5 +250,5 @@ def _fit(
     matrix = SparseMatrix((0, candidates.params.m * candidates.params.k))
     if len(chosen):
         matrix = make_design(candidates.positions(chosen), candidates.params).matrix
-    members = ModelTerms(chosen, sparse.csr_array(matrix), np.ones(len(chosen), dtype=np.bool_))
+    members = ModelTerms.fixed(chosen, sparse.csr_array(matrix))
     return fit_members(bits, members, candidates.params, start=start)

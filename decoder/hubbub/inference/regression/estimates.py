@@ -33,6 +33,7 @@ from hubbub.inference.regression.model import (
     row_weights,
     unknown_column,
 )
+from hubbub.inference.regression.sparse_effects import UNDETERMINED
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull, score_totals
 from hubbub.inference.testing.multiple_testing import z_scores
@@ -50,8 +51,6 @@ _NUMBERS_AT_ONCE = 2**19
 # Members below that are taken for absent when overdispersion is measured: 3 keeps 99.7% of the
 # absent, and what is left of the present is small.
 _ABSENT_Z = 3.0
-# Of a candidate's weight: below it, what its rows say is explained by the model but for rounding.
-_UNDETERMINED = 1e-6
 # Errors don't shrink below a third of what sampling explains, however little rows scatter by
 # chance, and a variance keeps a tenth when the drawing of clients is taken off.
 _LEAST = 0.1
@@ -191,12 +190,12 @@ def estimates_of(
     information = information.copy()
     share = shares_outside(sums.score, information)
     own = np.diag(fit.covariance)[1:]
-    share[fit.selected] = fit.coefficients[1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    share[fit.selected] = fit.shares
     information[fit.selected] = fit.reliability / own
     undetermined = ~is_determined(information, sums.weight)
     share[undetermined] = np.nan
     variance = np.divide(1.0, information, out=np.full_like(share, np.nan), where=~undetermined)
-    as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, _UNDETERMINED)
+    as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, UNDETERMINED)
     added = correlated_bits(fit, bits, params, as_fixed)
     variance[fit.selected] = with_correlation(variance[fit.selected], added)
     if mean_information is not None:
@@ -216,7 +215,7 @@ def shares_outside(score: FloatArray, information: FloatArray) -> FloatArray:
 
 def is_determined(information: FloatArray, weight: FloatArray) -> BoolArray:
     """Say whether the rows of candidates tell more than the model explains; shape (n,)."""
-    return np.asarray(information > _UNDETERMINED * weight)
+    return np.asarray(information > UNDETERMINED * weight)
 
 
 def drawing(share: FloatArray, collected: float) -> FloatArray:
@@ -654,7 +653,9 @@ class PresenceTests:
         """
         residuals, weights = self.without(member)
         fit = member.fit
-        taken = (residuals - fit.residuals) / fit.reliability[member.place]
+        taken = (residuals - fit.residuals) * (
+            fit.shares[member.place] / fit.coefficients[1 + member.place]
+        )
         previous, height = 0.0, 0.0
         for _ in range(_SEARCH_STEPS):
             log_p = self._log_p_at(candidate, residuals - (1 - part) * taken, weights)

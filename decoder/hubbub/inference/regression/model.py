@@ -4,9 +4,9 @@ The model of the rate y_cj of bit j in cohort c is
     y_cj = beta_0 b + sum_s beta_s x_scj + noise,     b = 1 - (1 - 1/k)^h,
 where x_s is candidate s's Bloom filter and beta_0 the mass of strings nobody listed, which set a
 bit with probability b. Shares beta_s are fixed effects, which may be anything, or random effects,
-draws of variance sigma^2 about 0, so that many of them can be in the model at once. The noise is
-sampling, known from the fitted rates, and an excess variance tau^2, because unlisted strings set
-*their* bits rather than a little of each.
+each a draw from a normal distribution of its own (`sparse_effects`), so that many of them can be in
+the model at once. The noise is sampling, known from the fitted rates, and an excess variance tau^2,
+because unlisted strings set *their* bits rather than a little of each.
 
 Invariant: weights come from fitted rates, never from the observed ones, which would bias every
 estimate towards its own noise.
@@ -14,7 +14,7 @@ estimate towards its own noise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg, sparse, special
@@ -22,6 +22,7 @@ from scipy import linalg, sparse, special
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Design
 from hubbub.inference.counts import BitEstimates, variance_of_one
+from hubbub.inference.regression.sparse_effects import UNDETERMINED, Effects, sparse_effects
 from hubbub.protocol.params import RapporParams
 
 # Weights depend weakly on rates, so that few rounds settle them; fewer where they start from those
@@ -44,17 +45,23 @@ class ModelTerms:
         In ascending order.
     matrix : sparse 0/1 float64 array, shape (a, m * k)
         Their Bloom filters.
-    fixed : bool array, shape (a,)
-        Whether a share is a fixed effect, which may be anything, or a random one, a draw about 0.
+    effects : Effects
+        Which shares are fixed effects, and how the random ones are distributed.
     """
 
     selected: IntArray
     matrix: SparseMatrix
-    fixed: BoolArray
+    effects: Effects
+
+    @classmethod
+    def fixed(cls, selected: IntArray, matrix: SparseMatrix) -> ModelTerms:
+        """Return candidates all of whose shares are fixed effects."""
+        return cls(selected, matrix, Effects(*np.zeros((2, len(selected)))))
 
     def keep(self, chosen: BoolArray) -> ModelTerms:
         """Return those that are marked."""
-        return ModelTerms(self.selected[chosen], self.matrix[chosen], self.fixed[chosen])
+        effects = Effects(*(part[chosen] for part in self.effects))
+        return ModelTerms(self.selected[chosen], self.matrix[chosen], effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +74,28 @@ class Fit:
         Candidates in the model, in ascending order.
     basis : sparse float64 array, shape (1 + a, m * k)
         The unknown mass's column and the selected candidates', as rows.
-    penalties : float64 array, shape (1 + a,)
-        0 for the unknown mass and fixed effects, 1 / sigma^2 for random effects.
+    penalties, pulls : float64 array, shape (1 + a,)
+        0 for the unknown mass and fixed effects; of random effects the precision, and precision
+        times mean.
     coefficients : float64 array, shape (1 + a,)
-        Shares of the population, the unknown mass first; random effects are drawn towards 0.
+        Shares of the population, the unknown mass first; random effects are drawn to their means.
     covariance : float64 array, shape (1 + a, 1 + a)
         C, the inverse of the weighted Gram matrix plus the penalties.
     residuals, weights : float64 array, shape (m * k,)
         Weights are 1 / (sampling variance + excess variance), 0 where there are no reports.
     excess_variance : float
         tau^2.
-    prior_variance : float
-        sigma^2.
     """
 
     selected: IntArray
     basis: SparseMatrix
     penalties: FloatArray
+    pulls: FloatArray
     coefficients: FloatArray
     covariance: FloatArray
     residuals: FloatArray
     weights: FloatArray
     excess_variance: float
-    prior_variance: float
 
     @property
     def scores(self) -> FloatArray:
@@ -98,8 +104,14 @@ class Fit:
 
     @property
     def reliability(self) -> FloatArray:
-        """1 - lambda_s C_ss, shape (a,): by which a random effect's share is drawn towards 0."""
+        """1 - lambda_s C_ss, shape (a,): by how much a share's moves show in its coefficient."""
         return 1.0 - (self.penalties * np.diag(self.covariance))[1:]
+
+    @property
+    def shares(self) -> FloatArray:
+        """Each member's share as if it alone were a fixed effect, shape (a,)."""
+        drawn = (self.pulls * np.diag(self.covariance))[1:]
+        return (self.coefficients[1:] - drawn) / np.maximum(self.reliability, UNDETERMINED)
 
     def scores_without(self, members: IntArray) -> FloatArray:
         """Return the scores of the models in which one member each is left out; shape (m * k, b).
@@ -128,8 +140,7 @@ def fit_selected(
     Candidates whose column depends on the others' are left out of the model.
     """
     chosen = np.sort(selected)
-    all_fixed = np.ones(len(chosen), dtype=np.bool_)
-    return fit_members(bits, ModelTerms(chosen, design.matrix[chosen], all_fixed), params)
+    return fit_members(bits, ModelTerms.fixed(chosen, design.matrix[chosen]), params)
 
 
 def fit_members(
@@ -137,24 +148,20 @@ def fit_members(
     members: ModelTerms,
     params: RapporParams,
     *,
-    prior_variance: float = 0.0,
     start: Fit | None = None,
 ) -> Fit:
     """Fit the unknown mass and the members, reweighting until the weights stay the same.
 
-    Fixed effects whose column depends on the others' are left out of the model, as are all random
-    ones if their prior variance is 0.
+    Fixed effects whose column depends on the others' are left out of the model.
 
     Parameters
     ----------
     bits : BitEstimates
         The rates of all bits, and their variances.
     members : ModelTerms
-        Fixed and random effects: their rows, bits and whether they are shrunk.
+        Fixed and random effects.
     params : RapporParams
         The metric's k, h, m, f, p and q.
-    prior_variance : float
-        sigma^2, the variance of the random effects.
     start : Fit, optional
         A similar model, from whose weights the search for this one's sets out.
     """
@@ -164,31 +171,54 @@ def fit_members(
     if start is not None:
         fitted, excess_variance = rates - start.residuals, start.excess_variance
     weights = row_weights(fitted, reports, excess_variance, params)
-    kept = members.fixed.copy()
-    kept[kept] = _independent(members.matrix[kept], weights, params)
-    members = members.keep(kept | ~members.fixed if prior_variance > 0 else kept)
+    kept = members.effects.penalties > 0
+    kept[~kept] = _independent(members.matrix[~kept], weights, params)
+    members = members.keep(kept)
     basis = _basis(members.matrix, params)
     rows = SparseMatrix(basis.T)
-    penalties = np.concatenate(
-        [[0.0], np.where(members.fixed, 0.0, 1.0 / prior_variance if prior_variance else 0)]
-    )
+    penalties, pulls = (np.append(0.0, part) for part in members.effects)
     steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
     for step in range(steps):
         weights = row_weights(fitted, reports, excess_variance, params)
         gram = _gram(basis, rows, weights)
         covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
-        coefficients: FloatArray = covariance @ np.asarray(basis @ (weights * rates))
+        coefficients: FloatArray = covariance @ (np.asarray(basis @ (weights * rates)) + pulls)
         residuals = rates - np.asarray(basis.T @ coefficients)
-        fit = Fit(members.selected, basis, penalties, coefficients, covariance, residuals,
-                  weights, excess_variance, prior_variance)  # fmt: skip
+        fit = Fit(members.selected, basis, penalties, pulls, coefficients, covariance, residuals,
+                  weights, excess_variance)  # fmt: skip
         fitted = rates - residuals
         if step < steps - 1:
             variance = variance_of_one(fitted, params)
             sampling = np.divide(variance, reports, out=np.zeros_like(variance), where=reports > 0)
             excess_variance = estimate_excess_variance(
-                fit.scores, weights, sampling, basis, covariance, penalties, prior_variance
+                fit.scores, weights, sampling, basis, covariance, penalties
             )
     return fit
+
+
+def drawn_members(
+    bits: BitEstimates, members: ModelTerms, params: RapporParams, fit: Fit, rounds: int
+) -> ModelTerms:
+    """Return members as random effects whose distribution is estimated (`sparse_effects`).
+
+    Parameters
+    ----------
+    bits : BitEstimates
+        The rates of all bits, and their variances.
+    members : ModelTerms
+        Whose effects are set out from, unless all are fixed.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    fit : Fit
+        Of these or fewer members, for its weights.
+    rounds : int
+        As of `sparse_effects`.
+    """
+    basis = _basis(members.matrix, params)
+    gram = _gram(basis, SparseMatrix(basis.T), fit.weights)
+    sums = np.asarray(basis @ (fit.weights * bits.rate.ravel()))
+    start = members.effects if members.effects.penalties.any() else None
+    return replace(members, effects=sparse_effects(gram, sums, start, rounds))
 
 
 def reports_by_row(bits: BitEstimates) -> FloatArray:
@@ -228,7 +258,6 @@ def estimate_excess_variance(
     basis: SparseMatrix,
     covariance: FloatArray,
     penalties: FloatArray,
-    prior_variance: float,
 ) -> float:
     """Return tau^2: how much rates scatter beyond what sampling and the members explain.
 
@@ -243,16 +272,15 @@ def estimate_excess_variance(
     covariance : float64 array, shape (1 + a, 1 + a)
         C.
     penalties : float64 array, shape (1 + a,)
-    prior_variance : float
-        sigma^2.
+        Lambda, 0 for fixed effects.
 
     Notes
     -----
-    With Z the random effects' columns, E |P y|^2 = tr(P D P) + tau^2 tr(P P) + sigma^2 |P Z'|^2
-    (Rao 1971, MINQUE). The moment's solution has standard deviation sqrt(2 / tr(P P)); what is
-    returned is the mean of a normal distribution with that mean and deviation, cut off below 0. A
-    plain estimate would be exactly 0 in half of the populations without unlisted strings, and where
-    rows are few that would make every standard error too small.
+    E |P y|^2 = tr(P D P) + tau^2 tr(P P) + tr(Lambda C B W^2 B' C): a random effect's column x has
+    P x = W B' C e lambda (Rao 1971, MINQUE). The moment's solution has standard deviation
+    sqrt(2 / tr(P P)); what is returned is the mean of a normal distribution with that mean and
+    deviation, cut off below 0. A plain estimate would be exactly 0 in half of the populations
+    without unlisted strings, and where rows are few that would make every standard error too small.
     """
     fixed = int(np.count_nonzero(penalties == 0))
     if np.count_nonzero(weights) <= fixed:  # as many columns as rows: nothing to go by
@@ -270,8 +298,8 @@ def estimate_excess_variance(
     if trace <= _TINY * float(weights @ weights):
         return 0.0
     from_sampling = trace_with(sampling, _gram(basis, rows, sampling * weights**2))
-    from_prior = float(penalties**2 @ np.diag(twice))
-    found = (float(scores @ scores) - from_sampling - prior_variance * from_prior) / trace
+    from_effects = float(penalties @ np.diag(twice))
+    found = (float(scores @ scores) - from_sampling - from_effects) / trace
     deviation = float(np.sqrt(2 / trace))
     z = found / deviation
     above = deviation * np.exp(-(z**2) / 2 - special.log_ndtr(z)) / np.sqrt(2 * np.pi)

@@ -2,11 +2,10 @@
 
 A short list goes into the model whole where rows are plenty, all as fixed effects (plain weighted
 least squares): nothing is searched. Otherwise the marginal tests tell whether much of the list is
-there. If so, it goes in whole, as fixed effects; if it is too long for that, as random effects,
-whose variance is estimated, but for the detected. If not, only those go in
-that a screen and a non-negative Lasso propose and a test then detects; the others add to the excess
-variance. Where they add much, the whole list is tried as random effects, too, but for those that
-are there beyond doubt, and the model with the smaller errors is kept.
+there. If so, it goes in whole, as fixed effects and as random effects whose distribution is
+estimated, and the model with the smaller errors is kept. If not, only those go in that a screen and
+a non-negative Lasso propose and a test then detects; the others add to the excess variance. Where
+that is much, the whole list is tried as random effects, too.
 
 Proposals decide nothing: whether a candidate is detected is decided by its p-value, so a generous
 selection costs time, not false discoveries. Of a long list the candidates that stand out are
@@ -37,6 +36,7 @@ from hubbub.inference.regression.estimates import (
 from hubbub.inference.regression.model import (
     Fit,
     ModelTerms,
+    drawn_members,
     fit_members,
     unknown_column,
 )
@@ -46,6 +46,7 @@ from hubbub.inference.regression.rivals import (
     models_with_rivals,
     selection_corrected_models,
 )
+from hubbub.inference.regression.sparse_effects import Effects
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import (
@@ -74,29 +75,21 @@ share of false names was .056 instead of .05, over ten crowded cases of the suit
 
 # Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
 _HALF = 0.5
-# Of lists that seem present in part: up to the first share of rows all are fixed effects, above the
-# second random ones, and in between both are tried.
-_UNCROWDED, _CROWDED = 0.3, 0.6
+# As fixed effects, more candidates than this part of the rows have larger errors than as random.
+_CROWDED = 0.6
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
-# Up to such a part of a variance, what the listed add to it isn't worth the time of taking it off.
-_NEGLIGIBLE_PART = 0.15
-_ROOM = 16  # rows for each string that is a fixed effect because it was detected
-# Rounds of the mixed model, and of the search while members may still join; after these they may
-# only leave, so that it ends (docs/understand/statistics.md, The model).
-_ROUNDS = 12
+# Up to such a part of a variance, what candidates outside of the model add to it isn't worth the
+# time of putting them in.
+_NEGLIGIBLE_PART = 0.1
+# Random effects, and the weights that they lead to; shares are then known to a tenth of an error.
+_REWEIGHTINGS, _ROUNDS = 2, 6
+# Rounds of the search while members may still join; after these they may only leave, so that it
+# ends (docs/understand/statistics.md, The model).
 _FREE_ROUNDS = 6
 SCANS = 3
 """How often a long list is gone over at most."""
 # While it searches, stronger members are tested by approximation: they are detected anyway.
 _EXACT_BELOW_Z = 6.0
-# A prior variance that moves by less changes shrunk shares by less than their errors.
-_STABLE = 0.1
-# The prior variance is looked for from 0 to e^8 times the mean squared error (a spread of 55
-# errors), in steps of .04%; below .1% it is 0.
-_LARGEST_LOG_VARIANCE = 8.0
-_GRID = 20_001
-_NEGLIGIBLE = 1e-3
-_LEAST_KNOWN = 3  # estimates, fewer of which have no spread to go by
 # Lasso chooses among the 1,000 strongest candidates above 2 standard deviations: others can't be
 # detected, and only cost time.
 _SCREEN_Z = 2.0
@@ -190,10 +183,9 @@ class Search:
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
-        if is_short(n, rows):
-            short = self._run_fixed()
-            return self._run_random() if short is None else short
         alone = self._fit_fixed(np.empty(0, dtype=np.int64))
+        if is_short(n, rows):
+            return self._run_fixed() or self._run_random(alone)
         scores = bounded_scores(alone.scores, alone.weights, self.params)
         totals, _ = scan(self.candidates, [scores], [])
         null = HashNull(scores, self.params.h)
@@ -204,16 +196,17 @@ class Search:
             if n > MOST_LISTED:
                 return found
             if np.count_nonzero(found.detected) <= (1 - _MOSTLY_ABSENT) * n:
-                interference = n / rows * self._prior_variance(found, ~found.detected)
-                if interference <= _NEGLIGIBLE_PART * found.estimates.typical_error**2:
+                if n / rows * _excess_square(found) <= _NEGLIGIBLE_PART:
                     return found
-                return _surest([found, self._run_whole_list(self._beyond_doubt(found), found)])
+                return _surest([found, self._run_random(found.fit)])
         # Rows of a filter that is half full tell less of each string.
         room = (1.0 - unknown_column(self.params)) ** 2 * rows
         all_fixed = self._run_fixed() if n <= _CROWDED * room else None
         if all_fixed is None:
-            return self._run_random()
-        return all_fixed if n <= _UNCROWDED * room else _surest([all_fixed, self._run_random()])
+            return self._run_random(alone)
+        if n * _PLENTY <= room:
+            return all_fixed
+        return _surest([all_fixed, self._run_random(all_fixed.fit)])
 
     def _run_fixed(self) -> SearchResult | None:
         """Return the model of the whole list as fixed effects, if the rows tell all shares apart.
@@ -221,18 +214,22 @@ class Search:
         Of columns that depend on each other one would be left out, whichever comes last, and the
         others' shares would hold its own: as random effects they stay what they are.
         """
-        n = len(self.candidates)
-        found = self._run_whole_list(np.ones(n, dtype=np.bool_))
-        return found if len(found.fit.selected) == n else None
+        fit = self._fit_fixed(np.arange(len(self.candidates)))
+        return self.tested(fit) if len(fit.selected) == len(self.candidates) else None
 
-    def _run_random(self) -> SearchResult:
-        """Return the model of the whole list as random effects, but for the detected."""
-        return self._run_whole_list(np.zeros(len(self.candidates), dtype=np.bool_))
+    def _run_random(self, fit: Fit) -> SearchResult:
+        """Return the model of the whole list as random effects.
 
-    def _beyond_doubt(self, found: SearchResult) -> BoolArray:
-        """Mark those that Bonferroni's correction finds, which don't owe it to others' noise."""
-        least = self.log_alpha - np.log(len(found.log_p))
-        return np.asarray(found.detected & (self._weighted(found.log_p) <= least))
+        Parameters
+        ----------
+        fit : Fit
+            Another model, to set out from its weights.
+        """
+        members = self._members(np.arange(len(self.candidates)))
+        for _ in range(_REWEIGHTINGS):
+            members = drawn_members(self.bits, members, self.params, fit, _ROUNDS)
+            fit = fit_members(self.bits, members, self.params, start=fit)
+        return self.tested(fit)
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
         """Return the model by which the constrained shares of the detected are fitted.
@@ -244,44 +241,14 @@ class Search:
         proposed = len(found.fit.selected) < len(detected)
         if proposed or detected.sum() * 2 > len(detected):
             return found.fit
-        prior_variance = self._prior_variance(found, ~detected)
-        members = self._members(np.arange(len(detected)), detected)
-        return fit_members(
-            self.bits, members, self.params, prior_variance=prior_variance, start=found.fit
-        )
-
-    def _run_whole_list(
-        self, fixed: BoolArray, searched: SearchResult | None = None
-    ) -> SearchResult:
-        """Return the model of the whole list in which nothing changes any more.
-
-        After a search only those beyond doubt are fixed effects: who is fixed for being detected by
-        a little owes that to others' noise, and a few such lower the errors of all.
-        """
-        rows, n = self.bits.informative, len(self.candidates)
-        prior_variance, fit = 0.0, None
-        if searched is not None:
-            prior_variance, fit = self._prior_variance(searched, ~searched.detected), searched.fit
-        members = self._members(np.arange(n), fixed)
-        for _ in range(_ROUNDS):
-            members = replace(members, fixed=fixed)
-            fit = fit_members(
-                self.bits, members, self.params, prior_variance=prior_variance, start=fit
-            )
-            found = self.tested(fit)
-            if fixed.all():
-                return found
-            room = max(rows // _ROOM - int(fixed.sum()), 0)
-            joining = found.detected if searched is None else self._beyond_doubt(found)
-            news = np.flatnonzero(joining & ~fixed)
-            news = news[np.argsort(found.log_p[news], kind="stable")[:room]]
-            fixed = fixed.copy()
-            fixed[news] = True
-            previous = prior_variance
-            prior_variance = self._prior_variance(found, ~fixed)
-            if not len(news) and abs(prior_variance - previous) <= _STABLE * previous:
-                return found
-        return replace(found, settled=False)
+        fit = found.fit
+        members = self._members(np.arange(len(detected)))
+        drawn = Effects(fit.penalties[1:], fit.pulls[1:])
+        if not fit.penalties.any():
+            drawn = drawn_members(self.bits, members, self.params, fit, _ROUNDS).effects
+        effects = Effects(*(np.where(detected, 0.0, part) for part in drawn))
+        members = replace(members, effects=effects)
+        return fit_members(self.bits, members, self.params, start=fit)
 
     def _run_proposed(self, alone: Fit, log_p: FloatArray) -> SearchResult:
         """Search among the candidates that stand out, then look whether another one does now.
@@ -400,34 +367,17 @@ class Search:
         return _weighted(log_p, self.log_weights)
 
     def _fit_fixed(self, selected: IntArray) -> Fit:
-        members = self._members(selected, np.ones(len(selected), dtype=np.bool_))
-        return fit_members(self.bits, members, self.params)
+        return fit_members(self.bits, self._members(selected), self.params)
 
-    def _members(self, selected: IntArray, fixed: BoolArray) -> ModelTerms:
+    def _members(self, selected: IntArray) -> ModelTerms:
         design = make_design(self.candidates.positions(selected), self.params)
-        return ModelTerms(selected, design.matrix, fixed)
+        return ModelTerms.fixed(selected, design.matrix)
 
-    def _prior_variance(self, found: SearchResult, others: BoolArray) -> float:
-        """Return sigma^2 of the candidates that aren't detected, by maximum likelihood.
 
-        Their z-scores are normal with variance 1 + sigma^2 / s^2, but cut off at the limit of
-        detection: without regard to that those that came out low would seem to be absent. Of those
-        detected only the weakest, for which there was no room among the fixed, are here.
-        """
-        share, std_error = found.estimates.share[others], found.estimates.std_error[others]
-        known = ~np.isnan(share)
-        if known.sum() < _LEAST_KNOWN:
-            return 0.0
-        z = share[known] / std_error[known]
-        limit = max(float(z_scores(np.array(found.log_cutoff))), float(z.max()))
-
-        # On a grid: SciPy's minimisers take longer to import than all this takes.
-        log_variance = np.linspace(0.0, _LARGEST_LOG_VARIANCE, _GRID)
-        cut_off = special.log_ndtr(limit * np.exp(-log_variance / 2))
-        surprise = float(z @ z) / 2 * np.exp(-log_variance)
-        surprise += len(z) * (log_variance / 2 + cut_off)
-        excess = float(np.expm1(log_variance[surprise.argmin()]))
-        return excess * float(np.mean(std_error[known] ** 2)) if excess > _NEGLIGIBLE else 0.0
+def _excess_square(found: SearchResult) -> float:
+    """Return by how much the mean squared z-score of those that aren't detected is above 1."""
+    z = (found.estimates.share / found.estimates.std_error)[~found.detected]
+    return float(np.nanmean(z**2)) - 1 if np.isfinite(z).any() else 0.0
 
 
 def _surest(found: Sequence[SearchResult]) -> SearchResult:
