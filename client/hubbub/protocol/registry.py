@@ -115,17 +115,24 @@ class Registry(Mapping[str, Metric]):
             raise MetricError(f"{path}: can't be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise MetricError(f"{path}: must be UTF-8 text: {error}") from error
-        return cls.parse(text)
+        return cls.parse(text, str(path))
 
     @classmethod
-    def parse(cls, text: str) -> Registry:
-        """Read a registry from the text of a metrics.toml (raises as `load`)."""
+    def parse(cls, text: str, file: str = "metrics.toml") -> Registry:
+        """Read a registry from the text of a metrics.toml (raises as `load`).
+
+        Parameters
+        ----------
+        text : str
+        file : str
+            Its name, for the message if it isn't TOML.
+        """
         import tomllib
 
         try:
             document = tomllib.loads(text)
         except ValueError as error:  # TOMLDecodeError, or of an integer with thousands of digits
-            raise MetricError(f"metrics.toml: not valid TOML: {error}") from error
+            raise MetricError(f"{file}: not valid TOML: {error}") from error
         faults = check.Faults()
         with faults.collected():
             keys.check_file(document)

@@ -125,7 +125,7 @@ def test_fault_of_several_keys_is_told_where_one_of_them_is(tmp_path, ends_with)
 def test_what_is_no_toml_is_told_with_its_line(tmp_path):
     code, told = run(tmp_path, _THEME.replace("f = 0.5", "f = = 0.5"))
     assert code == 1
-    assert re.search(r"not valid TOML: .*line 13", told)
+    assert re.match(r"metrics\.toml: error: not valid TOML: .*line 13", told)
 
 
 def test_registry_in_order_is_no_fault_though_it_ends_soon(tmp_path):

@@ -29,7 +29,10 @@ def faults(error: MetricError, text: str | None, file: str) -> list[Finding]:
         Its name.
     """
     lines = key_lines(text) if text is not None else {}
-    found = [(line_of(fault.field, lines), str(fault)) for fault in error.faults]
+    found = [
+        (line_of(fault.field, lines), str(fault).removeprefix(f"{file}: "))
+        for fault in error.faults
+    ]
     return [
         Finding(FAULT, f"{file}:{line}" if line else file, words, line or None, Level.WARNING)
         for line, words in sorted(found)
