@@ -99,7 +99,7 @@ def joint_estimates(
     )
     tables = [_cells_table(decoding, limit)]
     if decoding.table:
-        tables.append(_departures_table(decoding, decoding.table, _DEPARTURES))
+        tables += _departures_tables(decoding, decoding.table, _DEPARTURES)
     view: list[Block] = [block for table in tables for block in (table, Line(""))]
     return Estimates(
         columns=_columns(decoding, detected_only=detected_only),
@@ -169,7 +169,7 @@ def _sections(
                 "What goes together",
                 (_TIMES, within),
                 charts=_ratio_maps(table),
-                tables=(_departures_table(decoding, table, _IN_REPORT),),
+                tables=_departures_tables(decoding, table, _IN_REPORT),
             ),
             *sections,
             Section("Margins", charts=tuple(_margin_chart(each) for each in table.margins)),
@@ -274,10 +274,14 @@ def _names(decoding: JointDecoding, rows: IntArray) -> list[tuple[str, ...]]:
     return [tuple(map(visible, names)) for names in zip(*_values(decoding, rows), strict=True)]
 
 
-def _departures_table(decoding: JointDecoding, table: TableAnalysis, limit: int) -> Table:
-    """Return the cells that differ most surely from independence, and what is said of them."""
+def _departures_tables(
+    decoding: JointDecoding, table: TableAnalysis, limit: int
+) -> tuple[Table, ...]:
+    """Return the cells that differ most surely from independence; no table if none does."""
     residuals, estimates = table.residuals, table.estimates
     order = surest_departures(table, decoding.summary.alpha)
+    if not len(order):
+        return ()
     cells = order[:limit]
     numbers = {
         "share": estimates.unbiased[cells],
@@ -300,7 +304,7 @@ def _departures_table(decoding: JointDecoding, table: TableAnalysis, limit: int)
             numbers |= {key: within, f"{key}_low": 100 * low, f"{key}_high": 100 * high}
             form = f"{{{key}:.1%}} ({{{key}_low:.1f}} … {{{key}_high:.1f}})"
             shown.append((f"among that {each.name}", form))
-    return table_of(
+    departures = table_of(
         "Departures from independence, surest first",
         _names(decoding, decoding.rows[cells]),
         numbers,
@@ -308,6 +312,7 @@ def _departures_table(decoding: JointDecoding, table: TableAnalysis, limit: int)
         heads=tuple(each.name for each in decoding.fields),
         n_rows=len(order),
     )
+    return (departures,)
 
 
 def surest_departures(table: TableAnalysis, alpha: float) -> IntArray:

@@ -201,6 +201,16 @@ def test_people_see_the_strongest_cells_and_departures(cells):
     assert "Of those with crash “crash 1”" in page or "Of those with crash “crash 0”" in page
 
 
+def test_no_table_of_departures_is_shown_where_there_are_none():
+    """Independent fields; one draw in 20 shows some by chance, this one doesn't."""
+    table = np.full((2, 2), 0.25)
+    metric = enum_metric(table.shape, epsilon=2.0)
+    counts = draw_cells(table, 3_000, metric.params, np.random.default_rng(3))
+    found = joint_estimates(decode_joint(counts, metric, fields_of(table.shape)))
+    assert "Departures" not in shown(found)
+    assert "Departures" not in html_of(found)
+
+
 def test_values_of_string_fields_are_the_candidates():
     assert string_fields(BY_SITE) == ["site"]
     fields = field_labels(BY_SITE, {"site": ("a", "b")})
