@@ -359,6 +359,16 @@ def _as_result(window: Estimates) -> Result:
     return result
 
 
+def test_first_day_says_when_there_will_be_results(tmp_path):
+    folder = Folder(tmp_path, "leave_out = ['words']\n")
+    folder.fill()
+    _, errors = folder.watch(_DAYS[0] - dt.timedelta(days=1))
+    assert "no results yet: no report is of a day up to" in errors
+    assert "is due at" in errors
+    folder.watch(_DAYS[0])
+    assert "no results yet" not in folder.watch(_DAYS[0])[1]
+
+
 def test_chance_announces_nothing_in_thirty_looks():
     """Where no share changes, 30 results announce something with a chance of alpha = .05 at most.
 

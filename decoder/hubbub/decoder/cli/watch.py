@@ -72,7 +72,7 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     from hubbub.decoder.watching import running  # noqa: PLC0415 - see `cli.group`
     from hubbub.decoder.watching.options import load_watch  # noqa: PLC0415
     from hubbub.decoder.watching.overview import write_overview  # noqa: PLC0415
-    from hubbub.decoder.watching.results import Result  # noqa: PLC0415
+    from hubbub.decoder.watching.results import Result, reports_in  # noqa: PLC0415
     from hubbub.decoder.watching.webhooks import tell  # noqa: PLC0415
     from hubbub.protocol.errors import Option, OptionError  # noqa: PLC0415
 
@@ -98,6 +98,12 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
         failed = [f"{each.report} {each.day}: {each.error}" for each in faults]
         for text in failed:
             click.echo(f"Error: {text}", err=True)
+        if not failed and not reports_in(watch.output, [each.name for each in watch.reports]):
+            due_at = running.next_time(watch, dt.datetime.now(dt.UTC))
+            note(
+                f"no results yet: no report is of a day up to {until}, the last that is due; the "
+                f"next day is due at {due_at:%Y-%m-%d %H:%M} UTC"
+            )
         later = write_overview(watch, until, faults) + tell(watch, until)
         for text in later:
             click.echo(f"Error: {text}", err=True)
