@@ -78,6 +78,8 @@ export class Delivery {
   #since = null;
   /** @type {LeasedBatch | null} */
   #underWay = null;
+  /** @type {Promise<{dropped: Record<string, number>, batch: LeasedBatch | null}> | null} the last */
+  #leasing = null;
   /** Whether nothing can be sent now: an attempt has failed, or others are sending. */
   #stuck = false;
   #failures = 0;
@@ -157,8 +159,9 @@ export class Delivery {
     this.#resolveIdle();
   }
 
-  /** Let others send what this client was sending when it was stopped. */
+  /** Let others send what this client was sending, or about to send, when it was stopped. */
   async letGo() {
+    await this.#leasing;
     const batch = this.#underWay;
     if (!batch || this.leaving) return;
     await this.#options.store.change(({ outbox }) => release(outbox, batch.id, new Set()));
@@ -204,7 +207,8 @@ export class Delivery {
 
   /** Lease a batch and send it, or wait for others that are sending. */
   async #step() {
-    const { dropped, batch } = await this.#lease();
+    this.#leasing = this.#lease();
+    const { dropped, batch } = await this.#leasing;
     for (const [reason, count] of Object.entries(dropped)) this.#options.onDropped(reason, count);
     if (this.#stopped) return;
     if (batch) return this.#deliver(batch);

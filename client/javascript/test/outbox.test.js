@@ -244,6 +244,27 @@ test("reports survive their page, and go out under the id that they had", async 
   assert.equal(received.slice(1).flatMap(({ batch }) => batch.reports).length, 4);
 });
 
+test("a page that closes while it leases a batch leaves it to the next one", async (t) => {
+  const { url } = await scriptedCollector(t, (_, { reports }) => created(reports.length));
+  const storage = memoryStorage();
+  const { set } = storage;
+  const [leasing, leased] = [Promise.withResolvers(), Promise.withResolvers()];
+  storage.set = async (key, text) => {
+    if (!text.includes('"holder"')) return set(key, text);
+    leasing.resolve();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await set(key, text);
+    leased.resolve();
+  };
+  const page = startTelemetry(t, { endpoint: url, storage, batchSize: 1 }).telemetry;
+  page.record("homepage", "a");
+  await leasing.promise;
+  await Promise.all([page.close(1), leased.promise]);
+  const next = startTelemetry(t, { endpoint: url, storage: memoryStorage(storage.texts) }).telemetry;
+  assert.equal(await next.flush(5_000), true);
+  assert.equal(next.status().delivered, 1);
+});
+
 test("what is recorded is stored before any time passes, and all of one turn at once", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const storage = memoryStorage();
