@@ -55,7 +55,7 @@ def describe_preview(
 def _content(metric: Metric, report: Report) -> str:
     """Return what a report holds, and by what chance."""
     params, response = metric.params, metric.response
-    group = f"group {report.cohort} of {params.m}, and "
+    group = f"group {report.cohort} of {params.m}, and " if params.m > 1 else ""
     if isinstance(response, Subset | Window):
         chance = _number(response.chance)
         if isinstance(response, Subset):
@@ -64,10 +64,10 @@ def _content(metric: Metric, report: Report) -> str:
         else:
             drawn = f"one of {response.cells} steps of the range, drawn so that it is among the "
             drawn += f"{response.width} next to your answer with probability {chance}"
-        return f"{group if params.m > 1 else ''}{drawn}, as {params.k} bits"
+        return f"{group}{drawn}, as {params.k} bits"
     ones = int.from_bytes(report.bits, "little").bit_count()
     noise = "two rounds" if params.has_permanent and params.has_instantaneous else "one round"
-    return f"{group}{params.k} bits of which {ones} are 1, after {noise} of coin flips"
+    return f"{group}{params.k} bits, {ones} of them 1, after {noise} of coin flips"
 
 
 def describe_metric(metric: Metric) -> str:

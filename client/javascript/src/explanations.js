@@ -54,18 +54,18 @@ export function describePreview(metric, report, { refusal, kind }) {
  */
 function content({ params, response }, report) {
   const { k, m, f, p, q } = params;
-  const group = `group ${report.cohort} of ${m}, and `;
+  const group = m > 1 ? `group ${report.cohort} of ${m}, and ` : "";
   if (response instanceof Subset || response instanceof Window) {
     const { cells, width, chance } = response;
     const drawn =
       response instanceof Subset
         ? `a set of ${width} of the ${cells} possible answers, drawn so that it holds yours`
         : `one of ${cells} steps of the range, drawn so that it is among the ${width} next to your answer`;
-    return `${m > 1 ? group : ""}${drawn} with probability ${number(chance)}, as ${k} bits`;
+    return `${group}${drawn} with probability ${number(chance)}, as ${k} bits`;
   }
   const ones = report.bits.reduce((count, byte) => count + ones8(byte), 0);
   const noise = f === 0 || (p === 0 && q === 1) ? "one round" : "two rounds";
-  return `${group}${k} bits of which ${ones} are 1, after ${noise} of coin flips`;
+  return `${group}${k} bits, ${ones} of them 1, after ${noise} of coin flips`;
 }
 
 /** @param {Metric} metric @param {import("./ledger.js").Decision["kind"]} kind */
