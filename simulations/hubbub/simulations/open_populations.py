@@ -55,6 +55,7 @@ _GERMAN_ENDS = (
 _CYRILLIC = ("оеаиуыяюёэ", "нтсрвлкмдпгзбчйхжшцщф", "нтврлмькйс")
 _GREEK = ("αοιετηυωάίόέήύώ", "τνσρκπμλγδθχφβξζψ", "νσρ")
 _THAI = ("าะิีุูเแโไ", "กนรมลวสคทดบปพอยหจชตง", "นงกมดบ")
+_DEVANAGARI = ("ािीुूेैोौं", "करनसतमपलहवदयजबगचटभधथखशणफडछघठझ", "नरलतकस")
 _HANGUL = (
     range(19),  # initial, medial and final letters are numbered (Unicode, section 3.12)
     range(21),
@@ -185,7 +186,7 @@ def thai() -> Population:
 
 
 def stamps() -> Population:
-    """Return days and minutes: 2025-11-03T14:05; held out."""
+    """Return days and minutes: 2025-11-03T14:05."""
 
     def stamp(draw: random.Random) -> str:
         day, minute = 1 + _pick(range(28), draw), _pick(range(60), draw)
@@ -193,6 +194,24 @@ def stamps() -> Population:
         return f"{2020 + year}-{month:02}-{day:02}T{hour:02}:{minute:02}"
 
     return _words(stamp)
+
+
+def devanagari() -> Population:
+    """Return made-up words of one to three syllables, of three bytes a letter; held out."""
+    return _words(lambda draw: "".join(_syllable(_DEVANAGARI, draw) for _ in range(_few(draw, 3))))
+
+
+def sockets() -> Population:
+    """Return addresses of four numbers, most with a port: 10.0.3.17:8080; held out."""
+    nets = ("10.0", "192.168", "172.16", "127.0", "169.254", "100.64", "8.8", "203.0")
+    ports = ("80", "443", "8080", "22", "53", "5432", "6379", "3306", "8443", "9090", "25")
+
+    def socket(draw: random.Random) -> str:
+        port = f":{_pick(ports, draw)}" if draw.random() < 0.7 else ""
+        host, last = _pick(range(256), draw), _pick(range(256), draw)
+        return f"{_pick(nets, draw)}.{host}.{last}{port}"
+
+    return _words(socket)
 
 
 TUNED: dict[str, Callable[[], Population]] = {
@@ -209,9 +228,14 @@ TUNED: dict[str, Callable[[], Population]] = {
     "identifiers": identifiers,
     "hangul": hangul,
     "versions": versions,
+    "stamps": stamps,
 }
 """Populations that a search may be tuned on."""
-HELD_OUT: dict[str, Callable[[], Population]] = {"thai": thai, "stamps": stamps}
+HELD_OUT: dict[str, Callable[[], Population]] = {
+    "thai": thai,
+    "devanagari": devanagari,
+    "sockets": sockets,
+}
 """Populations that none is tuned on."""
 
 

@@ -1,5 +1,6 @@
 """Extending prefixes: the best stay, whatever their order, and only what can be UTF-8."""
 
+import string
 from dataclasses import replace
 from functools import cache
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hubbub.inference.open_strings.extension import Extensions, extend
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
+from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from parameters import examples
 
 WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)
@@ -107,3 +109,18 @@ def test_a_begun_character_is_finished():
     found = extend(Prefixes.of("é".encode()[:1]), np.ones(1), 2, 100, start())
     assert all(0x80 <= text[1] < 0xC0 for text in found.prefixes.texts(b"") if len(text) > 1)
     assert len(found) == 64
+
+
+@given(st.text(string.ascii_letters + string.digits + " /:#", min_size=2, max_size=2))
+def test_of_a_prefix_all_that_two_new_characters_make_is_listed(ending):
+    known = prefixes_of(["2025"], 4)
+    found = extend(known, np.ones(1), 6, 8_000, Unfamiliar(known))
+    assert b"2025" + ending.encode() in texts_of(found)
+
+
+@pytest.mark.parametrize("character", ["é", "я", "年", "🎉", "~"])
+def test_no_new_character_is_impossible(character):
+    known = prefixes_of(["2025"], 4)
+    length = 4 + len(character.encode())
+    found = extend(known, np.ones(1), length, 500_000, Unfamiliar(known))
+    assert b"2025" + character.encode() in texts_of(found)

@@ -241,6 +241,28 @@ def test_a_step_that_shows_beginnings_and_finds_none_is_loud():
     assert finding.level is Level.WARNING
 
 
+def test_a_step_at_which_strings_turn_into_others_finds_what_no_model_expects():
+    """Digits, then a letter, a digit and a mark, which no string began with; seeded.
+
+    Each is beyond 20 errors: P(one is missed) < 1e-6.
+    """
+    steps = (2, 4, 7)
+    params = open_params(steps)
+    strings = {"1207Q4#8": 20_000, "1207Q6#1": 10_000, "3581Q2#5": 10_000, "6092Q7#3": 10_000}
+    counts = draw_counts(strings, params, steps, np.random.default_rng(11))
+    found = decode_open_strings(counts, params, OpenStringType(steps, 32), room=20_000).decoding
+    assert {found.candidates[row] for row in found.largest_detected()} >= set(strings)
+
+
+def test_an_end_that_no_model_expects_is_found():
+    """A mark among digits, behind the last step; beyond 20 errors: P(missed) < 1e-6; seeded."""
+    params = open_params(STEPS)
+    strings = {"12073#8": 30_000, "3581": 10_000}
+    counts = draw_counts(strings, params, STEPS, np.random.default_rng(12))
+    found = decoded(counts).decoding
+    assert {found.candidates[row] for row in found.largest_detected()} >= set(strings)
+
+
 def test_strings_beyond_doubt_have_little_chance_to_be_false(found):
     likely = found.decoding.share > 0.1
     assert likely.any()

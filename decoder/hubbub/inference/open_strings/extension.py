@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,23 @@ from hubbub.inference.open_strings.letters import (
     SymbolArray,
     state_after,
 )
-from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import KeyArray, Prefixes, longer_keys, unseen
+
+
+class LetterModels(Protocol):
+    """Letter models that each go on with a part of a prefix's strings."""
+
+    def shares_of_models(self, symbols: SymbolArray) -> FloatArray:
+        """Return how likely it is that each model goes on with each prefix, shape (n, c)."""
+
+    def relevant(
+        self, models: IntArray, before: IntArray, last: IntArray, states: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the contexts with whatever doesn't matter to their models made alike."""
+
+    def chances(self, model: int, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
+        """Return the chance of each symbol in some contexts of a model, shape (c, 257)."""
+
 
 MassArray = NDArray[np.float32]
 """ln of shares, or of chances: steering asks for no more digits."""
@@ -123,7 +138,7 @@ def extend(
     shares: FloatArray,
     length: int,
     room: int,
-    letters: Mixture,
+    letters: LetterModels,
     seen: KeyArray | None = None,
     *,
     least: float = 0.0,
@@ -141,7 +156,7 @@ def extend(
         How many bytes the extensions have.
     room : int
         About how many extensions to list at most.
-    letters : Mixture
+    letters : LetterModels
         How likely each byte is to follow.
     seen : uint64 array, optional
         Keys of extensions that aren't to be returned, ascending.
@@ -257,7 +272,7 @@ class _Automaton:
     """From each context an arc for each symbol, the likeliest first, to the context behind it.
 
     An arc's number is its context's times 257, plus its rank. What doesn't matter to a model isn't
-    in its contexts (`Mixture.relevant`), and what will matter behind a symbol always is.
+    in its contexts (`LetterModels.relevant`), and what will matter behind a symbol always is.
 
     Attributes
     ----------
@@ -267,7 +282,7 @@ class _Automaton:
         -ln of their chances, infinite for symbols that can't follow.
     """
 
-    def __init__(self, letters: Mixture) -> None:
+    def __init__(self, letters: LetterModels) -> None:
         self._letters = letters
         self._codes = np.zeros(0, dtype=np.int64)
         self._number_of = np.zeros(0, dtype=np.int64)

@@ -3,7 +3,8 @@
 Each step's survivors are extended where the letter model expects most, and looked for in the next
 step's reports; what is found there teaches the model. Then it is gone over again by what that
 leaves of each prefix's mass, and with more room if rows scatter more than sampling explains; strong
-prefixes of which most is still missing are extended by the model that knows nothing. Invariant: the
+prefixes of which most is still missing are extended by the model that knows nothing, and a step at
+which nothing was found looks for anything below one prefix, and learns from that. Invariant: the
 last step's reports take no part, so that they can test what comes out of here.
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.alphabets import all_beginnings
-from hubbub.inference.open_strings.extension import Extensions, extend
+from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes, unseen
 from hubbub.inference.open_strings.steps import (
@@ -28,6 +29,7 @@ from hubbub.inference.open_strings.steps import (
     Tests,
     step_reports,
 )
+from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.testing.multiple_testing import local_false_rates
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
@@ -54,7 +56,10 @@ _EVERYWHERE = 0.1  # of all mass
 # Ends that the model without lessons spells get a third of the room, and a quarter of the weight:
 # where few prefixes are strong, twice the room, since time is left.
 _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
-_BLIND = 0.9  # of the mass unexplained, while rows scatter: nothing of what is there was found
+# Prefixes below which a blind step looks for anything, ten seconds each, one after the other; the
+# parts in which it does, each of which takes no more memory than another look.
+_MOST_BLIND, _PARTS = 2, 3
+_BLIND = 0.9  # of the mass unexplained, though it must be there: nothing was found
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
 _LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
@@ -192,12 +197,50 @@ class _Step:
         """How many extensions were looked for."""
         return len(self._seen)
 
-    def look(self, of: IntArray, shares: FloatArray, room: int, letters: Mixture) -> None:
-        """Look for the likeliest extensions of some of the parents."""
-        prefixes = self.parents.prefixes.take(of)
-        least = _LEAST_EXPECTED * self.reports.std_error
+    @property
+    def is_blind(self) -> bool:
+        """Whether hardly anything of what strong parents have was found, and some must be there."""
+        strong = self.parents.strong
+        explained = float(self.explained()[strong].sum())
+        least = (1 - _BLIND) * float(self.parents.share[strong].sum())
+        return explained < least and len(self.gaps()[0]) > 0
+
+    def look(
+        self,
+        of: IntArray,
+        shares: FloatArray,
+        room: int,
+        letters: LetterModels,
+        least: float = _LEAST_EXPECTED,
+    ) -> None:
+        """Look for the likeliest extensions of some of the parents.
+
+        Parameters
+        ----------
+        of : int64 array, shape (n,)
+            The parents.
+        shares : float64 array, shape (n,)
+            By which they share the room.
+        room : int
+        letters : LetterModels
+        least : float
+            Standard errors; of which less is expected isn't looked for.
+        """
+        prefixes, least = self.parents.prefixes.take(of), least * self.reports.std_error
         found = extend(prefixes, shares, self.length, room, letters, self._seen, least=least)
         self._add(replace(found, parents=of[found.parents]))
+
+    def look_far_below(self, parent: int, room: int, letters: LetterModels) -> None:
+        """Look for the likeliest extensions of one parent, by parts, which bounds the memory."""
+        rows = np.array([parent])
+        prefix, share = self.parents.prefixes.take(rows), self.parents.share[rows]
+        begun = extend(prefix, share, prefix.length + 1, room, letters)
+        for part in range(_PARTS):
+            some = begun.take(np.arange(part, len(begun), _PARTS))
+            found = extend(
+                some.prefixes, some.expected, self.length, room // _PARTS, letters, self._seen
+            )
+            self._add(replace(found, parents=np.full(len(found), parent)))
 
     def look_everywhere(self, alphabet: str) -> None:
         """Look for every beginning for which there is time, whatever letters are likely."""
@@ -362,7 +405,7 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
     """Return whole strings that begin with what was found.
 
     What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
-    extended by the model that knows nothing, and far if they are few.
+    extended by the model that knows nothing, far if they are few, and by anything unfamiliar.
     """
     length = survivors.length + LONGEST_END
     least = _LEAST_EXPECTED * survivors.std_error
@@ -370,18 +413,16 @@ def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
         survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
     )
     strong = np.flatnonzero(survivors.strong)
-    few = len(strong) <= _MOST_GAPS
-    others = extend(
-        survivors.prefixes.take(strong),
-        survivors.worth[strong],
-        length,
-        2 * room if few else room // _UNLEARNED,
-        letters.unlearned(),
-        np.sort(ends.prefixes.keys),
-        least=least,
-        whole=True,
-    )
-    return ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
+    prefixes, worth = survivors.prefixes.take(strong), survivors.worth[strong]
+    of_unlearned = 2 * room if len(strong) <= _MOST_GAPS else room // _UNLEARNED
+    for room_of, guesses, floor in (
+        (of_unlearned, letters.unlearned(), least),
+        (room, Unfamiliar(prefixes), 0.0),
+    ):
+        seen = np.sort(ends.prefixes.keys)
+        others = extend(prefixes, worth, length, room_of, guesses, seen, least=floor, whole=True)
+        ends = ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
+    return ends
 
 
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
@@ -396,13 +437,33 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look_everywhere(letters.own)
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
-    if step.reports.scatter > SCATTER:
+    if step.reports.scatter > SCATTER or step.is_blind:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
+    if step.is_blind:
+        _look_for_the_unfamiliar(step, room)
     if step.parents.length:
         step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
     gaps, their_shares = step.gaps()
     if len(gaps):
         step.look(gaps, their_shares, room, letters.unlearned())
+
+
+def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
+    """Look for anything below the one prefix of which most is missing, or else below the next.
+
+    All room is one prefix's: of each of its extensions next to nothing is expected, and yet the
+    most common ones stand out. The characters that are found so are looked for below all others.
+    """
+    strong = np.flatnonzero(step.parents.strong)
+    known = step.parents.prefixes.take(strong)
+    gaps, shares = step.gaps()
+    for row in gaps[np.argsort(-shares, kind="stable")[:_MOST_BLIND]].tolist():
+        step.look_far_below(row, _AGAIN_ROOM * room, Unfamiliar(known))
+        found = step.listed.prefixes.take(step.reports.fit.selected)
+        if len(found):
+            shares = step.remaining()[strong]
+            step.look(strong, shares, _MORE_ROOM * room, Unfamiliar(found), least=0.0)
+            return
 
 
 def _lesson(expected: FloatArray) -> FloatArray:
