@@ -102,7 +102,8 @@ def test_store_of_another_kind_is_refused(metrics_file, url):
 
 def test_store_in_a_missing_folder_is_explained(metrics_file, tmp_path):
     url = f"sqlite:///{tmp_path}/missing/hubbub.db"
-    assert f"store {url!r}: unable to open database file" in _refusal(metrics_file, url)
+    told = _refusal(metrics_file, url)
+    assert f"store {url!r}: unable to open database file; does {tmp_path}/missing exist" in told
 
 
 def test_store_that_is_no_database_is_explained_and_left_alone(metrics_file, tmp_path):

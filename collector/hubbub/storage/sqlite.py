@@ -468,7 +468,10 @@ def _try_to_open(path: Path, url: str, create: bool) -> None:
             if create:
                 _choose_log(connection)
     except sqlite3.Error as error:
-        raise StoreError(f"store {url!r}: {error}") from error
+        hint = ""
+        if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:
+            hint = f"; does {path.absolute().parent} exist, and may this user write to it?"
+        raise StoreError(f"store {url!r}: {error}{hint}") from error
 
 
 def _choose_log(connection: sqlite3.Connection) -> None:
