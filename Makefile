@@ -125,7 +125,7 @@ attacks: $(READY)  ## attack what is claimed: what is measured beside what is pr
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies change
 
-suite: $(READY)  ## a quick look at the decoder's error rates: 11 cases; fails if a bound is broken
+suite: $(READY)  ## a quick look at the decoder's error rates: 13 cases; fails if a bound is broken
 	$(BIN)/hubbub-simulate suite --quick
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
