@@ -16,6 +16,7 @@ from hubbub.inference.regression.estimates import (
     correlated_bits,
     estimate_all,
     hash_variance,
+    hash_variances_without,
     pair_probability,
     total_share,
 )
@@ -292,3 +293,14 @@ def test_errors_are_about_the_collected_share(rng):
         about_population = np.sqrt(0.25 / 2000)
         assert estimates.std_error[0] < 0.65 * about_population
     assert abs(np.mean(np.square(z)) - 1) < z_limit() * np.sqrt(2 / 150)
+
+
+def test_variance_over_the_hash_without_a_member_is_that_of_the_smaller_model(rng):
+    design = design_of(10)
+    fit = fit_of(bits := noisy_bits(design, rng), design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
+    free, drawn = fit.penalties == 0, fit.penalties > 0
+    found = hash_variances_without(fit, np.arange(10), PARAMS)
+    for member in range(10):
+        others = np.arange(11) != 1 + member
+        scores = textbook(fit, bits.rate.ravel(), free & others, drawn & others).scores
+        assert found[member] == pytest.approx(hash_variance(scores[:, None], PARAMS)[0])

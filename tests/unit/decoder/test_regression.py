@@ -88,16 +88,6 @@ def test_drawn_shares_are_their_conditional_expectations(rng):
     np.testing.assert_allclose(fit.coefficients[drawn], PRIOR_MEAN + moved)
 
 
-def test_scores_without_a_member_are_those_of_the_smaller_model(rng):
-    fit, rates = mixed_fit(rng)
-    free, drawn = columns(fit)
-    without = fit.scores_without(np.arange(10))
-    for member in range(10):
-        others = np.arange(11) != 1 + member
-        expected = textbook(fit, rates, free & others, drawn & others).scores
-        np.testing.assert_allclose(without[:, member], expected, atol=1e-6 * expected.max())
-
-
 def test_influence_is_that_of_the_model_with_the_member_freed(rng):
     fit, rates = mixed_fit(rng)
     free, drawn = columns(fit)

@@ -32,6 +32,7 @@ from hubbub.inference.regression.model import (
     reports_by_row,
     row_weights,
     unknown_column,
+    weighted_gram,
 )
 from hubbub.inference.regression.sparse_effects import UNDETERMINED
 from hubbub.inference.scanning import scan
@@ -469,11 +470,7 @@ def overdispersion(
     own = variance[fit.selected]
     absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
     information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
-    found = 0.0
-    at_once = max(1, _NUMBERS_AT_ONCE // len(fit.weights))
-    for start in range(0, len(absent), at_once):
-        block = absent[start : start + at_once]
-        found += float(hash_variance(fit.scores_without(block), params).sum())
+    found = float(hash_variances_without(fit, absent, params).sum())
     total = float((information**2 * own[absent]).sum())
     return found / total if total > 0 else 1.0
 
@@ -487,10 +484,53 @@ def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
     params : RapporParams
         The metric's k, h, m, f, p and q.
     """
-    single, pair = unknown_column(params), pair_probability(params)
     by_cohort = scores.reshape(params.m, params.k, -1)
-    squares, sums = (by_cohort**2).sum(axis=(0, 1)), (by_cohort.sum(axis=1) ** 2).sum(axis=0)
-    return np.asarray((single - pair) * squares + (pair - single**2) * sums)
+    squares, sums = (by_cohort**2).sum(axis=(0, 1)), by_cohort.sum(axis=1)
+    return _over_hash(squares, sums, params)
+
+
+def hash_variances_without(fit: Fit, members: IntArray, params: RapporParams) -> FloatArray:
+    """Return `hash_variance` in the models in which one member each is left out; shape (b,).
+
+    Parameters
+    ----------
+    fit : Fit
+        The regression of bits on the unknown mass and the members of the model.
+    members : int64 array, shape (b,)
+        Places in `selected`.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+
+    Notes
+    -----
+    Without s the scores g are g + W B' u, u = C e_s beta_s / C_ss. Their squares and their sums
+    over a cohort follow from B W g, B W^2 B' and the columns' own sums, whatever the rows' number.
+    """
+    rows, scores, (m, k) = 1 + members, fit.scores, (params.m, params.k)
+    moves = fit.covariance[:, rows] * (fit.coefficients[rows] / fit.covariance[rows, rows])
+    gram = weighted_gram(fit.basis, SparseMatrix(fit.basis.T), fit.weights**2)
+    squares = np.einsum("ij,ij->j", moves, gram @ moves)
+    squares += scores @ scores + 2 * (fit.basis @ (fit.weights * scores)) @ moves
+    cohorts = SparseMatrix((fit.weights, np.arange(m * k) // k, np.arange(m * k + 1)))
+    sums = SparseMatrix(fit.basis @ cohorts).toarray().T @ moves
+    sums += scores.reshape(m, k).sum(axis=1)[:, None]
+    return _over_hash(squares, sums, params)
+
+
+def _over_hash(squares: FloatArray, sums: FloatArray, params: RapporParams) -> FloatArray:
+    """Return the variance of a random string's sum of scores.
+
+    Parameters
+    ----------
+    squares : float64 array, shape (b,)
+        The sums of all squared scores.
+    sums : float64 array, shape (m, b)
+        Of the scores, by cohort.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    """
+    single, pair = unknown_column(params), pair_probability(params)
+    return np.asarray((single - pair) * squares + (pair - single**2) * (sums**2).sum(axis=0))
 
 
 def pair_probability(params: RapporParams) -> float:

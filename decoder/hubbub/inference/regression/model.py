@@ -113,19 +113,6 @@ class Fit:
         drawn = (self.pulls * np.diag(self.covariance))[1:]
         return (self.coefficients[1:] - drawn) / np.maximum(self.reliability, UNDETERMINED)
 
-    def scores_without(self, members: IntArray) -> FloatArray:
-        """Return the scores of the models in which one member each is left out; shape (m * k, b).
-
-        Parameters
-        ----------
-        members : int64 array, shape (b,)
-            Places in `selected`.
-        """
-        rows = 1 + members
-        steps = self.coefficients[rows] / self.covariance[rows, rows]
-        moved = product(SparseMatrix(self.basis.T), self.covariance[:, rows])
-        return np.asarray(self.scores[:, None] + self.weights[:, None] * moved * steps)
-
 
 def unknown_column(params: RapporParams) -> float:
     """Return b, the chance that a random string sets a given bit."""
@@ -180,7 +167,7 @@ def fit_members(
     steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
     for step in range(steps):
         weights = row_weights(fitted, reports, excess_variance, params)
-        gram = _gram(basis, rows, weights)
+        gram = weighted_gram(basis, rows, weights)
         covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
         coefficients: FloatArray = covariance @ (np.asarray(basis @ (weights * rates)) + pulls)
         residuals = rates - np.asarray(basis.T @ coefficients)
@@ -215,7 +202,7 @@ def drawn_members(
         As of `sparse_effects`.
     """
     basis = _basis(members.matrix, params)
-    gram = _gram(basis, SparseMatrix(basis.T), fit.weights)
+    gram = weighted_gram(basis, SparseMatrix(basis.T), fit.weights)
     sums = np.asarray(basis @ (fit.weights * bits.rate.ravel()))
     start = members.effects if members.effects.penalties.any() else None
     return replace(members, effects=sparse_effects(gram, sums, start, rounds))
@@ -242,7 +229,7 @@ def _basis(matrix: SparseMatrix, params: RapporParams) -> SparseMatrix:
 def _independent(matrix: SparseMatrix, weights: FloatArray, params: RapporParams) -> BoolArray:
     """Mark columns that the others don't explain (pivoted Cholesky of the scaled Gram matrix)."""
     basis = _basis(matrix, params)
-    gram = _gram(basis, SparseMatrix(basis.T), weights)
+    gram = weighted_gram(basis, SparseMatrix(basis.T), weights)
     scale = np.sqrt(np.diag(gram))
     scale[0] /= 2  # the largest pivot comes first: the unknown mass always stays
     _, pivots, rank, _ = linalg.lapack.dpstrf(gram / np.outer(scale, scale), tol=_TINY)
@@ -286,18 +273,18 @@ def estimate_excess_variance(
     if np.count_nonzero(weights) <= fixed:  # as many columns as rows: nothing to go by
         return 0.0
     rows = SparseMatrix(basis.T)
-    squares = _gram(basis, rows, weights**2)
+    squares = weighted_gram(basis, rows, weights**2)
     twice = covariance @ squares @ covariance
 
     def trace_with(diagonal: FloatArray, inner: FloatArray) -> float:
         """Return tr(diag P P), from products no larger than the covariance."""
-        crossed = np.vdot(covariance, _gram(basis, rows, diagonal * weights**3))
+        crossed = np.vdot(covariance, weighted_gram(basis, rows, diagonal * weights**3))
         return float(diagonal @ weights**2 - 2 * crossed + np.vdot(twice, inner))
 
     trace = trace_with(np.ones_like(weights), squares)
     if trace <= _TINY * float(weights @ weights):
         return 0.0
-    from_sampling = trace_with(sampling, _gram(basis, rows, sampling * weights**2))
+    from_sampling = trace_with(sampling, weighted_gram(basis, rows, sampling * weights**2))
     from_effects = float(penalties @ np.diag(twice))
     found = (float(scores @ scores) - from_sampling - from_effects) / trace
     deviation = float(np.sqrt(2 / trace))
@@ -306,7 +293,7 @@ def estimate_excess_variance(
     return float(found + above)
 
 
-def _gram(basis: SparseMatrix, rows: SparseMatrix, diagonal: FloatArray) -> FloatArray:
+def weighted_gram(basis: SparseMatrix, rows: SparseMatrix, diagonal: FloatArray) -> FloatArray:
     """Return B diag(d) B' for d >= 0, given B' by its rows, too."""
     if _is_full(basis):
         scaled = basis.toarray() * np.sqrt(diagonal)

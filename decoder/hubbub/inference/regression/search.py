@@ -183,9 +183,10 @@ class Search:
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
-        alone = self._fit_fixed(np.empty(0, dtype=np.int64))
+        nobody = np.empty(0, dtype=np.int64)
         if is_short(n, rows):
-            return self._run_fixed() or self._run_random(alone)
+            return self._run_fixed() or self._run_random(self._fit_fixed(nobody))
+        alone = self._fit_fixed(nobody)
         scores = bounded_scores(alone.scores, alone.weights, self.params)
         totals, _ = scan(self.candidates, [scores], [])
         null = HashNull(scores, self.params.h)
