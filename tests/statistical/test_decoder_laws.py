@@ -22,6 +22,7 @@ from evaluation.studies.regimes import (
     MethodScore,
     Regime,
     Trial,
+    draw_crowded,
     draw_regime,
     named_cases,
     score,
@@ -30,6 +31,7 @@ from hubbub.decoder import Decoding, decode
 from hubbub.decoder.engines.local import LocalEngine
 from hubbub.decoder.screening.decoding import screen
 from hubbub.inference.arrays import FloatArray
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from significance import ALARM
 
@@ -205,6 +207,30 @@ def test_false_names_are_at_most_alpha_of_the_detected(settings):
     """The mean share over the settings; the bound is widened as that of intervals."""
     shares = [score.false_share for score in scores(settings)]
     assert np.mean(shares) < ALPHA + slack(shares)
+
+
+@of_settings(20)
+def test_crowded_lists_keep_their_promises(settings):
+    """About as many candidates as rows: the share of false names, and the detected's coverage.
+
+    Bounds are widened as those above, for 1e-6 each; no setting counts for more than thirty
+    intervals.
+    """
+    of_crowded = []
+    for number in range(settings):
+        regime = draw_crowded(SEED, number)
+        collection = regime.collect(0)
+        decoding = decode(
+            collection.counts, regime.params, collection.candidates, repeats=ONCE_OF_REPORTS
+        )
+        of_crowded.append(score(collection.truth, decoding, 0.0))
+    shares = [score.false_share for score in of_crowded]
+    assert np.mean(shares) < ALPHA + slack(shares)
+    held, intervals = np.array([score.detected for score in of_crowded]).T
+    weights = np.minimum(intervals, 30)
+    hits = held / np.maximum(intervals, 1) * weights
+    coverage = hits.sum() / weights.sum()
+    assert coverage > 0.93 - slack((hits - coverage * weights) / weights.mean())
 
 
 @of_settings(20)

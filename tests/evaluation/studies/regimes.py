@@ -308,22 +308,51 @@ def draw_regime(seed: int, number: int, most_candidates: float = 1e5) -> Regime:
     params = draw_params(rng)
     reports = int(_log_uniform(rng, 1e3, 1e7))
     shape, shares = draw_shares(rng, int(_log_uniform(rng, 3, 301)))
-    unknown = rng.uniform(0, 0.5) * rng.integers(2)
-    order = rng.permutation(len(shares))
-    masses = np.zeros(len(shares))
-    masses[order] = np.cumsum(shares[order])
-    listed = masses > unknown
+    listed = _draw_listed(rng, shares)
     absent = max(int(_log_uniform(rng, 10, most_candidates)) - int(listed.sum()), 0)
     return Regime(
         f"{seed}-{number}", params, reports, shape, shares, listed, absent, reports <= MOST_WHOLE
     )
 
 
+def draw_crowded(seed: int, number: int) -> Regime:
+    """Return a random regime with a tenth to one and a half times as many candidates as rows.
+
+    Reports are so many that a typical share is 1.5 to 12 of the errors that the genie makes.
+    """
+    rng = np.random.default_rng([seed, number])
+    k, h = 8 << int(rng.integers(4)), int(rng.integers(1, 4))
+    m = int(_log_uniform(rng, 4, 1600 / k))
+    n = min(int(k * m * _log_uniform(rng, 0.1, 1.5)), 1_200)
+    params = _draw_noise(rng, k, h, m)
+    shape, shares = draw_shares(rng, max(4, int(min(n, 300) * _log_uniform(rng, 0.1, 1))))
+    slope = params.q_star - params.p_star
+    information = h * slope**2 / (params.p_star * (1 - params.p_star))
+    reports = (len(shares) * _log_uniform(rng, 1.5, 12)) ** 2 / information
+    listed = _draw_listed(rng, shares)
+    return Regime(
+        f"crowded {seed}-{number}", params, int(np.clip(reports, 1e3, 3e8)), shape, shares, listed,
+        max(n - int(listed.sum()), 0), whole=False,
+    )  # fmt: skip
+
+
+def _draw_listed(rng: Generator, shares: FloatArray) -> BoolArray:
+    """Mark strings that are candidates: half of the times all, else at least half of the mass."""
+    unknown = rng.uniform(0, 0.5) * rng.integers(2)
+    order = rng.permutation(len(shares))
+    masses = np.zeros(len(shares))
+    masses[order] = np.cumsum(shares[order])
+    return masses > unknown
+
+
 def draw_params(rng: Generator) -> RapporParams:
     """Return random parameters: of one report a client, or with a permanent response, too."""
     k = 8 * int(_log_uniform(rng, 1, 65))
     h = int(_log_uniform(rng, 1, min(8, k // 4) + 1))
-    m = int(_log_uniform(rng, 1, 129))
+    return _draw_noise(rng, k, h, int(_log_uniform(rng, 1, 129)))
+
+
+def _draw_noise(rng: Generator, k: int, h: int, m: int) -> RapporParams:
     if rng.integers(2):
         q = 1 / (1 + math.exp(-rng.uniform(1, 6) / (2 * h)))
         return RapporParams(k, h, m, 0.0, 1 - q, q)
@@ -551,6 +580,7 @@ def timing_table(rows: Sequence[Timing]) -> MeasuredTable:
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0))
 @click.option("--workers", type=click.IntRange(1), help="Processes; else one a core.")
 @click.option("--named", is_flag=True, help="Fixed cases in place of random regimes.")
+@click.option("--crowded", is_flag=True, help="About as many candidates as rows of bits.")
 @click.option("--seconds", is_flag=True, help="Time lists and reports of growing sizes instead.")
 @OUTPUT
 def main(
@@ -559,6 +589,7 @@ def main(
     seed: int,
     workers: int | None,
     named: bool,
+    crowded: bool,
     seconds: bool,
     output: tuple[Path, ...],
 ) -> None:
@@ -575,7 +606,8 @@ def main(
     if seconds:
         show(timing_table(list(timings())), output)
         return
-    regimes = named_cases() if named else [draw_regime(seed, i) for i in range(settings)]
+    draw = draw_crowded if crowded else draw_regime
+    regimes = named_cases() if named else [draw(seed, i) for i in range(settings)]
     with progress_bar("regimes") as bar:
         trials = run_trials(regimes, runs, workers or cores(), bar)
     show(method_table(regimes, trials), output)
