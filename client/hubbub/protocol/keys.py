@@ -299,14 +299,22 @@ def check_metric(name: str, table: Any) -> None:
     held = [each for each in clauses() if isinstance(table, dict) and each.when.holds(table)]
     required = [*REQUIRED, *(key for clause in held for key in clause.required)]
     optional = [*OPTIONAL, *(key for clause in held for key in clause.optional)]
-    # Which keys belong to a type that isn't known can't be told.
-    known = [*required, *optional] if metric_type else list(METRIC)
+    known = [*required, *optional]
+    # Which keys belong to a type, or to a mode, that isn't known can't be told.
+    if not (metric_type and _choices_are_known(table)):
+        known += METRIC
     with faults.collected():
         _check_table(where, name, table, METRIC, required, known)
     if faults.found and metric_type and table.keys() >= set(metric_type.keys):
         with faults.collected():
             metric_type.from_table(where, table)
     faults.raise_found()
+
+
+def _choices_are_known(table: Mapping[str, Any]) -> bool:
+    """Return whether a metric's mode, memory and response, which other keys follow, exist."""
+    chosen = {key: table[key] for key in ("mode", "memory", "response") if key in table}
+    return all(value in METRIC[key].schema["enum"] for key, value in chosen.items())
 
 
 def check_group(name: str, table: Any) -> None:

@@ -122,6 +122,15 @@ def test_fault_of_several_keys_is_told_where_one_of_them_is(tmp_path, ends_with)
     assert (code, "metrics.toml:3: error: metrics.theme.p = q = 0.75" in told) == (1, True)
 
 
+def test_a_mode_that_is_misspelt_is_the_only_fault(tmp_path):
+    once = 'mode = "onc"\nperiod_days = 7'
+    code, told = run(tmp_path, _THEME.replace("f = 0.5", f"f = 0.5\n{once}"))
+    assert code == 1
+    assert re.findall(r"error: metrics\.theme\b(.*)", told) == [
+        ".mode = 'onc': must be one of: longitudinal, one-time, once (did you mean 'once'?)"
+    ]
+
+
 def test_what_is_no_toml_is_told_with_its_line(tmp_path):
     code, told = run(tmp_path, _THEME.replace("f = 0.5", "f = = 0.5"))
     assert code == 1
