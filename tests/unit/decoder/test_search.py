@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from factories import make_params
 from hubbub.client import RapporParams
@@ -91,6 +92,17 @@ def test_long_lists_hold_what_is_detected():
     found = settled(module.MOST_LISTED + 800, STRONG)
     assert found.fit.selected.tolist() == [0, 1, 2, 3] == detected(found)
     assert not found.fit.penalties.any()
+
+
+@pytest.mark.parametrize("n", [3, module.MAX_NEAR, module.MAX_NEAR + 3, 20_000])
+def test_those_that_stand_out_are_the_first_in_order(n, rng):
+    """P-values in a thousand steps: of equal ones the first in the list stand out."""
+    log_p = np.log(np.ceil(1000 * rng.random(n) ** 3) / 1000)
+    near, best = module.top_scoring(log_p)
+    order = np.argsort(log_p, kind="stable")
+    assert near.tolist() == sorted(order[: module.MAX_NEAR].tolist())
+    strong = [row for row in order[:1000].tolist() if log_p[row] < stats.norm.logsf(2)]
+    assert best.tolist() == sorted(strong)
 
 
 def test_either_way_gives_the_same_shares(monkeypatch):
