@@ -145,7 +145,9 @@ def test_what_is_beyond_the_most_slices_says_less_instead_of_nothing():
         ("Platform=mac", False),
         ("platform=m\n", False),
         (f"a={'x' * 33}", False),
-        (",".join(f"a{i}={'x' * 32}" for i in range(6)), False),
+        (f"a={'x' * 32}", True),
+        (",".join(["b=bbbbbbbb", *(f"a{i}={'x' * 32}" for i in range(5))]), True),  # 190 characters
+        (",".join(["b=bbbbbbbbb", *(f"a{i}={'x' * 32}" for i in range(5))]), False),
     ],
 )
 def test_slices_of_other_forms_are_none(text, is_one):
@@ -190,6 +192,8 @@ def test_value_that_is_not_told_apart_is_other_but_refused_in_development():
         ('[dimensions]\nplatform = ["mac", "other"]', "", "dimensions.platform"),
         ('[dimensions]\nplatform = ["a b"]', "", "dimensions.platform"),
         ('[dimensions]\nPlatform = ["mac"]', "", "dimensions.Platform"),
+        (f"[dimensions]\nplatform = ['{33 * 'x'}']", "", "dimensions.platform"),
+        (f"[dimensions]\nplatform = {[f'v{i}' for i in range(64)]}", "", "dimensions.platform"),
         ("[dimensions]\nrelease = { pattern = '(a+)+' }", "", "dimensions.release.pattern"),
         ("[dimensions]\nrelease = { pattern = '[z-a]' }", "", "dimensions.release.pattern"),
         ("[dimensions]\nrelease = { pattern = 'a*a*a*a*a*' }", "", "dimensions.release.pattern"),
@@ -211,3 +215,19 @@ def test_dimensions_of_other_forms_are_refused_by_their_field(dimensions, metric
     with pytest.raises(MetricError) as caught:
         _registry(metric, dimensions)
     assert [fault.field for fault in caught.value.faults] == [field]
+
+
+@pytest.mark.parametrize(
+    "dimensions",
+    [
+        f"platform = ['{32 * 'x'}']",
+        f"platform = {[f'v{i}' for i in range(63)]}",
+        "release = { pattern = 'a*a*a*a*' }",
+        f"release = {{ pattern = '{64 * 'a'}' }}",
+        f"a = {[f'v{i}' for i in range(7)]}\nb = {[f'v{i}' for i in range(7)]}",
+    ],
+)
+def test_dimensions_at_their_limits_are_taken(dimensions):
+    name, *others = (line.split(" = ")[0] for line in dimensions.splitlines())
+    registry = _registry(f"dimensions = {[name, *others]}\n", f"[dimensions]\n{dimensions}")
+    assert [dimension.name for dimension in registry["crash"].dimensions] == [name, *others]

@@ -13,9 +13,26 @@ from hubbub.inference.testing.multiple_testing import (
     local_false_rates,
     log_cutoff,
     log_q_values,
+    p_value_counts,
+    z_scores,
 )
 
 log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
+
+
+@given(st.floats(-5, 37))
+def test_z_score_is_that_of_its_p_value(z):
+    assert z_scores(np.array([stats.norm.logsf(z)])) == pytest.approx(z, abs=1e-6)
+
+
+def test_p_value_of_one_is_the_lowest_z_score_and_no_infinity():
+    assert z_scores(np.array([0.0, -1e-12])) == pytest.approx(-6, abs=0.1)
+
+
+def test_p_values_are_counted_in_twentieths():
+    counts, edges = p_value_counts(np.array([0.0, 0.01, 0.051, 0.999, 1.0]))
+    assert counts.tolist() == [2, 1, *[0] * 17, 2]
+    np.testing.assert_allclose(edges, np.arange(21) / 20)
 
 
 @given(log_p_values)
