@@ -88,6 +88,12 @@ def test_crowded_lists_are_random_effects_if_part_of_them_is_present():
     assert (found.fit.penalties[1:] > 0).all()
 
 
+def test_far_more_candidates_than_rows_are_never_random_effects():
+    """400 for 128 rows, 40% of which are there."""
+    found = settled(400, np.full(160, 1 / 160), NARROW, 1e7)
+    assert not found.fit.penalties.any()
+
+
 def test_long_lists_hold_what_is_detected():
     found = settled(module.MOST_LISTED + 800, STRONG)
     assert found.fit.selected.tolist() == [0, 1, 2, 3] == detected(found)

@@ -77,6 +77,9 @@ share of false names was .056 instead of .05, over ten crowded cases of the suit
 _HALF = 0.5
 # As fixed effects, more candidates than this part of the rows have larger errors than as random.
 _CROWDED = 0.6
+# Candidates per row above which random effects explain the rows' noise, too: with two or three the
+# share of false names was .1 (`evaluation.studies regimes --settings 40 --seed 7101`).
+_MOST_PER_ROW = 1.5
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
 # Up to such a part of a variance, what candidates outside of the model add to it isn't worth the
 # time of putting them in.
@@ -191,9 +194,10 @@ class Search:
         totals, _ = scan(self.candidates, [scores], [])
         null = HashNull(scores, self.params.h)
         log_p = null.log_tails(totals[:, 0])
-        if n > MOST_LISTED or _is_mostly_absent(null, log_p):
+        is_long = n > MOST_LISTED or n > _MOST_PER_ROW * rows
+        if is_long or _is_mostly_absent(null, log_p):
             found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
-            if n > MOST_LISTED:
+            if is_long:
                 return found
             if np.count_nonzero(found.detected) <= (1 - _MOSTLY_ABSENT) * n:
                 if n / rows * _excess_square(found) <= _NEGLIGIBLE_PART:
