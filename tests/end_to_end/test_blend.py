@@ -3,7 +3,6 @@
 import csv
 import json
 import subprocess
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import programs
 from factories import make_metric, registry_toml
 from hubbub.client import RapporParams
 from hubbub.decoder import decode_metric
@@ -42,14 +42,7 @@ class Collected:
 
     def decode(self, *options: str) -> subprocess.CompletedProcess[str]:
         where = ("--metrics", f"{self.metrics}", "--store", self.store)
-        return run("hubbub.decoder", "decode", "homepage", *where, *options)
-
-
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True, encoding="utf-8", timeout=SECONDS, check=False,
-    )  # fmt: skip
+        return programs.run("hubbub.decoder", "decode", "homepage", *where, *options)
 
 
 def drawn(rng: np.random.Generator, n: int, shares: dict[str, float]) -> list[str]:
@@ -77,7 +70,7 @@ def collected(tmp_path_factory) -> Collected:
     store = filled_store(folder, Records(2 + PARAMS.k // 8, as_records(*reported)))
     data = write_opted_in(folder / "opted-in.csv", drawn(rng, OPTED_IN, SHARES))
     release, names = folder / "release.json", folder / "names.txt"
-    done = run(
+    done = programs.run(
         "hubbub.release", "candidates", str(data), "--column", "homepage", "--user-column", "user",
         "--epsilon", "1", "--delta", "1e-6", "--output", str(release),
     )  # fmt: skip

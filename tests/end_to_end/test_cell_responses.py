@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hubbub.client import Registry
 from hubbub.decoder.cli.group import main
 from hubbub.simulations.experiments.collecting import report_through_clients
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 
 REGISTRY = """
 application = "com.example.browser"
@@ -52,7 +52,7 @@ def where(tmp_path_factory):
     metrics = folder / "metrics.toml"
     metrics.write_text(REGISTRY, encoding="utf-8")
     registry = Registry.load(metrics)
-    with running_collector(metrics, folder / "hubbub.db") as collector:
+    with forked_collector(metrics, folder / "hubbub.db") as collector:
         for name, values in (("theme", THEMES), ("minutes", MINUTES)):
             report_through_clients(registry, name, values, collector.url, lambda _done, _all: None)
     return ["--metrics", str(metrics), "--store", f"sqlite:///{folder}/hubbub.db"]

@@ -25,7 +25,7 @@ from hubbub.protocol.metric_types import METRIC_TYPES
 from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.collecting import report_through_clients
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 
 LETTERS = Path(__file__).parent / "letters"
 ENTRY_POINTS = """
@@ -79,7 +79,7 @@ def test_a_packages_type_is_recorded_collected_and_decoded(metrics, tmp_path):
     """26 shares within 6 standard errors: P(false alarm) < 1e-7."""
     values = [letter for letter, clients in HELD.items() for _ in range(clients)]
     registry = Registry.load(metrics)
-    with running_collector(metrics, tmp_path / "hubbub.db") as collector:
+    with forked_collector(metrics, tmp_path / "hubbub.db") as collector:
         report_through_clients(
             registry, "initial", values, collector.url, lambda _done, _total: None
         )

@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 from matplotlib import image
 
+import programs
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
 from hubbub.decoder.cli.group import main
@@ -29,8 +30,9 @@ from hubbub.simulations.experiments.collecting import (
     report_through_clients,
     upload_reports,
 )
-from hubbub.simulations.experiments.processes import Collector, ProcessError, running_collector
+from hubbub.simulations.experiments.processes import Collector, ProcessError
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from programs import forked_collector
 
 SECONDS = 120
 LOOSE = make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9)
@@ -71,18 +73,8 @@ def program(name: str, *arguments: str) -> list[str]:
     return [str(Path(sysconfig.get_path("scripts"), name)), *arguments]
 
 
-def run(command: list[str], given: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a program without a terminal, its streams in UTF-8 without newline translation."""
-    done = subprocess.run(
-        command, input=given.encode(), capture_output=True, timeout=SECONDS, check=False
-    )
-    return subprocess.CompletedProcess(
-        command, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
-
-
 def decode(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return run(program("hubbub-decoder", *arguments), given)
+    return programs.run("hubbub.decoder", *arguments, given=given, timeout=SECONDS)
 
 
 def decode_here(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +107,7 @@ def deployment(tmp_path_factory) -> Iterator[Deployment]:
     metrics.write_text(registry_toml(metric), encoding="utf-8")
     candidates.write_text("".join(f"{string}\n" for string in CANDIDATES), encoding="utf-8")
     since = today()
-    with running_collector(metrics, folder / "hubbub.db") as collector:
+    with forked_collector(metrics, folder / "hubbub.db") as collector:
         report_through_clients(
             Registry.load(metrics), "homepage", CLIENTS, collector.url, lambda _done, _total: None
         )
@@ -282,7 +274,7 @@ def test_upload_to_nobody_is_an_error():
 def test_collector_that_cannot_start_is_an_error(tmp_path, capfd):
     with (
         pytest.raises(ProcessError, match="didn't start"),
-        running_collector(tmp_path / "nowhere.toml", tmp_path / "hubbub.db"),
+        forked_collector(tmp_path / "nowhere.toml", tmp_path / "hubbub.db"),
     ):
         pass
     assert "nowhere.toml: can't be read" in capfd.readouterr().err
@@ -322,7 +314,7 @@ def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path
     """
     folder = tmp_path / "new"
     options = ("--reports", "20000", "--clients", "50", "--seed", "1", "--output", str(folder))
-    done = run(program("hubbub-simulate", "demo", *options))
+    done = programs.run("hubbub.simulations", "demo", *options, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert (result["reports"], result["candidates"], result["seed"]) == (20_000, 91_910, 1)
@@ -351,6 +343,6 @@ def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path
 
 def test_demonstration_with_more_clients_than_reports_is_refused(tmp_path):
     options = ("--reports", "10", "--clients", "11", "--output", str(tmp_path / "new"))
-    done = run(program("hubbub-simulate", "demo", *options))
+    done = programs.run("hubbub.simulations", "demo", *options, timeout=SECONDS)
     assert_refused(done, "--clients 11: must be at most --reports 10")
     assert not (tmp_path / "new").exists()

@@ -22,9 +22,9 @@ from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
-from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 from hubbub.storage import MetricVersion, NewBatch, open_store
+from programs import forked_collector
 
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -63,7 +63,7 @@ def test_client_example_collector_and_decoder_work_together(readme, folder):
     (example,) = FENCE.findall(readme)
     serve = command(readme, "hubbub-collector")
     assert serve[:5] == ["serve", "--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db"]
-    with running_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
+    with forked_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
         script = example.replace("https://telemetry.example.com", collector.url)
         assert script != example
         run = [sys.executable, "-c", script]

@@ -1,11 +1,9 @@
 """`hubbub-release` as its users run it: a table, a ledger, queries, files."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from pyarrow import parquet
 
+import programs
 from hubbub.release.cli import main
 
-PROGRAM = Path(sys.executable).with_name("hubbub-release")
 ESTIMATORS = """
 import os
 import numpy as np
@@ -194,7 +192,7 @@ def test_line_breaks_in_cells_are_read_where_that_was_asked_for(run):
     assert "homes.csv: line 2, byte 4: a quote that none closes; expected" in refused.output
     delta = ("--delta", "1e-6", "--newlines-in-cells")
     found = run("candidates", *asked, "--column", "home", *delta, "--ledger", "c.db")
-    assert "1 keys with line breaks" in found.stderr
+    assert "1 key with line breaks" in found.stderr
     run("init", *asked, "--newlines-in-cells")
     counted = run("count", "--ledger", "homes.csv.ledger.db", "--epsilon", "100")
     assert "The number of rows is about 50, give or take 0" in counted.output
@@ -306,12 +304,11 @@ def test_a_changed_table_is_refused(run):
     assert "changed since the ledger was made" in refused.output
 
 
-def test_the_program_writes_results_to_stdout_and_errors_to_stderr(folder):
+def test_the_program_writes_results_to_stdout_and_errors_to_stderr(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, check=False,
-            env=os.environ | {"COLUMNS": "200"}, timeout=120,
-        )  # fmt: skip
+        return programs.run("hubbub.release", *arguments, folder=folder)
 
     made = call("init", "people.parquet", "--user-column", "user", "--epsilon", "1")
     assert (made.returncode, made.stderr) == (0, "")

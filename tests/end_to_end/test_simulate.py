@@ -2,23 +2,20 @@
 
 import json
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import programs
 from hubbub.simulations.cli.group import main
 
 SECONDS = 240
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = str(Path(sysconfig.get_path("scripts"), "hubbub-simulate"))
-    return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    return programs.run("hubbub.simulations", *arguments, timeout=SECONDS)
 
 
 def result_of(folder: Path) -> Any:

@@ -6,7 +6,6 @@ import datetime as dt
 import io
 import json
 import subprocess
-import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+import programs
 from factories import make_metric, make_params, registry_toml
 from hubbub.protocol.records import Records
 from hubbub.reporting.trends import TYPES
@@ -36,12 +36,9 @@ class Stored:
     folder: Path
 
     def decode(self, *options: str) -> subprocess.CompletedProcess[str]:
-        program = str(Path(sysconfig.get_path("scripts"), "hubbub-decoder"))
-        where = ["--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db"]
-        return subprocess.run(
-            [program, "decode", "homepage", *where, "--candidates", "names.txt", *options],
-            cwd=self.folder, capture_output=True, timeout=120, check=False, encoding="utf-8",
-        )  # fmt: skip
+        where = ("--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db")
+        command = ("decode", "homepage", *where, "--candidates", "names.txt", *options)
+        return programs.run("hubbub.decoder", *command, folder=self.folder)
 
 
 @pytest.fixture(scope="module")

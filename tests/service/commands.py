@@ -1,17 +1,18 @@
 """A command of the collector's, run to its end."""
 
 import subprocess
-import sys
 
+import programs
 from service.posting import SECONDS
 
 
 def run_collector_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `hubbub-collector` with these arguments."""
-    return subprocess.run(
-        [sys.executable, "-m", "hubbub.collector", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    return programs.run("hubbub.collector", *arguments, timeout=SECONDS)
+
+
+def collector_output(*arguments: object) -> str:
+    """Run `hubbub-collector` with these arguments, which must work; return what it prints."""
+    done = run_collector_command(*map(str, arguments))
+    assert done.returncode == 0, done.stderr
+    return done.stdout

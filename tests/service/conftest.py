@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from factories import registry_toml
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
 from hubbub.storage.files import locations
+from programs import forked_collector
 
 if TYPE_CHECKING:
     from service.operators import Operator
@@ -26,7 +27,7 @@ def database(tmp_path) -> Path:
 @pytest.fixture
 def collector(metrics_file, database) -> Iterator[Collector]:
     """Serve the metric homepage into `database`."""
-    with running_collector(metrics_file, database) as running:
+    with forked_collector(metrics_file, database) as running:
         yield running
 
 
@@ -36,7 +37,7 @@ def untouched(tmp_path_factory) -> Iterator[tuple[Collector, Path]]:
     folder = tmp_path_factory.mktemp("untouched")
     metrics = folder / "metrics.toml"
     metrics.write_text(registry_toml(), encoding="utf-8")
-    with running_collector(metrics, folder / "hubbub.db") as running:
+    with forked_collector(metrics, folder / "hubbub.db") as running:
         yield running, folder / "hubbub.db"
 
 

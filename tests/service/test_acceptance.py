@@ -9,7 +9,7 @@ import pytest
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import (
     FORMS,
     Answer,
@@ -56,7 +56,7 @@ def test_racing_copies_of_a_batch_are_counted_once(collector, database):
 def test_copies_racing_to_two_collectors_of_one_store_are_counted_once(
     collector, metrics_file, database
 ):
-    with running_collector(metrics_file, database) as other:
+    with forked_collector(metrics_file, database) as other:
         for _ in range(10):
             answers = _post_together([collector.url, other.url] * 12, make_batch(5))
             _assert_one_of_many_is_new(answers)
@@ -97,7 +97,7 @@ def test_media_type_may_name_a_charset(collector):
 
 def test_body_of_exactly_the_largest_size_is_accepted(metrics_file, database):
     body = batch_to_json(make_batch())
-    with running_collector(metrics_file, database, ["--max-body", str(len(body))]) as collector:
+    with forked_collector(metrics_file, database, ["--max-body", str(len(body))]) as collector:
         assert post(collector.url, body).status == 201
         assert post(collector.url, batch_to_json(make_batch()) + b" ").status == 413
     assert stored_count(database) == 3
@@ -108,7 +108,7 @@ def test_reports_of_several_metrics_in_one_batch_are_stored_apart(tmp_path, data
     metrics = tmp_path / "two.toml"
     metrics.write_text(registry_toml(homepage, search), encoding="utf-8")
     mixed = Batch(make_batch(5, homepage).reports + make_batch(7, search).reports)
-    with running_collector(metrics, database) as collector:
+    with forked_collector(metrics, database) as collector:
         assert post(collector.url, mixed).json == {"accepted": 12}
     assert sorted(stored_records(database, homepage)) == records_of(make_batch(5, homepage))
     assert sorted(stored_records(database, search)) == records_of(make_batch(7, search))

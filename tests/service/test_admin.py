@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, registry_toml
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from service.faults import workers_of
 from service.posting import (
     Answer,
@@ -74,7 +75,7 @@ _WORKERS = pytest.mark.parametrize("workers", _EITHER)
 def serving(workers: int, metrics: Path, database: Path) -> Iterator[Served]:
     config = database.with_name("collector.toml")
     config.write_text(f"workers = {workers}\n{_CONFIG}", encoding="utf-8")
-    with running_collector(metrics, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics, database, ["--config", str(config)]) as collector:
         served = Served(collector, collector.read_admin_url())
         wait_until_published(served.admin, _TOKENS["read"][0])
         yield served
@@ -212,5 +213,5 @@ def test_new_metric_is_on_the_page_after_a_hangup(served, metrics_file):
 
 def test_admin_listener_without_a_token_is_refused(metrics_file, database):
     with pytest.raises(Exception, match="didn't start"):  # noqa: SIM117
-        with running_collector(metrics_file, database, ["--admin-port", "0"]):
+        with forked_collector(metrics_file, database, ["--admin-port", "0"]):
             pass

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.commands import run_collector_command
 from service.loads import Accounts, Load, send_all_again, stored_in
 from service.posting import make_batch, post, stored_count
@@ -20,7 +20,7 @@ _FOR_OTHERS = 0o007
 def test_backup_under_load_has_all_that_was_acknowledged_before(metrics_file, database, tmp_path):
     accounts, copy = Accounts(reports=10), tmp_path / "backup.db"
     with (
-        running_collector(metrics_file, database) as collector,
+        forked_collector(metrics_file, database) as collector,
         Load(collector.url, accounts) as load,
     ):
         load.wait_for(300)
@@ -47,7 +47,7 @@ def test_restored_backup_recognises_its_batches_and_takes_the_others_once(
 ):
     """As docs/do/operate.md says: the log of what was there must not stay beside the backup."""
     accounts, copy = Accounts(), tmp_path / "backup.db"
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         with Load(collector.url, accounts) as load:
             load.wait_for(100)
             run_collector_command("backup", "--store", f"sqlite:///{database}", "--to", str(copy))
@@ -69,7 +69,7 @@ def test_restored_dump_recognises_its_batches_and_takes_the_others_once(
 ):
     accounts, dump = Accounts(), tmp_path / "hubbub.dump"
     with (
-        running_collector(metrics_file, postgresql_url) as collector,
+        forked_collector(metrics_file, postgresql_url) as collector,
         Load(collector.url, accounts) as load,
     ):
         load.wait_for(100)
@@ -83,7 +83,7 @@ def test_restored_dump_recognises_its_batches_and_takes_the_others_once(
 
 
 def test_backup_of_postgresql_says_what_to_use(metrics_file, postgresql_url, tmp_path):
-    with running_collector(metrics_file, postgresql_url):
+    with forked_collector(metrics_file, postgresql_url):
         pass
     address = postgresql_url.replace("postgres@", "postgres:open-sesame@")
     said = run_collector_command(
@@ -124,7 +124,7 @@ def test_backup_overwrites_nothing_and_leaves_nothing_that_is_not_whole(
 
 
 def test_damaged_store_makes_no_backup(metrics_file, database, tmp_path):
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch(2000)).status == 201
     with closing(sqlite3.connect(database)) as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -147,7 +147,7 @@ def test_damaged_store_makes_no_backup(metrics_file, database, tmp_path):
 def test_no_file_is_for_everyone(metrics_file, database, tmp_path, umask):
     usual = os.umask(umask)
     try:
-        with running_collector(metrics_file, database) as collector:
+        with forked_collector(metrics_file, database) as collector:
             assert post(collector.url, make_batch()).status == 201
             store = f"sqlite:///{database}"
             assert (
@@ -173,7 +173,7 @@ def _assert_each_counts_once_again(metrics: Path, url: str, accounts: Accounts) 
     others = [parcel for parcel in accounts.made if parcel not in known]
     assert known
     assert others
-    with running_collector(metrics, url) as collector:
+    with forked_collector(metrics, url) as collector:
         assert set(send_all_again(collector.url, known)) == {200}
         assert set(send_all_again(collector.url, others)) == {201}
         assert set(send_all_again(collector.url, accounts.made)) == {200}

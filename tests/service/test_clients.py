@@ -10,7 +10,7 @@ from pathlib import Path
 from factories import make_metric, make_registry
 from hubbub.client import Encoder, Telemetry
 from hubbub.client.state import open_state
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import stored_count, stored_records
 
 
@@ -50,7 +50,7 @@ def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
         _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry,
     ):
         options = ["--port", str(port)]
-        with running_collector(metrics_file, database, options) as collector:
+        with forked_collector(metrics_file, database, options) as collector:
             _record(telemetry, 100)
             assert telemetry.flush(timeout=60)
             _record(telemetry, 40)  # under way, answered or not, when the collector is killed
@@ -59,7 +59,7 @@ def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
         _record(telemetry, 60)
         assert not telemetry.flush(timeout=0.2)
         assert telemetry.status().waiting >= 60
-        with running_collector(metrics_file, database, options):
+        with forked_collector(metrics_file, database, options):
             assert telemetry.flush(timeout=60)
         status = telemetry.status()
     assert (status.recorded, status.delivered, status.waiting) == (200, 200, 0)
@@ -74,7 +74,7 @@ def test_client_that_starts_before_the_collector_delivers(metrics_file, database
     ):
         _record(telemetry, 25)
         assert not telemetry.flush(timeout=0.2)
-        with running_collector(metrics_file, database, ["--port", str(port)]):
+        with forked_collector(metrics_file, database, ["--port", str(port)]):
             assert telemetry.flush(timeout=60)
     assert stored_count(database) == 25
 

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from hubbub.client import Batch
-from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
+from programs import forked_collector
 from service.faults import kill
 from service.posting import make_batch, post
 
@@ -29,9 +29,9 @@ def test_batches_of_closed_days_are_known_while_filters_are_made_and_whoever_mak
     asyncio.run(_store_on_days(any_store_url, batches))
     new = 0
     seldom = ["--upkeep-seconds", "86400"]
-    with running_collector(metrics_file, any_store_url, seldom) as before:
+    with forked_collector(metrics_file, any_store_url, seldom) as before:
         for patience in (1, _DAYS - 2):
-            with running_collector(metrics_file, any_store_url, _OFTEN) as collector:
+            with forked_collector(metrics_file, any_store_url, _OFTEN) as collector:
                 while asyncio.run(_n_filters(any_store_url)) < patience:
                     for url in (collector.url, before.url):
                         new += _send(url, batches)

@@ -29,7 +29,8 @@ from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.errors import CompactError
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from service.posting import COMPACT, JSON, send, stored_count
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
@@ -176,7 +177,7 @@ def registry(tmp_path) -> Path:
 
 @pytest.fixture
 def open_to_all(registry, database) -> Iterator[Collector]:
-    with running_collector(registry, database, ["--max-reports", "6"]) as collector:
+    with forked_collector(registry, database, ["--max-reports", "6"]) as collector:
         yield collector
 
 
@@ -187,7 +188,7 @@ def guarded(registry, database, tmp_path) -> Iterator[Collector]:
         f'max_reports = 6\n[ingest_keys.app]\nsha256 = "{_KEY_HASH}"\n'
         "reports_per_second = 1e9\nburst = 1_000_000_000\n"
     )
-    with running_collector(registry, database, ["--config", str(config)]) as collector:
+    with forked_collector(registry, database, ["--config", str(config)]) as collector:
         yield collector
 
 

@@ -1,7 +1,7 @@
 """Pages of other origins: none may send, but those of `cors_origins`."""
 
 from hubbub.protocol.wire import batch_to_json
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import make_batch, send
 
 ALLOWED, OTHER = "https://app.example.com", "https://other.example.com"
@@ -15,7 +15,7 @@ def allowed_origin(answer):
 def test_page_of_an_allowed_origin_sends_and_reads_the_answer(metrics_file, database):
     body, json = batch_to_json(make_batch()), {"Content-Type": "application/json"}
     origins = ["--cors-origins", f"{ALLOWED} https://second.example.com"]
-    with running_collector(metrics_file, database, origins) as collector:
+    with forked_collector(metrics_file, database, origins) as collector:
         for origin, told in ((ALLOWED, ALLOWED), (OTHER, None)):
             asked = send(
                 collector.url, "OPTIONS", "/v1/reports", headers=_ASKED | {"Origin": origin}
@@ -28,6 +28,6 @@ def test_page_of_an_allowed_origin_sends_and_reads_the_answer(metrics_file, data
 
 
 def test_no_origin_is_allowed_unless_it_is_named(metrics_file, database):
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         asked = send(collector.url, "OPTIONS", "/v1/reports", headers=_ASKED | {"Origin": ALLOWED})
         assert (asked.status, allowed_origin(asked)) == (405, None)

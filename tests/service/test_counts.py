@@ -27,9 +27,9 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records
 from hubbub.reporting.estimates import Estimates
-from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.storage import MetricVersion, NewBatch, StoredCounts, StoredRecords, open_store
+from programs import forked_collector
 from service.posting import SECONDS, make_batch, post, send, wait_until
 
 KILLS = 2
@@ -129,7 +129,7 @@ def test_collector_counts_what_is_old_and_everything_is_decoded_as_before(
         f'[admin_tokens.all]\nsha256 = "{hashed}"\nscopes = ["read", "export", "delete"]\n',
         encoding="utf-8",
     )
-    with running_collector(metrics, any_store_url, ["--config", str(config)]) as collector:
+    with forked_collector(metrics, any_store_url, ["--config", str(config)]) as collector:
         admin = collector.read_admin_url()
         header = {"Authorization": f"Bearer {secret}"}
         wait_until(lambda: held(any_store_url)[1]["counts"] == 2_000)

@@ -11,7 +11,7 @@ from hubbub.client import Telemetry
 from hubbub.decoder import decode_metric
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.commands import run_collector_command
 
 # Hardly any noise, so that few reports tell what was recorded.
@@ -40,7 +40,7 @@ def _shares(estimates) -> dict[tuple[str, str], float]:
 
 
 def test_what_apps_tell_of_themselves_is_decoded_apart(registry, database, tmp_path):
-    with running_collector(registry, database) as collector:
+    with forked_collector(registry, database) as collector:
         for number in range(3 * _CLIENTS):
             platform = ("mac", "linux", "beos")[number % 3]
             state = tmp_path / f"state {number}"

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hubbub.client import batch_to_json
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import (
     SECONDS,
     accepts_connections,
@@ -71,7 +71,7 @@ def test_idle_connection_does_not_hold_the_collector(collector):
 def test_request_that_does_not_end_is_given_up_and_not_stored(metrics_file, database, seconds):
     body = batch_to_json(make_batch(5))
     with (
-        running_collector(metrics_file, database, ["--drain-seconds", seconds]) as collector,
+        forked_collector(metrics_file, database, ["--drain-seconds", seconds]) as collector,
         _begun_request(collector.url, body),
     ):
         begun = time.monotonic()

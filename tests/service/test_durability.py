@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import Batch
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from service.posting import make_batch, post, records_of, send, stored_count, stored_records
 
 _CLIENTS = 8
@@ -32,7 +33,7 @@ class _Traffic:
 def test_acknowledged_batch_survives_kill_9(metrics_file, database):
     traffic = _Traffic()
     for _ in range(_ROUNDS):
-        with running_collector(metrics_file, database) as collector:
+        with forked_collector(metrics_file, database) as collector:
             _post_until_ended(collector, signal.SIGKILL, traffic)
             assert collector.process.wait() == -signal.SIGKILL
     assert len(traffic.unanswered) >= _ROUNDS
@@ -43,7 +44,7 @@ def test_acknowledged_batch_survives_kill_9(metrics_file, database):
 def test_acknowledged_batch_survives_sigterm_under_load(metrics_file, database):
     traffic = _Traffic()
     for _ in range(2):
-        with running_collector(metrics_file, database) as collector:
+        with forked_collector(metrics_file, database) as collector:
             _post_until_ended(collector, signal.SIGTERM, traffic)
             assert collector.process.wait() == 0
     _assert_counted_once_when_sent_again(traffic, metrics_file, database)
@@ -53,7 +54,7 @@ def test_acknowledged_batch_survives_sigterm_under_load(metrics_file, database):
 def test_only_batch_survives_kill_9_at_its_answer(metrics_file, database):
     batches = [make_batch() for _ in range(_ROUNDS)]
     for batch in batches:
-        with running_collector(metrics_file, database) as collector:
+        with forked_collector(metrics_file, database) as collector:
             answer = post(collector.url, batch)
             collector.process.kill()
             assert answer.status == 201
@@ -78,7 +79,7 @@ def test_batch_waits_for_a_locked_store_and_is_then_stored(collector, database):
 @pytest.mark.long
 def test_batch_that_waited_at_kill_9_was_not_acknowledged(metrics_file, database):
     batch = make_batch()
-    with running_collector(metrics_file, database) as collector, ThreadPoolExecutor(1) as pool:
+    with forked_collector(metrics_file, database) as collector, ThreadPoolExecutor(1) as pool:
         with _locked(database):
             answer = pool.submit(post, collector.url, batch)
             with pytest.raises(TimeoutError):
@@ -88,7 +89,7 @@ def test_batch_that_waited_at_kill_9_was_not_acknowledged(metrics_file, database
                 answer.result()
         collector.process.wait()
     assert stored_count(database) == 0
-    with running_collector(metrics_file, database) as restarted:
+    with forked_collector(metrics_file, database) as restarted:
         assert post(restarted.url, batch).status == 201
     assert stored_count(database) == len(batch.reports)
 
@@ -113,12 +114,12 @@ def test_batch_that_the_disk_refuses_is_answered_503_and_taken_later(collector, 
 @pytest.mark.long
 def test_refused_by_the_disk_and_then_killed_counts_once(metrics_file, database):
     refused = make_batch()
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         with _full_disk(collector):
             assert post(collector.url, refused).status == 503
         collector.process.kill()
         collector.process.wait()
-    with running_collector(metrics_file, database) as restarted:
+    with forked_collector(metrics_file, database) as restarted:
         assert post(restarted.url, refused).status == 201
     assert stored_count(database) == len(refused.reports)
 
@@ -148,7 +149,7 @@ def _post_until_ended(collector: Collector, number: signal.Signals, traffic: _Tr
 def _assert_counted_once_when_sent_again(
     traffic: _Traffic, metrics_file: Path, database: Path
 ) -> None:
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         for batch in traffic.acknowledged:
             answer = post(collector.url, batch)
             assert (answer.status, answer.json["duplicate"]) == (200, True)

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from hubbub.client import Telemetry
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.fault_proxy import Fault, fault_proxy
 from service.loads import Accounts, Load, stored_in
 from service.posting import SECONDS, stored_records, wait_until
@@ -25,7 +25,7 @@ def test_poster_that_retries_is_counted_once_through_a_bad_network(metrics_file,
         return met and load.statuses[200] > 0
 
     with (
-        running_collector(metrics_file, any_store_url) as collector,
+        forked_collector(metrics_file, any_store_url) as collector,
         fault_proxy(collector.url, seed=1) as proxy,
         Load(proxy.url, accounts) as load,
     ):

@@ -15,9 +15,9 @@ from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
 from hubbub.inference.arrays import ByteArray, IntArray
 from hubbub.protocol.records import Records, record_width
-from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients, as_records
 from hubbub.storage import MetricVersion, NewBatch, open_store
+from programs import forked_collector
 from service.posting import COMPACT, FORMS, post, send, wait_until, wait_until_published
 
 _METRIC = make_metric()
@@ -91,7 +91,7 @@ def test_forged_hundredth_of_today_raises_the_alarm_with_the_next_publication(
     asyncio.run(_store_days_before(database, week))
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         admin = _Admin(collector.read_admin_url())
         wait_until_published(admin.url, _TOKEN)
         cohorts, bits = week.reports()

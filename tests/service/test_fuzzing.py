@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from service.faults import resident_bytes, status_of
 from service.loads import Reply, read_reply, stored_in
 from service.mutants import METRIC, Mutant, Stored, make_mutant
@@ -50,7 +51,7 @@ def test_malformed_requests_are_refused_and_valid_ones_among_them_counted_once(
         options += ["--quarantine-days", "7"]
     numbers = range(0 if quarantine else 1, REQUESTS, 2)
     fuzz = _Fuzz()
-    with running_collector(metrics_file, sqlite_url, options) as collector:
+    with forked_collector(metrics_file, sqlite_url, options) as collector:
         fuzz.send(collector, numbers[:_WARM_UP])
         before = resident_bytes(collector.process.pid)
         fuzz.send(collector, numbers[_WARM_UP:])

@@ -5,7 +5,7 @@ from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.responses import Subset
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import post, send, stored_count, wait_until, wait_until_published
 
 _TOKEN, _TOKEN_HASH = generate_secret("admin")
@@ -25,7 +25,7 @@ def test_improbable_reports_are_stored_and_counted_without_their_cohort(
 ):
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         admin = collector.read_admin_url()
         wait_until_published(admin, _TOKEN)
         assert post(collector.url, Batch(_reports(3, 3, 9))).status == 201
@@ -40,7 +40,7 @@ def test_batch_with_improbable_reports_is_refused_if_so_configured(
 ):
     config = tmp_path / "collector.toml"
     config.write_text('improbable_reports = "refuse"' + _CONFIG, encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         admin = collector.read_admin_url()
         wait_until_published(admin, _TOKEN)
         assert post(collector.url, Batch(_reports())).status == 201
@@ -62,7 +62,7 @@ def test_batch_with_impossible_bits_is_always_refused(database, tmp_path):
     metrics = tmp_path / "metrics.toml"
     metrics.write_text(registry_toml(theme), encoding="utf-8")
     possible, three, padding = (make_report(theme, bits=bits) for bits in (0b11, 0b111, 1 << 5 | 1))
-    with running_collector(metrics, database, []) as collector:
+    with forked_collector(metrics, database, []) as collector:
         assert post(collector.url, Batch((possible,))).status == 201
         answer = post(collector.url, Batch((possible, three, padding)))
         assert answer.status == 422

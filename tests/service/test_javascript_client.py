@@ -3,15 +3,15 @@
 import csv
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hubbub.simulations.experiments.processes import Collector, running_collector
+import programs
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from unit.javascript.node import CLIENT, run_node, run_program
 
 REGISTRY: dict[str, Any] = {
@@ -71,7 +71,7 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture
 def collector_url(folder) -> Iterator[str]:
-    with running_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
+    with forked_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
         yield collector.url
 
 
@@ -82,11 +82,10 @@ def report(collector: Collector) -> dict[str, int]:
 
 def decode(folder: Path) -> dict[str, dict[str, str]]:
     """Return the decoder's row of each candidate."""
-    command = [sys.executable, "-m", "hubbub.decoder", "decode", "homepage"]
-    command += ["--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db"]
+    command = ["decode", "homepage", "--metrics", "metrics.toml", "--store", "sqlite:///hubbub.db"]
     command += ["--candidates", "names.txt", "--output", "result.csv"]
     command += ["--alpha", "1e-7", "--correction", "bonferroni", "--method", "regression"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+    programs.run("hubbub.decoder", *command, folder=folder).check_returncode()
     with (folder / "result.csv").open(encoding="utf-8", newline="") as file:
         return {row["string"]: row for row in csv.DictReader(file)}
 
@@ -98,7 +97,7 @@ def test_collector_takes_and_decoder_finds_what_javascript_clients_report(folder
     detected with at most 1e-7, and a value goes undetected only if its p-value is above 1e-9: the
     rarest one's had at most 1.4e-19 in 1,789 simulated runs, and its logarithm to 10 an sd of 1.6.
     """
-    with running_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
+    with forked_collector(folder / "metrics.toml", folder / "hubbub.db") as collector:
         total = sum(CLIENTS.values())
         assert report(collector) == {"recorded": total, "delivered": total, "dropped": 0}
     rows = decode(folder)

@@ -1,8 +1,6 @@
 """Joint values over real HTTP, from both clients: the widest reports there are, and hashed ones."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,8 @@ from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.strings import StringType
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
+from service.commands import collector_output
 from service.posting import send, stored_records, wait_until, wait_until_published
 from unit.javascript.node import run_program
 
@@ -59,11 +58,6 @@ def of_cells(values: list[dict[str, Any]]) -> Counter[bytes]:
     return Counter(expected_record(JointType((PAGE, CRASH)), value, 0) for value in values)
 
 
-def program(*arguments: object) -> None:
-    command = [sys.executable, "-m", "hubbub.collector", *map(str, arguments)]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-
-
 @pytest.fixture
 def metrics(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
@@ -83,7 +77,7 @@ def test_reports_of_4096_bits_and_hashed_ones_arrive_from_python(metrics, databa
         f'[admin_tokens.all]\nsha256 = "{hashed}"\nscopes = ["read", "export"]\n'
     )
     with (
-        running_collector(metrics, database, ["--config", str(config)]) as collector,
+        forked_collector(metrics, database, ["--config", str(config)]) as collector,
         Telemetry(REGISTRY, collector.url, tmp_path / "state", batch_size=MANY) as telemetry,
     ):
         admin = collector.read_admin_url()
@@ -127,8 +121,10 @@ def assert_operators_see_them(admin: str, token: str) -> None:
 
 def assert_export_and_import_keep(metrics: Path, database: Path, folder: Path) -> None:
     moved = folder / "moved.db"
-    program("export", "--store", f"sqlite:///{database}", "--to", folder / "out")
-    program("import", folder / "out", "--metrics", metrics, "--store", f"sqlite:///{moved}")
+    collector_output("export", "--store", f"sqlite:///{database}", "--to", folder / "out")
+    collector_output(
+        "import", folder / "out", "--metrics", metrics, "--store", f"sqlite:///{moved}"
+    )
     for metric in (WIDE, HASHED):
         kept, original = (Counter(stored_records(path, metric)) for path in (moved, database))
         assert kept == original
@@ -143,7 +139,7 @@ def test_javascript_clients_report_the_same(metrics, database):
         done = run_program("fleet.js", job)
         assert done == {"recorded": len(values), "delivered": len(values), "dropped": 0}
 
-    with running_collector(metrics, database) as collector:
+    with forked_collector(metrics, database) as collector:
         report("wide", CELLS * 10, collector.url)
         report("hashed", TUPLES * 10, collector.url)
     assert Counter(stored_records(database, WIDE)) == of_cells(CELLS * 10)
@@ -161,7 +157,7 @@ def test_javascript_clients_report_the_same(metrics, database):
 
 def test_both_clients_refuse_what_isnt_a_tuple(metrics, database, tmp_path):
     wrong: list[Value] = ["p0", {"page": "p0"}, {"page": "unheard of", "crash": "c0"}]
-    with running_collector(metrics, database) as collector:
+    with forked_collector(metrics, database) as collector:
         with Telemetry(REGISTRY, collector.url, tmp_path / "state") as telemetry:
             for value in wrong:
                 telemetry.record("wide", value)

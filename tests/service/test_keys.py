@@ -7,7 +7,8 @@ import pytest
 
 from hubbub.client import Batch, Telemetry
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from service.posting import Answer, make_batch, post, send, stored_count
 
 _GOOD, _GOOD_HASH = generate_secret("ingest")
@@ -34,7 +35,7 @@ def guarded(metrics_file, database, tmp_path) -> Iterator[Collector]:
     """Serve with three keys, and to nobody without one."""
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         yield collector
 
 

@@ -9,8 +9,6 @@ many histories are played.
 import asyncio
 import datetime as dt
 import os
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -36,8 +34,10 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records, record_width
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
 from hubbub.storage import MetricVersion, NewBatch, QuarantineDay, Store, StoredCounts, open_store
+from programs import forked_collector
+from service.commands import collector_output
 from service.faults import is_alive, kill, processes_of, status_of
 from service.loads import stored_in
 from service.posting import make_batch, post, wait_until
@@ -171,7 +171,7 @@ class CollectorModel(RuleBasedStateMachine):
 
     @rule()
     def maintain(self):
-        _run_command("maintain", "--store", self._store)
+        collector_output("maintain", "--store", self._store)
 
     @rule(sizes=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=3))
     def count_reports_that_come_late(self, sizes):
@@ -224,7 +224,7 @@ class CollectorModel(RuleBasedStateMachine):
             del self._records[key], self._apart[key]
         if metric in self._counted:
             deleted += self._counted.pop(metric).total
-        said = _run_command("delete", metric, "--store", self._store, "--yes")
+        said = collector_output("delete", metric, "--store", self._store, "--yes")
         assert f"deleted {deleted:,} reports" in said
 
     @rule()
@@ -232,12 +232,12 @@ class CollectorModel(RuleBasedStateMachine):
         """Move house: all reports go to another store, where no id is known; not what is apart."""
         self._stop()
         exported = self._folder / f"export {next(self._numbers)}"
-        _run_command("export", "--store", self._store, "--to", str(exported))
+        collector_output("export", "--store", self._store, "--to", str(exported))
         self._store = self.new_store()
         if self._records or self._counted:
             arguments = ["--metrics", str(self._metrics), "--store", self._store, str(exported)]
             for _ in range(2):  # the second time counts nothing
-                _run_command("import", *arguments)
+                collector_output("import", *arguments)
         self._taken.clear()
         self._apart.clear()
         self._start()
@@ -276,7 +276,7 @@ class CollectorModel(RuleBasedStateMachine):
         self._running = ExitStack()
         options = [*_OPTIONS, "--workers", str(self.workers)]
         self._collector: Collector = self._running.enter_context(
-            running_collector(self._metrics, self._store, options)
+            forked_collector(self._metrics, self._store, options)
         )
 
     def _stop(self) -> None:
@@ -347,10 +347,3 @@ async def _counts_in(store: Store) -> dict[str, bytes]:
             if isinstance(stored, StoredCounts):
                 found[name] = pack_counts(stored.kept)
     return found
-
-
-def _run_command(*arguments: str) -> str:
-    command = [sys.executable, "-m", "hubbub.collector", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -18,9 +18,9 @@ from databases import PostgresqlServer
 from factories import make_metric, make_report
 from hubbub.client import Batch
 from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.maintenance import Maintenance
+from programs import forked_collector
 from service.posting import post
 
 _KEY = MetricVersion("homepage", 1)
@@ -170,7 +170,7 @@ def test_what_a_collector_stored_shows_no_neighbours_after_the_next_day_began(
     """P(false alarm) < 1e-20: 30 neighbours where 2 are expected."""
     batches = _new_batches(60, 4)
     options = ["--upkeep-seconds", "0.2"]
-    with running_collector(metrics_file, any_store_url, options) as collector:
+    with forked_collector(metrics_file, any_store_url, options) as collector:
         for batch in batches:
             bits = [int.from_bytes(bits, "little") for bits in batch]
             reports = tuple(make_report(cohort=1, bits=each) for each in bits)

@@ -14,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
 from hubbub.storage import open_store
 from hubbub.storage.schema import REVISIONS
+from programs import forked_collector
 from service.posting import make_batch, post, send, wait_until, wait_until_published
 from unit.collector.batches import make_new_batch
 
@@ -73,7 +74,7 @@ class Served:
 def served(metrics_file, database, tmp_path) -> Iterator[Served]:
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG, encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         yield Served(collector)
 
 
@@ -160,7 +161,7 @@ def test_days_that_are_over_and_not_mixed_are_counted(metrics_file, database, tm
     asyncio.run(store_before())
     config = tmp_path / "collector.toml"
     config.write_text(_CONFIG.replace("3600", "0.1"), encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         served = Served(collector)
         wait_until(lambda: served.numbers("hubbub_unmixed_days") == {(): 0})
         assert served.ask("/status.json").json["unmixed_days"] == 0
@@ -190,7 +191,7 @@ def test_certificate_tells_when_it_ends_and_again_after_it_was_renewed(
     config = tmp_path / "collector.toml"
     paths = f'tls_certificate = "{files[0]}"\ntls_key = "{files[1]}"\n'
     config.write_text(paths + _CONFIG, encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         served = Served(collector)
 
         def end() -> float | None:

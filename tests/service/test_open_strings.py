@@ -1,7 +1,5 @@
 """Open strings over real HTTP: reports depend on their client's part of a value, and arrive."""
 
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +11,8 @@ from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import Encoder, Metric, Telemetry
 from hubbub.client.state import open_state
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
+from service.commands import collector_output
 from service.posting import stored_records
 
 STEPS = [4, 7]
@@ -35,11 +34,6 @@ def expected_record(value: str, cohort: int) -> bytes:
     return cohort.to_bytes(2, "little") + protocol.bits_to_bytes(positions, PARAMS.k)
 
 
-def program(*arguments: object) -> str:
-    command = [sys.executable, "-m", "hubbub.collector", *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
-
-
 @pytest.fixture
 def metrics(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
@@ -54,7 +48,7 @@ def test_stored_reports_are_of_each_clients_part_in_its_cohort(metrics, database
     lasting cohorts at one step or below 256 (2e-11).
     """
     clients = {tmp_path / f"client {i}": VALUES[i % len(VALUES)] for i in range(24)}
-    with running_collector(metrics, database) as collector:
+    with forked_collector(metrics, database) as collector:
 
         def report(folder: Path):
             with Telemetry(metrics, collector.url, folder) as telemetry:
@@ -86,8 +80,10 @@ def lasting_cohort(folder: Path) -> int:
 
 def assert_export_and_import_keep(metrics: Path, database: Path, folder: Path) -> None:
     moved = folder / "moved.db"
-    program("export", "--store", f"sqlite:///{database}", "--to", folder / "out")
-    program("import", folder / "out", "--metrics", metrics, "--store", f"sqlite:///{moved}")
+    collector_output("export", "--store", f"sqlite:///{database}", "--to", folder / "out")
+    collector_output(
+        "import", folder / "out", "--metrics", metrics, "--store", f"sqlite:///{moved}"
+    )
 
     def contents(path: Path, metric: Metric) -> Counter[bytes]:
         return Counter(stored_records(path, metric))

@@ -27,8 +27,9 @@ from hubbub.client.transport import HttpSender, Outcome
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.cli.group import main
 from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
 from hubbub.storage import NewBatch, QuarantineDay, QuarantineKey, open_store
+from programs import forked_collector
 from service.loads import stored_in
 from service.posting import (
     COMPACT,
@@ -107,7 +108,7 @@ def serving(metrics: Path, store: str, **settings: int) -> Iterator[Served]:
     config = metrics.with_name("collector.toml")
     lines = [f"{name} = {value}\n" for name, value in {**_SETTINGS, **settings}.items()]
     config.write_text("".join(lines) + _CONFIG, encoding="utf-8")
-    with running_collector(metrics, store, ["--config", str(config)]) as collector:
+    with forked_collector(metrics, store, ["--config", str(config)]) as collector:
         yield Served(collector)
 
 
@@ -266,7 +267,7 @@ def test_what_another_collector_knows_is_put_off_and_not_quarantined(
     newer.write_text(registry_toml(_NEW), encoding="utf-8")
     with (
         serving(metrics_file, postgresql_url) as old,
-        running_collector(newer, postgresql_url) as new,
+        forked_collector(newer, postgresql_url) as new,
     ):
         batch = _mixed(_OLD, _NEW)
         assert post(old.url, batch).status == 503

@@ -9,7 +9,8 @@ import pytest
 
 from hubbub.client import Batch, batch_to_json
 from hubbub.protocol.compact import batch_to_compact
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from service.posting import COMPACT, JSON, Answer, make_batch, post, send, stored_count
 
 _GZIP = {"Content-Encoding": "gzip"}
@@ -94,7 +95,7 @@ def test_too_large_body_is_answered_413_with_the_limit(url):
 def test_zip_bomb_is_answered_413_without_being_inflated(metrics_file, database):
     bomb = gzip.compress(bytes(2**28), compresslevel=1)
     assert len(bomb) < 2**21
-    with running_collector(metrics_file, database, ["--max-body", str(2**21)]) as collector:
+    with forked_collector(metrics_file, database, ["--max-body", str(2**21)]) as collector:
         before = _peak_memory(collector)
         assert "2097152 bytes" in _detail(post(collector.url, bomb, headers=_GZIP), 413)
         assert _peak_memory(collector) - before < 2**26

@@ -12,8 +12,9 @@ import trustme
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
 from hubbub.storage import open_store
+from programs import forked_collector
 from service.faults import errors_kept_in, kill, workers_of
 from service.posting import Answer, make_batch, post, send, stored_count, wait_until
 
@@ -26,7 +27,7 @@ _OTHER = make_metric("search")
 def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
     metrics_file, database, workers
 ):
-    with running_collector(metrics_file, database, ["--workers", str(workers)]) as collector:
+    with forked_collector(metrics_file, database, ["--workers", str(workers)]) as collector:
         assert post(collector.url, make_batch(3, _OLD)).status == 201
         assert post(collector.url, make_batch(3, _NEW)).status == 422
         metrics_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
@@ -45,10 +46,10 @@ def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_
     newer_file = tmp_path / "newer.toml"
     newer_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
     _declare(postgresql_url, gone)  # and isn't in any registry now
-    with running_collector(metrics_file, postgresql_url) as old:
+    with forked_collector(metrics_file, postgresql_url) as old:
         for metric in (_NEW, _OTHER, gone):
             assert post(old.url, make_batch(1, metric)).status == 422
-        with running_collector(newer_file, postgresql_url) as new:
+        with forked_collector(newer_file, postgresql_url) as new:
             for metric in (_NEW, _OTHER):
                 batch = make_batch(1, metric)
                 answer = post(old.url, batch)
@@ -77,7 +78,7 @@ def test_wrong_registry_is_explained_and_the_old_one_stays(
     metrics_file, database, tmp_path, change, fault
 ):
     errors = tmp_path / "errors"
-    with errors_kept_in(errors), running_collector(metrics_file, database) as collector:
+    with errors_kept_in(errors), forked_collector(metrics_file, database) as collector:
         metrics_file.write_text(change(registry_toml()), encoding="utf-8")
         collector.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "not reloaded" in errors.read_text(encoding="utf-8"))
@@ -91,7 +92,7 @@ def test_new_certificate_is_shown_after_a_hangup(metrics_file, database, tmp_pat
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
     _issue(authority, certificate, key)
-    with running_collector(metrics_file, database, options) as collector:
+    with forked_collector(metrics_file, database, options) as collector:
         assert collector.url.startswith("https://127.0.0.1:")
         first = _shown_certificate(collector, authority)
         _issue(authority, certificate, key)
@@ -107,7 +108,7 @@ def test_certificate_without_its_key_is_refused_and_the_old_one_stays(
     certificate, key, errors = (tmp_path / name for name in ("cert.pem", "key.pem", "errors"))
     options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
     _issue(authority, certificate, key)
-    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
+    with errors_kept_in(errors), forked_collector(metrics_file, database, options) as collector:
         before = _shown_certificate(collector, authority)
         _issue(authority, certificate, tmp_path / "other.pem")  # half of a renewal
         collector.process.send_signal(signal.SIGHUP)
@@ -132,7 +133,7 @@ def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
         )
 
     configure(old_hash, old_token_hash)
-    with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         admin = collector.read_admin_url()
         assert _status_with(collector, old) == 201
         assert _status_with(collector, new) == 401
@@ -163,7 +164,7 @@ def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
     config.write_text(text, encoding="utf-8")
     metrics_file.write_text(registry_toml(_NEW), encoding="utf-8")
     options = ["--config", str(config)]
-    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
+    with errors_kept_in(errors), forked_collector(metrics_file, database, options) as collector:
         admin = collector.read_admin_url()
 
         def told() -> str:
@@ -198,7 +199,7 @@ def test_change_that_needs_a_restart_is_told(metrics_file, database, tmp_path):
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     config.write_text("max_reports = 5\n", encoding="utf-8")
     options = ["--config", str(config)]
-    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
+    with errors_kept_in(errors), forked_collector(metrics_file, database, options) as collector:
         config.write_text("max_reports = 6\nupkeep_seconds = 10\n", encoding="utf-8")
         collector.process.send_signal(signal.SIGHUP)
         told = '"settings": ["max_reports", "upkeep_seconds"]'
@@ -208,7 +209,7 @@ def test_change_that_needs_a_restart_is_told(metrics_file, database, tmp_path):
 
 @pytest.mark.long
 def test_worker_is_replaced_by_one_with_the_registry_that_is_in_force(metrics_file, database):
-    with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
+    with forked_collector(metrics_file, database, ["--workers", "2"]) as collector:
         metrics_file.write_text("being edited", encoding="utf-8")
         before = set(workers_of(collector))
         kill(min(before))
@@ -221,7 +222,7 @@ def test_old_tls_and_plain_http_are_refused(metrics_file, database, tmp_path):
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     _issue(authority, certificate, key)
     options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
-    with running_collector(metrics_file, database, options) as collector:
+    with forked_collector(metrics_file, database, options) as collector:
         with pytest.raises(ssl.SSLError):
             _shown_certificate(collector, trustme.CA())
         with socket.create_connection(_address(collector)) as plain:

@@ -27,9 +27,9 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records
 from hubbub.protocol.responses import Subset
 from hubbub.protocol.sealed import MEDIA_TYPE, OVERHEAD, SealedReport, read_sealed
-from hubbub.simulations.experiments.processes import running_collector
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from hubbub.storage import MetricVersion, NewBatch, open_store, sealed_key
+from programs import forked_collector
 from service.drivers import DRIVERS, Opener
 from service.posting import make_batch, post, stored_records, wait_until
 
@@ -138,7 +138,7 @@ def test_collector_holds_nothing_readable_and_the_decoder_finds_what_was_reporte
     reports, sealer = simulated_reports(2000), Sealer(str(parties.key.public), REGISTRY)
     collectors = parties.folder / "collectors.toml"  # who collects needn't know what is asked
     collectors.write_text(registry_toml(make_metric("something")), encoding="utf-8")
-    with running_collector(collectors, database, ["--config", str(parties.config)]) as collector:
+    with forked_collector(collectors, database, ["--config", str(parties.config)]) as collector:
         for start in range(0, len(reports), 100):
             batch = Batch(tuple(reports[start : start + 100]))
             sealed = sealer.seal(batch, bytes(32))
@@ -174,7 +174,7 @@ def test_collector_holds_nothing_readable_and_the_decoder_finds_what_was_reporte
 def test_clients_reports_pass_a_real_collector(parties, database, opened):
     key = str(parties.key.public)
     with (
-        running_collector(parties.metrics, database, ["--config", str(parties.config)]) as running,
+        forked_collector(parties.metrics, database, ["--config", str(parties.config)]) as running,
         opened(REGISTRY, running.url, parties.folder / "state", sealed_to=key) as telemetry,
     ):
         for value in VALUES:
@@ -198,7 +198,7 @@ def test_one_sealed_report_a_period_of_one_metric_of_a_group(parties, database, 
     parties.metrics.write_text(registry_toml(*metrics) + group, encoding="utf-8")
     registry, key = Registry.load(parties.metrics), str(parties.key.public)
     state = parties.folder / "state"
-    with running_collector(parties.metrics, database, ["--config", str(parties.config)]) as running:
+    with forked_collector(parties.metrics, database, ["--config", str(parties.config)]) as running:
         dropped = Counter[str]()
         for _ in range(2):  # starts of the app
             with opened(registry, running.url, state, sealed_to=key, development=True) as telemetry:
@@ -356,7 +356,7 @@ def test_keys_are_added_and_removed_by_a_hangup(parties, database):
     text = parties.config.read_text(encoding="utf-8")
     parties.config.write_text("", encoding="utf-8")
     options = ["--config", str(parties.config)]
-    with running_collector(parties.metrics, database, options) as collector:
+    with forked_collector(parties.metrics, database, options) as collector:
         assert status() == 415
         for config, expected in (
             (text, 201),
@@ -430,6 +430,6 @@ def test_collector_warns_of_sealed_records_that_would_stay_for_ever(
     if retention:
         lines.insert(0, f"retention_days = {retention}")
     config.write_text("\n".join(lines), encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(config)]):
+    with forked_collector(metrics_file, database, ["--config", str(config)]):
         pass
     assert ("set retention_days" in capfd.readouterr().err) == (retention is None)

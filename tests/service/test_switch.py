@@ -24,7 +24,7 @@ from hubbub.client.registry_json import registry_json
 from hubbub.client.storage import DATABASE
 from hubbub.collector.cli import main
 from hubbub.protocol.switch import Rate, SigningKey, SwitchDocument
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.drivers import DRIVERS, Opener
 from service.posting import stored_count, wait_until
 from unit.javascript.node import CLIENT, run_node
@@ -135,7 +135,7 @@ def test_metric_is_turned_off_and_on_by_a_command_and_a_collector(
     switch("off", "homepage", "--key", str(private))
     options = ["--switch", str(file)]
     client = {"switch": True, "switch_key": public}
-    with running_collector(metrics, database, options) as collector:
+    with forked_collector(metrics, database, options) as collector:
         with opened(REGISTRY, collector.url, state, **client) as telemetry:
             telemetry.record("homepage", "a")
             assert telemetry.flush(SECONDS)
@@ -183,7 +183,7 @@ def test_javascript_client_obeys_the_same_file(tmp_path, metrics, database):
     file.write_bytes(KEY.sign(document("homepage")))
     program.write_text(PAGE.replace("./hubbub.js", str(CLIENT / "src" / "index.js")), "utf-8")
     registry = json.loads(registry_json(metrics))
-    with running_collector(metrics, database, ["--switch", str(file)]) as collector:
+    with forked_collector(metrics, database, ["--switch", str(file)]) as collector:
         options = {"registry": registry, "endpoint": collector.url, "switchKey": str(KEY.public)}
         done = run_node(program, stdin=json.dumps(options))
     assert done.returncode == 0, done.stderr
@@ -290,7 +290,7 @@ def test_collector_serves_the_same_bytes_to_all_and_keeps_what_was_in_order(
 ):
     file = tmp_path / "switch"
     file.write_bytes(document("homepage"))
-    with running_collector(metrics, database, ["--switch", str(file)]) as collector:
+    with forked_collector(metrics, database, ["--switch", str(file)]) as collector:
         url = f"{collector.url}/v1/switch"
         body, head = get(url)
         assert body == document("homepage")
@@ -337,7 +337,7 @@ def test_wrong_switch_shows_in_a_gauge(tmp_path, metrics, database):
     file.write_bytes(document())
     config = tmp_path / "collector.toml"
     config.write_text(f'switch = "{file}"\nadmin_port = 0\n{token.stderr}', encoding="utf-8")
-    with running_collector(metrics, database, ["--config", str(config)]) as collector:
+    with forked_collector(metrics, database, ["--config", str(config)]) as collector:
         request = urllib.request.Request(
             f"{collector.read_admin_url()}/metrics",
             headers={"Authorization": f"Bearer {token.stdout.strip()}"},

@@ -17,7 +17,7 @@ import pytest
 
 from factories import make_report
 from hubbub.client import Batch, batch_to_json
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import connect, make_batch, post, records_of, send, stored_records
 
 _ADDRESS = "127.45.67.89"
@@ -47,7 +47,7 @@ def test_nothing_kept_or_said_names_a_client_or_a_time(metrics_file, database, t
     """
     begun = int(time.time())
     batches = [make_batch(9) for _ in range(12)]
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         for batch in batches:
             assert post(collector.url, batch, headers=_HEADERS, source=_ADDRESS).status == 201
             assert post(collector.url, batch, headers=_HEADERS, source=_ADDRESS).status == 200
@@ -76,7 +76,7 @@ def test_nothing_kept_or_said_names_a_client_or_a_time(metrics_file, database, t
 
 def test_errors_of_the_store_are_logged_without_the_batch(metrics_file, database, capfd):
     batch = make_batch()
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         with contextlib.closing(sqlite3.connect(database)) as connection:
             connection.execute("ALTER TABLE segments RENAME TO elsewhere")
         answer = post(collector.url, batch, headers=_HEADERS, source=_ADDRESS)
@@ -180,7 +180,7 @@ def test_no_byte_tells_after_upkeep_which_reports_came_with_which_batch(metrics_
         Batch(tuple(make_report(cohort=i, bits=secrets.randbits(128)) for _ in range(3)))
         for i in range(24)
     ]
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         for batch in batches:
             assert post(collector.url, batch).status == 201
         before = _everything(database)

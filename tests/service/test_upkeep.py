@@ -3,7 +3,7 @@
 import pytest
 
 from factories import make_metric, registry_toml
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.commands import run_collector_command
 from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
 from service.posting import make_batch, post
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 
 def test_every_report_counts_once_while_others_maintain_the_store(metrics_file, any_store_url):
     accounts = Accounts()
-    with running_collector(metrics_file, any_store_url) as collector:
+    with forked_collector(metrics_file, any_store_url) as collector:
         with Load(collector.url, accounts, connections=4, pause=0.005) as load:
             for _ in range(4):
                 load.wait_for(20)
@@ -31,7 +31,7 @@ def test_metric_is_deleted_under_load_and_its_version_stays_taken(metrics_file, 
     search = make_metric("search")
     metrics_file.write_text(registry_toml(make_metric(), search), encoding="utf-8")
     accounts = Accounts()
-    with running_collector(metrics_file, any_store_url) as collector:
+    with forked_collector(metrics_file, any_store_url) as collector:
         with Load(collector.url, accounts, connections=4, pause=0.005) as load:
             for _ in range(5):
                 assert post(collector.url, make_batch(7, search)).status == 201

@@ -88,10 +88,43 @@ def running_collector(
     ProcessError
         If the collector doesn't start, or ends with an error.
     """
-    command = [sys.executable, *program, "serve", "--metrics", str(metrics)]
+    command = [sys.executable, *program, *serve_arguments(metrics, database, options)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    with listening(process) as collector:
+        yield collector
+
+
+def serve_arguments(metrics: Path, database: Path | str, options: Sequence[str]) -> list[str]:
+    """Return the command line that serves on a free port of the loopback interface.
+
+    Parameters
+    ----------
+    metrics : Path
+        The registry.
+    database : Path or str
+        SQLite's file, or the address of any store.
+    options : sequence of str
+        More of the command line.
+    """
     store = database if isinstance(database, str) else f"sqlite:///{database}"
-    command += ["--store", store, "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+    return ["serve", "--metrics", str(metrics), "--store", store, "--port", "0", *options]
+
+
+@contextmanager
+def listening(process: subprocess.Popen[str]) -> Iterator[Collector]:
+    """Wait until a collector serves, and stop it when the context closes.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        Its standard output is a pipe.
+
+    Raises
+    ------
+    ProcessError
+        If the collector doesn't start, or ends with an error.
+    """
+    with process:
         try:
             collector = Collector(_announced_address(process), process)
             yield collector
