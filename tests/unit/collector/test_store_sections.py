@@ -169,9 +169,15 @@ async def test_batches_that_come_while_sections_begin_count_once(postgresql, pos
 
 
 @in_event_loop
-async def test_section_is_closed_only_when_all_transactions_are_done(postgresql, postgresql_url):
+async def test_section_is_closed_only_when_all_transactions_are_done(
+    postgresql, postgresql_url, monkeypatch
+):
     """One that has inserted an id, which can't be read before its commit."""
     held = make_new_batch()
+    # Closing waits for half a second, and this for a quarter and whatever a busy machine adds.
+    monkeypatch.setattr(
+        postgresql_module, "WAIT_BRIEFLY", sa.text("SET LOCAL lock_timeout = '60s'")
+    )
     async with two_stores(postgresql_url) as (one, other):
         await one.append(_batches(_FULL), _DAY)
         collector = await asyncpg.connect(postgresql_url)
