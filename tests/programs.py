@@ -1,9 +1,9 @@
 """hubbub's programs as processes that are forked from one that has imported what they need.
 
 Starting one takes a sixth of the CPU time of a program that imports for itself, and nothing else
-differs: it has its own descriptors, environment, signals and end. Tests of imports, of what the
-first seconds are like, and of faults that an import may meet (no descriptors, no memory) run the
-programs themselves (`hubbub.simulations.experiments.processes`).
+differs: it has its own descriptors, environment, umask, signals and end. Tests of imports, of what
+the first seconds are like, and of faults that an import may meet (no descriptors, no memory) run
+the programs themselves (`hubbub.simulations.experiments.processes`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class _Process:
         self.stdout: IO[str] | None = None
         _forking.set_forkserver_preload(_IMPORTED)
         descriptors = tuple(map(_Descriptor, streams))
-        state = (folder or Path.cwd(), dict(os.environ))
+        umask = os.umask(0o077)
+        os.umask(umask)
+        state = (folder or Path.cwd(), dict(os.environ), umask)
         self._process = _forking.Process(target=_run, args=(command, descriptors, *state))
         self._process.start()
         self.pid = cast("int", self._process.pid)
@@ -151,7 +153,11 @@ def forked_collector(
 
 
 def _run(
-    command: Sequence[str], streams: Sequence[int], folder: Path, environ: dict[str, str]
+    command: Sequence[str],
+    streams: Sequence[int],
+    folder: Path,
+    environ: dict[str, str],
+    umask: int,
 ) -> None:
     """Be the program: what `python -m` would find is put in place first."""
     for number, stream in enumerate(streams):
@@ -161,6 +167,7 @@ def _run(
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
     os.chdir(folder)
+    os.umask(umask)
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()

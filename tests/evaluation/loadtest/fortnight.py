@@ -141,6 +141,8 @@ async def _holding(service: Service, url: str) -> Holding:
     async with open_store(url, create=False) as store:
         overview = await store.overview()
         disk = await store.database.size_bytes()
+    if not url.startswith("postgresql"):
+        disk = await asyncio.to_thread(_sqlite_bytes, url.removeprefix("sqlite:///"))
     return Holding(
         ids=await _ids(url),
         reports=sum(count.reports for count in overview if count.segments),
@@ -158,6 +160,16 @@ async def _ids(url: str) -> int:
         finally:
             await connection.close()
     return await asyncio.to_thread(_sqlite_ids, url.removeprefix("sqlite:///"))
+
+
+def _sqlite_bytes(path: str) -> int:
+    """Return the size of all pages, whether they are in the file or still in its log.
+
+    How long the log is depends on who reads at the moment when SQLite would begin it anew.
+    """
+    with closing(sqlite3.connect(path, timeout=10)) as database:
+        pages, size = (database.execute(f"PRAGMA {name}") for name in ("page_count", "page_size"))
+        return int(pages.fetchone()[0]) * int(size.fetchone()[0])
 
 
 def _sqlite_ids(path: str) -> int:
