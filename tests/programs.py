@@ -45,6 +45,7 @@ _IMPORTED = [
 ]
 
 _forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(_IMPORTED)
 
 
 class _Descriptor:
@@ -69,7 +70,6 @@ class _Process:
     ) -> None:
         self.args = command
         self.stdout: IO[str] | None = None
-        _forking.set_forkserver_preload(_IMPORTED)
         descriptors = tuple(map(_Descriptor, streams))
         umask = os.umask(0o077)
         os.umask(umask)

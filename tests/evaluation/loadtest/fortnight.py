@@ -20,7 +20,7 @@ from typing import NamedTuple
 import asyncpg
 
 from evaluation.loadtest.harness import Load, Service, judge, new_stores, parser, serving, show
-from hubbub.storage import open_store
+from hubbub.storage import Store, open_store
 from service.faults import resident_bytes
 
 _DAY = 86_400.0
@@ -140,9 +140,7 @@ async def _observe(service: Service, store: str, weeks: Weeks) -> list[Holding]:
 async def _holding(service: Service, url: str) -> Holding:
     async with open_store(url, create=False) as store:
         overview = await store.overview()
-        disk = await store.database.size_bytes()
-    if not url.startswith("postgresql"):
-        disk = await asyncio.to_thread(_sqlite_bytes, url.removeprefix("sqlite:///"))
+        disk = await _disk(store, url)
     return Holding(
         ids=await _ids(url),
         reports=sum(count.reports for count in overview if count.segments),
@@ -150,6 +148,12 @@ async def _holding(service: Service, url: str) -> Holding:
         disk=disk,
         memory=resident_bytes(*service.pids),
     )
+
+
+async def _disk(store: Store, url: str) -> int:
+    if url.startswith("postgresql"):
+        return await store.database.size_bytes()
+    return await asyncio.to_thread(_sqlite_bytes, url.removeprefix("sqlite:///"))
 
 
 async def _ids(url: str) -> int:
