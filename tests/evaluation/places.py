@@ -26,10 +26,10 @@ import numpy as np
 
 from evaluation.loadtest.harness import postgresql
 from evaluation.machine import tree_cpu_seconds
+from evaluation.measured_table import MeasuredTable
 from evaluation.ways.jobs import COUNTED as METRIC
 from evaluation.ways.jobs import counts_digest, random_records
 from hubbub.decoder.reports.loading import StoredReports, load_reports
-from hubbub.simulations.laboratory import MeasuredTable
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exporting import export_partitions, plan_export
 

@@ -6,9 +6,9 @@
 import pytest
 from scipy import stats
 
+from evaluation.pem import Spelling, find
 from evaluation.studies.open_populations import OpenPopulation
-from hubbub.simulations.open_populations import SCRIPTS, four
-from hubbub.simulations.suite.pem import Spelling, find
+from evaluation.unlike_populations import SCRIPTS, four
 
 RUNS = 4
 ROOM = 10_000
@@ -19,7 +19,7 @@ ALARM = 1e-6
 @pytest.mark.parametrize("spelling", [Spelling.in_characters, Spelling.in_bits])
 def test_pem_finds_four_words_of_any_script(script, spelling, rng, monkeypatch):
     """The rarest stands out by more than 10 standard errors: P(false alarm) < 1e-6."""
-    monkeypatch.setattr("hubbub.simulations.suite.pem.ROOM", 2**14)
+    monkeypatch.setattr("evaluation.pem.ROOM", 2**14)
     people = four(script)
     assert find(spelling(people), people.shares, 30_000, 6.0, rng).found == (0, 1, 2, 3)
 

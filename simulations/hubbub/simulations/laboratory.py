@@ -1,4 +1,4 @@
-"""Case -> trial -> score -> figure -> table.
+"""Case -> trial -> score -> figure.
 
 Each case is drawn, decoded and scored again and again, on as many cores as there are. A case knows
 how to run itself; what it returns, its score, is whatever its table is made of. Invariant: a trial
@@ -10,28 +10,18 @@ bound only if it lies beyond it by more standard errors than Student's t allows 
 `ALARM`. Standard errors come from the scatter between trials; where a figure is a share of names,
 they are never taken below what independent names would give, so that a few trials that happen to
 agree prove nothing.
-
-A document that quotes a table quotes its last line, date and machine, as well: a figure of time
-means nothing without the machine, and any figure may change with a version.
 """
 
 from __future__ import annotations
 
-import csv
-import datetime as dt
-import io
-import json
 import math
 import multiprocessing
 import os
-import platform
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -232,105 +222,3 @@ class Figure:
 
 UNKNOWN = Figure(math.nan, math.nan, 0)
 """A figure that a case doesn't have."""
-
-
-_CPU_INFO = Path("/proc/cpuinfo")
-ENDINGS = (".csv", ".json", ".md")
-
-
-def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def cpu_model() -> str:
-    """Return what the processor calls itself, as far as the system tells."""
-    try:
-        lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
-
-
-def machine() -> dict[str, str | int]:
-    """Return the processor, its cores, and the versions of what computes on it."""
-    return {
-        "cpu": cpu_model(),
-        "cores": os.cpu_count() or 1,
-        "python": platform.python_version(),
-        "hubbub": version("hubbub"),
-    }
-
-
-def _today() -> str:
-    return dt.datetime.now(dt.UTC).date().isoformat()
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredTable:
-    """Rows of figures, and when and on what they were measured.
-
-    Attributes
-    ----------
-    title : str
-    headings : tuple of str
-    rows : tuple of tuples of str
-    notes : tuple of str
-        Sentences below the rows.
-    date : str
-        Today, in UTC, if not given.
-    machine : dict
-        This one, if not given; see `machine`.
-    """
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    date: str = field(default_factory=_today)
-    machine: dict[str, str | int] = field(default_factory=machine)
-
-    @property
-    def origin(self) -> str:
-        """The date and the machine, in a line."""
-        of = self.machine
-        return (
-            f"{self.date}; {of['cpu']}, {of['cores']} cores; Python {of['python']}, "
-            f"hubbub {of['hubbub']}"
-        )
-
-    def text(self) -> str:
-        """Return it as a terminal shows it: Markdown whose columns are in line."""
-        widths = [max(map(len, column)) for column in zip(self.headings, *self.rows, strict=True)]
-        first, *others = [
-            [cell.rjust(width) if column else cell.ljust(width)
-             for column, (cell, width) in enumerate(zip(row, widths, strict=True))]
-            for row in (self.headings, *self.rows)
-        ]  # fmt: skip
-        return self._with_words(markdown(first, others))
-
-    def markdown(self) -> str:
-        """Return it as a document quotes it."""
-        return self._with_words(markdown(self.headings, self.rows))
-
-    def json(self) -> str:
-        """Return it for programs."""
-        document = asdict(self)
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-    def csv(self) -> str:
-        """Return headings and rows alone, as docs/measured/data keeps them."""
-        lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows((self.headings, *self.rows))
-        return lines.getvalue()
-
-    def write(self, path: Path) -> None:
-        """Write it in the format that the file's ending names (`ENDINGS`)."""
-        forms = {".csv": self.csv, ".json": self.json}
-        text = forms[path.suffix]() if path.suffix in forms else self.markdown() + "\n"
-        path.write_text(text, encoding="utf-8")
-
-    def _with_words(self, table: str) -> str:
-        return "\n\n".join([self.title, table, *self.notes, self.origin])

@@ -12,8 +12,8 @@ import click
 
 from evaluation import attacks
 from evaluation.attacks.outcome import Outcome
+from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
-from hubbub.simulations.laboratory import MeasuredTable
 
 _NOT_ATTACKS = {"__main__", "arrival", "outcome"}
 

@@ -17,8 +17,8 @@ from evaluation.benchmarks import (
     simulated_clients,
     transactions,
 )
+from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
-from hubbub.simulations.laboratory import MeasuredTable
 
 _GROUPS = {
     "associations": associations.comparisons,

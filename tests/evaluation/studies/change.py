@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
 from evaluation.studies.transcripts import (
     Recordings,
@@ -23,7 +24,6 @@ from evaluation.studies.transcripts import (
 from hubbub.client import Metric, Registry
 from hubbub.planning.histories import any_history_epsilon, same_times_epsilon
 from hubbub.reporting.progress import progress_bar
-from hubbub.simulations.laboratory import MeasuredTable
 from significance import FloatArray
 
 _EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
+from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.laboratory import MeasuredTable
 
 EPSILONS = (1, 2, 4, 8)
 

@@ -17,7 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.drawn_counts import draw_counts
+from evaluation.pem import Spelling, find, length_of_most
 from evaluation.studies.study import Columns, Study
+from evaluation.unlike_populations import HELD_OUT, SCRIPTS, TUNED, four
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
@@ -31,9 +33,7 @@ from hubbub.planning.open_strings import (
 from hubbub.planning.search import plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.laboratory import seed_of
-from hubbub.simulations.open_populations import HELD_OUT, SCRIPTS, TUNED, four
 from hubbub.simulations.populations import Population
-from hubbub.simulations.suite.pem import Spelling, find, length_of_most
 
 _FOUR = {f"four-{script}": partial(four, script) for script in SCRIPTS}
 POPULATIONS: dict[str, Callable[[], Population]] = {**TUNED, **HELD_OUT, **_FOUR}

@@ -21,6 +21,7 @@ from numpy.random import Generator
 
 from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.genie import Information, detected
+from evaluation.measured_table import MeasuredTable
 from evaluation.studies.cases import draw_records
 from evaluation.studies.study import OUTPUT, show, shown
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
@@ -33,7 +34,7 @@ from hubbub.inference.parallel import cores
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.progress import progress_bar
-from hubbub.simulations.laboratory import Figure, MeasuredTable, run_trials, seed_of
+from hubbub.simulations.laboratory import Figure, run_trials, seed_of
 from hubbub.simulations.populations import family_shares
 
 ALPHA = 0.05

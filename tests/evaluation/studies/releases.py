@@ -16,6 +16,7 @@ import click
 import numpy as np
 from scipy import optimize, stats
 
+from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import show, shown
 from hubbub.inference.arrays import FloatArray
 from hubbub.release.estimators import run_estimator
@@ -26,7 +27,6 @@ from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.mechanisms.selection import most_common, quantile
 from hubbub.release.mechanisms.stability import lead_threshold, median_by_test, stable_mode
 from hubbub.release.noise import gaussian_scale, laplace_scale, laplace_tail
-from hubbub.simulations.laboratory import MeasuredTable
 
 ONE = Fraction(1)
 TINY = Fraction("1e-6")

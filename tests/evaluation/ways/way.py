@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluation.machine import ChildMemory, tree_cpu_seconds
-from hubbub.simulations.laboratory import MeasuredTable
+from evaluation.measured_table import MeasuredTable
 
 
 class Done(NamedTuple):

@@ -1,5 +1,6 @@
 """Populations that a search without a list is measured on."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -7,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from evaluation.unlike_populations import HELD_OUT, SCRIPTS, TUNED, four
 from hubbub.protocol.bloom import canonical_bytes
-from hubbub.simulations.open_populations import HELD_OUT, SCRIPTS, TUNED, four
 from hubbub.simulations.populations import Population
 
 FOURS = {script: partial(four, script) for script in SCRIPTS}
@@ -31,11 +32,15 @@ def test_identifiers_are_the_same_whatever_was_imported():
     """A package's modules are attributes of it once they are imported, here or by other tests."""
     program = (
         "import ctypes.util, multiprocessing.managers, unittest.mock, xml.dom.minidom\n"
-        "from hubbub.simulations.open_populations import identifiers\n"
+        "from evaluation.unlike_populations import identifiers\n"
         "print(*identifiers().values)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.stdout.split() == list(TUNED["identifiers"]().values)
     assert "managers" not in done.stdout.split()

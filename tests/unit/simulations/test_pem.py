@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evaluation.pem import Spelling, find
 from hubbub.simulations.populations import Population, family_shares
-from hubbub.simulations.suite.pem import Spelling, find
 
 _PEOPLE = Population(("Ada", "Al", "Łukasz", "日本"), np.array([0.4, 0.3, 0.2, 0.1]))
 
@@ -55,7 +55,7 @@ def test_a_string_is_found_as_often_as_its_noise_allows(rng):
 @pytest.mark.parametrize("spelling", [Spelling.in_characters, Spelling.in_bits])
 def test_what_nobody_holds_is_seldom_found(spelling, rng, monkeypatch):
     """Where nothing is common, 5% of runs find anything; P(false alarm) < 1e-6."""
-    monkeypatch.setattr("hubbub.simulations.suite.pem.ROOM", 2**12)
+    monkeypatch.setattr("evaluation.pem.ROOM", 2**12)
     letters = rng.integers(0, 4, size=(5_000, 8))
     values = tuple(dict.fromkeys("".join("abcd"[n] for n in row) for row in letters))
     people = Population(values, family_shares("uniform", len(values)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from hubbub.reporting.formats.data_files import json_text
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.simulations.laboratory import Figure, markdown
+from hubbub.simulations.laboratory import Figure
 from hubbub.simulations.suite.bounds import CaseResult, oracle_ratios, variation_ratios
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
@@ -87,6 +87,12 @@ def suite_sentence(results: Sequence[CaseResult]) -> str:
         else f"All {len(results)} cases keep their bounds"
     )
     return f"{compared}{verdict}."
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _shown(figure: Figure) -> str:
