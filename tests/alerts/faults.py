@@ -5,7 +5,7 @@ from factories import make_metric, make_registry
 from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Publisher
-from hubbub.reporting.registry_ends import CODES
+from hubbub.reporting.findings import END_CODES
 from hubbub.storage.maintenance import STEPS
 
 REQUESTS = 'hubbub_requests_total{reason="%s",status="%s"}'
@@ -29,7 +29,7 @@ FACTS = {
     CounterName("store_free"): 1e12,
     CounterName("quarantine"): 0.0,
     CounterName("unmixed_days"): 0.0,
-    **{CounterName("registry_findings", (code,)): 0.0 for code in CODES},
+    **{CounterName("registry_findings", (code,)): 0.0 for code in END_CODES},
 }
 FAULTS: dict[str, dict[str, float | str]] = {
     "HubbubDown": {'up{job="hubbub-collector"}': 0},

@@ -14,7 +14,7 @@ TRIALS = 6
 SCRIPT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from hubbub.protocol.interrupts import quiet_interrupts
+from hubbub.protocol.commands import quiet_interrupts
 quiet_interrupts()
 print("here", flush=True)
 from hubbub.{}.cli import main

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from factories import make_params
-from hubbub.client.cells import draw_cells
+from hubbub.client.encoder import draw_cells
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.responses import Subset, Window
 

@@ -3,8 +3,10 @@
 With ``memory = "value"`` the permanent response is a pure function of (secret, metric, cohort,
 true bits), so RAPPOR's memoization needs no storage; with ``memory = "period"`` it is drawn from
 the operating system and stored. The instantaneous response is drawn anew each time; where an answer
-is reported once, it is the only one, and nothing of the answer is stored. Invariant: values and
-true bits are neither stored nor logged, and permanent bits never leave the device.
+is reported once, it is the only one, and nothing of the answer is stored. Subsets and windows draw
+a whole report at once: one coin decides whether it tells of the value, and unbiased integers choose
+among what is left. Invariant: values and true bits are neither stored nor logged, permanent bits
+never leave the device, probabilities are exactly those of their doubles.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from hubbub.client.cells import draw_cells
 from hubbub.client.errors import StateError
 from hubbub.client.randomness import (
     ByteStream,
@@ -26,6 +27,7 @@ from hubbub.client.schedule import period_at
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.responses import Response, Subset, Window
 from hubbub.protocol.wire import Report
 
 SECRET_BYTES = 32  # 256 bits, the security level of the keyed hash
@@ -223,3 +225,55 @@ def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:
         metric.name.encode(),
         metric.version.to_bytes(4, "little"),
     )
+
+
+def draw_cells(response: Response, own: int, stream: ByteStream) -> int:
+    """Return a report of a category or position as an integer whose bits are the cells.
+
+    Parameters
+    ----------
+    response : Subset or Window
+    own : int
+        The category, 0 to d - 1, or the position, 0 to d - w.
+    stream : ByteStream
+    """
+    if isinstance(response, Subset):
+        return _subset(response, own, stream)
+    if isinstance(response, Window):
+        return _in_window(response, own, stream)
+    raise TypeError(f"{response!r}: must be a response that draws whole reports")
+
+
+def _subset(response: Subset, own: int, stream: ByteStream) -> int:
+    """Draw a set of w categories, which holds `own` with probability q (Ye, Barg 2018)."""
+    others = [cell for cell in range(response.cells) if cell != own]
+    holds_own = _happens(response.chance, stream)
+    drawn = 1 << own if holds_own else 0
+    for i in range(response.width - holds_own):  # the beginning of a Fisher-Yates shuffle
+        j = i + uniform_below(len(others) - i, stream)
+        others[i], others[j] = others[j], others[i]
+        drawn |= 1 << others[i]
+    return drawn
+
+
+def _in_window(response: Window, own: int, stream: ByteStream) -> int:
+    """Draw a cell, in the window of a position with probability q (Wang et al. 2019, 3.2)."""
+    if _happens(response.chance, stream):
+        return 1 << own + uniform_below(response.width, stream)
+    cell = uniform_below(response.cells - response.width, stream)
+    return 1 << (cell if cell < own else cell + response.width)
+
+
+def _happens(chance: float, stream: ByteStream) -> bool:
+    """Toss one exact coin: compare a uniform number with a chance below 1, byte by byte.
+
+    All steps are exact: a double times 256 has the same digits, and its fraction fewer.
+    """
+    rest = chance
+    while rest > 0:
+        rest *= 256
+        digit, (byte,) = int(rest), stream(1)
+        if byte != digit:
+            return byte < digit
+        rest -= digit
+    return False

@@ -33,7 +33,7 @@ from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, batch_to_json
 from hubbub.reporting.blocks import Heading, Page, Section, Table
-from hubbub.reporting.registry_ends import ends
+from hubbub.reporting.findings import registry_ends
 from hubbub.reporting.text import visible
 
 INDEX = "index.html"
@@ -74,7 +74,9 @@ def pages(history: Sequence[Registry], today: dt.date) -> dict[str, Page]:
     gone = {n: it[n] for it in history for n in sorted(it) if n not in registry}
     found = {INDEX: _index(registry, [*metrics.values(), *gone.values()], today)}
     for name, metric in (metrics | gone).items():
-        warnings = [f"{it.text}." for it in ends(registry, today) if it.label == f"metrics.{name}"]
+        warnings = [
+            f"{it.text}." for it in registry_ends(registry, today) if it.label == f"metrics.{name}"
+        ]
         if name in gone:
             warnings = ["It isn't asked any more."]
         versions = [each[name] for each in history if name in each]
@@ -110,7 +112,7 @@ def _index(registry: Registry, metrics: Sequence[Metric], today: dt.date) -> Pag
         f"{counted(len(registry), 'metric')}. Answers are blurred before they leave a device, and "
         f"a device spends {spent} of them in its life.",
         (Section("Metrics", tables=(Table("What is asked", headings, rows),)),),
-        [f"{it.label}: {it.text}." for it in ends(registry, today)],
+        [f"{it.label}: {it.text}." for it in registry_ends(registry, today)],
         {metric.name: f"{metric.name}.html" for metric in metrics},
     )
 

@@ -15,8 +15,8 @@ from functools import partial
 from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
 from hubbub.planning.limits import DetectionTest
-from hubbub.planning.noise import Budget
-from hubbub.planning.responses import (
+from hubbub.planning.noise import (
+    Budget,
     exact_subset,
     subset_of,
     subset_params,

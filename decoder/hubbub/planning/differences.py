@@ -26,9 +26,8 @@ from hubbub.planning.limits import (
     detection_limit,
     string_errors,
 )
-from hubbub.planning.noise import Budget
+from hubbub.planning.noise import Budget, subset_of, subset_variance, widest_variance
 from hubbub.planning.numbers import NumberGoal, mean_goal
-from hubbub.planning.responses import subset_of, subset_variance, widest_variance
 from hubbub.planning.search import fitted_curve
 from hubbub.planning.strings import StringsGoal, string_params
 from hubbub.planning.tables import MOST_REPORTS, TableErrors

@@ -18,8 +18,8 @@ from scipy import special
 from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
 from hubbub.planning.limits import DetectionTest
-from hubbub.planning.noise import Budget
-from hubbub.planning.responses import (
+from hubbub.planning.noise import (
+    Budget,
     exact_window,
     hybrid_variance,
     window_of,

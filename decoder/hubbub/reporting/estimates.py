@@ -85,7 +85,7 @@ class Column(NamedTuple):
 
 
 class Plot(Protocol):
-    """Charts that a notebook shows (`hubbub.reporting.formats.notebook.Drawing`)."""
+    """Charts that a notebook shows (`hubbub.reporting.formats.html.Drawing`)."""
 
     @property
     def charts(self) -> Sequence[Chart]:
@@ -179,11 +179,11 @@ class Estimates:
 
     def __repr__(self) -> str:
         """Return what a terminal shows."""
-        return str(_format("notebook").as_text(self))
+        return str(_format("html").as_text(self))
 
     def _repr_html_(self) -> str:
         """Return what Jupyter shows."""
-        return str(_format("notebook").as_html(self))
+        return str(_format("html").as_html(self))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as a stream by the Arrow PyCapsule interface.
@@ -197,7 +197,7 @@ class Estimates:
 
     def plot(self) -> Plot:
         """Draw the picture, as notebooks show it."""
-        drawing: Plot = _format("notebook").Drawing(self.picture())
+        drawing: Plot = _format("html").Drawing(self.picture())
         return drawing
 
     @property

@@ -23,7 +23,7 @@ from hubbub.decoder.pipeline import decode_metric
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.reporting.formats.html_page import write_html
+from hubbub.reporting.formats.html import write_html
 from hubbub.simulations.demo import METRICS
 from hubbub.simulations.experiments.collecting import (
     UploadError,

@@ -33,7 +33,7 @@ from hubbub.inference.packed import PackedReports, pack
 from hubbub.inference.parallel import cores
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.progress import progress_bar
+from hubbub.reporting.command_line import progress_bar
 from hubbub.simulations.laboratory import Figure, run_trials, seed_of
 from hubbub.simulations.populations import family_shares
 

@@ -17,7 +17,7 @@ import click
 
 from evaluation.measured_table import ENDINGS, MeasuredTable
 from hubbub.inference.parallel import cores
-from hubbub.reporting.progress import progress_bar
+from hubbub.reporting.command_line import progress_bar
 from hubbub.simulations.laboratory import Case, Figure, Progress, no_progress, run_trials
 
 Columns = Mapping[str, Callable[[Any, Sequence[Any]], object]]

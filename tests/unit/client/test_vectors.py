@@ -23,7 +23,7 @@ from hubbub.client import (
     Spending,
     batch_to_json,
 )
-from hubbub.client.cells import draw_cells
+from hubbub.client.encoder import draw_cells
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from hubbub.client.schedule import chosen, first_day
 from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from factories import make_metric, make_params, seeded_stream
-from hubbub.client.cells import draw_cells
+from hubbub.client.encoder import draw_cells
 from hubbub.collector.operations.page import balance_outline, parameters
 from hubbub.collector.operations.sampling import examine
 from hubbub.protocol.metric_types.enums import EnumType

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.cli import main
-from hubbub.collector.operations.registry_findings import changes
-from hubbub.collector.operations.toml_lines import key_lines, line_of
+from hubbub.collector.operations.registry_findings import changes, key_lines, line_of
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.registry_ends import CODES, ends
+from hubbub.reporting.findings import END_CODES, registry_ends
 
 _TODAY = dt.date(2027, 3, 14)
 _THEME = """application = "com.example.app"
@@ -172,7 +171,7 @@ def test_registry_that_asks_nothing_any_more_is_a_fault(tmp_path):
 
 
 def found(text, today=_TODAY):
-    return {finding.code: finding.value for finding in ends(Registry.parse(text), today)}
+    return {finding.code: finding.value for finding in registry_ends(Registry.parse(text), today)}
 
 
 def test_metric_is_asked_up_to_its_last_day():
@@ -189,7 +188,7 @@ def test_budget_below_the_price_of_an_answer_asks_nothing():
     assert enough == {}
     short = found(f"lifetime_epsilon = {price * 0.999!r}\n{_THEME}", dt.date(2027, 1, 1))
     assert short.keys() == {"metric_over_budget", "nothing_asked"}
-    assert short.keys() < set(CODES)
+    assert short.keys() < set(END_CODES)
 
 
 def changed(old, new):

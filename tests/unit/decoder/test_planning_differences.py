@@ -11,7 +11,7 @@ from hubbub.decoder.cli.group import main
 from hubbub.inference.errors import PlanError
 from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.planning.differences import difference_goal
-from hubbub.planning.responses import widest_variance, window_within
+from hubbub.planning.noise import widest_variance, window_within
 from parameters import examples
 
 ARMS = (

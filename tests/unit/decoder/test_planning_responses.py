@@ -11,11 +11,15 @@ from hubbub.inference.errors import PlanError
 from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.planning.limits import coin_variance
 from hubbub.planning.linking import value_ratio
-from hubbub.planning.noise import Budget, Flips, exact_params, oue_variance, params_within
-from hubbub.planning.responses import (
+from hubbub.planning.noise import (
+    Budget,
+    Flips,
     chance_within,
     exact_chance,
+    exact_params,
     hybrid_variance,
+    oue_variance,
+    params_within,
     subset_of,
     subset_params,
     subset_variance,

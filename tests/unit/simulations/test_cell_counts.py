@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 from factories import seeded_stream
-from hubbub.client.cells import draw_cells
+from hubbub.client.encoder import draw_cells
 from hubbub.protocol.responses import UNARY, Subset, Window
-from hubbub.simulations.simulated_clients.cell_counts import draw_cell_counts
+from hubbub.simulations.simulated_clients.population_sampler import draw_cell_counts
 
 ALARM = 1e-6
 

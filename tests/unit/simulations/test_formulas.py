@@ -6,15 +6,16 @@ from hypothesis import strategies as st
 
 from hubbub.planning.noise import Budget, count_variance, oue_variance
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.paper.formulas import (
+from hubbub.simulations.paper.headline import (
+    Headline,
     count_deviation,
+    formula_lines,
     learnable_strings,
     longitudinal_optimum,
     quantised_epsilon,
     symmetric_chaining,
     symmetric_oue_ratio,
 )
-from hubbub.simulations.paper.headline import Headline, formula_lines
 from parameters import examples
 
 

@@ -1,7 +1,6 @@
 """The command `hubbub-collector`."""
 
-from hubbub.protocol.extras import explain_missing_packages
-from hubbub.protocol.interrupts import quiet_interrupts
+from hubbub.protocol.commands import explain_missing_packages, quiet_interrupts
 
 quiet_interrupts()  # before the imports that take longest
 explain_missing_packages("collector")

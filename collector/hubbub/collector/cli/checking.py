@@ -14,13 +14,13 @@ from hubbub.collector.operations.registry_findings import (
     FAULT,
     changes,
     faults,
+    key_lines,
+    line_of,
     repeats,
 )
-from hubbub.collector.operations.toml_lines import key_lines, line_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.findings import Finding, Level
-from hubbub.reporting.registry_ends import NOTHING_ASKED, ends
+from hubbub.reporting.findings import NOTHING_ASKED, Finding, Level, registry_ends
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -58,7 +58,7 @@ def _findings(metrics: Path, against: Path | None) -> list[Finding]:
         registry = Registry.load(metrics)
     except MetricError as error:
         return faults(error, _toml_text(metrics), str(metrics))
-    found = [*ends(registry, dt.datetime.now(dt.UTC).date()), *repeats(registry)]
+    found = [*registry_ends(registry, dt.datetime.now(dt.UTC).date()), *repeats(registry)]
     if against:
         found += changes(Registry.load(against), registry)
     lines = key_lines(metrics.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The command `hubbub-collector`, and how the errors of its subcommands are shown.
+"""The command `hubbub-collector`, and what its subcommands share: errors and settings.
 
 Each subcommand is imported when it is called: `--help` needs no web framework, and maintaining a
 store needs no Parquet.
@@ -9,12 +9,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hubbub.protocol.errors import HubbubError
 from hubbub.storage.errors import mask
+
+if TYPE_CHECKING:
+    from hubbub.collector.config.sources import Configuration
 
 _SUBCOMMANDS = {
     "init": ("hubbub.planning.cli.init", "Ask four questions and write a first metrics.toml."),
@@ -79,3 +85,26 @@ def cli_errors() -> Iterator[None]:
     except OSError as error:
         where = error.filename or "file"
         raise click.ClickException(f"{where}: {error.strerror or error}") from error
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="TOML file with settings; HUBBUB_COLLECTOR_CONFIG can name it instead.",
+)
+
+
+def read_configuration(
+    flags: Mapping[str, Any], file: Path | None, only: Collection[str] | None = None
+) -> Configuration:
+    """Return the configuration (see `load`), or print its faults, one per line, and exit with 2."""
+    from hubbub.collector.config.settings import ConfigError  # noqa: PLC0415 - --help stays quick
+    from hubbub.collector.config.sources import load  # noqa: PLC0415
+
+    try:
+        return load(flags, file, only)
+    except ConfigError as error:
+        for fault in error.faults:
+            click.echo(f"Error: {fault}", err=True)
+        sys.exit(2)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import click
 
-from hubbub.collector.cli.configuration import config_option, read_configuration
-from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import describe_default
 from hubbub.protocol.params import COHORT_BYTES

@@ -226,7 +226,7 @@ class ServiceStatus:
     expiries : tuple of Expiry
         Of certificate, keys and tokens.
     findings : tuple of Finding
-        What ends in the registry (`hubbub.reporting.registry_ends`).
+        What ends in the registry (`hubbub.reporting.findings`).
     unmixed_days : int
         Closed days whose reports aren't mixed yet.
     store_kind : str

@@ -37,7 +37,7 @@ from hubbub.collector.operations.status import (
     task_statuses,
 )
 from hubbub.protocol.registry import Registry
-from hubbub.reporting import registry_ends
+from hubbub.reporting.findings import END_CODES, registry_ends
 from hubbub.storage import MetricVersion, Store
 from hubbub.storage.errors import StoreError
 from hubbub.storage.maintenance import STEPS
@@ -121,7 +121,7 @@ class Watch:
             registry_digest=digest,
             schema=stored.schema,
             expiries=ends,
-            findings=tuple(registry_ends.ends(registry, now.date())),
+            findings=tuple(registry_ends(registry, now.date())),
             unmixed_days=stored.unmixed_days,
             store_kind=self._store.database.dialect,
             store_bytes=stored.size,
@@ -175,10 +175,9 @@ class Watch:
         facts = {CounterName("build", build): 1.0}
         facts |= {CounterName("expiry", (it.type, it.name)): it.at.timestamp() for it in ends}
         today = dt.datetime.now(dt.UTC).date()
-        codes = [it.code for it in registry_ends.ends(self._in_force()[1], today)]
+        codes = [it.code for it in registry_ends(self._in_force()[1], today)]
         facts |= {
-            CounterName("registry_findings", (code,)): codes.count(code)
-            for code in registry_ends.CODES
+            CounterName("registry_findings", (code,)): codes.count(code) for code in END_CODES
         }
         if stored.at is None:
             return facts

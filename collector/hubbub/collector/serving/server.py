@@ -26,7 +26,7 @@ from hubbub.collector.serving.service import (
     stop_event,
 )
 from hubbub.protocol.errors import HubbubError
-from hubbub.reporting.registry_ends import ends
+from hubbub.reporting.findings import registry_ends
 from hubbub.storage import Store, open_store, wait_for_schema
 from hubbub.storage.maintenance import Maintenance, QuarantineCare, running_maintenance
 
@@ -143,7 +143,7 @@ async def _operations(
 ) -> AsyncIterator[str | None]:
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
     settings, registry = files.current
-    for finding in ends(registry, dt.datetime.now(dt.UTC).date()):
+    for finding in registry_ends(registry, dt.datetime.now(dt.UTC).date()):
         _lifecycle.warning(finding.text, code=finding.code, about=finding.label)
     if settings.sealing_keys and settings.report_days and settings.retention_days is None:
         _lifecycle.warning(

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import click
 
 from hubbub.decoder.type_decoder import Observer
-from hubbub.reporting.progress import pass_counter, progress_bar
+from hubbub.reporting.command_line import pass_counter, progress_bar
 
 
 class OnTerminal(Observer):

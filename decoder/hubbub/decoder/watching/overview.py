@@ -19,7 +19,7 @@ from hubbub.decoder.watching.results import (
 )
 from hubbub.decoder.watching.running import Fault
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.reporting.formats.html_page import write_html
+from hubbub.reporting.formats.html import write_html
 
 _RECENT = dt.timedelta(days=30)
 """Of which feeds tell: a reader that was away for its holidays misses nothing."""

@@ -20,7 +20,7 @@ from hubbub.protocol.errors import HubbubError
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.formats.data_files import write_parquet
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.reporting.formats.html_page import write_html
+from hubbub.reporting.formats.html import write_html
 
 INDEX: Final = "index.html"
 BY_DAY: Final = "-by-day"

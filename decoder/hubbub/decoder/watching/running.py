@@ -40,7 +40,7 @@ from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.blocks import Page, Section
 from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.registry_ends import ends
+from hubbub.reporting.findings import registry_ends
 from hubbub.storage.slices import values_of
 
 _ONE_DAY = dt.timedelta(days=1)
@@ -250,7 +250,7 @@ def _warnings_noted(name: str, note: Callable[[str], None]) -> Iterator[None]:
 def _ends(watch: Watch, metric: Metric, day: dt.date) -> list[Finding]:
     """Return that a metric ends, or has ended."""
     own = f"metrics.{metric.name}"
-    return [each for each in ends(watch.registry, day) if each.label == own]
+    return [each for each in registry_ends(watch.registry, day) if each.label == own]
 
 
 def _past(

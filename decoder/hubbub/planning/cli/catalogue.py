@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from hubbub.protocol.extras import explain_missing_packages
+from hubbub.protocol.commands import explain_missing_packages
 
 
 @click.command()
@@ -45,7 +45,7 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
     from hubbub.reporting.estimates import Estimates  # noqa: PLC0415
-    from hubbub.reporting.formats.html_page import write_html  # noqa: PLC0415
+    from hubbub.reporting.formats.html import write_html  # noqa: PLC0415
 
     with cli_errors():
         history = [Registry.load(each) for each in metrics]

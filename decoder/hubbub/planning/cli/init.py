@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubbub.protocol.extras import explain_missing_packages
+from hubbub.protocol.commands import explain_missing_packages
 
 if TYPE_CHECKING:
     from hubbub.planning.goals import Goal

@@ -324,7 +324,7 @@ def aggregate(
     Run only functions that you have read: they run with your rights, and how long they take can be
     seen.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    from hubbub.reporting.progress import progress_bar  # noqa: PLC0415 - --help stays quick
+    from hubbub.reporting.command_line import progress_bar  # noqa: PLC0415 - --help stays quick
 
     names = None if columns is None else columns.split(",")
     with progress_bar("estimating") as progress:

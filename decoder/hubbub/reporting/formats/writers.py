@@ -36,7 +36,7 @@ DECODED: dict[str, Writer] = {
     ".csv": write_csv,
     ".json": write_json,
     ".parquet": write_parquet,
-    ".html": _drawn("html_page", "write_html"),
+    ".html": _drawn("html", "write_html"),
 }
 """Formats of what is decoded, by suffix."""
 PICTURES: dict[str, Writer] = {

@@ -11,7 +11,7 @@ import numpy as np
 
 from hubbub.inference.errors import PlanError
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.planning.responses import subset_params, subset_within
+from hubbub.planning.noise import subset_params, subset_within
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams

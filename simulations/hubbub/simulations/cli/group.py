@@ -111,8 +111,8 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
     if seed is None:
         seed = secrets.randbelow(2**32)
+    from hubbub.reporting.command_line import progress_bar
     from hubbub.reporting.formats.terminal import show, stdout_console
-    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.demo import demo_result, run_demo
 
     with _system_errors():
@@ -176,7 +176,7 @@ def watch(output: Path, reports: int, seed: int) -> None:
     day by day, and runs `hubbub-decoder watch`, which makes each day's results, an index page and
     feeds.
     """
-    from hubbub.reporting.progress import progress_bar
+    from hubbub.reporting.command_line import progress_bar
     from hubbub.simulations.watched_release import run_watched_release
 
     start = time.monotonic()
@@ -350,8 +350,8 @@ def run(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
     from hubbub.inference.parallel import cores
+    from hubbub.reporting.command_line import progress_bar
     from hubbub.reporting.formats.terminal import show, stdout_console
-    from hubbub.reporting.progress import progress_bar
 
     simulate = _simulation(given, options, through)
     # The order of the command line must not show in the files.
@@ -650,8 +650,8 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
         options["seed"] = secrets.randbelow(2**32)
     from hubbub.inference.parallel import cores
     from hubbub.protocol.errors import ParameterError
+    from hubbub.reporting.command_line import progress_bar
     from hubbub.reporting.formats.terminal import show, stdout_console
-    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.cli.experiments import blend_experiment
     from hubbub.simulations.experiments.blend import blend_result, run_blend
     from hubbub.simulations.populations import PopulationError
@@ -709,9 +709,9 @@ def suite(
     more than the standard error allows (one-sided, probability 0.001).
     """
     from hubbub.inference.parallel import cores
+    from hubbub.reporting.command_line import progress_bar
     from hubbub.reporting.formats.files import refuse_place
     from hubbub.reporting.formats.terminal import stdout_console
-    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.suite.bounds import promises_kept
     from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases, run_suite
     from hubbub.simulations.suite.result import (
@@ -759,8 +759,8 @@ def paper(only_table: bool, runs: int, output: Path) -> None:
     Shows each experiment's figure beside what the paper states, and each headline number beside
     ours. The exit code is 1 if a number isn't reproduced within its tolerance.
     """
+    from hubbub.reporting.command_line import progress_bar
     from hubbub.reporting.formats.terminal import show, stdout_console
-    from hubbub.reporting.progress import progress_bar
     from hubbub.simulations.paper.experiments import experiments
     from hubbub.simulations.paper.headline import formula_lines, simulated_lines
     from hubbub.simulations.paper.result import paper_result

@@ -1,6 +1,7 @@
 """Published numbers beside ours: by formula, and where that says more by simulation.
 
-Formulas must agree to the digits that are given, simulations to within their noise.
+Formulas are without collisions, for one string at a time. They must agree to the digits that are
+given, simulations to within their noise.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from hubbub.inference.ratios import filter_ratios
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.planning import amplification
 from hubbub.planning.histories import permanent_known
-from hubbub.planning.noise import Budget
+from hubbub.planning.noise import Budget, common_rates, count_variance, rare_rate
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.poisoning import forgery_shift
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
-from hubbub.simulations.paper import formulas
 from hubbub.simulations.paper.settings import (
     ABSENT,
     PRESENT,
@@ -98,18 +99,18 @@ def formula_lines() -> Iterator[Headline]:
         yield _line(1, source, f"epsilon_report, {where}", report, params.epsilon_report)
         yield _line(1, source, f"epsilon_permanent, {where}", permanent, params.epsilon_permanent)
     for number, reports, m, stated in _COUNTS:
-        ours = formulas.count_deviation(paper_params(m=m), reports)
+        ours = count_deviation(paper_params(m=m), reports)
         what = f"SD of a count, N={reports:,}, m={m}"
         yield _line(number, f"RAPPOR, table {number - 1}", what, stated, ours)
-    z = 4860 / formulas.count_deviation(paper_params(m=8), _TABLE_2)
+    z = 4860 / count_deviation(paper_params(m=8), _TABLE_2)
     yield _line(3, "RAPPOR, table 2", "z of a count of 4,860", 4.01, z, 2e-3)
     for reports, stated in _BINS:
-        ours = formulas.count_deviation(_ONE_TIME, reports)
+        ours = count_deviation(_ONE_TIME, reports)
         what = f"SD of an empty bin, basic one-time, N={reports:,}"
         yield _line(5, "RAPPOR, 5.1", what, stated, ours, 1e-3)
     for reports, stated in ((_MILLION, 93.9), (100 * _MILLION, 938.7)):
         what = f"learnable strings, N={reports:,}, M=1,000,000"
-        ours = formulas.learnable_strings(_ONE_TIME, reports, _MILLION)
+        ours = learnable_strings(_ONE_TIME, reports, _MILLION)
         yield _line(6, "RAPPOR, appendix", what, stated, ours, 1e-3)
     yield from _variances()
     yield from _shuffling()
@@ -118,7 +119,7 @@ def formula_lines() -> Iterator[Headline]:
     for reports, stated in _TRACKED:
         what = f"chance that {reports} reports tell all 128 PRR bits"
         yield _line(11, "tracking", what, stated, permanent_known(_CHROME, reports), 5e-3)
-    floored, exact = formulas.quantised_epsilon(2, 0.45), _CHROME._replace(f=0.45)
+    floored, exact = quantised_epsilon(2, 0.45), _CHROME._replace(f=0.45)
     what = "epsilon_permanent, f=0.45"
     yield _line(12, "quantised f", f"{what} floored to 1/128", 5.001, floored)
     yield _line(12, "quantised f", f"{what} exact", 4.947, exact.epsilon_permanent)
@@ -132,13 +133,13 @@ def _line(
 
 def _variances() -> Iterator[Headline]:
     for epsilon, stated in ((0.01, 2.0), (4 * math.log(3), 7.4)):
-        ours = formulas.symmetric_oue_ratio(2, epsilon)
+        ours = symmetric_oue_ratio(2, epsilon)
         what = f"variance over OUE's, h=2, epsilon={epsilon:.2f}"
         yield _line(7, "Wang 2017", what, stated, ours, 0.01)
     budget = Budget(_CHROME.epsilon_permanent, _CHROME.epsilon_report)
     for name, stated, ours in (
-        ("L-OSUE, one report", 0.684, formulas.longitudinal_optimum(budget)),
-        ("symmetric chaining", 0.879, formulas.symmetric_chaining(budget)),
+        ("L-OSUE, one report", 0.684, longitudinal_optimum(budget)),
+        ("symmetric chaining", 0.879, symmetric_chaining(budget)),
     ):
         what = f"N times the variance, {name}"
         yield _line(8, "longitudinal optimum", what, stated, ours, 1e-3)
@@ -267,3 +268,51 @@ def _tracking() -> Iterator[Headline]:
     for reports, stated in _TRACKED:
         what = f"chance that {reports} reports tell all 128 PRR bits"
         yield Headline(11, "tracking", what, stated, known[reports], 0.06, "simulation")
+
+
+def count_deviation(params: RapporParams, n_reports: float) -> float:
+    """Return the standard deviation of an absent string's count (`count_variance`)."""
+    return math.sqrt(n_reports * count_variance(params))
+
+
+def learnable_strings(params: RapporParams, n_reports: float, candidates: float) -> float:
+    """Return how many strings N reports can teach at most (Erlingsson et al. 2014, appendix).
+
+    sqrt(N) (q* - p*) / (z sqrt(p*(1 - p*))), z being the normal quantile of 0.05 / candidates.
+    """
+    z = -float(special.ndtri(0.05 / candidates))
+    return math.sqrt(n_reports / _rate_variance(params.p_star, params.q_star)) / z
+
+
+def longitudinal_optimum(budget: Budget) -> float:
+    """Return N times the variance of the best one-hot noise under both epsilons.
+
+    As L-OSUE (Arcolezi et al. 2022) for one report: q* = 1/2 and p* = 1 / (1 + e^report), or the
+    nearest q* that the permanent epsilon allows.
+    """
+    low, high = common_rates(1, budget)
+    q_star = min(max(0.5, low), high)
+    return _rate_variance(rare_rate(1, budget.report, q_star), q_star)
+
+
+def symmetric_chaining(budget: Budget) -> float:
+    """Return N times the variance of one-hot noise with p* = 1 - q*, at the report's epsilon."""
+    p_star = 1 / (1 + math.exp(budget.report / 2))
+    return _rate_variance(p_star, 1 - p_star)
+
+
+def symmetric_oue_ratio(h: int, epsilon: float) -> float:
+    """Return how much more RAPPOR with p* = 1 - q* varies than optimal unary encoding.
+
+    sinh^2(eps/2) / (4h sinh^2(eps/4h)): h at eps = 0, and more above.
+    """
+    return (math.sinh(epsilon / 2) / math.sinh(epsilon / (4 * h))) ** 2 / (4 * h)
+
+
+def quantised_epsilon(h: int, f: float, steps: int = 128) -> float:
+    """Return the permanent epsilon of a client that rounds f down to a multiple of 1/steps."""
+    return RapporParams(8, h, 1, math.floor(f * steps) / steps, 0.25, 0.75).epsilon_permanent
+
+
+def _rate_variance(p_star: float, q_star: float) -> float:
+    return p_star * (1 - p_star) / (q_star - p_star) ** 2

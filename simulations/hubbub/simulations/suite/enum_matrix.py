@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.planning.responses import subset_params, subset_within
+from hubbub.planning.noise import subset_params, subset_within
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response

@@ -1,8 +1,10 @@
-"""Results in a notebook: as HTML below a cell, as a drawing, as plain text.
+"""Results as HTML: a self-contained page, or what a notebook shows below a cell.
 
-What a terminal shows is shown, so never more rows than that. Everything is escaped by the template
-engine. A drawing is an image that holds its own styles, so that neither the page's touch it nor the
-other way round.
+A page needs nothing from anywhere else and no script. Everything but our own SVG is escaped by the
+template engine; strings that clients may have sent come through `hubbub.reporting.text.visible` as
+well, so that no control or invisible character reaches the page. A notebook shows what a terminal
+does, so never more rows than that; a drawing is an image that holds its own styles, so that neither
+the page's touch it nor the other way round.
 """
 
 from __future__ import annotations
@@ -11,19 +13,52 @@ import base64
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from markupsafe import Markup
 
 from hubbub.reporting.blocks import Block, Line, Table
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.formats.html_page import environment
+from hubbub.reporting.formats.drawings import draw
 from hubbub.reporting.formats.picture import svg_of, write_picture
 from hubbub.reporting.formats.terminal import plain_console, show
+from hubbub.reporting.text import shortened
 
+if TYPE_CHECKING:
+    import jinja2
+
+_COLUMNS = 60
+"""Of a string that names a row or a chart; those of a longer one are in its `title`."""
 _TEXT_WIDTH = 120  # columns that a notebook shows without wrapping
 _REST = "tables made of the result hold them all"
+
+
+def write_html(result: Estimates, file: BinaryIO) -> None:
+    """Write a result's report as one page."""
+    report = result.report()
+    page = environment().get_template("page.html")
+    parts = page.generate(report=report, draw=draw)
+    file.writelines(part.encode("utf-8") for part in parts)
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Return the templates, which escape whatever they are given."""
+    import jinja2  # noqa: PLC0415 - most results are never a page
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("hubbub.reporting.formats"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters["shortened"] = partial(shortened, most=_COLUMNS)
+    return templates
 
 
 def as_html(result: Estimates) -> str:

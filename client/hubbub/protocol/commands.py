@@ -1,0 +1,60 @@
+"""What every command does first: it leaves quietly on Ctrl-C, and says which packages are missing.
+
+Libraries that are interrupted while they are imported fail in ways of their own, some of them with
+pages of tracebacks; nothing is open then, so the process just ends, with exit code 130. Otherwise
+SystemExit is raised, which cleans up as every exception does. Commands call this before they import
+anything else, so this module imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+_EXIT_CODE = 128 + signal.SIGINT  # what shells report of a program that Ctrl-C ended
+
+
+def quiet_interrupts() -> None:
+    """Handle SIGINT from here on, unless somebody else ignores or handles it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with contextlib.suppress(ValueError):  # only a process's first thread may
+            signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(_number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(_EXIT_CODE)
+        frame = frame.f_back
+    raise SystemExit(_EXIT_CODE)
+
+
+def explain_missing_packages(extra: str) -> None:
+    """Say how to install a package that isn't found, wherever it is first imported.
+
+    Parameters
+    ----------
+    extra : str
+        What brings all packages of the command, such as "collector".
+    """
+    show = sys.excepthook
+
+    def explain(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        missing = isinstance(error, ModuleNotFoundError) and error.name
+        if missing and not missing.startswith("hubbub"):
+            print(  # noqa: T201
+                f"Error: the package {missing} is missing: pip install 'hubbub[{extra}]'",
+                file=sys.stderr,
+            )
+        else:
+            show(kind, error, traceback)
+
+    sys.excepthook = explain
