@@ -19,7 +19,7 @@ from hubbub.storage.id_tables import ID_BYTES, IdTable
 WORD_BYTES = 8  # a filter is of 64-bit words: one read of memory an id
 
 BITS_PER_ID = 16
-"""So many that one of 889 ids that aren't there may be (`false_positive_rate`)."""
+"""So many that one of 889 ids that aren't there may be (tests/unit/collector/test_bloom.py)."""
 
 BITS_SET = 4
 """Of each of the two words that an id chooses; some of them may be the same."""
@@ -102,34 +102,6 @@ class FilteredTables:
         which, where = np.nonzero(are_set[:, : len(ids)] & are_set[:, len(ids) :])
         hits = zip(which.tolist(), where.tolist(), strict=True)
         return [(self.tables[table], ids[place]) for table, place in hits]
-
-
-def false_positive_rate(bits_per_id: float = BITS_PER_ID, bits_set: int = BITS_SET) -> float:
-    """Return the chance that a random id may be there that isn't.
-
-    The number of ids that have chosen a word is Poisson; given it, the number of bits that are set
-    in it is that of full boxes after so many throws; and the id's own bits have to be among them,
-    in both words.
-
-    Parameters
-    ----------
-    bits_per_id : float
-        Positive.
-    bits_set : int
-    """
-    load = 2 * _WORD_BITS / bits_per_id
-    most = int(load + 12 * load**0.5 + 24)  # ids in a word; more have no weight in floating point
-    full = np.zeros(_WORD_BITS + 1)  # chance that so many bits are set
-    full[0] = 1.0
-    share = np.arange(_WORD_BITS + 1) / _WORD_BITS
-    weight = np.exp(-load)  # chance that so many ids have chosen the word
-    rate = 0.0
-    for ids in range(most):
-        rate += weight * float(full @ share**bits_set)
-        weight *= load / (ids + 1)
-        for _ in range(bits_set):
-            full = full * share + np.concatenate(([0.0], (full * (1 - share))[:-1]))
-    return rate**2
 
 
 def _choices(ids: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

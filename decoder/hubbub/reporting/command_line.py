@@ -24,16 +24,33 @@ class LazyGroup(click.Group):
     Parameters
     ----------
     commands_in : mapping of str to str
-        Where each command is, as "module:name".
+        Where each command is, as "module:name", in the order in which a person meets them.
+    words : mapping of str to str, optional
+        What --help says of each; if not given, all are imported for that.
     """
 
-    def __init__(self, *args: Any, commands_in: Mapping[str, str], **settings: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        commands_in: Mapping[str, str],
+        words: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(*args, **settings)
         self._commands_in = commands_in
+        self._words = words
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Return the commands' names, sorted."""
-        return sorted(self._commands_in)
+        """Return the commands' names."""
+        return list(self._commands_in)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        if self._words is None:
+            super().format_commands(context, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._words.items()))
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
         """Import a command; None if there is none of that name."""
@@ -43,6 +60,39 @@ class LazyGroup(click.Group):
         module, _, command = where.partition(":")
         found: click.Command = getattr(import_module(module), command)
         return found
+
+
+class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
+    """A whole number such as 100000, 100_000 or 1e5.
+
+    Parameters
+    ----------
+    least, most : int
+        Bounds, which are allowed; the upper one is far below 2^53, from which on doubles leave
+        whole numbers out.
+    """
+
+    name = "number"
+
+    def __init__(self, least: int, most: int = 10**12) -> None:
+        self._least, self._most = least, most
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return the number, or refuse it by name."""
+        try:
+            number = float(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not self._least <= number <= self._most or not number.is_integer():
+            self.fail(
+                f"{value} must be a whole number of at least {self._least} and at most "
+                f"{self._most:g}",
+                param,
+                ctx,
+            )
+        return int(number)
 
 
 def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
@@ -67,19 +117,29 @@ def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:
 
 
 @contextmanager
-def cli_errors() -> Iterator[None]:
-    """Turn what can go wrong on purpose, and failing files, into a message without a traceback."""
+def cli_errors(
+    nameless: str = "standard output", masked: Callable[[str], str] = str
+) -> Iterator[None]:
+    """Turn what can go wrong on purpose, and failing files, into a message without a traceback.
+
+    Parameters
+    ----------
+    nameless : str
+        What fails if the error names no file.
+    masked : callable
+        Takes secrets out of a message.
+    """
     try:
         yield
     except OptionError as error:
         raise click.UsageError(error.on_command_line) from error
     except HubbubError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(masked(str(error))) from error
     except BrokenPipeError:
         raise  # whoever reads standard output has seen enough; click ends quietly
     except OSError as error:
-        where = error.filename or "standard output"
-        raise click.ClickException(f"{where}: {error.strerror}") from error
+        where = error.filename or nameless
+        raise click.ClickException(f"{where}: {error.strerror or error}") from error
 
 
 @contextmanager

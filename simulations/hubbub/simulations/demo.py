@@ -29,10 +29,13 @@ from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import certainty
-from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
-from hubbub.simulations.experiments.result import SimulationResult, simulation_result
+from hubbub.simulations.experiments.result import (
+    SimulationResult,
+    estimates_chart,
+    simulation_result,
+)
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
 from hubbub.simulations.folders import start_afresh
 from hubbub.simulations.populations import census_first_names, census_names

@@ -19,7 +19,7 @@ from hubbub.decoder import CohortCounts
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Subset
 from hubbub.simulations.experiments.joint import JointExperiment, judge_table
-from hubbub.simulations.experiments.joint_scoring import JointScore
+from hubbub.simulations.experiments.scoring import JointScore
 from hubbub.simulations.suite.bounds import TableTrial
 from hubbub.simulations.suite.joint_matrix import JointCase, joint_cases
 

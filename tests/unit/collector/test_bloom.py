@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.storage.bloom import BITS_PER_ID, FilteredTables, IdFilter, false_positive_rate
+from hubbub.storage.bloom import BITS_PER_ID, BITS_SET, WORD_BYTES, FilteredTables, IdFilter
 from hubbub.storage.id_tables import ID_BYTES, IdTable, id_table
 
+_WORD_BITS = 8 * WORD_BYTES
 _DAY = dt.date(2026, 3, 14)
 _TABLE = id_table(_DAY)
 _ids = st.lists(st.binary(min_size=ID_BYTES, max_size=ID_BYTES), min_size=1, max_size=60)
@@ -59,6 +60,28 @@ def test_each_table_is_suspected_for_its_own_ids():
     assert found == list(zip(tables, ids, strict=False))
     assert FilteredTables({}).possible_duplicates(ids) == []
     assert FilteredTables(filters).possible_duplicates([]) == []
+
+
+def false_positive_rate(bits_per_id=BITS_PER_ID, bits_set=BITS_SET):
+    """Return the chance that a random id may be there that isn't.
+
+    The number of ids that have chosen a word is Poisson; given it, the number of bits that are set
+    in it is that of full boxes after so many throws; and the id's own bits have to be among them,
+    in both words.
+    """
+    load = 2 * _WORD_BITS / bits_per_id
+    most = int(load + 12 * load**0.5 + 24)  # ids in a word; more have no weight in floating point
+    full = np.zeros(_WORD_BITS + 1)  # chance that so many bits are set
+    full[0] = 1.0
+    share = np.arange(_WORD_BITS + 1) / _WORD_BITS
+    weight = np.exp(-load)  # chance that so many ids have chosen the word
+    rate = 0.0
+    for ids in range(most):
+        rate += weight * float(full @ share**bits_set)
+        weight *= load / (ids + 1)
+        for _ in range(bits_set):
+            full = full * share + np.concatenate(([0.0], (full * (1 - share))[:-1]))
+    return rate**2
 
 
 def test_other_ids_are_suspected_as_often_as_calculated(rng):

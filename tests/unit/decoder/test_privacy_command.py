@@ -136,7 +136,7 @@ def test_results_are_written_as_csv_and_json(registry, tmp_path):
         (("--days", "0"), "0 must be a whole number of at least 1"),
         (("--days", "1.5"), "1.5 must be a whole number of at least 1"),
         (("--reports", "-10"), "-10 must be a whole number of at least 1"),
-        (("--reports", "inf"), "'inf' is not a number"),
+        (("--reports", "inf"), "inf must be a whole number"),
         (("--reports", "1e10"), "10,000,000,000 must be at most 1,000,000,000"),
         (("--household", "many"), "'many' is not a number"),
         (("--delta", "1"), "1.0 is not in the range 0<x<1"),

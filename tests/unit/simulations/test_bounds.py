@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hubbub.simulations.experiments.joint_scoring import Coverage, JointScore
-from hubbub.simulations.experiments.scoring import Score
+from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
 from hubbub.simulations.laboratory import Figure
 from hubbub.simulations.suite.bounds import (
     CaseResult,

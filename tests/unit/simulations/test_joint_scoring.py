@@ -12,7 +12,7 @@ from hubbub.inference.joint.analysis import analyse_table
 from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
 from hubbub.inference.joint.table import JointEstimates
 from hubbub.simulations.experiments.joint import JointExperiment, run_joint
-from hubbub.simulations.experiments.joint_scoring import Coverage, score_joint, true_strength
+from hubbub.simulations.experiments.scoring import Coverage, score_joint, true_strength
 from hubbub.simulations.joint_populations import joint_population, parse_sizes
 from unit.decoder.joint_tables import known_table, noise
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.simulations.cli import main
-from hubbub.simulations.experiments.charts import estimates_chart
+from hubbub.simulations.experiments.result import estimates_chart
 from hubbub.simulations.experiments.scoring import DecodedShares
 from hubbub.simulations.simulated_clients.population_sampler import cohort_shares
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
@@ -245,7 +245,7 @@ def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path):
         (("--k", "100"), "k = 100: must be a multiple of 8"),
         (("--p", "0.5", "--q", "0.5"), "must differ"),
         (("--reports", "1.5"), "must be a whole number of at least 1"),
-        (("--reports", "many"), "must be a whole number of at least 1"),
+        (("--reports", "many"), "'many' is not a number"),
         (("--reports", "1e13"), "at least 1 and at most 1e+12"),
         (("--missing", "1.5"), "not in the range"),
         (("--missing", "1"), "no candidates"),

@@ -6,66 +6,56 @@ store needs no Parquet.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubbub.protocol.errors import HubbubError
+from hubbub.reporting import command_line
 from hubbub.storage.errors import mask
 
 if TYPE_CHECKING:
     from hubbub.collector.config.sources import Configuration
 
+_HERE = "hubbub.collector.cli"
 _SUBCOMMANDS = {
-    "init": ("hubbub.planning.cli.init", "Ask four questions and write a first metrics.toml."),
-    "check": (".checking", "List everything that is wrong with a metrics.toml."),
-    "catalogue": ("hubbub.planning.cli.catalogue", "Write web pages that explain a metrics.toml."),
-    "serve": (".service", "Receive reports until SIGTERM."),
-    "token": (".service", "Make an ingest key or an admin token."),
-    "migrate": (".stores", "Bring a store to this version's schema."),
-    "maintain": (".stores", "Merge segments and delete what is too old."),
-    "replay": (".stores", "Count quarantined reports that the registry now knows."),
-    "delete": (".stores", "Delete the reports of a metric."),
-    "backup": (".stores", "Copy a store while it is in use."),
-    "export": (".stores", "Write reports as Parquet."),
-    "import": (".stores", "Read reports from Parquet or CSV."),
-    "switch": (".switching", "Turn metrics off in clients that check a switch file."),
-    "keygen": (".sealing", "Make a key that clients seal reports to."),
-    "open": (".sealing", "Open sealed reports, away from the collector."),
+    "init": ("hubbub.planning.cli.init:init", "Ask four questions and write a first metrics.toml."),
+    "check": (f"{_HERE}.checking:check", "List everything that is wrong with a metrics.toml."),
+    "catalogue": (
+        "hubbub.planning.cli.catalogue:catalogue",
+        "Write web pages that explain a metrics.toml.",
+    ),
+    "serve": (f"{_HERE}.service:serve", "Receive reports until SIGTERM."),
+    "token": (f"{_HERE}.service:token", "Make an ingest key or an admin token."),
+    "migrate": (f"{_HERE}.stores:migrate", "Bring a store to this version's schema."),
+    "maintain": (f"{_HERE}.stores:maintain", "Merge segments and delete what is too old."),
+    "replay": (f"{_HERE}.stores:replay", "Count quarantined reports that the registry now knows."),
+    "delete": (f"{_HERE}.stores:delete", "Delete the reports of a metric."),
+    "backup": (f"{_HERE}.stores:backup", "Copy a store while it is in use."),
+    "export": (f"{_HERE}.stores:export", "Write reports as Parquet."),
+    "import": (f"{_HERE}.stores:import_", "Read reports from Parquet or CSV."),
+    "switch": (
+        f"{_HERE}.switching:switch",
+        "Turn metrics off in clients that check a switch file.",
+    ),
+    "keygen": (f"{_HERE}.sealing:keygen", "Make a key that clients seal reports to."),
+    "open": (f"{_HERE}.sealing:open_", "Open sealed reports, away from the collector."),
 }
-"""The module of each, here or in a package above, and the words of `--help`."""
+"""Where each is, and the words of `--help`."""
 
 _OTHERS = 0o007  # all rights of all other users of the machine
 
 
-class _LateGroup(click.Group):
-    """A group that imports a subcommand when it is called, and lists all without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the names in the order in which a person meets them."""
-        return list(_SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a subcommand."""
-        if cmd_name not in _SUBCOMMANDS:
-            return None
-        module = importlib.import_module(_SUBCOMMANDS[cmd_name][0], "hubbub.collector.cli")
-        commands = (found for found in vars(module).values() if isinstance(found, click.Command))
-        return next(command for command in commands if command.name == cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of subcommands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in _SUBCOMMANDS.items()])
-
-
-@click.group(cls=_LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=command_line.LazyGroup,
+    commands_in={name: where for name, (where, _) in _SUBCOMMANDS.items()},
+    words={name: words for name, (_, words) in _SUBCOMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="hubbub")
 def main() -> None:
     """Receive noisy reports over HTTP and store them durably, but not who sent them."""
@@ -73,19 +63,7 @@ def main() -> None:
     os.umask(os.umask(0) | _OTHERS)
 
 
-@contextlib.contextmanager
-def cli_errors() -> Iterator[None]:
-    """Turn expected errors into messages, without secrets, and exit code 1."""
-    try:
-        yield
-    except HubbubError as error:
-        raise click.ClickException(mask(str(error))) from error
-    except BrokenPipeError:
-        raise  # standard output has been closed; click ends quietly
-    except OSError as error:
-        where = error.filename or "file"
-        raise click.ClickException(f"{where}: {error.strerror or error}") from error
-
+cli_errors = partial(command_line.cli_errors, nameless="file", masked=mask)
 
 config_option = click.option(
     "--config",

@@ -7,29 +7,10 @@ from __future__ import annotations
 
 import click
 
-from hubbub.reporting.command_line import cli_errors, only_files
+from hubbub.reporting.command_line import Count, cli_errors, only_files
 
 _WIDTH_OFF_TERMINAL = 150  # columns: its widest table isn't wrapped in a file
 _MOST_REPORTS = 1_000_000_000  # far more than a client sends in its life
-
-
-class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
-    """A whole number of at least 1, such as 100000, 100_000 or 1e5."""
-
-    name = "number"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Return the number, or refuse it by name."""
-        try:
-            number = int(float(str(value)))
-            whole = number == float(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        if not whole or number < 1:
-            self.fail(f"{value} must be a whole number of at least 1", param, ctx)
-        return number
 
 
 @click.command()
@@ -38,26 +19,26 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in ne
     "--days",
     default=365,
     show_default=True,
-    type=_Count(),
+    type=Count(1),
     help="Number of days, with one report on each.",
 )
 @click.option(
     "--values",
     default=1,
     show_default=True,
-    type=_Count(),
+    type=Count(1),
     help="Distinct values of a metric in these days, for histories that change at the same times.",
 )
 @click.option(
     "--household",
     default=1,
     show_default=True,
-    type=_Count(),
+    type=Count(1),
     help="Number of people with the same answer, or of one person's devices.",
 )
 @click.option(
     "--reports",
-    type=_Count(),
+    type=Count(1),
     help="Reports of each metric that are shuffled each day, one per client. Also bounds what "
     "they reveal together, and predicts how well they can be linked.",
 )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hubbub.reporting.command_line import cli_errors
+from hubbub.reporting.command_line import Count, cli_errors
 
 if TYPE_CHECKING:
     from hubbub.protocol.metric_types.open_strings import OpenStringType
@@ -35,8 +35,6 @@ _PERIOD_DAYS = 30
 _OPEN_POPULATION = "census"
 _OPEN_DEFAULTS = {"steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
 """What the planner chooses for first names, a million reports and epsilon 4."""
-_MOST_REPORTS = 10**12
-"""Far below 2^53, from which on doubles leave whole numbers out."""
 _OUT = Path("out")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -186,26 +184,6 @@ def watch(output: Path, reports: int, seed: int) -> None:
         run_watched_release(output, reports, yesterday, seed, progress_bar)
     took = time.monotonic() - start
     click.echo(f"{took:.0f} s; look at {output}/results/index.html")
-
-
-class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
-    """A whole number, which may be written as 1e7."""
-
-    name = "count"
-
-    def __init__(self, smallest: int) -> None:
-        self._smallest = smallest
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number, or fail."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not self._smallest <= number <= _MOST_REPORTS or number != int(number):
-            expected = f"a whole number of at least {self._smallest} and at most {_MOST_REPORTS:g}"
-            self.fail(f"{value!r}: must be {expected}", param, ctx)
-        return int(number)
 
 
 @main.command()

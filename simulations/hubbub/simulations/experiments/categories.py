@@ -22,10 +22,10 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.plurals import counted
 from hubbub.protocol.responses import UNARY, Response
 from hubbub.reporting.blocks import Line, Page, Section, Table, headings
-from hubbub.simulations.experiments.charts import estimates_chart
 from hubbub.simulations.experiments.result import (
     SimulationResult,
     cell,
+    estimates_chart,
     origin,
     simulation_result,
     tried,

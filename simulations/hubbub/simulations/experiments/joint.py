@@ -19,16 +19,21 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response
 from hubbub.reporting.blocks import Line, Page, Section, Table, headings
 from hubbub.reporting.charts import HeatMap, Labels, XYChart
-from hubbub.simulations.experiments.charts import estimates_chart
-from hubbub.simulations.experiments.joint_scoring import COMMON, Coverage, JointScore, score_joint
 from hubbub.simulations.experiments.result import (
     SimulationResult,
     cell,
+    estimates_chart,
     origin,
     simulation_result,
     tried,
 )
-from hubbub.simulations.experiments.scoring import DecodedShares
+from hubbub.simulations.experiments.scoring import (
+    COMMON,
+    Coverage,
+    DecodedShares,
+    JointScore,
+    score_joint,
+)
 from hubbub.simulations.joint_populations import JointPopulation
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,

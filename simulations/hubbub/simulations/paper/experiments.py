@@ -15,7 +15,7 @@ import numpy as np
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.reporting.charts import Chart, Labels, Series, XYChart
-from hubbub.simulations.experiments.charts import estimates_chart
+from hubbub.simulations.experiments.result import estimates_chart
 from hubbub.simulations.paper.headline import learnable_strings
 from hubbub.simulations.paper.settings import (
     PRESENT,

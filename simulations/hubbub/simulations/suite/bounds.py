@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from hubbub.simulations.experiments.joint_scoring import Coverage, JointScore
-from hubbub.simulations.experiments.scoring import Score
+from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
 from hubbub.simulations.laboratory import ALARM, UNKNOWN, Figure
 
 ALPHA = 0.05
