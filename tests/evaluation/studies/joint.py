@@ -20,8 +20,8 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Subset
 from hubbub.simulations.experiments.joint import JointExperiment, judge_table
 from hubbub.simulations.experiments.scoring import JointScore
-from hubbub.simulations.suite.bounds import TableTrial
-from hubbub.simulations.suite.joint_matrix import JointCase, joint_cases
+from hubbub.simulations.suite.bounds import CellsTrial
+from hubbub.simulations.suite.cells_matrix import JointCase, joint_cases
 
 KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
 """The intervals of a score."""
@@ -32,12 +32,12 @@ class DrawnTable(JointCase):
 
     __slots__ = ()
 
-    def run(self, number: int) -> TableTrial:
+    def run(self, number: int) -> CellsTrial[JointScore]:
         """Draw a trial's counts, decode and score them."""
         experiment = self.experiment(number)
         rng = np.random.default_rng(number)
         outcome = judge_table(experiment, draw_tuples(experiment, rng))
-        return TableTrial(len(experiment.population.values), outcome.score, outcome.seconds)
+        return CellsTrial(len(experiment.population.values), outcome.score, outcome.seconds)
 
 
 class SubsetTable(DrawnTable):
@@ -83,12 +83,12 @@ CASES = (
 )  # fmt: skip
 
 
-def shares_held(trials: Sequence[TableTrial], kind: str) -> list[float]:
+def shares_held(trials: Sequence[CellsTrial[JointScore]], kind: str) -> list[float]:
     """Return every trial's share of intervals that hold the truth, nan where there are none."""
     return [getattr(trial.score, kind).share for trial in trials]
 
 
-def _held(kind: str) -> Callable[[object, Sequence[TableTrial]], object]:
+def _held(kind: str) -> Callable[[object, Sequence[CellsTrial[JointScore]]], object]:
     return lambda _case, trials: mean(shares_held(trials, kind))
 
 

@@ -10,9 +10,9 @@ from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
 from hubbub.simulations.laboratory import Figure
 from hubbub.simulations.suite.bounds import (
     CaseResult,
+    CellsTrial,
     StringsTrial,
     TableBounds,
-    TableTrial,
     judge_strings,
     judge_table,
     promises_kept,
@@ -167,14 +167,14 @@ NO_BOUNDS = TableBounds()
 
 
 def tables_broken(*scores: JointScore, bounds: TableBounds = NO_BOUNDS) -> tuple[str, ...]:
-    trials = [TableTrial(2_000, score, 0.3) for score in scores]
+    trials = [CellsTrial(2_000, score, 0.3) for score in scores]
     return judge_table("a table", trials, bounds).broken
 
 
 def test_good_tables_break_nothing():
     bounds = TableBounds(0.155, 0.13, (0.98, 1.0))
     assert tables_broken(*[TABLE] * 20, bounds=bounds) == ()
-    result = judge_table("a table", [TableTrial(2_000, TABLE, 0.3)], bounds)
+    result = judge_table("a table", [CellsTrial(2_000, TABLE, 0.3)], bounds)
     assert result.coverage_margins.mean == pytest.approx(0.95)
     assert result.rejected.mean == 1
     assert promises_kept([result])

@@ -11,8 +11,7 @@ from hubbub.inference.repeated_reports import ONCE as ONE_REPORT
 from hubbub.simulations.cli import main
 from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
 from hubbub.simulations.suite.bounds import TableBounds
-from hubbub.simulations.suite.enum_matrix import EnumCase
-from hubbub.simulations.suite.joint_matrix import JointCase
+from hubbub.simulations.suite.cells_matrix import EnumCase, JointCase
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
@@ -159,7 +158,7 @@ def test_enums_are_asked_with_sets_and_bits_once_and_in_several_periods():
     assert {case.periods for case in cases} == {1, 6}
     for case in cases:
         experiment = case.experiment(0)
-        assert experiment.metric.epsilon_report == pytest.approx(case.epsilon, rel=1e-3)
+        assert experiment.plan.metric.epsilon_report == pytest.approx(case.epsilon, rel=1e-3)
         assert np.count_nonzero(experiment.population.shares == 0) == 2
         assert experiment.repeats.clients == case.periods
 

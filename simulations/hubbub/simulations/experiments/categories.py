@@ -6,7 +6,6 @@ allows for who happens to be a client.
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -17,7 +16,6 @@ from hubbub.inference.categories.decoding import CategoryDecoding, decode_catego
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metrics import Metric, Mode
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.plurals import counted
 from hubbub.protocol.responses import UNARY, Response
@@ -88,32 +86,6 @@ class CategoryExperiment:
         )
 
     @property
-    def mode(self) -> Mode:
-        """How often a client reports an answer."""
-        if self.period_days:
-            return "once"
-        both = self.params.has_permanent and self.params.has_instantaneous
-        return "longitudinal" if both else "one-time"
-
-    @property
-    def metric(self) -> Metric:
-        """The metric that is reported."""
-        return Metric(
-            application="org.example.simulation",
-            name="simulated",
-            version=1,
-            type=EnumType(self.population.values),
-            params=self.params,
-            description="Made-up categories of a simulated population",
-            owner="simulation@example.org",
-            expires=dt.date(2099, 12, 31),
-            mode=self.mode,
-            memory="period" if self.period_days else "value",
-            period_days=self.period_days,
-            response=self.response,
-        )
-
-    @property
     def repeats(self) -> RepeatedReports:
         """How often clients have reported."""
         each = float(self.plan.reports_each)
@@ -157,7 +129,7 @@ def run_categories(
     started = time.process_time()
     decoding = decode_categories(
         sample.counts,
-        experiment.metric,
+        experiment.plan.metric,
         alpha=experiment.alpha,
         correction=experiment.correction,
         repeats=experiment.repeats,
@@ -200,12 +172,12 @@ def category_result(
     options : mapping
         Of the command, as they are to be shown.
     """
-    metric, reports = experiment.metric, experiment.plan.reports
+    metric, reports = experiment.plan.metric, experiment.plan.reports
     drawn = {} if experiment.response == UNARY else experiment.response.definition()
     facts = {
         **origin(options, experiment.params, experiment.seed),
         **drawn,
-        "mode": experiment.mode,
+        "mode": experiment.plan.mode,
         "reports": reports,
         "epsilon_report": metric.epsilon_report,
         "score": asdict(outcome.score),
@@ -244,7 +216,7 @@ def _table(experiment: CategoryExperiment, outcome: CategoryOutcome) -> Table:
 
 
 def _sentences(experiment: CategoryExperiment, outcome: CategoryOutcome) -> list[str]:
-    found, plan, each = outcome.score, experiment.plan, experiment.metric.epsilon_report
+    found, plan, each = outcome.score, experiment.plan, experiment.plan.metric.epsilon_report
     n_categories = len(experiment.population.values)
     size = f"{n_categories:,} categories; seed {experiment.seed}"
     over_all = f"{found.total_variation_all:.4f} over all"
@@ -252,7 +224,7 @@ def _sentences(experiment: CategoryExperiment, outcome: CategoryOutcome) -> list
         "once": f"{plan.reports_each} of each client, one in {counted(plan.period_days, 'day')}",
         "longitudinal": f"{plan.reports_each} of each client",
         "one-time": "one of each client",
-    }[experiment.mode]
+    }[experiment.plan.mode]
     return [
         f"{plan.reports:,} reports, {often}, at epsilon {each:.4g} a report; {size}.",
         f"{found.detected:,} detected; total variation {found.total_variation:.4f}, {over_all}.",

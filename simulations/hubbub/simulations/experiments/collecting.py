@@ -28,7 +28,7 @@ from hubbub.simulations.experiments.experiment import (
 from hubbub.simulations.experiments.processes import run_decoder, running_collector
 from hubbub.simulations.experiments.scoring import DecodedShares
 from hubbub.simulations.folders import start_afresh
-from hubbub.simulations.simulated_clients.population_sampler import Reporter, chunks
+from hubbub.simulations.simulated_clients.population_sampler import Reporter, ReportingPlan, chunks
 
 _METRIC = "simulated"
 _THREADS = 16  # clients wait for answers most of the time
@@ -191,16 +191,14 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
         'owner = "simulation@example.org"',
         "expires = 2099-12-31",
         *(f"{name} = {value}" for name, value in entries.items()),
-        *_mode(experiment),
+        *_mode(experiment.plan),
     ]
     metrics = folder / "metrics.toml"
     metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return metrics
 
 
-def _mode(experiment: Experiment) -> list[str]:
+def _mode(plan: ReportingPlan) -> list[str]:
     """Return the lines that say how often a client reports."""
-    params, period_days = experiment.params, experiment.plan.period_days
-    if period_days:
-        return ['mode = "once"', f"period_days = {period_days}"]
-    return [] if params.has_permanent and params.has_instantaneous else ['mode = "one-time"']
+    periods = [f"period_days = {plan.period_days}"] if plan.period_days else []
+    return [f'mode = "{plan.mode}"', *periods]

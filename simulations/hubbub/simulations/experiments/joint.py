@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -57,20 +56,14 @@ class JointExperiment:
     response: Response = UNARY
 
     @property
+    def plan(self) -> ReportingPlan:
+        """Who reports: everybody once."""
+        return ReportingPlan(self.population, self.params, self.reports, response=self.response)
+
+    @property
     def metric(self) -> Metric:
         """The metric that is reported."""
-        return Metric(
-            application="org.example.simulation",
-            name="simulated",
-            version=1,
-            type=self.population.metric_type,
-            params=self.params,
-            description="Made-up tuples of a simulated population",
-            owner="simulation@example.org",
-            expires=dt.date(2099, 12, 31),
-            mode="one-time",
-            response=self.response,
-        )
+        return self.plan.metric._replace(mode="one-time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +92,8 @@ def run_joint(
 
     The same experiment gives the same table and score, whatever the number of workers.
     """
-    plan = ReportingPlan(experiment.population, experiment.params, experiment.reports)
     seed = np.random.SeedSequence([experiment.seed, _PEOPLE])
-    sample = sample_population(plan, seed, workers=workers, progress=progress)
+    sample = sample_population(experiment.plan, seed, workers=workers, progress=progress)
     return judge_table(experiment, sample.counts)
 
 

@@ -9,6 +9,7 @@ whatever was drawn before.
 
 from __future__ import annotations
 
+import datetime as dt
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +25,8 @@ from hubbub.inference.numbers.weights import cell_chances
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metrics import Metric, Mode
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response, Subset, Window
 from hubbub.simulations.joint_populations import JointPopulation
@@ -94,6 +97,32 @@ class ReportingPlan:
         if isinstance(self.population, JointPopulation):
             return self.population.metric_type
         return self.enum or self.open_type
+
+    @property
+    def mode(self) -> Mode:
+        """How often a client reports an answer."""
+        if self.period_days:
+            return "once"
+        both = self.params.has_permanent and self.params.has_instantaneous
+        return "longitudinal" if both else "one-time"
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that is reported."""
+        return Metric(
+            application="org.example.simulation",
+            name="simulated",
+            version=1,
+            type=self.metric_type or StringType(),
+            params=self.params,
+            description="Made-up values of a simulated population",
+            owner="simulation@example.org",
+            expires=dt.date(2099, 12, 31),
+            mode=self.mode,
+            memory="period" if self.period_days else "value",
+            period_days=self.period_days,
+            response=self.response,
+        )
 
 
 def cohort_shares(cohorts: str, m: int) -> FloatArray | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from scipy import stats
 
 from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
 from hubbub.simulations.laboratory import ALARM, UNKNOWN, Figure
+
+ScoreT = TypeVar("ScoreT", Score, JointScore)
 
 ALPHA = 0.05
 """Level of the detections, which is the decoder's default."""
@@ -62,39 +65,21 @@ class StringsTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class EnumTrial:
-    """How the categories of one trial were decoded.
+class CellsTrial(Generic[ScoreT]):
+    """How the categories, or the table, of one trial were decoded.
 
     Attributes
     ----------
-    categories : int
+    cells : int
         How many there are.
-    score : Score
+    score : Score or JointScore
         Of their shares among the population that clients are drawn from.
     seconds : float
         CPU time of the decoder.
     """
 
-    categories: int
-    score: Score
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class TableTrial:
-    """How the table of one trial was decoded.
-
-    Attributes
-    ----------
-    n_cells : int
-        Of the table.
-    score : JointScore
-    seconds : float
-        CPU time of the decoder.
-    """
-
-    n_cells: int
-    score: JointScore
+    cells: int
+    score: ScoreT
     seconds: float
 
 
@@ -290,7 +275,7 @@ def judge_strings(case: str, trials: Sequence[StringsTrial], *, is_null: bool) -
     )
 
 
-def judge_enum(case: str, trials: Sequence[EnumTrial]) -> CaseResult:
+def judge_enum(case: str, trials: Sequence[CellsTrial[Score]]) -> CaseResult:
     """Sum up a case's trials of an enum and say which bounds they break.
 
     Bounds: coverage in 0.93 to 0.97, and a false share of at most 0.05.
@@ -298,7 +283,7 @@ def judge_enum(case: str, trials: Sequence[EnumTrial]) -> CaseResult:
     scores = [trial.score for trial in trials]
     detected = np.array([each.detected for each in scores], dtype=np.float64)
     covered = [each.interval_coverage for each in scores]
-    coverage = Figure.of_shares(covered, trials[0].categories * len(trials))
+    coverage = Figure.of_shares(covered, trials[0].cells * len(trials))
     false_share = Figure.of_shares([each.false_share for each in scores], detected.sum())
     broken = {
         "coverage": coverage.outside(COVERAGE),
@@ -307,7 +292,7 @@ def judge_enum(case: str, trials: Sequence[EnumTrial]) -> CaseResult:
     return CaseResult(
         case=case,
         runs=len(trials),
-        candidates=trials[0].categories,
+        candidates=trials[0].cells,
         detected=Figure.of(detected),
         true_positives=Figure.of([each.true_positives for each in scores]),
         coverage=coverage,
@@ -319,7 +304,9 @@ def judge_enum(case: str, trials: Sequence[EnumTrial]) -> CaseResult:
     )
 
 
-def judge_table(case: str, trials: Sequence[TableTrial], bounds: TableBounds) -> CaseResult:
+def judge_table(
+    case: str, trials: Sequence[CellsTrial[JointScore]], bounds: TableBounds
+) -> CaseResult:
     """Sum up the trials of a table and say which bounds they break.
 
     Bounds: coverage of all cells in 0.94 to 0.96, of common cells, margins and conditional shares
@@ -354,7 +341,7 @@ def judge_table(case: str, trials: Sequence[TableTrial], bounds: TableBounds) ->
     return CaseResult(
         case=case,
         runs=len(trials),
-        candidates=trials[0].n_cells,
+        candidates=trials[0].cells,
         detected=detected,
         true_positives=detected,
         coverage=covered["cells"],

@@ -26,8 +26,14 @@ from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.scenarios import Scenario, collect, make_scenario
 from hubbub.simulations.suite.baseline import least_squares_two_se, oracle_detections
 from hubbub.simulations.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
-from hubbub.simulations.suite.enum_matrix import EnumCase, enum_cases, quick_enum_cases
-from hubbub.simulations.suite.joint_matrix import JointCase, joint_cases, quick_joint_cases
+from hubbub.simulations.suite.cells_matrix import (
+    EnumCase,
+    JointCase,
+    enum_cases,
+    joint_cases,
+    quick_enum_cases,
+    quick_joint_cases,
+)
 from hubbub.simulations.suite.open_matrix import OpenCase, open_cases, quick_open_cases
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
