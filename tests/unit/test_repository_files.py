@@ -129,3 +129,17 @@ def test_dashboard_shows_numbers_that_exist():
     shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert len(shown) > 8
     assert [each for each in shown if not metrics_in(each) <= exposed_names()] == []
+
+
+@pytest.mark.parametrize("part", ["client", "collector", "decoder", "simulations"])
+def test_tables_of_rooms_name_packages_and_modules_that_exist(part):
+    text = (ROOT / part / "README.md").read_text(encoding="utf-8")
+    rooms = re.findall(
+        r"^\| (?:package|module)s? \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE
+    )
+    first_cells = [row.split("|")[1] for table in rooms for row in table.splitlines()]
+    named = set(re.findall(r"`([\w/]+)`", " ".join(first_cells)))
+    assert len(named) >= 5
+    folder = ROOT / part / "hubbub"
+    there = [name for name in named if [*folder.glob(f"**/{name}"), *folder.glob(f"**/{name}.py")]]
+    assert named == set(there)
