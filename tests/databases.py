@@ -21,6 +21,7 @@ _SETTINGS = {
     "autovacuum": "off",
     "deadlock_timeout": "100ms",
     "full_page_writes": "off",
+    "max_wal_size": "64MB",
 }
 GUARDED = ("guarded", "open-sesame")
 """A user who has to tell a password, and the password."""
