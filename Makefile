@@ -106,7 +106,9 @@ $(NODE_MODULES)/.ready: client/javascript/package-lock.json $(READY)
 dist: $(NODE_MODULES)/.ready  ## wheel, sdist, npm tarball and their SBOMs in dist/, each tried in empty environments (needs npm's registry)
 	rm -rf dist
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dist]'
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
+	$(PYTHON) -m venv --clear out/build
+	out/build/bin/pip install --quiet --require-hashes --only-binary :all: --requirement build-requirements.txt
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) out/build/bin/python -m hatchling build -d dist
 	$(NPM) pack --pack-destination ../../dist
 	$(BIN)/pytest tests/shipping
 

@@ -11,6 +11,8 @@ from unit.javascript.node import NODE
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
+BUILDER = ROOT / "out" / "build" / "bin" / "python"
+"""What has built it, of build-requirements.txt alone."""
 PYTHONS = [
     name
     for name in (f"python3.{minor}" for minor in range(11, 15))

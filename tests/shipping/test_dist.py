@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from package.npm import npm
-from shipping.conftest import DIST, NODES, PYTHONS, ROOT, built, install, run
+from shipping.conftest import BUILDER, DIST, NODES, PYTHONS, ROOT, built, install, run
 
 RECORD = """
 import tempfile
@@ -30,7 +30,7 @@ def test_wheel_is_the_same_bytes_when_it_is_built_from_the_sdist(tmp_path, monke
         monkeypatch.setenv("SOURCE_DATE_EPOCH", str(int(archive.getmembers()[0].mtime)))
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
-    build = (sys.executable, "-m", "hatchling", "build", "-d", tmp_path / "again", "-t")
+    build = (BUILDER, "-m", "hatchling", "build", "-d", tmp_path / "again", "-t")
     run(*build, "wheel", folder=source)
     run(*build, "sdist")
     for first in (wheel, sdist):

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_file_has_the_form_that_its_reader_expects(schema, pattern):
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
     done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_builder_is_held_by_hashes_at_the_versions_of_everything_else():
+    pinned = set((ROOT / "constraints.txt").read_text().split())
+    text = (ROOT / "build-requirements.txt").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    held = dict(
+        re.fullmatch(r"(\S+) --hash=sha256:([0-9a-f]{64})", line).groups() for line in lines
+    )
+    assert held.keys() <= pinned
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert {re.split("[>=]", each)[0] for each in needed} <= {each.split("==")[0] for each in held}
 
 
 def test_workflows_run_targets_that_exist():
