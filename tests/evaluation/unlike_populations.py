@@ -15,6 +15,7 @@ import pkgutil
 import random
 import re
 import sys
+import typing
 import unicodedata
 import zoneinfo
 from collections import Counter
@@ -120,6 +121,8 @@ def places() -> Population:
 
 def identifiers() -> Population:
     """Return 3,000 public names of Python's library: CERT_NONE, getaddrinfo, HTTPServer."""
+    for name in typing.__all__:
+        getattr(typing, name)  # from Python 3.13 on, some are made when they are first asked for
     names = set[str]()
     for module in map(importlib.import_module, _DOCUMENTED.split()):
         # A package's modules are among its names once something has imported them.

@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from hubbub.protocol.errors import SealedError
 
@@ -122,8 +123,6 @@ def check_endpoint(endpoint: str) -> str:
 
 def origin_of(endpoint: str) -> str:
     """Return scheme, host and port of an address, without a login."""
-    from urllib.parse import urlsplit
-
     parts = urlsplit(endpoint)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.scheme}://{parts.hostname}:{port}"
