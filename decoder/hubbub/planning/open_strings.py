@@ -17,7 +17,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
 from hubbub.inference.errors import PlanError
-from hubbub.inference.open_strings.search import LONGEST_END, ROOM_A_STEP
+from hubbub.inference.open_strings.endings import LONGEST_END
+from hubbub.inference.open_strings.search import ROOM_A_STEP
 from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
 from hubbub.planning.limits import (
     DetectionTest,

@@ -1,8 +1,9 @@
 """The whole decoding of open strings: the steps propose, the last step's reports decide.
 
 Strings are proposed from the reports of all steps but the last (`search`), and tested in the last
-step's alone, by the decoder of listed strings: it hasn't been used to choose them, so p-values,
-false discoveries and intervals mean what they mean there. What was expected of a string weighs its
+step's alone, by the decoder of listed strings. A string's own reports there haven't been used to
+choose it, but for how it ends those of others (`endings`), so p-values, false discoveries and
+intervals mean what they mean there. What was expected of a string weighs its
 p-value, so that a long list of unlikely strings hardly costs the likely ones.
 """
 

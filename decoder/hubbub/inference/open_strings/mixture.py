@@ -118,6 +118,10 @@ class Mixture:
         weights[[0, 1]] = weights[[1, 0]]
         return replace(self, learned_weight=0.0, weights=weights)
 
+    def forgetful(self) -> Mixture:
+        """Return what is expected where what was learned of letters says nothing."""
+        return replace(self, ngrams=Ngrams.nothing())
+
     def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Mixture:
         """Return the mixture that has also seen some prefixes.
 

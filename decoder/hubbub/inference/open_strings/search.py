@@ -4,8 +4,9 @@ Each step's survivors are extended where the letter model expects most, and look
 step's reports; what is found there teaches the model. Then it is gone over again by what that
 leaves of each prefix's mass, and with more room if rows scatter more than sampling explains; strong
 prefixes of which most is still missing are extended by the model that knows nothing, and a step at
-which nothing was found looks for anything below one prefix, and learns from that. Invariant: the
-last step's reports take no part, so that they can test what comes out of here.
+which nothing was found looks for anything below one prefix, and learns from that. Invariant: of
+the last step's reports only those of other strings take part (`endings`), so that they can test
+what comes out of here.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.alphabets import all_beginnings
+from hubbub.inference.open_strings.endings import ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes, unseen
 from hubbub.inference.open_strings.steps import (
     LOG_ALPHA,
-    SATURATION,
     SCATTER,
     StepReports,
     Tests,
     step_reports,
 )
+from hubbub.inference.open_strings.survivors import FEW, LEAST_EXPECTED, Survivors, lesson
 from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.testing.multiple_testing import local_false_rates
 from hubbub.protocol.bloom import canonical_bytes
@@ -39,9 +41,6 @@ ROOM_A_STEP = 100_000
 """About how many extensions are looked at in a step, at first, for each step that there is: strings
 that need more steps are longer, and more of them begin alike.
 """
-LONGEST_END = 64
-"""How many bytes longer than the last prefix a string may be."""
-
 # How much is looked at, and again, as docs/understand/open-strings.md describes it (How strings are
 # found, 1 to 5): rooms trade time against rare strings, and only the last step tests. A first step
 # knows no prefixes, so that it gets three times the room.
@@ -49,13 +48,7 @@ _FIRST_ROOM = 3
 _GLANCE = 0.25  # of the room: a later step looks again where something is missing
 _MORE_ROOM = 4
 _AGAIN_ROOM = 10
-# Standard errors: what less is expected of is hardly ever common enough to be found. The room that
-# this leaves goes to the steps at which letters are hard to guess.
-_LEAST_EXPECTED = 1e-5
 _EVERYWHERE = 0.1  # of all mass
-# Ends that the model without lessons spells get a third of the room, and a quarter of the weight:
-# where few prefixes are strong, twice the room, since time is left.
-_UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
 # Prefixes below which a blind step looks for anything, ten seconds each, one after the other; the
 # parts in which it does, each of which takes no more memory than another look.
 _MOST_BLIND, _PARTS = 2, 3
@@ -66,7 +59,6 @@ _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
 _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
 # A common beginning without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
 _UNEXPLAINED_Z = 4.0
-_MOST_GAPS = 20  # the largest: each then has a twentieth of a look's room at least
 _GAP_PART = 0.5  # of the share
 _LOG_HALF = float(np.log(0.5))
 
@@ -131,60 +123,13 @@ class Proposals:
     steps: tuple[FoundPrefixes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Survivors:
-    """Prefixes of one length that the next step sets out from.
-
-    Attributes
-    ----------
-    share, real : float64 array, shape (n,)
-        The estimate, at least a part of its error; how sure it is that there is such a prefix.
-    strong : bool array, shape (n,)
-        Whether that is beyond doubt.
-    std_error : float
-        Of the shares.
-    """
-
-    prefixes: Prefixes
-    share: FloatArray
-    real: FloatArray
-    strong: BoolArray
-    std_error: float
-
-    @property
-    def expected(self) -> FloatArray:
-        """Shares without what noise adds to the largest of many."""
-        return self.share * self.real
-
-    @property
-    def worth(self) -> FloatArray:
-        """How much room each should have: its share, but of common ones less than in proportion.
-
-        How many of its extensions are common enough to be found grows slowly with its share.
-        """
-        return self.worth_of(self.expected)
-
-    def worth_of(self, expected: FloatArray) -> FloatArray:
-        """Return the same of other expected shares."""
-        if not self.std_error:
-            return expected
-        enough = SATURATION * self.std_error
-        beyond = np.log(np.maximum(expected / enough, 1.0))
-        return np.asarray(np.minimum(expected, enough) * (1 + beyond))
-
-    @property
-    def length(self) -> int:
-        """In bytes."""
-        return int(self.prefixes.symbols.shape[1])
-
-
 class _Step:
     """Looks for extensions of prefixes in a step's reports.
 
     What was screened out is counted and never looked for again.
     """
 
-    def __init__(self, parents: _Survivors, length: int, reports: StepReports) -> None:
+    def __init__(self, parents: Survivors, length: int, reports: StepReports) -> None:
         self.parents, self.length, self.reports = parents, length, reports
         self.listed = Extensions.none(length)
         self.words = np.zeros((0, 2), dtype=np.uint32)
@@ -211,7 +156,7 @@ class _Step:
         shares: FloatArray,
         room: int,
         letters: LetterModels,
-        least: float = _LEAST_EXPECTED,
+        least: float = LEAST_EXPECTED,
     ) -> None:
         """Look for the likeliest extensions of some of the parents.
 
@@ -273,7 +218,7 @@ class _Step:
     def learned(self, letters: Mixture) -> Mixture:
         """Return the letter model that also knows what is likely to be there in this step."""
         likely = np.flatnonzero(self.tests.log_q < _LOG_HALF)
-        weights = _lesson(self._shares(likely) * self._real(likely))
+        weights = lesson(self._shares(likely) * self._real(likely))
         symbols = self.listed.prefixes.symbols[likely]
         return letters.learned(symbols, weights, self.parents.length)
 
@@ -303,15 +248,15 @@ class _Step:
             & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
             & (missing > _GAP_PART * parents.share)
         )
-        gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:_MOST_GAPS]])
+        gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:FEW]])
         return gaps, parents.share[gaps]
 
-    def survivors(self) -> _Survivors:
+    def survivors(self) -> Survivors:
         """Return what the next step sets out from."""
         z = self.tests.share / self.reports.std_error
         kept = np.argsort(self.tests.log_weighted, kind="stable")[:_MOST_KEPT]
         kept = np.sort(kept[z[kept] > _KEPT_Z])
-        return _Survivors(
+        return Survivors(
             self.listed.prefixes.take(kept),
             self._shares(kept),
             self._real(kept),
@@ -380,7 +325,7 @@ def propose(
         If a step that is needed has no reports.
     """
     start = canonical_bytes(below)
-    survivors = _beginning(start)
+    survivors = Survivors.all_below(start)
     letters = Mixture.of_corpus([text.encode() for text in corpus], "".join(sorted(set(alphabet))))
     found: list[FoundPrefixes] = []
     n_steps = len(metric_type.steps) + 1
@@ -395,35 +340,13 @@ def propose(
         found.append(step.found())
         if not len(survivors.prefixes):
             return Proposals([], np.zeros(0), tuple(found))
-        weights = _lesson(survivors.expected)
+        weights = lesson(survivors.expected)
         letters = letters.learned(survivors.prefixes.symbols, weights, step.parents.length)
     progress(n_steps - 1, n_steps)
-    ends = _ends(survivors, room, letters)
+    reports = step_reports(counts, params, metric_type, n_steps - 1)
+    ends = ends_of(survivors, room, letters)
+    ends = taught_ends(ends, survivors, room, letters, reports)
     return Proposals(ends.prefixes.texts(b""), ends.expected, tuple(found))
-
-
-def _ends(survivors: _Survivors, room: int, letters: Mixture) -> Extensions:
-    """Return whole strings that begin with what was found.
-
-    What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
-    extended by the model that knows nothing, far if they are few, and by anything unfamiliar.
-    """
-    length = survivors.length + LONGEST_END
-    least = _LEAST_EXPECTED * survivors.std_error
-    ends = extend(
-        survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
-    )
-    strong = np.flatnonzero(survivors.strong)
-    prefixes, worth = survivors.prefixes.take(strong), survivors.worth[strong]
-    of_unlearned = 2 * room if len(strong) <= _MOST_GAPS else room // _UNLEARNED
-    for room_of, guesses, floor in (
-        (of_unlearned, letters.unlearned(), least),
-        (room, Unfamiliar(prefixes), 0.0),
-    ):
-        seen = np.sort(ends.prefixes.keys, kind="stable")
-        others = extend(prefixes, worth, length, room_of, guesses, seen, least=floor, whole=True)
-        ends = ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
-    return ends
 
 
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
@@ -465,19 +388,3 @@ def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
             shares = step.remaining()[strong]
             step.look(strong, shares, _MORE_ROOM * room, Unfamiliar(found), least=0.0)
             return
-
-
-def _lesson(expected: FloatArray) -> FloatArray:
-    """Return how many times each prefix counts for the letter model.
-
-    In proportion to its share, and together as many times as there are different prefixes, if
-    these were equally common: (sum x)^2 / sum x^2 (Kish 1965).
-    """
-    total, squares = float(expected.sum()), float(expected @ expected)
-    return expected * (total / squares) if squares > 0 else expected
-
-
-def _beginning(start: bytes) -> _Survivors:
-    """Return the one prefix that all strings have that are looked for."""
-    one = np.ones(1)
-    return _Survivors(Prefixes.of(start), one, one, np.zeros(1, dtype=np.bool_), 0.0)

@@ -1,0 +1,189 @@
+"""Prefixes -> whole strings: which to test in the last step's reports, and what to expect of each.
+
+How strings end no step has shown, so they are listed twice: by what the steps taught, and by what
+the last step's own reports show of their ends. Invariant: strings fall into two halves by chance,
+and what is found in one half teaches what is expected of the other alone. So no string's own
+reports weigh its test (cross-weighting: Ignatiadis, Huber 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.open_strings.extension import Extensions, extend
+from hubbub.inference.open_strings.letters import END
+from hubbub.inference.open_strings.mixture import Mixture
+from hubbub.inference.open_strings.steps import StepReports
+from hubbub.inference.open_strings.survivors import FEW, LEAST_EXPECTED, Survivors, lesson
+from hubbub.inference.open_strings.unfamiliar import Unfamiliar
+
+LONGEST_END = 64
+"""How many bytes longer than the last prefix a string may be."""
+
+# Ends that the model without lessons spells get a third of the room, and a quarter of the weight:
+# where few prefixes are strong, twice the room, since time is left.
+_UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
+# Of a half's weight: what is kept for the ends that were expected at first, since a few strings
+# teach little. As many prefixes as stand against what is found, as the mixture has them.
+_FIRST_PART = 0.1
+_PRIOR_ENDS = 2.0
+_TINY = 1e-300  # keeps quotients finite
+
+
+def ends_of(survivors: Survivors, room: int, letters: Mixture) -> Extensions:
+    """Return whole strings that begin with what was found.
+
+    What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
+    extended by the model that knows nothing, far if they are few, and by anything unfamiliar.
+
+    Parameters
+    ----------
+    survivors : Survivors
+        The prefixes that were found last.
+    room : int
+        About how many strings to list by what was learned.
+    letters : Mixture
+        What was learned.
+    """
+    length = survivors.length + LONGEST_END
+    least = LEAST_EXPECTED * survivors.std_error
+    ends = extend(
+        survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
+    )
+    strong = np.flatnonzero(survivors.strong)
+    prefixes, worth = survivors.prefixes.take(strong), survivors.worth[strong]
+    of_unlearned = 2 * room if len(strong) <= FEW else room // _UNLEARNED
+    for room_of, guesses, floor in (
+        (of_unlearned, letters.unlearned(), least),
+        (room, Unfamiliar(prefixes), 0.0),
+    ):
+        seen = np.sort(ends.prefixes.keys, kind="stable")
+        others = extend(prefixes, worth, length, room_of, guesses, seen, least=floor, whole=True)
+        ends = ends.joined(replace(others, expected=_UNLEARNED_WORTH * others.expected))
+    return ends
+
+
+def taught_ends(
+    ends: Extensions, survivors: Survivors, room: int, letters: Mixture, reports: StepReports
+) -> Extensions:
+    """Return these strings and more, each half by how those end that are found in the other.
+
+    Parameters
+    ----------
+    ends : Extensions
+        What was expected at first.
+    survivors : Survivors
+        The prefixes that were found last.
+    room : int
+        About how many strings to list for each half.
+    letters : Mixture
+        What was learned before.
+    reports : StepReports
+        The last step's.
+    """
+    begin = survivors.length
+    found, shares = _found(ends, reports)
+    open_ended = np.flatnonzero(~_ends_within(found, begin))
+    found, shares = found.take(open_ended), shares[open_ended]
+    goes_on, half, half_of_found = ~_ends_within(ends, begin), _halves(ends), _halves(found)
+    taught = ends.take(np.flatnonzero(~goes_on))
+    for number in (0, 1):
+        first = ends.take(np.flatnonzero(goes_on & (half == number)))
+        teachers = np.flatnonzero(half_of_found != number)
+        if len(first) and len(teachers):
+            weights = lesson(shares[teachers])
+            more = _like(found.take(teachers), weights, survivors, room, letters)
+            more = more.take(np.flatnonzero(_halves(more) == number))
+            first = _mixed(first, more) if len(more) else first
+        taught = taught.joined(first)
+    return taught
+
+
+def _like(
+    found: Extensions, weights: FloatArray, survivors: Survivors, room: int, letters: Mixture
+) -> Extensions:
+    """Return strings that end like some that were found, each of which counts so many times."""
+    begin, going = survivors.length, np.flatnonzero(~survivors.prefixes.whole)
+    added = _added(found, begin)
+    symbols = found.prefixes.symbols[:, : begin + int(added.max()) + 1]
+    like = extend(
+        survivors.prefixes.take(going),
+        survivors.worth[going],
+        begin + LONGEST_END,
+        room,
+        letters.forgetful().learned(symbols, weights, begin),
+        least=LEAST_EXPECTED * survivors.std_error,
+        whole=True,
+    )
+    likelier = _likelier(_added(like, begin), like.expected, added, weights)
+    return replace(like, parents=going[like.parents], expected=like.expected * likelier)
+
+
+def _mixed(first: Extensions, more: Extensions) -> Extensions:
+    """Return strings of either kind, of which as much is expected together as of the first."""
+    mass = float(first.expected.sum()) / max(float(more.expected.sum()), _TINY)
+    expected, of_more = _FIRST_PART * first.expected, (1 - _FIRST_PART) * mass * more.expected
+    keys = more.prefixes.keys  # ascending
+    place = np.minimum(np.searchsorted(keys, first.prefixes.keys), len(more) - 1)
+    both = keys[place] == first.prefixes.keys
+    expected[both] += of_more[place[both]]
+    new = np.ones(len(more), dtype=np.bool_)
+    new[place[both]] = False
+    return replace(first, expected=expected).joined(
+        replace(more, expected=of_more).take(np.flatnonzero(new))
+    )
+
+
+def _found(ends: Extensions, reports: StepReports) -> tuple[Extensions, FloatArray]:
+    """Return which strings are there as a quick look has it, and their shares, above 0."""
+    words = ends.prefixes.hash_words(b"")
+    kept = reports.screened(words, ends.expected)
+    mean = float(np.minimum(ends.expected, reports.saturation).mean())
+    fitted, _ = reports.fitted(words[kept], ends.expected[kept], mean, float(len(ends)))
+    shares = np.maximum(fitted.fit.coefficients[1:], fitted.std_error)
+    return ends.take(kept[fitted.fit.selected]), shares
+
+
+def _halves(ends: Extensions) -> IntArray:
+    """Return 0 or 1 for each string, by chance."""
+    return (ends.prefixes.keys & np.uint64(1)).astype(np.int64)
+
+
+def _ends_within(ends: Extensions, begin: int) -> BoolArray:
+    """Return which strings end before the last step's length, as their prefixes show."""
+    if not begin:
+        return np.zeros(len(ends), dtype=np.bool_)
+    return np.asarray(ends.prefixes.symbols[:, begin - 1] == END)
+
+
+def _added(ends: Extensions, begin: int) -> IntArray:
+    """Return how many bytes each string has beyond its prefix, shape (n,)."""
+    return np.asarray((ends.prefixes.symbols[:, begin:] != END).sum(axis=1))
+
+
+def _likelier(
+    added: IntArray, expected: FloatArray, found: IntArray, weights: FloatArray
+) -> FloatArray:
+    """Return how much likelier each string is by the number of bytes that those found add.
+
+    A letter model knows of two bytes and not of places, so tokens of one length are beyond it.
+
+    Parameters
+    ----------
+    added : int64 array, shape (n,)
+    expected : float64 array, shape (n,)
+        What a letter model expects of strings that add so many bytes.
+    found : int64 array, shape (t,)
+        How many bytes strings add that were found.
+    weights : float64 array, shape (t,)
+        How many times each of these counts.
+    """
+    size = 1 + int(max(added.max(initial=0), found.max()))
+    model: FloatArray = np.bincount(added, expected, size).astype(np.float64)
+    seen: FloatArray = np.bincount(found, weights, size).astype(np.float64)
+    model = model / max(float(model.sum()), _TINY)
+    factors = (seen + _PRIOR_ENDS * model) / np.maximum(model, _TINY)
+    return np.asarray(factors[added] / (weights.sum() + _PRIOR_ENDS))
