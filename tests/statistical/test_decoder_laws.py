@@ -259,7 +259,11 @@ def whole_trials() -> list[tuple[Regime, list[Trial]]]:
         regime = draw_regime(SEED + 1, number, 500)
         regime = replace(regime, reports=min(regime.reports, 20_000), whole=True)
         trials.append((regime, [regime.run(run) for run in range(2)]))
-    return [(regime, runs) for regime, runs in trials if set(METHODS) <= runs[0].methods.keys()]
+    return [
+        (regime, runs)
+        for regime, runs in trials
+        if all(set(METHODS) <= run.methods.keys() for run in runs)
+    ]
 
 
 @pytest.mark.nightly

@@ -10,6 +10,7 @@ from hubbub.decoder import Correction
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.regression import search as module
 from hubbub.inference.regression.search import Search, SearchResult
+from significance import ALARM
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 WIDE = make_params(k=64, h=2, m=16)
@@ -88,10 +89,20 @@ def test_crowded_lists_are_random_effects_if_part_of_them_is_present():
     assert (found.fit.penalties[1:] > 0).all()
 
 
-def test_far_more_candidates_than_rows_are_never_random_effects():
-    """400 for 128 rows, 40% of which are there."""
+def test_absent_ones_of_far_more_candidates_than_rows_have_no_small_p_values():
+    """400 for 128 rows, 40% of which are there, as random effects; P(false alarm) < 1e-6."""
     found = settled(400, np.full(160, 1 / 160), NARROW, 1e7)
-    assert not found.fit.penalties.any()
+    assert found.fit.penalties.any()
+    small = np.count_nonzero(found.log_p[160:] <= np.log(0.01))
+    assert small <= stats.binom.isf(ALARM, 240, 0.01)
+
+
+def test_models_that_were_found_in_the_same_reports_raise_q_values():
+    """Those of a short list as fixed effects weren't."""
+    assert settled(100, STRONG).allowance == 1
+    crowded = settled(64, np.full(20, 1 / 20), NARROW, 1e6)
+    assert crowded.fit.penalties.any()
+    assert crowded.allowance == module.SEARCHED
 
 
 def test_long_lists_hold_what_is_detected():
