@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
 from hubbub.decoder.engines import open_engine
 from hubbub.decoder.options import (
     STORE,
@@ -44,6 +42,7 @@ from hubbub.decoder.reports.loading import CountedReports, StoredReports
 from hubbub.decoder.reports.sources import count, slice_sizes
 from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
+from hubbub.inference.parallel import one_thread
 from hubbub.protocol.dimensions import is_slice, parse_slice
 from hubbub.protocol.errors import Missing, Option, OptionError
 from hubbub.protocol.metric_types.ordinals import OrdinalType
@@ -166,7 +165,7 @@ def compare_metric(
         EngineOptions(engine, master),
     )
     check_options(options)
-    with threadpool_limits(1):  # as `decode_metric`
+    with one_thread():  # as `decode_metric`
         return compare(CompareOptions(control, treatment, options, sample_ratio))
 
 

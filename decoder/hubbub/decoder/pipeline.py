@@ -15,8 +15,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
 from hubbub.decoder.candidates.lists import CandidateLists, candidate_sources
 from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.options import (
@@ -43,6 +41,7 @@ from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, decoder
 from hubbub.inference.blending.release import CentralRelease
 from hubbub.inference.errors import InputError, UndecodableError
 from hubbub.inference.likelihood.choice import Method
+from hubbub.inference.parallel import one_thread
 from hubbub.inference.repeated_reports import Estimand
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.dimensions import OTHER
@@ -243,7 +242,7 @@ def decode_metric(
     )
     check_options(options)
     # Last digits depend on how many threads linear algebra takes; estimates must not.
-    with threadpool_limits(1):
+    with one_thread():
         return decode(options)
 
 

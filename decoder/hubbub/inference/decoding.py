@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates, hashed
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.errors import CandidateError
+from hubbub.inference.parallel import one_thread
 from hubbub.inference.regression.estimates import constrained_shares, total_share
 from hubbub.inference.regression.model import Fit
 from hubbub.inference.regression.search import Search, SearchResult
@@ -304,7 +304,7 @@ def decode(
         bits, distinct, params, float(np.log(alpha)), correction, log_weights=log_weights
     )
     # The digits that sums of many threads end in depend on how many there are.
-    with threadpool_limits(1):
+    with one_thread():
         found = search.run()
         decoding = decoding_of(found, counts, alpha, correction, repeats, search.of_detected)
     return decoding.with_groups(listed.strings, same_bits) if grouped else decoding

@@ -9,9 +9,14 @@ too.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 _Piece = TypeVar("_Piece")
 
@@ -45,3 +50,46 @@ def each(
     with ThreadPoolExecutor(count) as pool:
         for _ in pool.map(work, pieces):
             pass
+
+
+class _OneThread:
+    """How many ask that linear algebra keeps to one thread, and what to restore in the end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._askers = 0
+        self._limits: list[threadpool_limits] = []
+        self._modules = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            self._askers += 1
+            # Looking for libraries takes milliseconds, and some are loaded by imports in between.
+            if self._modules != len(sys.modules):
+                self._modules = len(sys.modules)
+                self._limits.append(threadpool_limits(1))
+
+    def leave(self) -> None:
+        with self._lock:
+            self._askers -= 1
+            if not self._askers:
+                self._modules = 0
+                while self._limits:
+                    self._limits.pop().restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep linear algebra on one thread until the last that asks for it has left.
+
+    The digits that sums of many threads end in depend on how many there are; and small systems of
+    equations, or pieces that are worked on in parallel anyway, would only wait for such threads.
+    """
+    _ONE_THREAD.enter()
+    try:
+        yield
+    finally:
+        _ONE_THREAD.leave()

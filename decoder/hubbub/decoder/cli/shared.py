@@ -125,10 +125,7 @@ def write_estimates(make: _Making, files: Sequence[str], *, spreadsheet_safe: bo
     spreadsheet_safe : bool
         Whether CSV holds nothing that a spreadsheet would run.
     """
-    from threadpoolctl import (  # type: ignore[import-untyped]  # noqa: PLC0415 - see `cli.group`
-        threadpool_limits,
-    )
-
+    from hubbub.inference.parallel import one_thread  # noqa: PLC0415 - see `cli.group`
     from hubbub.reporting.formats import writers  # noqa: PLC0415
 
     try:
@@ -136,6 +133,6 @@ def write_estimates(make: _Making, files: Sequence[str], *, spreadsheet_safe: bo
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--output'") from error
     # Last digits depend on how many threads linear algebra takes; results must not depend on cores.
-    with threadpool_limits(1):
+    with one_thread():
         estimates = make(provenance=writers.needs_provenance(files))
         writers.write_results(estimates, files, spreadsheet_safe=spreadsheet_safe)

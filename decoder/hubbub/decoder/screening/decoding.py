@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.decoder.candidates.files import changed, list_files, no_string
 from hubbub.decoder.candidates.parts import Part, count_lines, cut, is_packed
@@ -26,6 +25,7 @@ from hubbub.inference.arrays import IntArray
 from hubbub.inference.candidates import Candidates, hash_words, of_words
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decoding_of
+from hubbub.inference.parallel import one_thread
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import CollisionGroups
 from hubbub.inference.testing.multiple_testing import Correction
@@ -90,7 +90,7 @@ def screen(
             raise no_string(address)
         log_alpha = float(np.log(alpha))
         # The digits that sums of many threads end in depend on how many there are.
-        with threadpool_limits(1):
+        with one_thread():
             screened = ListSearch(distinct, engine, bits, params, log_alpha, correction).run()
             found, sets = screened.found, screened.sets
             decoding = decoding_of(found, counts, alpha, correction, repeats, screened.of_detected)

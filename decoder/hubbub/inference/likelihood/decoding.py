@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates
@@ -32,7 +31,7 @@ from hubbub.inference.likelihood.maximum import (
 )
 from hubbub.inference.likelihood.sums import Mixture, distinct_positions
 from hubbub.inference.packed import RawReports
-from hubbub.inference.parallel import cores
+from hubbub.inference.parallel import cores, one_thread
 from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.regression.sensitivity import threshold_z
 from hubbub.inference.testing.intervals import reported_intervals
@@ -166,7 +165,7 @@ def fit_reports(
         return Fitted(mixture, solution, members)
 
     # Small systems of equations are solved by the hundred: threads of their own would only wait.
-    with threadpool_limits(1):
+    with one_thread():
         wanted, start = propose(proposals), np.nan_to_num(proposals.share)
         for _ in range(_MAX_ROUNDS):
             whole = solve(wanted, start[wanted])

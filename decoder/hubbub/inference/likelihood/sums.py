@@ -25,7 +25,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import special
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hubbub.inference.arrays import (
     BoolArray,
@@ -36,6 +35,7 @@ from hubbub.inference.arrays import (
     RealArray,
 )
 from hubbub.inference.packed import PackedReports, RawReports, ReportBlock
+from hubbub.inference.parallel import one_thread
 from hubbub.protocol.params import RapporParams
 
 # A block's 2 MB of doubles suit a core's cache, within rows that make matrix work worthwhile.
@@ -485,7 +485,7 @@ def in_order(
         return [(block.cohort, work(block)) for block in several]
 
     # Linear algebra stays on one thread: its own threads would only wait for each other.
-    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
         for several in _handfuls(reports.blocks(rows)):
             waiting.append(pool.submit(work_on, several))
             if len(waiting) > _AHEAD * threads:
