@@ -160,7 +160,7 @@ def test_days_that_are_over_and_not_mixed_are_counted(metrics_file, database, tm
 
     asyncio.run(store_before())
     config = tmp_path / "collector.toml"
-    config.write_text(_CONFIG.replace("3600", "0.1"), encoding="utf-8")
+    config.write_text(_CONFIG.replace("= 3600", "= 0.1"), encoding="utf-8")
     with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
         served = Served(collector)
         wait_until(lambda: served.numbers("hubbub_unmixed_days") == {(): 0})
