@@ -1,9 +1,9 @@
 """Findings: what is said beside estimates, and of a registry.
 
-A finding has a code for programs and words for people; no code reads the words. Needs no other
-package, so that a collector has it at its start. Which metrics clients report no more is said here
-for all who say it: `hubbub-collector check`, the log at a service's start, its admin page and its
-gauge, the catalogue and standing reports.
+A finding has a code for programs and words for people; no code reads the words. Needs no package
+but the protocol, so that a collector has it at its start. Which metrics clients report no more is
+said here for all who say it: `hubbub-collector check`, the log at a service's start, its admin page
+and its gauge, the catalogue and standing reports.
 """
 
 from __future__ import annotations
@@ -96,23 +96,24 @@ def registry_ends(registry: Registry, today: dt.date) -> list[Finding]:
         days = (metric.expires - today).days
         if days < 0:
             text = f"expired on {metric.expires}: clients no longer report it"
-            found.append(_warning("metric_expired", metric, text, days))
+            found.append(metric_warning("metric_expired", metric, text, days))
             silent.add(metric.name)
         elif days <= SOON_DAYS:
             text = f"expires on {metric.expires}, in {counted(days, 'day')}"
-            found.append(_warning("metric_expires_soon", metric, text, days))
+            found.append(metric_warning("metric_expires_soon", metric, text, days))
         if budget is not None and metric.price > budget * _TOLERANCE:
             silent.add(metric.name)
             text = (
                 f"an answer costs {metric.price:.6g}, more than lifetime_epsilon = {budget:g}: no "
                 "client reports it"
             )
-            found.append(_warning("metric_over_budget", metric, text, metric.price))
+            found.append(metric_warning("metric_over_budget", metric, text, metric.price))
     if len(silent) == len(registry):
         text = "clients report nothing: each one has expired or costs more than lifetime_epsilon"
         found.append(Finding(NOTHING_ASKED, "metrics", text, len(silent), Level.WARNING))
     return found
 
 
-def _warning(code: str, metric: Metric, text: str, value: object) -> Finding:
+def metric_warning(code: str, metric: Metric, text: str, value: object) -> Finding:
+    """Return a warning about a metric of a registry."""
     return Finding(code, f"metrics.{metric.name}", text, value, Level.WARNING)

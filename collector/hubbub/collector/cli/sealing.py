@@ -1,20 +1,18 @@
-"""The commands of the opener of sealed reports, `keygen` and `open`; files with one key each."""
+"""The commands of the opener of sealed reports: `keygen` makes a key, `open` uses it."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
 from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.cli.key_files import read_key, write_key
 from hubbub.collector.cli.stores import configured, metrics_option, progress_bar, store_options
 from hubbub.collector.config.sources import toml_value
-from hubbub.protocol.errors import SealedError, SwitchError
 from hubbub.protocol.hpke import PrivateKey
 from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
@@ -137,29 +135,3 @@ def open_(
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_ONLY_ITS_OWNER = 0o600  # may read and write it
-_Key = TypeVar("_Key")
-
-
-def write_key(file: Path, words: str, key: str) -> None:
-    """Make a file with a key, below a line that says what it is; none is replaced."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ONLY_ITS_OWNER)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(f"{words}\n{key}\n")
-        opened.flush()
-        os.fsync(opened.fileno())
-
-
-def read_key(file: Path, parse: Callable[[str], _Key]) -> _Key:
-    """Return the key in a file; an error names the file and nothing that is in it."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-        texts = [line for line in lines if line.strip() and not line.startswith("#")]
-        if len(texts) != 1:
-            raise SealedError(f"{len(texts)} keys; must be one, and lines that begin with #")
-        return parse(texts[0])
-    except (SealedError, SwitchError, UnicodeDecodeError) as error:
-        fault = "must be text" if isinstance(error, UnicodeDecodeError) else error
-        raise StoreError(f"{file}: {fault}") from error

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from hubbub.collector.cli.group import cli_errors, config_option
-from hubbub.collector.cli.sealing import read_key, write_key
+from hubbub.collector.cli.key_files import read_key, write_key
 from hubbub.collector.cli.stores import configured, metrics_option
 from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.registry import Registry

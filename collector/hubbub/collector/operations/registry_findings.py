@@ -15,7 +15,7 @@ from typing import Any
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry, check_compatible
-from hubbub.reporting.findings import Finding, Level
+from hubbub.reporting.findings import Finding, Level, metric_warning
 
 FAULT = "fault"
 
@@ -53,7 +53,7 @@ def repeats(registry: Registry) -> Iterator[Finding]:
                 "decoded by itself may then be of one client, and such clients count several "
                 'times; set reports_per_day = 1, or mode = "once" with a new version'
             )
-            yield _warning("dimensions_repeated", metric, text, metric.min_reports)
+            yield metric_warning("dimensions_repeated", metric, text, metric.min_reports)
 
 
 def changes(old: Registry, new: Registry) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def _new_version(before: Metric, metric: Metric) -> Finding:
     )
     if metric.definition == before.definition:
         text = f"version {metric.version} asks what version {before.version} did: {spent}"
-        return _warning("version_unneeded", metric, text, metric.reserve)
+        return metric_warning("version_unneeded", metric, text, metric.reserve)
     text = f"version {metric.version} was needed: {spent}"
     return _fact("version_raised", metric, text, metric.reserve)
 
@@ -139,10 +139,6 @@ def _further(metric: Metric) -> str:
     if metric.memory == "period" or metric.max_answers == 1:
         return ""
     return f", and {metric.price:.6g} for each further value while lifetime_epsilon allows it"
-
-
-def _warning(code: str, metric: Metric, text: str, value: object) -> Finding:
-    return Finding(code, f"metrics.{metric.name}", text, value, Level.WARNING)
 
 
 def _fact(code: str, metric: Metric, text: str, value: object = None) -> Finding:
