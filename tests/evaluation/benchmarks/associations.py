@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from association_data import (
     AssociationCase,
@@ -30,6 +29,7 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.association.decoding import counts_of, decode_association
 from hubbub.inference.association.reports import AssociationReports
 from hubbub.inference.decoding import decode
+from hubbub.inference.parallel import one_thread
 from hubbub.inference.params import DecodingParams
 
 STEPS = 1_000
@@ -74,7 +74,7 @@ def comparisons() -> Iterator[Comparison]:
         for seed in range(_RUNS):
             data = draw(case.population, case.params, case.reports, np.random.default_rng(seed))
             reports = reports_of(data)
-            with threadpool_limits(1):
+            with one_thread():
                 found.append((*_ours(data, reports), *_theirs(data, reports)))
         distance, seconds, their_distance, their_seconds = np.mean(found, axis=0)
         yield Comparison(

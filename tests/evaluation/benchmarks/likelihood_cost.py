@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
@@ -22,6 +21,7 @@ from hubbub.inference.decoding import decode
 from hubbub.inference.likelihood.choice import cost_terms
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
+from hubbub.inference.parallel import one_thread
 from hubbub.protocol.params import RapporParams
 
 _RUNS = 2
@@ -74,7 +74,7 @@ def fitted(terms: FloatArray, seconds: FloatArray) -> FloatArray:
 
 def main() -> None:
     """Measure, fit, and print what was measured beside what the fit says."""
-    with threadpool_limits(1):
+    with one_thread():
         seconds = np.array([measured_seconds(size) for size in SIZES])
     terms = np.array([cost_terms(*size) for size in SIZES])
     constants = fitted(terms, seconds)
