@@ -314,6 +314,26 @@ def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path):
     assert app.records_on_disk() == []
 
 
+def test_flush_sees_what_another_process_stores_just_after_it_looked(tmp_path, monkeypatch):
+    look = DeliveryScheduler.next
+    stored = []
+
+    def look_too_early(scheduler: DeliveryScheduler, *, hurry: bool = False) -> object:
+        step = look(scheduler, hurry=hurry)
+        if isinstance(step, float) and not stored:
+            stored.append(True)
+            app.run("telemetry = open_telemetry(); record(telemetry, 3); telemetry.close(0)")
+        return step
+
+    with scripted_server() as server:
+        app = App(tmp_path, server.url)
+        telemetry = Telemetry(make_registry(), server.url, app.state)
+        monkeypatch.setattr(DeliveryScheduler, "next", look_too_early)
+        assert telemetry.flush(30)
+        telemetry.close()
+    assert by_metric(server) == {"homepage": 3}
+
+
 def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monkeypatch):
     """It is locked just when an answer arrives, and for longer than SQLite waits."""
     monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)

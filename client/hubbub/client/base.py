@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 EXIT_SECONDS = 2.0  # what people still wait for when they close an app
 SPOOL_SECONDS = 1.0  # a killed app loses at most the recordings of this time
+LOOK_AGAIN_SECONDS = 0.5  # while `flush` waits for what another process may be sending
 RETRY_DISK_SECONDS = 5.0  # a full or locked disk is seldom freed sooner, and each try wakes it
 IDLE_SECONDS = 3600.0
 """Nothing to do: whoever records wakes the thread, this only bounds a lost wake-up."""
@@ -486,10 +487,13 @@ class BaseTelemetry:
         if self._recorder.take_question():
             self._recorder.obey(store.load_switch())  # another process may have asked
             store.scheduler.ask()
-        step = store.scheduler.next(hurry=self._lanes.is_hurried)
+        hurry = self._lanes.is_hurried
+        step = store.scheduler.next(hurry=hurry)
         self._count_dropped(store.outbox)
         if isinstance(step, float):
             self._lanes.on_disk = store.outbox.waiting()
+            if hurry and self._lanes.on_disk:  # another process may have spooled them since
+                step = min(step, LOOK_AGAIN_SECONDS)
             if self._recorder.has_old_period():
                 store.forget_periods()
         return step

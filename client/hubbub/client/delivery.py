@@ -57,8 +57,8 @@ _LONGEST_DELAY = 300.0  # reports come within five minutes of a collector's retu
 _LONGEST_REQUESTED_DELAY = 86_400.0  # what a faulty Retry-After can cost at most: a day
 _LONGEST_WAIT = _LONGEST_REQUESTED_DELAY + _LONGEST_DELAY
 _IDLE = 3600.0  # seconds between looks if nothing waits; whoever spools wakes the sender
-_PAUSE = 0.5  # the shortest wait before looking again for batches that other processes lease
-_LOOK_AGAIN = 60.0  # the longest
+_PAUSE = 0.5  # the shortest wait
+_LOOK_AGAIN = 60.0  # the longest, before looking for batches that other processes lease
 
 
 class DeliveryResult(NamedTuple):
@@ -154,7 +154,7 @@ class DeliveryScheduler:
         if spooled >= least:
             wait, self._batch_due = _IDLE, None
         if batch is None and self._outbox.has_batches():  # another process is sending
-            wait = min(wait, _PAUSE if hurry else _LOOK_AGAIN)
+            wait = min(wait, _LOOK_AGAIN)
         return batch or max(wait, _PAUSE)
 
     def ask(self) -> None:
