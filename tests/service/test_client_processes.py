@@ -316,7 +316,7 @@ def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path):
 
 def test_flush_sees_what_another_process_stores_just_after_it_looked(tmp_path, monkeypatch):
     look = DeliveryScheduler.next
-    stored = []
+    stored: list[bool] = []
 
     def look_too_early(scheduler: DeliveryScheduler, *, hurry: bool = False) -> object:
         step = look(scheduler, hurry=hurry)
