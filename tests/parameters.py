@@ -34,6 +34,11 @@ def long_but(quick: str, cases: Iterable[Any], name: Callable[[Any], str]) -> li
     ]
 
 
+def quick_and_full(quick: int, full: int) -> list[Any]:
+    """Return the size of a sample for `make test`, and a larger one for `make test-long`."""
+    return [pytest.param(quick, id="quick"), pytest.param(full, id="full", marks=pytest.mark.long)]
+
+
 def quick_but(slow: Container[str], names: Iterable[str]) -> list[Any]:
     """Return names, of which the slow ones are for `make test-long`."""
     return [pytest.param(name, marks=pytest.mark.long if name in slow else ()) for name in names]

@@ -3,7 +3,8 @@
 The reports come from Node with the system's coins, so nothing is seeded: every test states the
 chance of a false alarm. The probabilities are computed here, from the formulas of the protocol.
 HUBBUB_CLIENTS says how many clients report. With 100,000 a lane's rate is seen that is off by 1%, a
-rate of all lanes that is off by 0.1%, and a correlation of 2%.
+rate of all lanes that is off by 0.1%, and a correlation of 2%; the quarter of them that report in
+`make test` show what is twice as large. Coins that two bits share are a correlation of 1.
 """
 
 import math
@@ -21,6 +22,7 @@ from evaluation.reference.protocol import (
     open_string_bytes,
     open_string_cohort,
 )
+from parameters import quick_and_full
 from significance import (
     ALARM,
     BitArray,
@@ -63,11 +65,14 @@ class Noise:
         return np.asarray(flip * low + (1 - flip) * high, dtype=np.float64)
 
 
-NOISES = {"dyadic": Noise(0.5, 0.25, 0.75), "awkward": Noise(0.3141, 0.1234, 0.8765)}
+# f/2, p and q of the awkward one lie about halfway between multiples of 1/256: rounded to a byte
+# they are off by .0015 and more, which a quarter of the clients shows.
+NOISES = {"dyadic": Noise(0.5, 0.25, 0.75), "awkward": Noise(0.316, 0.1234, 0.8765)}
 EACH_NOISE = [
     pytest.param(NOISES["dyadic"], id="dyadic", marks=pytest.mark.long),
     pytest.param(NOISES["awkward"], id="awkward"),
 ]
+AS_MANY_CLIENTS = pytest.mark.parametrize("n", quick_and_full(CLIENTS // 4, CLIENTS))
 STRING: dict[str, Any] = {"type": "string", "k": 128, "h": 2, "m": 1}
 SMALL: dict[str, Any] = {"type": "string", "k": 8, "h": 2, "m": 1}
 ENUM: dict[str, Any] = {"type": "enum", "categories": [f"c{i}" for i in range(17)]}
@@ -117,13 +122,14 @@ def assert_rates_and_pairs(sample: BitArray, expected: FloatArray, alarm: float)
     assert np.abs(pair_z(sample, expected)).max() < z_limit(k * (k - 1) // 2, alarm / 4)
 
 
+@AS_MANY_CLIENTS
 @pytest.mark.parametrize("noise", EACH_NOISE)
-def test_bits_of_a_report_are_exact_and_independent(noise, tmp_path):
+def test_bits_of_a_report_are_exact_and_independent(noise, n, tmp_path):
     """All clients' reports of one value: 128 rates, 8,128 pairs; P(false alarm) < 1e-6."""
     clients = Clients(STRING, noise, tmp_path)
     (bits,) = clients.filters([VALUE])
     assert bits.sum() == 2
-    assert_law(clients.draw([VALUE], ["report"]), noise.reported(bits))
+    assert_law(clients.draw([VALUE], ["report"], clients=n), noise.reported(bits))
 
 
 @pytest.mark.long
@@ -144,6 +150,7 @@ def test_instantaneous_responses_are_exact_and_independent(noise, tmp_path):
     assert_law(sample, noise.instantaneous(unpack(mixed, 128).ravel()))
 
 
+@AS_MANY_CLIENTS
 @pytest.mark.parametrize(
     ("fields", "value"),
     [
@@ -153,13 +160,13 @@ def test_instantaneous_responses_are_exact_and_independent(noise, tmp_path):
         pytest.param(BOOLEAN, False, id="false", marks=pytest.mark.long),
     ],
 )
-def test_reports_of_other_types_follow_the_same_law(fields, value, tmp_path):
+def test_reports_of_other_types_follow_the_same_law(fields, value, n, tmp_path):
     """Half of the clients; bits that no value sets are coins too; P(false alarm) < 1e-6 each."""
     noise = NOISES["awkward"]
     clients = Clients(fields, noise, tmp_path)
     (bits,) = clients.filters([value])
     assert bits.sum() == (value is not False)
-    assert_law(clients.draw([value], ["report"], clients=CLIENTS // 2), noise.reported(bits))
+    assert_law(clients.draw([value], ["report"], clients=n // 2), noise.reported(bits))
 
 
 JOINT: dict[str, Any] = {
@@ -321,10 +328,11 @@ def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) ->
     [
         pytest.param(SMALL, NOISES["dyadic"], 0.6, marks=pytest.mark.long),
         pytest.param(SMALL, NOISES["awkward"], 1.2, marks=pytest.mark.long),
-        (BOOLEAN, NOISES["awkward"], 0.6),
+        (BOOLEAN, NOISES["awkward"], 0.2),
+        pytest.param(BOOLEAN, NOISES["awkward"], 0.6, marks=pytest.mark.long),
         pytest.param(SMALL, Noise(0.5, 0.0, 1.0), 0.6, marks=pytest.mark.long),
     ],
-    ids=["dyadic", "awkward", "boolean", "permanent alone"],
+    ids=["dyadic", "awkward", "boolean", "boolean, more", "permanent alone"],
 )
 def test_reports_and_permanent_responses_keep_their_epsilons(fields, noise, share, tmp_path):
     """A share of the clients for each of two values; all 256 outputs are looked at.

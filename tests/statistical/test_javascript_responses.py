@@ -9,11 +9,13 @@ import math
 import numpy as np
 import pytest
 
-from parameters import long_but
+from parameters import long_but, quick_and_full
 from significance import ALARM, FloatArray, chi_squared_p, unpack
 from unit.javascript.node import run_program
 
 CLIENTS = 40_000
+AS_MANY_CLIENTS = pytest.mark.parametrize("clients", quick_and_full(CLIENTS // 4, CLIENTS))
+"""Chances that are off by .03 are seen by the quarter, by .015 by all of them."""
 COLOURS = {"type": "enum", "categories": ["red", "green", "blue", "white"]}
 ONCE = {"mode": "once", "period_days": 30}
 SET = {**COLOURS, **ONCE, "response": "subset", "size": 2, "q": 0.75}
@@ -62,12 +64,12 @@ CASES = {
 }
 
 
-def drawn(entry, values, label, folder):
+def drawn(entry, values, label, folder, clients=CLIENTS):
     """Return the first bits of each client's reports of the values, as a number for each report."""
-    job = {"entry": entry, "values": values, "stages": ["report"], "clients": CLIENTS}
+    job = {"entry": entry, "values": values, "stages": ["report"], "clients": clients}
     output = folder / "bits"
     stated = run_program("reports.js", job | {"label": label, "output": str(output)})
-    bits = unpack(output.read_bytes(), 8 * len(values)).reshape(CLIENTS, len(values), 8)
+    bits = unpack(output.read_bytes(), 8 * len(values)).reshape(clients, len(values), 8)
     return bits @ (1 << np.arange(8)), stated
 
 
@@ -76,7 +78,7 @@ def fits(patterns, law):
     counts = np.bincount(patterns, minlength=len(law))
     assert not counts[len(law) :].any()
     assert not counts[: len(law)][~possible].any(), "a report that the response doesn't give"
-    return chi_squared_p(counts[: len(law)][possible], CLIENTS * law[possible]) > ALARM
+    return chi_squared_p(counts[: len(law)][possible], len(patterns) * law[possible]) > ALARM
 
 
 @pytest.mark.parametrize(
@@ -96,20 +98,22 @@ def test_two_periods_reports_have_the_stated_chances_and_share_nothing(entry, va
     ids=list(CASES)[:3],
 )
 def test_stated_epsilon_is_the_greatest_ratio_of_chances(entry, law, other, tmp_path):
-    _, stated = drawn(entry, [0 if entry is NUMBER else "red"], "epsilon", tmp_path)
+    _, stated = drawn(entry, [0 if entry is NUMBER else "red"], "epsilon", tmp_path, clients=1)
     possible = law > 0
     assert np.log(law[possible] / other[possible]).max() == pytest.approx(stated["report"])
 
 
+@AS_MANY_CLIENTS
 @pytest.mark.parametrize("value", long_but("True", [False, True], str))
-def test_reports_of_an_asymmetric_permanent_response_have_their_chances(value, tmp_path):
+def test_reports_of_an_asymmetric_permanent_response_have_their_chances(value, clients, tmp_path):
     """All patterns of a boolean's bit in three reports; P(false alarm) < 1e-6."""
-    patterns, _ = drawn(BOOLEAN, [value] * 3, f"asymmetric {value}", tmp_path)
+    patterns, _ = drawn(BOOLEAN, [value] * 3, f"asymmetric {value}", tmp_path, clients)
     bits = patterns & 1
     assert fits(bits @ (1 << np.arange(3)), boolean_law(value, 3))
 
 
-def test_unused_bits_of_a_boolean_go_through_the_same_noise(tmp_path):
+@AS_MANY_CLIENTS
+def test_unused_bits_of_a_boolean_go_through_the_same_noise(clients, tmp_path):
     """Patterns of two reports of bit 7, which is never set; P(false alarm) < 1e-6."""
-    patterns, _ = drawn(BOOLEAN, [True] * 2, "unused", tmp_path)
+    patterns, _ = drawn(BOOLEAN, [True] * 2, "unused", tmp_path, clients)
     assert fits((patterns >> 7) @ (1 << np.arange(2)), boolean_law(False, 2))

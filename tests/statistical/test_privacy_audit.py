@@ -22,14 +22,15 @@ from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
-from parameters import long_but
+from parameters import long_but, quick_and_full
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 
 PATTERNS = 256
 CHROME = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)
 LONG = pytest.mark.long
 PARAMS = [
-    pytest.param(CHROME, 80_000, id="Chrome's"),
+    pytest.param(CHROME, 40_000, id="Chrome's"),
+    pytest.param(CHROME, 80_000, id="Chrome's, more", marks=LONG),
     pytest.param(
         make_params(k=8, h=2, m=1, f=0.5, p=0.5, q=0.75), 200_000, id="the paper's", marks=LONG
     ),
@@ -42,6 +43,9 @@ PARAMS = [
 ]
 """And clients for each value: enough that the audit's interval is narrow beside epsilon."""
 
+
+AS_MANY_CLIENTS = pytest.mark.parametrize("clients", quick_and_full(20_000, 80_000))
+"""For each value. The quick audit's interval is a fifth of epsilon wide, the full one's a tenth."""
 
 KINDS = [
     pytest.param(EnumType(("red", "green", "blue")), "red", "blue", id="enum", marks=LONG),
@@ -129,16 +133,18 @@ def test_strings_keep_their_epsilons(params, clients, rng):
     audit(make_metric(params=params), disjoint_values(params), clients, rng)
 
 
+@AS_MANY_CLIENTS
 @pytest.mark.parametrize(("metric_type", "one", "other"), KINDS)
-def test_other_types_keep_their_epsilons(metric_type, one, other, rng):
+def test_other_types_keep_their_epsilons(metric_type, one, other, clients, rng):
     """As for strings, with p and q that don't add up to 1, so that a boolean's outcomes differ."""
     metric = make_metric(metric_type=metric_type, params=make_params(f=0.3141, p=0.1234, q=0.7))
     encoder = Encoder(metric, make_secret())
-    audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), 80_000, rng)
+    audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), clients, rng)
 
 
+@AS_MANY_CLIENTS
 @pytest.mark.parametrize("step", long_but("1", [0, 1], str))
-def test_open_strings_keep_their_epsilons_at_every_step(step, rng):
+def test_open_strings_keep_their_epsilons_at_every_step(step, clients, rng):
     """As for other types. The values share no bit in a cohort of the step; k = 8, h = 1."""
     metric_type = OpenStringType((3,), 4)
     metric = make_metric(
@@ -146,7 +152,7 @@ def test_open_strings_keep_their_epsilons_at_every_step(step, rng):
     )
     cohort = step * metric_type.cohorts + 1
     one, *others = (metric_type.bits(f"{i} value", cohort, metric.params) for i in range(10, 30))
-    audit(metric, Values(one, next(bits for bits in others if bits != one)), 80_000, rng)
+    audit(metric, Values(one, next(bits for bits in others if bits != one)), clients, rng)
 
 
 CELLS = JointType((Field("slow", BooleanType()), Field("tabs", OrdinalType((1.0, 10.0, 100.0)))))

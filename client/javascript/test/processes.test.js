@@ -39,7 +39,7 @@ const reportsOf = (received) => {
 test("processes and workers of one directory are one client", async (t) => {
   const folder = await temporaryFolder(t);
   const { url, received } = await scriptedCollector(t);
-  const job = jobOf(folder, url, 20);
+  const job = jobOf(folder, url, 10);
   const processes = [0, 1].map(() => spawn(process.execPath, [RECORDING.pathname, job]));
   const workers = [0, 1].map(() => new Worker(RECORDING, { argv: [job] }));
   const ends = await Promise.all([...processes, ...workers].map((one) => once(one, "exit")));
@@ -51,7 +51,7 @@ test("processes and workers of one directory are one client", async (t) => {
   assert.equal(await telemetry.flush(60_000), true);
   const reports = reportsOf(received);
   const count = (name) => reports.filter(({ metric }) => metric === name).length;
-  assert.deepEqual([count("homepage"), count("page"), count("theme")], [80, 80, 1]);
+  assert.deepEqual([count("homepage"), count("page"), count("theme")], [40, 40, 1]);
   const cohorts = (name) => {
     return new Set(reports.filter((r) => r.metric === name).map((r) => r.cohort)).size;
   };
