@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import IO, Any, Self, cast
@@ -66,14 +66,19 @@ class _Process:
     """What the tests use of `subprocess.Popen`."""
 
     def __init__(
-        self, command: Sequence[str], streams: Sequence[int], folder: Path | None = None
+        self,
+        command: Sequence[str],
+        streams: Sequence[int],
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.args = command
         self.stdout: IO[str] | None = None
         descriptors = tuple(map(_Descriptor, streams))
         umask = os.umask(0o077)
         os.umask(umask)
-        state = (folder or Path.cwd(), dict(os.environ), umask)
+        environ = dict(os.environ if environment is None else environment)
+        state = (folder or Path.cwd(), environ, umask)
         self._process = _forking.Process(target=_run, args=(command, descriptors, *state))
         self._process.start()
         self.pid = cast("int", self._process.pid)
@@ -124,9 +129,13 @@ def run(
     *arguments: str,
     given: str = "",
     folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
     timeout: float = 120.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m MODULE` to its end; return what it wrote, without a newline's translation."""
+    """Run `python -m MODULE` to its end; return what it wrote, without a newline's translation.
+
+    Its environment is that of the tests unless another is given.
+    """
     command = (module, *arguments)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
@@ -134,7 +143,7 @@ def run(
         stdin.write(given.encode())
         stdin.seek(0)
         streams = [file.fileno() for file in files]
-        process = stack.enter_context(_Process(command, streams, folder))
+        process = stack.enter_context(_Process(command, streams, folder, environment))
         stack.callback(process.kill)
         code = process.wait(timeout)
         for output in outputs:

@@ -11,10 +11,11 @@ import tomllib
 import pytest
 from click.testing import CliRunner
 
+import programs
 from hubbub.client import Telemetry
 from hubbub.collector.cli import main
 from hubbub.collector.config.settings import Settings
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import SECONDS, make_batch, post, stored_count
 
 SUBCOMMANDS = [
@@ -38,14 +39,8 @@ def run(
     *arguments: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "hubbub.collector", *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "COLUMNS": "80", **(environment or {})},
-    )
+    environ = {**os.environ, "COLUMNS": "80", **(environment or {})}
+    return programs.run("hubbub.collector", *arguments, environment=environ, timeout=SECONDS)
 
 
 def new_key(*arguments: str) -> tuple[str, str]:
@@ -166,7 +161,7 @@ def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
     expired, expired_lines = new_key("--name", "expired", "--expires", "2020-01-01")
     file = tmp_path / "collector.toml"
     file.write_text(old_lines + new_lines + expired_lines, encoding="utf-8")
-    with running_collector(metrics_file, database, ["--config", str(file)]) as collector:
+    with forked_collector(metrics_file, database, ["--config", str(file)]) as collector:
         for key in (old, new):
             headers = {"Authorization": f"Bearer {key}"}
             assert post(collector.url, make_batch(2), headers=headers).status == 201
@@ -189,7 +184,7 @@ def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
 
 def test_what_the_service_says_is_json_without_times(metrics_file, database, capfd):
     capfd.readouterr()
-    with running_collector(metrics_file, database, ["--log-level", "debug"]) as collector:
+    with forked_collector(metrics_file, database, ["--log-level", "debug"]) as collector:
         assert post(collector.url, make_batch()).status == 201
         assert post(collector.url, b"nonsense").status == 400
         collector.stop()

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import programs
 from deploy_files import (
     FOLDER,
     PLACEHOLDERS,
@@ -22,7 +23,8 @@ from deploy_files import (
 )
 from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.registry import Registry
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.processes import Collector
+from programs import forked_collector
 from service.posting import Answer, make_batch, post, send, wait_until
 
 _TOKEN, _TOKEN_HASH = generate_secret("admin")
@@ -47,7 +49,7 @@ def from_pod(tmp_path, database, monkeypatch) -> Iterator[Collector]:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("HUBBUB_COLLECTOR_PUBLISH_SECONDS", "0.2")
     options = ["--config", str(tmp_path / "collector.toml"), *_EPHEMERAL]
-    with running_collector(tmp_path / "metrics.toml", database, options) as collector:
+    with forked_collector(tmp_path / "metrics.toml", database, options) as collector:
         yield collector
 
 
@@ -97,7 +99,7 @@ def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod):
 
 def test_health_check_of_the_image_tells_a_live_collector_from_none(metrics_file, database):
     (check,) = [i.command for i in dockerfile() if i.word == "HEALTHCHECK"]
-    with running_collector(metrics_file, database, ["--probe-port", "0"]) as collector:
+    with forked_collector(metrics_file, database, ["--probe-port", "0"]) as collector:
         address = urlsplit(collector.read_probe_url()).netloc
         command = [sys.executable, *(part.replace("127.0.0.1:8102", address) for part in check[1:])]
         assert address in command[-1]
@@ -127,7 +129,4 @@ def _post(collector: Collector) -> Answer:
 def _run(
     *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hubbub.collector", *arguments]
-    return subprocess.run(
-        command, env=dict(environment or {}), capture_output=True, text=True, check=False
-    )
+    return programs.run("hubbub.collector", *arguments, environment=environment or {})

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.faults import errors_kept_in
 from service.posting import make_batch, post, send, wait_until
 
@@ -19,7 +19,7 @@ def test_collector_with_a_full_disk_is_alive_but_not_ready_and_tells_its_log_why
 ):
     too_much, errors = str(10**18), tmp_path / "errors"
     options = ["--min-free-bytes", too_much]
-    with errors_kept_in(errors), running_collector(metrics_file, database, options) as collector:
+    with errors_kept_in(errors), forked_collector(metrics_file, database, options) as collector:
         for _ in range(3):
             answer = send(collector.url, "GET", "/readyz")
             assert (answer.status, answer.json["detail"]) == (503, "not ready")
@@ -33,7 +33,7 @@ def test_collector_with_a_full_disk_is_alive_but_not_ready_and_tells_its_log_why
 def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
     metrics_file, postgresql, postgresql_url
 ):
-    with running_collector(metrics_file, postgresql_url) as collector:
+    with forked_collector(metrics_file, postgresql_url) as collector:
         assert send(collector.url, "GET", "/readyz").status == 200
         postgresql.stop()
         wait_until(lambda: send(collector.url, "GET", "/readyz").status == 503)
@@ -52,7 +52,7 @@ def test_limit_of_open_files_is_raised_for_the_connections(metrics_file, databas
     ours, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # which the collector inherits
     try:
-        with running_collector(metrics_file, database, ["--max-connections", "700"]) as collector:
+        with forked_collector(metrics_file, database, ["--max-connections", "700"]) as collector:
             soft, _ = resource.prlimit(collector.process.pid, resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (ours, hard))

@@ -8,7 +8,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import sysconfig
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import programs
 from factories import APPLICATION, make_metric, make_params, make_registry, registry_toml
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Batch, Registry, Report
@@ -50,9 +50,8 @@ def opened(request) -> Opener:
 
 
 def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run one of the installed programs without a terminal."""
-    command = [str(Path(sysconfig.get_path("scripts"), name)), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, timeout=SECONDS, check=False, text=True)
+    """Run a program without a terminal."""
+    return programs.run(name.replace("-", "."), *map(str, arguments), timeout=SECONDS)
 
 
 def said(name: str, *arguments: object) -> str:

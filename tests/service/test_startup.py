@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import programs
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.cli.group import main
 from hubbub.simulations.experiments.processes import running_collector
+from programs import forked_collector
 from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
 
 _IMPORTED_LATE = {
@@ -63,7 +65,7 @@ def test_collector_listens_before_it_imports_what_few_need(metrics_file, databas
 
 
 def test_ipv6_address_is_announced_as_a_url(metrics_file, database):
-    with running_collector(metrics_file, database, ["--host", "::1"]) as collector:
+    with forked_collector(metrics_file, database, ["--host", "::1"]) as collector:
         assert collector.url.startswith("http://[::1]:")
 
 
@@ -123,7 +125,7 @@ def test_port_in_use_is_explained(metrics_file, database):
 
 @pytest.mark.long
 def test_port_of_another_collector_with_workers_is_not_shared(metrics_file, database, tmp_path):
-    with running_collector(metrics_file, database, ["--workers", "2"]) as collector:
+    with forked_collector(metrics_file, database, ["--workers", "2"]) as collector:
         port = collector.url.rpartition(":")[2]
         options = ("--workers", "2", "--port", port)
         assert "Address already in use" in _refusal(
@@ -151,7 +153,7 @@ def test_wrong_option_is_named(metrics_file, database, option, value):
 
 
 def test_parameters_changed_under_the_same_version_are_refused(metrics_file, database):
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch()).status == 201
     usual = metrics_file.read_text(encoding="utf-8")
     metrics_file.write_text(usual.replace("f = 0.5", "f = 0.25"))
@@ -161,31 +163,31 @@ def test_parameters_changed_under_the_same_version_are_refused(metrics_file, dat
     assert '"f": 0.25' in message
     assert "need a new version" in message
     metrics_file.write_text(usual)
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch()).status == 201
     assert stored_count(database) == 6
 
 
 def test_changed_parameters_under_a_new_version_are_stored_apart(metrics_file, database):
     old, new = make_metric(), make_metric(version=2, params=make_params(k=64))
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch(3, old)).status == 201
     metrics_file.write_text(registry_toml(new))
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch(5, new)).status == 201
     assert _counts(database, old, new) == [3, 5]
     metrics_file.write_text(registry_toml(old))
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch(3, old)).status == 201
     assert _counts(database, old, new) == [6, 5]
 
 
 def test_what_describes_a_metric_may_change_under_the_same_version(metrics_file, database):
-    with running_collector(metrics_file, database):
+    with forked_collector(metrics_file, database):
         pass
     text = metrics_file.read_text(encoding="utf-8")
     metrics_file.write_text(text.replace("privacy@example.com", "someone@example.com"))
-    with running_collector(metrics_file, database) as collector:
+    with forked_collector(metrics_file, database) as collector:
         assert accepts_connections(collector.url)
 
 
@@ -206,8 +208,8 @@ def _refusal_at_once(metrics: Path, store: str, *options: str) -> str:
 
 def _refusal(metrics: Path, store: str, *options: str) -> str:
     """Start a collector that can't start; return the message, which must be one for people."""
-    command = [sys.executable, "-m", "hubbub.collector", "serve", "--metrics", str(metrics)]
-    done = _run(*command, "--store", store, "--port", "0", *options)
+    given = ("--metrics", str(metrics), "--store", store, "--port", "0", *options)
+    done = programs.run("hubbub.collector", "serve", *given, timeout=SECONDS)
     assert done.returncode not in {0, None}
     assert "listening" not in done.stdout
     assert "Traceback" not in done.stderr
