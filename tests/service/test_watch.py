@@ -9,14 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
+import programs
 from http_servers import Answer, scripted_server
 from unit.decoder.test_watching import LAST, Folder
 
-_DECODER = Path(sys.executable).with_name("hubbub-decoder")
 _REPORT = "catch_up = 3\ndays = 2\nleave_out = ['words']\n"
 
 
@@ -28,7 +27,7 @@ def folder(tmp_path) -> Folder:
 
 
 def _ask(folder: Folder, *more: str) -> list[str]:
-    return [str(_DECODER), "watch", str(folder.file), *more]
+    return ["watch", str(folder.file), *more]
 
 
 def test_webhook_is_told_once_although_it_fails_at_first(folder):
@@ -89,15 +88,11 @@ def _say(server: socket.socket, said: bytes) -> None:
 
 def test_kill_leaves_whole_results(folder):
     """Killed at many moments, it ends up with what an undisturbed run makes."""
-    for milliseconds in range(600, 2_600, 400):
-        process = subprocess.Popen(
-            _ask(folder, "--once", "--until", f"{LAST}"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(milliseconds / 1000)
-        process.kill()
-        process.wait()
+    for milliseconds in range(50, 1_050, 200):
+        command = _ask(folder, "--once", "--until", f"{LAST}")
+        with programs.start("hubbub.decoder", *command) as process:
+            time.sleep(milliseconds / 1000)
+            process.kill()
     folder.watch(code=3)
     made = {
         name: data
@@ -113,7 +108,8 @@ def test_kill_leaves_whole_results(folder):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_waiting_process_ends_at_a_signal(folder, number):
     """It does what is due, of which the store has nothing, then waits for tomorrow."""
-    process = subprocess.Popen(_ask(folder), stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "hubbub.decoder", *_ask(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     index = folder.path / "results" / "feed.json"
     deadline = time.monotonic() + 60
     while not index.exists() and time.monotonic() < deadline:
