@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -37,15 +38,11 @@ for _ in range(int(sys.argv[2])):
 print("spent", flush=True)
 sys.stdin.read()
 """
-DYING = """
+CUTTING_OFF = """
 import sys
 from pathlib import Path
-from hubbub.release.ledger import Ledger
-from hubbub.release.noise import Cost
-ledger = Ledger.open(Path(sys.argv[1]))
-ledger._connection.execute("pragma cache_size = 100000")  # pages go to the file at the end alone
-print("spending", flush=True)
-ledger.spend("x" * 4_000_000, "noise", Cost(0), "digest")
+from evaluation.attacks.release_ledger import kill_in_a_spend
+kill_in_a_spend(Path(sys.argv[1]))
 """
 
 
@@ -157,21 +154,55 @@ def journal_left_behind_and_found_again(ledger: Path) -> int:
 def cut_off_a_spend(ledger: Path) -> Path:
     """Kill a process when all of a spend, of nothing, is in the file; return the journal it leaves.
 
-    Only the journal says that the spend isn't done. Where the disk was so fast that it is done, or
-    some pages are missing, it is tried again, with a kill some pages earlier or later.
+    Only the journal says that the spend isn't done.
     """
-    journal = ledger.with_name(f"{ledger.name}-journal")
-    for attempt in range(400):
-        with started(DYING, ledger, 1) as spender:
-            before = expected = pages(ledger)
-            while spender.poll() is None and expected < before + 500:
-                expected = pages(ledger)
-            while spender.poll() is None and size(ledger) < expected - attempt % 16:
-                pass
-            spender.kill()
-        if journal.exists() and size(ledger) == pages(ledger):
-            return journal
+    # In a process of its own, which may fork: it has no threads.
+    run = [sys.executable, "-c", CUTTING_OFF, str(ledger)]
+    subprocess.run(run, env=environment(), check=True, timeout=60)
+    return journal_of(ledger)
+
+
+def kill_in_a_spend(ledger: Path) -> None:
+    """Fork children that spend, until one has left a journal when it was killed.
+
+    Where the disk was so fast that its spend is done, or some pages are missing, another one is
+    killed some pages earlier or later.
+    """
+    for attempt in range(1_000):
+        before = expected = pages(ledger)
+        child = os.fork()
+        if not child:
+            spend_much(ledger)
+            os._exit(0)
+        while is_running(child) and expected < before + 500:
+            expected = pages(ledger)
+        while is_running(child) and size(ledger) < expected - attempt % 16:
+            pass
+        if is_running(child):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        if journal_of(ledger).exists() and size(ledger) == pages(ledger):
+            return
     raise AssertionError("no journal was left")
+
+
+def is_running(child: int) -> bool:
+    """Return whether a child hasn't ended, and forget it if it has."""
+    try:
+        return os.waitpid(child, os.WNOHANG) == (0, 0)
+    except ChildProcessError:  # was forgotten before
+        return False
+
+
+def spend_much(ledger: Path) -> None:
+    with Ledger.open(ledger) as opened:
+        # Pages go to the file at the end alone.
+        opened._connection.execute("pragma cache_size = 100000")
+        opened.spend("x" * 4_000_000, "noise", Cost(Fraction(0)), "digest")
+
+
+def journal_of(ledger: Path) -> Path:
+    return ledger.with_name(f"{ledger.name}-journal")
 
 
 def pages(ledger: Path) -> int:
@@ -192,8 +223,13 @@ def started(program: str, ledger: Path, releases: int) -> subprocess.Popen[bytes
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
     )
     assert spender.stdout is not None
     spender.stdout.readline()
     return spender
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a process that imports from where this one does."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
