@@ -9,6 +9,7 @@ the programs themselves (`hubbub.simulations.experiments.processes`).
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import runpy
@@ -169,6 +170,7 @@ def _run(
     umask: int,
 ) -> None:
     """Be the program: what `python -m` would find is put in place first."""
+    gc.freeze()  # what is imported by now is no garbage: to look at it would copy all memory
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
