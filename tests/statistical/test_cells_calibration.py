@@ -19,6 +19,7 @@ from hubbub.inference.joint.independence import assess_independence
 from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.protocol.responses import Subset
 from hubbub.simulations.laboratory import Figure, run_trials
+from parameters import quick_and_full
 from significance import z_limit
 
 ALARM = 1e-6
@@ -44,10 +45,11 @@ def assert_within(values, n_tests, name):
     assert LOWEST - room <= found.mean <= HIGHEST + room, (name, found)
 
 
+@pytest.mark.parametrize("runs", quick_and_full(150, 400))
 @pytest.mark.parametrize("case", CATEGORIES, ids=lambda case: f"{case.name}, {case.n_reports}")
-def test_shares_differences_and_sums_of_subsets_are_held(case):
+def test_shares_differences_and_sums_of_subsets_are_held(case, runs):
     """P(false alarm) <= 1e-6 over all cases if the expected coverage is from 93% to 97%."""
-    (trials,) = run_trials([case], 400)
+    (trials,) = run_trials([case], runs)
     measured = {each.name: [getattr(trial, each.name) for trial in trials]
                 for each in fields(CategoryCoverage)}  # fmt: skip
     for name in ("all", "absent", "differences", "cumulative"):

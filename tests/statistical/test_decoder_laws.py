@@ -218,7 +218,7 @@ def test_crowded_lists_keep_their_promises(settings):
     """
     of_crowded = []
     for number in range(settings):
-        regime = draw_crowded(SEED, number)
+        regime = draw_crowded(SEED, number, 200 if settings < MOST else 1_200)
         collection = regime.collect(0)
         decoding = decode(
             collection.counts, regime.params, collection.candidates, repeats=ONCE_OF_REPORTS

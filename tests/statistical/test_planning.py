@@ -28,7 +28,7 @@ _ALARM = 1e-6
     ("params", "reports"),
     [
         (RapporParams(128, 2, 32, 0.5, 0.25, 0.75), 200_000),
-        (RapporParams(64, 1, 32, 0.2, 0.22, 0.54), 200_000),
+        pytest.param(RapporParams(64, 1, 32, 0.2, 0.22, 0.54), 200_000, marks=pytest.mark.long),
         (RapporParams(16, 2, 64, 0.25, 0.2, 0.8), 100_000),
     ],
     ids=["the paper's", "a plan's", "small filter"],
@@ -87,7 +87,7 @@ def test_most_likely_share_has_the_error_of_the_information(share):
 @pytest.mark.parametrize(
     ("sizes", "budget", "reports"),
     [
-        ((12, 5), Budget(math.inf, 4.0), 100_000),
+        pytest.param((12, 5), Budget(math.inf, 4.0), 100_000, marks=pytest.mark.long),
         ((8, 6), Budget(6.0, 3.0), 200_000),
         ((5, 4, 3), Budget(math.inf, 2.0), 500_000),
     ],

@@ -9,10 +9,9 @@ import pytest
 
 from evaluation.studies.repeated_reports import LEAVING, SAME, VISITING, cases
 from hubbub.simulations.laboratory import Figure, run_trials
-from parameters import long_but
+from parameters import long_but, quick_and_full
 from significance import z_limit
 
-RUNS = 60
 LOWEST, HIGHEST, MOST_FALSE = 0.93, 0.98, 0.05
 CHOSEN = [
     case
@@ -32,10 +31,11 @@ def by_name(case):
     return f"{case.name}, {case.kind}, {case.days}"
 
 
+@pytest.mark.parametrize("runs", quick_and_full(24, 60))
 @pytest.mark.parametrize("case", long_but(f"enum of 40, {SAME}, 30", CHOSEN, by_name))
-def test_pooled_days_are_held_and_seldom_detect_nobody(case):
+def test_pooled_days_are_held_and_seldom_detect_nobody(case, runs):
     """P(false alarm) <= 1e-6 over all cases if coverage is .93 to .98 and the false share .05."""
-    (trials,) = run_trials([case], RUNS)
+    (trials,) = run_trials([case], runs)
     limit = z_limit(2 * len(CHOSEN))
     covered = Figure.of([trial.coverage for trial in trials])
     room = limit * covered.std_error
@@ -46,5 +46,5 @@ def test_pooled_days_are_held_and_seldom_detect_nobody(case):
 
 def test_as_if_clients_had_reported_once_too_few_intervals_hold():
     """The study sees what it is about: P(it fails) < 1e-6, for .65 is 20 deviations below .93."""
-    (trials,) = run_trials(CHOSEN[:1], 20)
+    (trials,) = run_trials(CHOSEN[:1], 10)
     assert Figure.of([trial.as_once for trial in trials]).mean < LOWEST - 0.1

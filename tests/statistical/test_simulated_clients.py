@@ -14,6 +14,7 @@ from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.simulated_clients.bernoulli import bernoulli_words
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients, SimulatedClients
+from parameters import quick_and_full
 from significance import (
     ALARM,
     BitArray,
@@ -27,13 +28,14 @@ from significance import (
     z_limit,
 )
 
-REPORTS = 200_000
 K = 128
 TINIEST = 2.0**-1074
 NEARLY_ONE = 1 - 2.0**-53
-AWKWARD = make_params(m=1, f=0.3141, p=0.1234, q=0.8765)
+# f/2, p and q lie about halfway between multiples of 1/256: rounded to a byte they are off by .0015
+# and more, which 50,000 reports show.
+AWKWARD = make_params(m=1, f=0.316, p=0.1234, q=0.8765)
 PAIRS = {
-    "f=0.3141": (0.3141 / 2, 0.3141 / 2),
+    "f=0.316": (0.316 / 2, 0.316 / 2),
     "p=0.1234, q=0.8765": (0.1234, 0.8765),
     "a half and a third": (0.5, 1 / 3),
     "q below p": (0.9, 0.2),
@@ -54,6 +56,13 @@ OPEN = OpenStringType((3,), 2)
 OPEN_VALUES = ("alphabet", "alphorn", "al")
 """Of step 0 the first two set the same bit, and of step 1 each another."""
 OPEN_METRIC = make_metric(metric_type=OPEN, params=make_params(8, 1, 2, f=0.4142, p=0.3141, q=0.7))
+
+
+@pytest.fixture(params=quick_and_full(50_000, 200_000))
+def n_reports(request) -> int:
+    """Return how many reports are simulated."""
+    n: int = request.param
+    return n
 
 
 def lanes_of(selector: int) -> BitArray:
@@ -122,23 +131,23 @@ def client_patterns(held: IntArray) -> IntArray:
 
 
 @pytest.mark.parametrize(("low", "high"), PAIRS.values(), ids=PAIRS.keys())
-def test_lanes_are_exact_and_independent(low, high, rng):
-    """200,000 reports of 128 bits: 128 rates, 8,128 pairs, 3 x 128 covariances over time.
+def test_lanes_are_exact_and_independent(low, high, n_reports, rng):
+    """Reports of 128 bits: 128 rates, 8,128 pairs, 3 x 128 covariances over time.
 
     P(false alarm) < 1e-6 for each of the three (Bonferroni, normal approximation).
     """
     selector = rng.integers(2**63, size=2, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    words = bernoulli_words(rng, np.tile(selector, REPORTS), low, high)
+    words = bernoulli_words(rng, np.tile(selector, n_reports), low, high)
     selected = unpack(selector.tobytes(), K).ravel()
     assert_law(unpack(words.tobytes(), K), np.where(selected == 1, high, low))
 
 
-def test_selector_may_differ_from_word_to_word(rng):
+def test_selector_may_differ_from_word_to_word(n_reports, rng):
     """Over random selectors the rate is the mean of the two, and both groups have their own.
 
     P(false alarm) < 1e-6 for the 2 x 128 rates (Bonferroni, normal approximation).
     """
-    selector = rng.integers(2**64 - 1, size=2 * REPORTS, dtype=np.uint64, endpoint=True)
+    selector = rng.integers(2**64 - 1, size=2 * n_reports, dtype=np.uint64, endpoint=True)
     words = bernoulli_words(rng, selector, 0.1234, 0.8765)
     bits, selected = unpack(words.tobytes(), K), unpack(selector.tobytes(), K)
     for group, chance in ((0, 0.1234), (1, 0.8765)):
@@ -147,10 +156,10 @@ def test_selector_may_differ_from_word_to_word(rng):
         assert np.abs(z).max() < z_limit(2 * K)
 
 
-def test_reports_follow_both_responses(rng):
-    """One value's 200,000 reports: p* and q* on 128 bits, 8,128 pairs. P(false alarm) < 1e-6."""
+def test_reports_follow_both_responses(n_reports, rng):
+    """One value's reports: p* and q* on 128 bits, 8,128 pairs. P(false alarm) < 1e-6."""
     _, bits = SimulatedClients(("example.com",), AWKWARD, rng).report(
-        np.zeros(REPORTS, dtype=np.int64)
+        np.zeros(n_reports, dtype=np.int64)
     )
     lanes = lanes_of(bloom_bits("example.com", 0, AWKWARD))
     assert lanes.any()
@@ -158,22 +167,24 @@ def test_reports_follow_both_responses(rng):
 
 
 @pytest.mark.parametrize("m", [2, 7, 64, 1000])
-def test_cohorts_are_uniform(m, rng):
-    """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
+def test_cohorts_are_uniform(m, n_reports, rng):
+    """Chi-squared over all clients. P(false alarm) = 1e-6."""
     params = make_params(k=8, m=m)
-    cohorts, _ = SimulatedClients(("alpha",), params, rng).report(np.zeros(REPORTS, dtype=np.int64))
-    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, REPORTS / m)) > ALARM
+    cohorts, _ = SimulatedClients(("alpha",), params, rng).report(
+        np.zeros(n_reports, dtype=np.int64)
+    )
+    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, n_reports / m)) > ALARM
 
 
 @pytest.mark.parametrize("value", range(len(SMALL_VALUES)), ids=SMALL_VALUES)
-def test_whole_reports_have_their_exact_probabilities(value, rng):
+def test_whole_reports_have_their_exact_probabilities(value, n_reports, rng):
     """Chi-squared over all 4 x 256 patterns of (cohort, bits). P(false alarm) = 1e-6."""
-    counts = simulated_patterns(np.full(REPORTS, value), rng)
-    assert chi_squared_p(counts, REPORTS * pattern_chances(SMALL_VALUES[value])) > ALARM
+    counts = simulated_patterns(np.full(n_reports, value), rng)
+    assert chi_squared_p(counts, n_reports * pattern_chances(SMALL_VALUES[value])) > ALARM
 
 
-def test_simulated_and_real_clients_cannot_be_told_apart(rng):
-    """50,000 encoders, each with its own secret, and 200,000 simulated clients of the same values.
+def test_simulated_and_real_clients_cannot_be_told_apart(n_reports, rng):
+    """50,000 encoders, each with its own secret, and simulated clients of the same values.
 
     The clients' patterns against their exact probabilities, and both samples against each other
     (two-sample chi-squared, 1,023 degrees of freedom). P(false alarm) = 1e-6 for each.
@@ -185,7 +196,7 @@ def test_simulated_and_real_clients_cannot_be_told_apart(rng):
     expected = sum(n * pattern_chances(v) for n, v in zip(counts, SMALL_VALUES, strict=True))
     assert np.min(expected) > 5
     assert chi_squared_p(clients, np.asarray(expected)) > ALARM
-    simulated = simulated_patterns(np.resize(held, REPORTS), rng)
+    simulated = simulated_patterns(np.resize(held, n_reports), rng)
     assert stats.chi2_contingency(np.stack([simulated, clients])).pvalue > ALARM
 
 
@@ -219,18 +230,18 @@ def pair_counts(first: BitArray, second: BitArray) -> IntArray:
     return np.stack([(codes == code).sum(axis=0) for code in range(4)], axis=1)
 
 
-def test_longitudinal_reports_have_the_same_law_as_single_ones():
-    """200,000 clients' first reports: 128 rates, 8,128 pairs. P(false alarm) < 1e-6 each."""
-    _, (bits,) = longitudinal_reports([0], AWKWARD, ("example.com",), 1, REPORTS)
+def test_longitudinal_reports_have_the_same_law_as_single_ones(n_reports):
+    """All clients' first reports: 128 rates, 8,128 pairs. P(false alarm) < 1e-6 each."""
+    _, (bits,) = longitudinal_reports([0], AWKWARD, ("example.com",), 1, n_reports)
     lanes = lanes_of(bloom_bits("example.com", 0, AWKWARD))
     assert_law(bits, np.where(lanes == 1, AWKWARD.q_star, AWKWARD.p_star))
 
 
-def test_permanent_responses_of_two_values_are_independent():
+def test_permanent_responses_of_two_values_are_independent(n_reports):
     """All 256 lanes of both values' permanent responses: 32,640 pairs. P(false alarm) < 1e-6."""
     values = ("example.com", "example.org")
     simulated = LongitudinalClients(values, AWKWARD, np.random.SeedSequence(2))
-    numbers = np.arange(100_000)
+    numbers = np.arange(n_reports // 2)
     rows, chances = [], []
     for index, value in enumerate(values):
         response = simulated.permanent(numbers, np.full(len(numbers), index))
@@ -241,19 +252,19 @@ def test_permanent_responses_of_two_values_are_independent():
 
 
 @pytest.mark.parametrize("between", [[], [1], [1, 2]], ids=["next day", "a day", "two days"])
-def test_days_of_one_value_share_the_permanent_response(between):
+def test_days_of_one_value_share_the_permanent_response(between, n_reports):
     """The joint distribution of a bit's two reports, chi-squared in each of 8 lanes and 4 cohorts.
 
     Independent days would differ from it by hundreds of standard errors. P(false alarm) = 1e-6.
     """
     days = [0, *between, 0]
-    cohorts, reports = longitudinal_reports(days, SMALL, SMALL_VALUES, 3, REPORTS)
+    cohorts, reports = longitudinal_reports(days, SMALL, SMALL_VALUES, 3, n_reports)
     assert_joint_law(cohorts, reports[0], reports[-1], shared=True)
 
 
-def test_days_of_different_values_share_nothing():
+def test_days_of_different_values_share_nothing(n_reports):
     """As above, of two values: each has a permanent response of its own. P(false alarm) = 1e-6."""
-    cohorts, (first, second) = longitudinal_reports([0, 1], SMALL, SMALL_VALUES, 4, REPORTS)
+    cohorts, (first, second) = longitudinal_reports([0, 1], SMALL, SMALL_VALUES, 4, n_reports)
     assert_joint_law(cohorts, first, second, shared=False)
 
 
@@ -297,11 +308,11 @@ def test_real_clients_second_reports_have_the_same_joint_law():
 
 
 @pytest.mark.parametrize("m", [7, 64, 1000])
-def test_longitudinal_cohorts_are_uniform(m):
-    """Chi-squared over 200,000 clients. P(false alarm) = 1e-6."""
+def test_longitudinal_cohorts_are_uniform(m, n_reports):
+    """Chi-squared over all clients. P(false alarm) = 1e-6."""
     simulated = LongitudinalClients(("alpha",), make_params(k=8, m=m), np.random.SeedSequence(5))
-    cohorts = simulated.cohorts(np.arange(REPORTS))
-    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, REPORTS / m)) > ALARM
+    cohorts = simulated.cohorts(np.arange(n_reports))
+    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, n_reports / m)) > ALARM
 
 
 def open_chances(value: str) -> FloatArray:
@@ -321,13 +332,13 @@ def lanes_of_open(value: str, cohort: int) -> BitArray:
     return np.array([bits >> lane & 1 for lane in range(8)], dtype=np.uint8)
 
 
-def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(rng):
-    """200,000 simulated clients and 30,000 encoders, each against the exact probabilities.
+def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(n_reports, rng):
+    """Simulated clients and 30,000 encoders, each against the exact probabilities.
 
     Chi-squared over all 4 x 256 patterns of (cohort, bits): the cohort says the step, so steps,
     cohorts and prefixes are tested together. P(false alarm) = 1e-6 for each of the two.
     """
-    held = np.arange(REPORTS) % len(OPEN_VALUES)
+    held = np.arange(n_reports) % len(OPEN_VALUES)
     simulated = SimulatedClients(OPEN_VALUES, OPEN_METRIC.params, rng, OPEN)
     cohorts, bits = simulated.report(held)
     chances = [open_chances(value) for value in OPEN_VALUES]
@@ -345,7 +356,7 @@ def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(rng):
     assert chi_squared_p(pattern_counts(np.array(clients), np.array(reports)), expected) > ALARM
 
 
-def test_values_with_one_prefix_share_a_permanent_response_and_others_do_not():
+def test_values_with_one_prefix_share_a_permanent_response_and_others_do_not(n_reports):
     """Two days' reports of two values, chi-squared in each of 8 lanes and 4 cohorts.
 
     P(false alarm) = 1e-6. As a real client's, whose response is keyed by the bits.
@@ -354,10 +365,10 @@ def test_values_with_one_prefix_share_a_permanent_response_and_others_do_not():
     simulated = LongitudinalClients(
         OPEN_VALUES, params, np.random.SeedSequence(6), metric_type=OPEN
     )
-    numbers, rng = np.arange(REPORTS), np.random.default_rng(6)
+    numbers, rng = np.arange(n_reports), np.random.default_rng(6)
     cohorts = simulated.cohorts(numbers)
     first, second = (
-        unpack(simulated.report(numbers, np.full(REPORTS, value), rng).tobytes(), params.k)
+        unpack(simulated.report(numbers, np.full(n_reports, value), rng).tobytes(), params.k)
         for value in (0, 1)
     )
     for cohort in range(params.m):

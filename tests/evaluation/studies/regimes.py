@@ -316,15 +316,16 @@ def draw_regime(seed: int, number: int, most_candidates: float = 1e5) -> Regime:
     )
 
 
-def draw_crowded(seed: int, number: int) -> Regime:
+def draw_crowded(seed: int, number: int, most: int = 1_200) -> Regime:
     """Return a random regime with a tenth to one and a half times as many candidates as rows.
 
-    Reports are so many that a typical share is 1.5 to 12 of the errors that the genie makes.
+    There are `most` at most. Reports are so many that a typical share is 1.5 to 12 of the errors
+    that the genie makes.
     """
     rng = np.random.default_rng([seed, number])
     k, h = 8 << int(rng.integers(4)), int(rng.integers(1, 4))
     m = int(_log_uniform(rng, 4, 1600 / k))
-    n = min(int(k * m * _log_uniform(rng, 0.1, 1.5)), 1_200)
+    n = min(int(k * m * _log_uniform(rng, 0.1, 1.5)), most)
     params = _draw_noise(rng, k, h, m)
     shape, shares = draw_shares(rng, max(4, int(min(n, 300) * _log_uniform(rng, 0.1, 1))))
     slope = params.q_star - params.p_star

@@ -9,7 +9,8 @@ sums of two terms. Transcripts come from the client's own `Encoder` and the syst
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -177,8 +178,13 @@ def _components(joined: IntArray) -> list[IntArray]:
 
 def worst_values(metric: Metric) -> tuple[Value, Value]:
     """Return two values that set as many different bits as can be, in as many cohorts as can be."""
-    pairs = [_two_values(metric.type, number) for number in range(_PAIRS)]
-    return max(pairs, key=_cohorts_apart(metric))
+    return _worst_values(metric.type, metric.params)
+
+
+@cache
+def _worst_values(metric_type: MetricType, params: RapporParams) -> tuple[Value, Value]:
+    pairs = [_two_values(metric_type, number) for number in range(_PAIRS)]
+    return max(pairs, key=lambda pair: _cohorts_apart(metric_type, params, pair))
 
 
 def _two_values(metric_type: MetricType, number: int) -> tuple[Value, Value]:
@@ -196,14 +202,10 @@ def _two_values(metric_type: MetricType, number: int) -> tuple[Value, Value]:
     return f"value {number}", f"other {number}"
 
 
-def _cohorts_apart(metric: Metric) -> Callable[[tuple[Value, Value]], int]:
-    params, bits = metric.params, metric.type.bits
-
-    def count(pair: tuple[Value, Value]) -> int:
-        apart = 0
-        for cohort in range(params.m):
-            one, other = (bits(value, cohort, params) for value in pair)
-            apart += (one ^ other).bit_count() == 2 * params.h
-        return apart
-
-    return count
+def _cohorts_apart(metric_type: MetricType, params: RapporParams, pair: tuple[Value, Value]) -> int:
+    """Return in how many cohorts two values share no bit and none of their own is set twice."""
+    apart = 0
+    for cohort in range(params.m):
+        one, other = (metric_type.bits(value, cohort, params) for value in pair)
+        apart += (one ^ other).bit_count() == 2 * params.h
+    return apart
