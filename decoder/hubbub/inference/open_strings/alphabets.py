@@ -188,11 +188,13 @@ def _national() -> set[int]:
     for encoding in _NATIONAL:
         width = range(0x80, 0x100)
         if encoding in {"gb2312", "big5", "shift_jis", "euc_kr"}:
-            pairs = (bytes([a, b]) for a in width for b in range(0x40, 0x100))
+            characters = [bytes([a, b]) for a in width for b in range(0x40, 0x100)]
         else:
-            pairs = (bytes([a]) for a in width)
-        found.update(*(map(ord, pair.decode(encoding, errors="ignore")) for pair in pairs))
-    return found
+            characters = [bytes([a]) for a in width]
+        # No character has the line's end as its last byte.
+        text = b"\n".join(characters).decode(encoding, errors="ignore")
+        found.update(map(ord, text))
+    return found - {ord("\n")}
 
 
 @cache
@@ -215,7 +217,9 @@ def all_beginnings(length: int, own: str = "") -> tuple[bytes, ...]:
         for codes in (beyond if len(beyond) else alphabet.codes, alphabet.common):
             characters = [chr(code).encode() for code in codes.tolist()]
             found.update(character[:length] for character in characters)
-            cuts = [sorted({each[:room] for each in characters}) for room in range(5)]
+            cuts = [
+                sorted({each[:room] for each in characters}) for room in range(1 + min(length, 4))
+            ]
             if characters and _how_many(cuts, length) <= _MOST_STRINGS:
                 found.update(_strings(cuts, length))
                 break
@@ -227,8 +231,8 @@ def _strings(cuts: Sequence[Sequence[bytes]], length: int) -> list[bytes]:
 
     Parameters
     ----------
-    cuts : sequence of sequences of bytes, length 5
-        All characters, cut to 0 to 4 bytes; none is longer.
+    cuts : sequence of sequences of bytes
+        All characters, cut to 0 bytes and more, up to the length or to 4; none is longer.
     length : int
     """
     found = unfinished = [b""]

@@ -125,6 +125,8 @@ def decode_open_strings(
         raise UndecodableError(
             f"counts of shape {counts.bits.shape}: must be {(params.m, params.k)}"
         )
+    encoded = [text.encode() for text in candidates]
+    given = list(dict.fromkeys(canonical_forms(encoded, lambda row: f"candidate {row + 1}")))
     step = len(metric_type.steps)
     last, last_params = step_counts(counts, metric_type, step), metric_type.step_params(params)
     proposals = propose(
@@ -137,8 +139,6 @@ def decode_open_strings(
         room=room,
         progress=progress,
     )
-    encoded = [text.encode() for text in candidates]
-    given = list(dict.fromkeys(canonical_forms(encoded, lambda row: f"candidate {row + 1}")))
     texts, weights = _tested(proposals, given, _saturation(last, last_params), below)
     listed = of_words([text.decode() for text in texts], hash_words(texts), last_params)
     decoding = decode(

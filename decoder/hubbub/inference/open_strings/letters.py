@@ -173,36 +173,65 @@ class WordModel:
         return np.where(states % STATES > 0, _OTHER_CHARACTER, 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class CharacterTree:
+    """Which bytes characters begin with, and which go on with them, whatever their chances.
+
+    Attributes
+    ----------
+    leads : int64 array, shape (n,)
+        Each character's first byte.
+    nodes : int64 array, shape (t,)
+        Beginnings of characters that go on, ascending: their bytes as one number.
+    cells : int64 array, shape (s,)
+        For each byte of a character behind its first, its node's row times 64, plus its six bits.
+    owners : int64 array, shape (s,)
+        Which character it is a byte of.
+    """
+
+    leads: IntArray
+    nodes: IntArray
+    cells: IntArray
+    owners: IntArray
+
+    @classmethod
+    def of(cls, codes: IntArray) -> CharacterTree:
+        """Return the tree of some code points, which ascend."""
+        leads = np.empty(len(codes), dtype=np.int64)
+        nodes, trails, owners = [leads[:0]], [leads[:0]], [leads[:0]]
+        edges = np.searchsorted(codes, _LEAST_CODES)
+        for size, (low, high) in enumerate(pairwise(edges.tolist()), 1):
+            some = codes[low:high]
+            node = leads[low:high] = (some >> (6 * (size - 1))) | _LEADS[size - 1]
+            for place in range(size - 2, -1, -1):
+                trail = (some >> (6 * place)) & (_TRAILS - 1)
+                nodes.append(node)
+                trails.append(trail)
+                owners.append(np.arange(low, high))
+                node = node << 8 | 0x80 | trail
+        different, where = np.unique(np.concatenate(nodes), return_inverse=True)
+        cells = where * _TRAILS + np.concatenate(trails)
+        return cls(leads, different, cells, np.concatenate(owners))
+
+
 class AlphabetModel:
     """The characters of an alphabet, equally likely at every place.
 
     Parameters
     ----------
     alphabet : Alphabet
+    tree : CharacterTree, optional
+        Of its characters; built from them if not given.
     """
 
-    def __init__(self, alphabet: Alphabet) -> None:
-        self.root = np.zeros(N_SYMBOLS)
+    def __init__(self, alphabet: Alphabet, tree: CharacterTree | None = None) -> None:
+        tree = tree or CharacterTree.of(alphabet.codes)
+        root = np.bincount(tree.leads, alphabet.chances, N_SYMBOLS)
+        self.root: FloatArray = root.astype(np.float64)
         self.root[END] = alphabet.end
-        self._nodes = np.zeros(0, dtype=np.int64)
-        self._masses = np.zeros((0, _TRAILS))
-        rows, trails, masses = [], [], []
-        edges = np.searchsorted(alphabet.codes, _LEAST_CODES)
-        for size, (low, high) in enumerate(pairwise(edges.tolist()), 1):
-            codes, chances = alphabet.codes[low:high], alphabet.chances[low:high]
-            lead = (codes >> (6 * (size - 1))) | _LEADS[size - 1]
-            np.add.at(self.root, lead, chances)
-            node = lead
-            for place in range(size - 2, -1, -1):
-                trail = (codes >> (6 * place)) & (_TRAILS - 1)
-                rows.append(node)
-                trails.append(trail)
-                masses.append(chances)
-                node = node << 8 | 0x80 | trail
-        if rows:
-            self._nodes, where = np.unique(np.concatenate(rows), return_inverse=True)
-            self._masses = np.zeros((len(self._nodes), _TRAILS))
-            np.add.at(self._masses, (where, np.concatenate(trails)), np.concatenate(masses))
+        self._nodes = tree.nodes
+        masses = np.bincount(tree.cells, alphabet.chances[tree.owners], len(tree.nodes) * _TRAILS)
+        self._masses = masses.reshape(-1, _TRAILS)
 
     def relevant(
         self, before: IntArray, last: IntArray, states: IntArray
@@ -221,15 +250,17 @@ class AlphabetModel:
         chances = np.zeros((len(last), N_SYMBOLS))
         begun = states % STATES > 0
         chances[~begun] = self.root
-        masses, totals = self._begun(before[begun], last[begun], states[begun])
-        chances[begun, 0x80 : 0x80 + _TRAILS] = masses / np.maximum(totals, _TINY)[:, None]
+        if begun.any():
+            masses, totals = self._begun(before[begun], last[begun], states[begun])
+            chances[begun, 0x80 : 0x80 + _TRAILS] = masses / np.maximum(totals, _TINY)[:, None]
         return chances
 
     def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
         """Return the chance of what an unfinished character begins with, 1 if there is none."""
         chances = np.ones(len(last))
         begun = states % STATES > 0
-        chances[begun] = self._begun(before[begun], last[begun], states[begun])[1]
+        if begun.any():
+            chances[begun] = self._begun(before[begun], last[begun], states[begun])[1]
         return chances
 
     def _begun(
@@ -240,8 +271,8 @@ class AlphabetModel:
             return np.zeros((len(last), _TRAILS)), np.zeros(len(last))
         first, pending = np.divmod(states, STATES)
         size = 1 + _NEEDS[first] - pending
-        node = np.select([size == 1, size == 2], [last, before << 8 | last], 0)
-        node = np.where(size > 2, (first << 8 | before) << 8 | last, node)
+        node = np.where(size > 1, before << 8 | last, last)
+        node = np.where(size > 2, first << 16 | node, node)
         place = np.minimum(np.searchsorted(self._nodes, node), len(self._nodes) - 1)
         masses = self._masses[place] * (self._nodes[place] == node)[:, None]
         return masses, masses.sum(axis=1)
