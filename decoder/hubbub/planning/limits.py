@@ -101,6 +101,7 @@ def bit_rate(k: int, h: int) -> float:
     return 1.0 - (1.0 - 1.0 / k) ** h
 
 
+@functools.lru_cache(maxsize=256)
 def filter_variance(k: int, h: int) -> float:
     """Return the mean variance of a random string's bits over the k positions: b - E[D^2]/k^2.
 

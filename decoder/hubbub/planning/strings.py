@@ -47,6 +47,7 @@ _NEAR_NORMAL = 2.5
 _COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _FIRST_BITS, _FIRST_COHORTS = 256, 64  # q* sought there is within 1% of the best; at 64, 16 not
 _ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
+_ROUNDING = 1e-9  # far more than doubles lose
 _MOST_ROUND = 12  # of h: variance orders them nearly as the limit does, which takes longer
 
 
@@ -230,7 +231,7 @@ def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[Rap
         At most twelve, those with the least variance first.
     """
     least = math.ceil(permanent_noise(h, budget.permanent) * steps - 1e-9)  # rounding of doubles
-    found = []
+    rate, found = bit_rate(k, h), []
     for up, low, high in itertools.product((least, least + 1), range(steps + 1), range(steps + 1)):
         if low >= high or up >= steps or (up == 0) != (budget.permanent == math.inf):
             continue
@@ -240,10 +241,15 @@ def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[Rap
             continue
         spent = h * math.log(q_star * (1 - p_star) / (p_star * (1 - q_star)))
         if 0.5 * budget.report <= spent <= budget.report:
-            found.append(RapporParams(k, h, m, f, p, q))
-    found.sort(key=lambda params: coin_variance(params, bit_rate(k, h)))
+            variance = (1 - rate) * p_star * (1 - p_star) + rate * q_star * (1 - q_star)
+            found.append((variance / (q_star - p_star) ** 2, (f, p, q)))
+    # Parameters compute with exact fractions, so only those are made that may be among the least.
+    enough = sorted(variance for variance, _ in found)[:_MOST_ROUND][-1:]
+    near = [noise for variance, noise in found if variance <= enough[0] * (1 + _ROUNDING)]
+    made = [RapporParams(k, h, m, *noise) for noise in near]
+    made.sort(key=lambda params: coin_variance(params, rate))
     return [
         params
-        for params in found[:_MOST_ROUND]
+        for params in made[:_MOST_ROUND]
         if params.epsilon_permanent <= budget.permanent and params.epsilon_report <= budget.report
     ]
