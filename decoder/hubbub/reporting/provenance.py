@@ -11,6 +11,7 @@ import json
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
 
 from hubbub.inference.counts import CohortCounts
@@ -39,6 +40,7 @@ class Source:
     sha256: str
 
 
+@cache
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
