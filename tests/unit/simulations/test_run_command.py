@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,36 +31,53 @@ def result_of(folder: Path) -> dict[str, Any]:
     return document
 
 
-def test_same_seed_gives_the_same_files(tmp_path):
-    folders = [tmp_path / "one", tmp_path / "other"]
-    for folder, workers in zip(folders, ("1", "2"), strict=True):
-        done = simulate(*SMALL, "--workers", workers, "--output", str(folder))
-        assert done.exit_code == 0, done.output
-    one, other = (sorted(folder.iterdir()) for folder in folders)
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """Return what one small run makes."""
+    folder: Path = tmp_path_factory.mktemp("small")
+    done = simulate(*SMALL, "--workers", "1", "--output", str(folder))
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def extra(tmp_path_factory) -> Path:
+    """Return what the same makes with candidates that nobody has."""
+    folder: Path = tmp_path_factory.mktemp("extra")
+    done = simulate(*SMALL, "--candidates-extra", "30", "--output", str(folder))
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hardly_asked(tmp_path_factory) -> tuple[Path, str]:
+    """Return what a run makes of which only the number of reports was given, and says."""
+    folder: Path = tmp_path_factory.mktemp("hardly_asked")
+    done = simulate("--reports", "1000", "--output", str(folder))
+    assert done.exit_code == 0, done.output
+    return folder, done.output
+
+
+def test_same_seed_gives_the_same_files(small, tmp_path):
+    """Whatever the number of processes, and the order of the options."""
+    pairs = [*(SMALL[i : i + 2] for i in range(0, len(SMALL), 2)), ("--workers", "2")]
+    options = [word for pair in reversed(pairs) for word in pair]
+    done = simulate(*options, "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    one, other = (sorted(folder.iterdir()) for folder in (small, tmp_path))
     assert [path.name for path in one] == [path.name for path in other]
     assert {"result.json", "report.html", "estimates.png"} <= {path.name for path in one}
     for a, b in zip(one, other, strict=True):
         assert a.read_bytes() == b.read_bytes(), a.name
 
 
-def test_order_of_the_options_does_not_show_in_the_files(tmp_path):
-    pairs = [SMALL[i : i + 2] for i in range(0, len(SMALL), 2)]
-    folders = [tmp_path / "one", tmp_path / "other"]
-    for folder, given in zip(folders, (pairs, pairs[::-1]), strict=True):
-        options = [word for pair in given for word in pair]
-        assert simulate(*options, "--output", str(folder)).exit_code == 0
-    one, other = ((folder / "result.json").read_bytes() for folder in folders)
-    assert one == other
-
-
-def test_result_tells_the_population_that_was_not_asked_for(tmp_path):
-    assert simulate("--reports", "1000", "--output", str(tmp_path)).exit_code == 0
-    options = result_of(tmp_path)["options"]
+def test_result_tells_the_population_that_was_not_asked_for(hardly_asked):
+    options = result_of(hardly_asked[0])["options"]
     assert (options["population"], options["unique"]) == ("zipf:1.0", 1_000)
 
 
-def test_earlier_runs_leave_no_picture_in_the_page(tmp_path):
-    assert simulate(*SMALL, "--candidates-extra", "9", "--output", str(tmp_path)).exit_code == 0
+def test_earlier_runs_leave_no_picture_in_the_page(extra, tmp_path):
+    shutil.copytree(extra, tmp_path, dirs_exist_ok=True)
     assert (tmp_path / "p_values.png").exists()
     assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
     assert not (tmp_path / "p_values.png").exists()
@@ -91,15 +109,13 @@ def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path):
     assert "Not a directory" in done.output
 
 
-def test_seed_is_shown_and_stored_if_none_is_given(tmp_path):
-    done = simulate("--unique", "5", "--reports", "1000", "--output", str(tmp_path))
-    assert done.exit_code == 0, done.output
-    assert f"seed {result_of(tmp_path)['seed']}." in done.output
+def test_seed_is_shown_and_stored_if_none_is_given(hardly_asked):
+    folder, printed = hardly_asked
+    assert f"seed {result_of(folder)['seed']}." in printed
 
 
-def test_page_needs_no_other_file(tmp_path):
-    assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+def test_page_needs_no_other_file(small):
+    html = (small / "report.html").read_text(encoding="utf-8")
     assert "<svg " in html
     page = Page(html)
     assert_accessible(page)
@@ -225,9 +241,8 @@ def test_missed_open_strings_are_those_that_somebody_holds(tmp_path):
     assert score["true_positives"] + score["false_negatives"] == 4
 
 
-def test_score_says_what_the_table_of_shares_adds_up_to(tmp_path):
-    assert simulate(*SMALL, "--candidates-extra", "30", "--output", str(tmp_path)).exit_code == 0
-    result = result_of(tmp_path)
+def test_score_says_what_the_table_of_shares_adds_up_to(extra):
+    result = result_of(extra)
     found = sum(band["found"] for band in result["by_share"])
     present = sum(band["present"] for band in result["by_share"])
     assert found == result["score"]["true_positives"]

@@ -155,12 +155,12 @@ def _paint(axes: Axes, element: ET.Element, top: float, style: dict[str, str], z
     points = [tuple(map(float, each.split(","))) for each in element.get("points", "").split()]
     if element.tag == "rect":
         x, y, width, height = at("x", "y", "width", "height")
-        axes.add_patch(patches.Rectangle((x, y + top), width, height, **filled))
+        axes.add_artist(patches.Rectangle((x, y + top), width, height, **filled))
     elif element.tag == "circle":
         x, y, radius = at("cx", "cy", "r")
-        axes.add_patch(patches.Circle((x, y + top), radius, **filled))
+        axes.add_artist(patches.Circle((x, y + top), radius, **filled))
     elif element.tag == "polygon":
-        axes.add_patch(patches.Polygon([(x, y + top) for x, y in points], **filled))
+        axes.add_artist(patches.Polygon([(x, y + top) for x, y in points], **filled))
     elif element.tag in {"line", "polyline"}:
         x1, x2, y1, y2 = at("x1", "x2", "y1", "y2")
         ends = points or [(x1, y1), (x2, y2)]
