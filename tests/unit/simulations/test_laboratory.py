@@ -13,25 +13,35 @@ from evaluation.measured_table import ENDINGS, MeasuredTable
 from evaluation.studies.study import Study, mean, means
 from factories import make_params
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.simulations.laboratory import UNKNOWN, Figure, run_trials
+from hubbub.simulations.laboratory import UNKNOWN, Case, Figure, run_trials
 from significance import ALARM, chi_squared_p
 from unit.simulations.numbered_cases import Drawn, Threads
 
+CASES = (Drawn("one", 1.0), Drawn("other", 9.0))
 
-def test_scores_come_case_by_case_and_are_the_same_on_two_processes():
-    cases = [Drawn("one", 1.0), Drawn("other", 9.0)]
-    alone, together = (run_trials(cases, 3, workers) for workers in (1, 2))
-    assert alone == together
-    assert alone[0] == tuple(cases[0].run(number) for number in range(3))
+
+@pytest.fixture(scope="module")
+def together() -> tuple[tuple[float | str | None, ...], ...]:
+    """Return the scores of both cases, and the threads of a third, on two processes."""
+    cases: list[Case[float | str | None]] = [*CASES, Threads()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "7")
+        patch.delenv("MKL_NUM_THREADS", raising=False)
+        found = run_trials(cases, 3, 2)
+        assert os.environ["OMP_NUM_THREADS"] == "7"
+        assert "MKL_NUM_THREADS" not in os.environ
+    return found
+
+
+def test_scores_come_case_by_case_and_are_the_same_on_two_processes(together):
+    alone = run_trials(CASES, 3, 1)
+    assert alone == together[:2]
+    assert alone[0] == tuple(CASES[0].run(number) for number in range(3))
     assert len({score for scores in alone for score in scores}) == 6
 
 
-def test_processes_compute_on_one_thread_and_leave_the_environment_as_it_was(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    assert run_trials([Threads()], 2, 2) == (("1", "1"),)
-    assert os.environ["OMP_NUM_THREADS"] == "7"
-    assert "MKL_NUM_THREADS" not in os.environ
+def test_processes_compute_on_one_thread_and_leave_the_environment_as_it_was(together):
+    assert together[2] == ("1", "1", "1")
 
 
 def test_progress_counts_trials():

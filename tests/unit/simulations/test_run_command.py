@@ -85,7 +85,8 @@ def test_earlier_runs_leave_no_picture_in_the_page(extra, tmp_path):
 
 
 def test_what_nothing_is_known_of_is_a_dash(tmp_path):
-    done = simulate("--unique", "1", "--missing", "0", "--reports", "1", "--output", str(tmp_path))
+    one = ("--unique", "1", "--missing", "0", "--reports", "1", "--k", "8")
+    done = simulate(*one, "--output", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert "nan" not in done.output
     assert "precision –" in done.output
@@ -180,7 +181,8 @@ def test_what_makes_no_table_is_refused(arguments, expected):
 def test_values_of_a_file_are_the_population(tmp_path):
     done = simulate(
         "--values", "-", "--reports", "5e4", "--f", "0.1", "--p", "0.1", "--q", "0.9",
-        "--missing", "0", "--candidates-extra", "5", "--seed", "2", "--output", str(tmp_path),
+        "--missing", "0", "--candidates-extra", "5", "--seed", "2", "--k", "32",
+        "--output", str(tmp_path),
         given="<b>[red]x</b>\n" * 6 + "\x1b[2Jy\n" * 4 + "$\\frac日本\n" * 4,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
