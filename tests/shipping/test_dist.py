@@ -19,6 +19,7 @@ with tempfile.TemporaryDirectory() as state:
     print(app.preview("sync", True).epsilon_report)
     app.close(0)
 """
+pytestmark = pytest.mark.timeout(1800)  # all that an environment has is fetched
 MOST_MIB = 1.5
 """Of the wheel, all packages in it: what an app that embeds the client downloads besides mmh3."""
 
@@ -79,7 +80,7 @@ def test_installed_tarball_passes_the_clients_tests(node, tmp_path):
         shutil.copytree(ROOT / "client" / "javascript" / name, installed / name)
     for name in ("docs", "tests"):  # vectors and texts that all clients share
         (tmp_path / name).symlink_to(ROOT / name)
-    run(node, "--test", folder=installed)
+    run(node, "--test", "--test-reporter", "spec", folder=installed)  # failures come last
 
 
 def test_npm_package_brings_nothing_but_itself():

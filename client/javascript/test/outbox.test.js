@@ -248,18 +248,21 @@ test("a page that closes while it leases a batch leaves it to the next one", asy
   const { url } = await scriptedCollector(t, (_, { reports }) => created(reports.length));
   const storage = memoryStorage();
   const { set } = storage;
-  const [leasing, leased] = [Promise.withResolvers(), Promise.withResolvers()];
+  let begin;
+  let end;
+  const leasing = new Promise((resolve) => (begin = resolve));
+  const leased = new Promise((resolve) => (end = resolve));
   storage.set = async (key, text) => {
     if (!text.includes('"holder"')) return set(key, text);
-    leasing.resolve();
+    begin();
     await new Promise((resolve) => setTimeout(resolve, 50));
     await set(key, text);
-    leased.resolve();
+    end();
   };
   const page = startTelemetry(t, { endpoint: url, storage, batchSize: 1 }).telemetry;
   page.record("homepage", "a");
-  await leasing.promise;
-  await Promise.all([page.close(1), leased.promise]);
+  await leasing;
+  await Promise.all([page.close(1), leased]);
   const next = startTelemetry(t, { endpoint: url, storage: memoryStorage(storage.texts) }).telemetry;
   assert.equal(await next.flush(5_000), true);
   assert.equal(next.status().delivered, 1);
