@@ -88,7 +88,17 @@ def init(run: Run, *options: str, epsilon: str = "1000", delta: str = "0.01") ->
             3,
         ),
         (
-            ["aggregate", "--estimator", "mine:crash", "--range", "0:60", "--default", "7"],
+            [
+                "aggregate",
+                "--estimator",
+                "mine:crash",
+                "--range",
+                "0:60",
+                "--blocks",
+                "20",
+                "--default",
+                "7",
+            ],
             "0",
             "The median of mine:crash",
             7,

@@ -343,18 +343,17 @@ def test_opendp_counts_keys_at_the_threshold_as_not_released(law):
     than one and a half times what the map says of one such key: .099 for .036 with Laplace noise,
     .059 for .023 with Gaussian.
     """
-    import opendp.prelude as dp
+    from opendp import domains, measurements, metrics
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    domain = dp.map_domain(dp.atom_domain(T=str), dp.atom_domain(T="i64"))
-    space = (
-        domain,
-        {"laplace": dp.l01inf_distance, "gaussian": dp.l02inf_distance}[law](
-            dp.absolute_distance(T="i64")
-        ),
-    )
-    make = {"laplace": dp.m.make_laplace_threshold, "gaussian": dp.m.make_gaussian_threshold}[law]
-    mechanism: Any = make(*space, scale=1.0, threshold=3)
+    enable_features("contrib")
+    keys = domains.map_domain(domains.atom_domain(T=str), domains.atom_domain(T="i64"))
+    distance, make = {
+        "laplace": (metrics.l01inf_distance, measurements.make_laplace_threshold),
+        "gaussian": (metrics.l02inf_distance, measurements.make_gaussian_threshold),
+    }[law]
+    each = metrics.absolute_distance(T="i64")
+    mechanism: Any = make(keys, distance(each), scale=1.0, threshold=3)
     draws = 10_000
     released_keys = len(mechanism(dict.fromkeys(many(draws, 1), 1)))
     assert bounds(released_keys, draws)[0] > 1.5 * mechanism.map((1, 1, 1))[1]

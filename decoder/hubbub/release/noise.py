@@ -177,7 +177,8 @@ def gaussian_epsilon(scale: float, sensitivity: float, delta: Fraction) -> Fract
     dp, at = _opendp(), float(delta)
     if Fraction(at) > delta:
         at = math.nextafter(at, 0.0)
-    fixed = dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(_gaussian(scale)), at)
+    curve = dp.combinators.make_zCDP_to_approxDP(_gaussian(scale))
+    fixed = dp.combinators.make_fix_delta(curve, at)
     found: float = fixed.map(sensitivity)[0]
     return Fraction(found) if math.isfinite(found) else Fraction(_MOST)
 
@@ -250,33 +251,41 @@ def _raised(scale: float, epsilon: Fraction, cost: Callable[[float], Fraction]) 
 
 @cache
 def _opendp() -> Any:
-    """Return OpenDP, which takes long to import."""
-    import opendp.prelude as dp  # noqa: PLC0415
+    """Return OpenDP with the modules that are needed.
 
-    dp.enable_features("contrib")
-    return dp
+    Its prelude would import scikit-learn, polars and more, which takes ten times as long.
+    """
+    import opendp.combinators  # noqa: PLC0415 - when noise is drawn
+    import opendp.domains  # noqa: PLC0415
+    import opendp.measurements  # noqa: PLC0415
+    import opendp.measures  # noqa: PLC0415
+    import opendp.metrics  # noqa: PLC0415
+    import opendp.mod  # noqa: PLC0415
+
+    opendp.mod.enable_features("contrib")
+    return opendp
 
 
 @cache
 def _laplace(scale: float) -> Any:
     dp = _opendp()
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
+    domain = dp.domains.vector_domain(dp.domains.atom_domain(T="i64"))
+    return dp.measurements.make_laplace(domain, dp.metrics.l1_distance(T="i64"), scale=scale)
 
 
 @cache
 def _gaussian(scale: float) -> Any:
     dp = _opendp()
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+    domain = dp.domains.vector_domain(dp.domains.atom_domain(T="i64"))
+    return dp.measurements.make_gaussian(domain, dp.metrics.l2_distance(T="f64"), scale=scale)
 
 
 @cache
 def _selector(scale: float, monotonic: bool, best: int) -> Any:
     dp = _opendp()
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    metric = dp.linf_distance(T="i64", monotonic=monotonic)
-    measure = dp.max_divergence()
+    domain = dp.domains.vector_domain(dp.domains.atom_domain(T="i64"))
+    metric = dp.metrics.linf_distance(T="i64", monotonic=monotonic)
+    measure = dp.measures.max_divergence()
     if best == 1:
-        return dp.m.make_noisy_max(domain, metric, measure, scale=scale)
-    return dp.m.make_noisy_top_k(domain, metric, measure, k=best, scale=scale)
+        return dp.measurements.make_noisy_max(domain, metric, measure, scale=scale)
+    return dp.measurements.make_noisy_top_k(domain, metric, measure, k=best, scale=scale)

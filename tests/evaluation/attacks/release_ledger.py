@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -174,7 +175,9 @@ def kill_in_a_spend(ledger: Path) -> None:
         if not child:
             spend_much(ledger)
             os._exit(0)
+        # The first page, with how many there are, is written before the others.
         while is_running(child) and expected < before + 500:
+            time.sleep(0.0002)
             expected = pages(ledger)
         while is_running(child) and size(ledger) < expected - attempt % 16:
             pass

@@ -6,8 +6,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -47,6 +48,14 @@ with Ledger.open(Path(sys.argv[1])) as ledger:
 @pytest.fixture
 def path(tmp_path) -> Path:
     return tmp_path / "budget.db"
+
+
+@pytest.fixture
+def path_on_disk() -> Iterator[Path]:
+    """Return a path where syncing takes so long that a kill comes before a spend's end."""
+    disk = Path("/var/tmp")  # noqa: S108 - the folder in it is this user's alone
+    with tempfile.TemporaryDirectory(dir=disk if disk.is_dir() else None) as folder:
+        yield Path(folder) / "budget.db"
 
 
 def make(path: Path, epsilon: str = "0.3", delta: str = "0", composition: str = "basic") -> Ledger:
@@ -236,29 +245,29 @@ def killed_in_a_spend(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path, moved):
+def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path_on_disk, moved):
     """Its journal is beside the file, and moves with it."""
-    journal = killed_in_a_spend(path)
+    journal = killed_in_a_spend(path_on_disk)
     if moved:
-        journal.rename(path.with_name("other.db-journal"))
-        path = path.rename(path.with_name("other.db"))
-    with Ledger.open(path) as ledger:
+        journal.rename(path_on_disk.with_name("other.db-journal"))
+        path_on_disk = path_on_disk.rename(path_on_disk.with_name("other.db"))
+    with Ledger.open(path_on_disk) as ledger:
         assert ledger.spent().epsilon == Fraction(2, 10)
         spend(ledger, Cost(TENTH))
 
 
-def test_a_journal_that_was_left_behind_takes_no_spends_back(path):
+def test_a_journal_that_was_left_behind_takes_no_spends_back(path_on_disk):
     """Also where files can't be marked: moved without it, spent from, and moved to it again."""
-    killed_in_a_spend(path)
-    moved = path.rename(path.with_name("other.db"))
+    killed_in_a_spend(path_on_disk)
+    moved = path_on_disk.rename(path_on_disk.with_name("other.db"))
     with Ledger.open(moved) as ledger:
         spend(ledger, Cost(TENTH))
-    moved.rename(path)
-    unmark(path)
+    moved.rename(path_on_disk)
+    unmark(path_on_disk)
     with pytest.raises(
         LedgerError, match=r"spends = \d+: must be at least \d+: .*budget\.db-journal"
     ):
-        Ledger.open(path)
+        Ledger.open(path_on_disk)
 
 
 def unmark(path: Path) -> None:
@@ -394,13 +403,13 @@ def test_a_ledger_with_two_names_is_refused_by_either(path):
         assert spend(ledger, Cost(TENTH)) == 2
 
 
-def test_a_symbolic_link_to_a_ledger_is_that_ledger(path):
-    killed_in_a_spend(path)
-    link = path.with_name("link.db")
-    link.symlink_to(path)
+def test_a_symbolic_link_to_a_ledger_is_that_ledger(path_on_disk):
+    killed_in_a_spend(path_on_disk)
+    link = path_on_disk.with_name("link.db")
+    link.symlink_to(path_on_disk)
     with Ledger.open(link) as ledger:
         spend(ledger, Cost(TENTH))
-    with Ledger.open(path) as ledger:
+    with Ledger.open(path_on_disk) as ledger:
         assert ledger.spent().epsilon == Fraction(3, 10)
 
 
