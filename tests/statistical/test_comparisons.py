@@ -27,9 +27,9 @@ def trials_of(case, runs):
 @pytest.mark.parametrize(
     ("case", "runs"),
     [
-        (ComparedCategories(20, PAPER, 100_000, 100_000), 100),
-        (ComparedNumbers(0.5, 100_000, 30_000), 200),
-        (ComparedQuantiles(2.0, PAPER, 100_000, 30_000), 100),
+        (ComparedCategories(20, PAPER, 100_000, 100_000), 50),
+        (ComparedNumbers(0.5, 100_000, 30_000), 100),
+        (ComparedQuantiles(2.0, PAPER, 100_000, 30_000), 50),
     ],
     ids=lambda value: getattr(value, "name", None),
 )

@@ -15,7 +15,7 @@ from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.joint.independence import assess_independence
 from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.simulations.laboratory import run_trials
-from parameters import long_but
+from parameters import long_but, quick_and_full
 from significance import z_limit
 
 RUNS = 40
@@ -29,18 +29,19 @@ CASES = (
 ALARM = 1e-6
 
 
+@pytest.mark.parametrize("runs", quick_and_full(RUNS // 2, RUNS))
 @pytest.mark.parametrize("case", long_but(CASES[0].name, CASES, lambda case: case.name))
-def test_intervals_of_tables_hold(case):
+def test_intervals_of_tables_hold(case, runs):
     """Each kind's mean coverage within .93 to .97, but for noise: P(false alarm) < 1e-6 (normal).
 
     Cramer's V is left out: its interval may reach 0 or be cut off at values that aren't known.
     """
-    (trials,) = run_trials([case], RUNS)
+    (trials,) = run_trials([case], runs)
     for kind in KINDS[:-1]:
         shares = np.array(shares_held(trials, kind))
         known = shares[~np.isnan(shares)]
         room = z_limit(2 * len(KINDS) * len(CASES), ALARM) * known.std(ddof=1) / np.sqrt(len(known))
-        assert len(known) > RUNS / 2, kind
+        assert len(known) > runs / 2, kind
         assert LOWEST - room <= known.mean() <= HIGHEST + room, kind
 
 
