@@ -88,7 +88,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("metric", "options"),
     [
-        ("homepage", {"method": "regression"}),
+        pytest.param("homepage", {"method": "regression"}, marks=pytest.mark.long),
         ("homepage", {"by": "day", "correction": "bonferroni", "alpha": 0.01}),
         (
             "homepage",

@@ -188,7 +188,7 @@ def test_scrutiny_needs_reports_and_sees_the_same_in_a_file(own, tmp_path):
     found = {}
     for way, options in own.items():
         output = tmp_path / "result.json"
-        assert decode(*options, "--output", output).exit_code == 0
+        assert decode(*options, "--method", "regression", "--output", output).exit_code == 0
         found[way] = json.loads(output.read_text(encoding="utf-8"))["scrutiny"]
     assert found.pop("three files") is None
     assert found["usual"]["suspicious"] is False
