@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 _Piece = TypeVar("_Piece")
 
@@ -58,22 +58,27 @@ class _OneThread:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._askers = 0
-        self._limits: list[threadpool_limits] = []
+        self._libraries: ThreadpoolController | None = None
         self._modules = 0
+        self._limited = 0
+        self._limits: list[Any] = []
 
     def enter(self) -> None:
         with self._lock:
             self._askers += 1
             # Looking for libraries takes milliseconds, and some are loaded by imports in between.
-            if self._modules != len(sys.modules):
+            if self._libraries is None or self._modules != len(sys.modules):
                 self._modules = len(sys.modules)
-                self._limits.append(threadpool_limits(1))
+                self._libraries = ThreadpoolController()
+            if self._limited != self._modules:
+                self._limited = self._modules
+                self._limits.append(self._libraries.limit(limits=1))
 
     def leave(self) -> None:
         with self._lock:
             self._askers -= 1
             if not self._askers:
-                self._modules = 0
+                self._limited = 0
                 while self._limits:
                     self._limits.pop().restore_original_limits()
 

@@ -250,7 +250,9 @@ def test_factors_are_of_one_hue_above_1_and_of_another_below():
     assert chart.rows[1] == ("y", "0.5", "0.25", "0")
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (30, 20), (100, 20), (100, 21), (400, 90)])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 1), (30, 20), (100, 20), (30, 30), (5, 90), (400, 30)]
+)
 def test_heat_map_of_any_size_stays_inside_and_has_numbers_up_to_twenty_columns(rows, columns):
     down, across = (tuple(f"n{i}" for i in range(size)) for size in (rows, columns))
     values = np.full((rows, columns), 12.3)
