@@ -337,7 +337,7 @@ def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_
 
 
 def test_every_figure_names_its_theorem():
-    figures = metric_figures(make_metric(), Situation(reports=1000))
+    figures = metric_figures(make_metric(), Situation(reports=10_000))
     assert all(figure.theorem for figure in figures)
     assert len({figure.key for figure in figures}) == len(figures)
 

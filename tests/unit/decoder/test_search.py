@@ -1,5 +1,7 @@
 """The search settles: short lists go in whole, long ones by proposal, and never too many."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -44,17 +46,23 @@ def test_few_candidates_are_all_free():
     assert detected(found) == [0, 1, 2, 3]
 
 
-def weak_among(n: int, weak: int) -> SearchResult:
-    """Search some for 1,024 rows; beside four strong strings a few or many hold 40% together."""
-    return settled(n, np.concatenate([STRONG * 0.8, np.full(weak, 0.4 / weak)]), n_reports=1e5)
+@cache
+def weak_among(n: int, weak: int, *, effects: bool) -> SearchResult:
+    """Search some for 1,024 rows; beside four strong strings a few or many hold 40% together.
+
+    With random effects where they make errors smaller, as always, or without them.
+    """
+    shares = np.concatenate([STRONG * 0.8, np.full(weak, 0.4 / weak)])
+    with pytest.MonkeyPatch.context() as patch:
+        if not effects:
+            patch.setattr(module, "_NEGLIGIBLE_PART", np.inf)
+        return settled(n, shares, n_reports=1e5)
 
 
 @pytest.mark.parametrize("weak", [4, 100])
-def test_random_effects_are_kept_where_they_make_errors_smaller(weak, monkeypatch):
+def test_random_effects_are_kept_where_they_make_errors_smaller(weak):
     """Few weak strings are all detected; of many, those that aren't widen every error."""
-    kept = weak_among(600, weak)
-    monkeypatch.setattr(module, "_NEGLIGIBLE_PART", np.inf)
-    searched = weak_among(600, weak)
+    kept, searched = (weak_among(600, weak, effects=effects) for effects in (True, False))
     assert kept.fit.penalties.any() == (weak == 100)
     assert (kept.estimates.typical_error < searched.estimates.typical_error) == (weak == 100)
 
@@ -75,11 +83,10 @@ def test_crowded_lists_are_fixed_effects_if_they_seem_present():
     assert not found.fit.penalties.any()
 
 
-def test_random_effects_find_more_of_many_weak_strings(monkeypatch):
+def test_random_effects_find_more_of_many_weak_strings():
     """Of 104 strings among 600 a search finds 60; the seed is fixed, and 85 leaves room."""
-    assert np.count_nonzero(weak_among(600, 100).detected) >= 85
-    monkeypatch.setattr(module, "_NEGLIGIBLE_PART", np.inf)
-    assert np.count_nonzero(weak_among(600, 100).detected) <= 65
+    assert np.count_nonzero(weak_among(600, 100, effects=True).detected) >= 85
+    assert np.count_nonzero(weak_among(600, 100, effects=False).detected) <= 65
 
 
 def test_crowded_lists_are_random_effects_if_part_of_them_is_present():
@@ -136,10 +143,16 @@ def test_either_way_gives_the_same_shares(monkeypatch):
 @pytest.mark.parametrize("n", [1, 2, 5, 250, 1500])
 @pytest.mark.parametrize("params", [make_params(k=8, m=1), make_params(k=8, m=4), WIDE,
                                     make_params(k=1024, m=1)], ids=str)  # fmt: skip
-def test_every_shape_settles_and_again_the_same(n, params):
+def test_every_shape_settles(n, params):
+    found = settled(n, np.array([0.5]), params, 1e4)
+    assert (found.log_p <= 0).all()
+    known = ~np.isnan(found.estimates.share)
+    assert (found.estimates.std_error[known] > 0).all()
+
+
+@pytest.mark.parametrize("n", [5, 250, 1500])
+@pytest.mark.parametrize("params", [make_params(k=8, m=4), WIDE], ids=str)
+def test_searches_settle_again_the_same(n, params):
     first, second = (settled(n, np.array([0.5]), params, 1e4) for _ in range(2))
     np.testing.assert_array_equal(first.log_p, second.log_p)
     np.testing.assert_array_equal(first.estimates.share, second.estimates.share)
-    assert (first.log_p <= 0).all()
-    known = ~np.isnan(first.estimates.share)
-    assert (first.estimates.std_error[known] > 0).all()
