@@ -150,14 +150,14 @@ def _right_of(lanes: Sequence[_Lanes], n: float) -> float:
     step = 2 * (spread + _ROOM) / _CELLS
     grid = step * (np.arange(_CELLS, dtype=np.float64) - _CELLS // 2)
     right, wrong = _ratio_laws(lanes, grid)
-    logsums = _placed(np.logaddexp(grid[:, None], grid).ravel(), grid)
+    logsum = logsums(grid)
     of_all, of_others = np.zeros((2, _CELLS))  # distributions of Y_n and Y_(n-1)
     for message in (of_all, of_others):
         message[_CELLS // 2 + round(spread / 2 / step)] = 1.0  # what L = 0 everywhere gives
     share = 0.0
     for _ in range(_TURNS):
         partner = _difference(right, of_all)
-        offers = _difference(wrong, logsums(np.outer(partner, of_others).ravel()))
+        offers = _difference(wrong, logsum(partner, of_others))
         mean_below = np.cumsum(offers * np.exp(grid)) / np.maximum(np.cumsum(offers), _LOST)
         for message, wrong_ones in ((of_all, n), (of_others, max(n - 1, 0.0))):
             largest = np.diff(_not_above(offers, wrong_ones), prepend=0.0)
@@ -254,6 +254,39 @@ def _placed(values: FloatArray, grid: FloatArray) -> Callable[[FloatArray], Floa
         return np.asarray(found, dtype=np.float64)
 
     return place
+
+
+def logsums(grid: FloatArray) -> Callable[[FloatArray, FloatArray], FloatArray]:
+    """Return a function that gives the distribution of ln(e^X + e^Y) from those of X and Y.
+
+    All are on the grid, as `_placed` has it. The sum lies above the larger of both by what their
+    difference decides, so each number of cells that it can be above takes a convolution.
+
+    Parameters
+    ----------
+    grid : float64 array, shape (c,)
+        Equally far apart.
+    """
+    cells, step = len(grid), grid[1] - grid[0]
+    above = np.log1p(np.exp(-step * np.arange(cells))) / step
+    whole = np.floor(above)
+    upper = above - whole
+    kernels = []
+    for more in range(int(whole[0]) + 2):
+        kernel = np.where(whole == more, 1 - upper, 0.0) + np.where(whole == more - 1, upper, 0.0)
+        kernels.append(kernel[: 1 + int(np.flatnonzero(kernel)[-1])])
+
+    def logsum(first: FloatArray, second: FloatArray) -> FloatArray:
+        found = np.zeros(cells + len(kernels))
+        for more, kernel in enumerate(kernels):
+            smaller = np.append(0.0, kernel[1:])  # equal ones count once
+            larger = first * np.convolve(kernel, second)[:cells]
+            larger += second * np.convolve(smaller, first)[:cells]
+            found[more : more + cells] += larger
+        found[cells - 1] += found[cells:].sum()  # an end holds what lies beyond
+        return found[:cells]
+
+    return logsum
 
 
 def _difference(first: FloatArray, second: FloatArray) -> FloatArray:

@@ -3,12 +3,13 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.planning.linking import link_information, linked_clients, right_links
+from hubbub.planning.linking import link_information, linked_clients, logsums, right_links
 from hubbub.protocol.params import RapporParams
 from parameters import examples
 
@@ -84,6 +85,16 @@ def test_the_threshold_is_where_the_information_is_ln_of_clients_in_a_cohort():
     clients = linked_clients(EXAMPLE, None)
     assert math.log(clients / EXAMPLE.m) == pytest.approx(link_information(EXAMPLE, None))
     assert linked_clients(EXAMPLE._replace(k=4096, q=1.0, p=0.0), None) == math.inf
+
+
+def test_sums_of_two_are_those_of_all_pairs(rng):
+    """Each is split between the cells beside it, and what lies beyond the end is the end's."""
+    grid = np.linspace(-3, 6, 31)
+    first, second = rng.dirichlet(np.full(31, 0.3), 2)
+    sums = np.minimum(np.logaddexp(grid[:, None], grid), grid[-1])
+    near = np.maximum(1 - np.abs(sums[:, :, None] - grid) / (grid[1] - grid[0]), 0)
+    expected = np.einsum("i,j,ijc->c", first, second, near)
+    np.testing.assert_allclose(logsums(grid)(first, second), expected, atol=1e-13)
 
 
 def test_who_is_alone_is_linked():
