@@ -80,10 +80,15 @@ def test_one_cohort_of_one_hash_gives_one_estimate_a_bit(tmp_path):
         assert abs(row["count"] - truth) < z_limit(3) * row["std_error"]
 
 
-def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path):
-    """Databases, pages, Parquet, and what SciPy takes longest to import."""
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Files:
+    """Write the counts of all clients, their parameters and a map."""
     params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
-    files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
+    return write_reports_of(tmp_path_factory.mktemp("files"), params, HELD, CANDIDATES)
+
+
+def test_counts_wait_for_no_library_that_they_do_not_need(files):
+    """Databases, pages, Parquet, and what SciPy takes longest to import."""
     code = (
         "import sys; from hubbub.decoder.cli.group import main; main(standalone_mode=False); "
         "print(*sys.modules, file=sys.stderr)"
@@ -98,9 +103,7 @@ def test_counts_wait_for_no_library_that_they_do_not_need(tmp_path):
     assert (slow | {"hubbub.inference.likelihood.decoding"}) & loaded == set()
 
 
-def test_linear_algebra_starts_no_threads_that_would_only_wait(tmp_path):
-    params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
-    files = write_reports_of(tmp_path, params, HELD, CANDIDATES)
+def test_linear_algebra_starts_no_threads_that_would_only_wait(files):
     code = (
         "import sys; from hubbub.decoder.cli.group import main; main(standalone_mode=False); "
         "from threadpoolctl import threadpool_info; "
@@ -114,23 +117,24 @@ def test_linear_algebra_starts_no_threads_that_would_only_wait(tmp_path):
     assert set(done.stderr.split()) == {"1"}
 
 
-@pytest.fixture
-def own(tmp_path) -> dict[str, list[str]]:
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> dict[str, list[str]]:
     """Write the same reports of our own clients in every way in which they can be decoded."""
+    folder = tmp_path_factory.mktemp("own")
     params, words = METRIC.params, tuple(HELD)
     held = np.repeat(np.arange(len(words)), list(HELD.values()))
     data = as_records(
         *SimulatedClients(words, params, np.random.default_rng(20140814)).report(held)
     )
     records = Records(record_width(params.k), data)
-    registry, names = tmp_path / "metrics.toml", tmp_path / "names.txt"
+    registry, names = folder / "metrics.toml", folder / "names.txt"
     registry.write_text(registry_toml(METRIC), encoding="utf-8")
     names.write_text("\n".join([*CANDIDATES, ""]), encoding="utf-8", newline="")
     metric = [METRIC.name, "--metrics", str(registry)]
-    store = ["--store", store_records(tmp_path, METRIC, records)]
-    parquet = tmp_path / "reports.parquet"
+    store = ["--store", store_records(folder, METRIC, records)]
+    parquet = folder / "reports.parquet"
     write_records(parquet, records.width, [records])
-    files = write_own_files(tmp_path, data)
+    files = write_own_files(folder, data)
     listed, mapped = ["--candidates", str(names)], ["--map", str(files.map)]
     file, six = ["--reports", str(parquet)], ["--params", str(files.params)]
     return {
