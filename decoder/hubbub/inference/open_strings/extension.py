@@ -182,6 +182,7 @@ def extend(
     masses, keys = masses[rows], keys[rows]
     added: list[_Added] = []
     for place in range(prefixes.length, length):
+        n_going = len(masses)
         of_ended = np.concatenate([each.masses for each in ended])
         limit = max(floor, automaton.limit(contexts, masses, of_ended, room, unended))
         behind, arcs = automaton.above(contexts, masses, limit, unended)
@@ -195,16 +196,19 @@ def extend(
         ended.append(_Ended(rows, masses[rows], keys[rows], len(added)))
         rows = np.flatnonzero(~is_end)
         masses, keys = masses[rows], keys[rows]
+        if not n_going:  # what has ended fits into the room now, and stays
+            break
         if place < length - 1:
             contexts = automaton.after(arcs[rows])
     if not whole:
         ended.append(_Ended(rows, masses, keys, len(added)))
-    return _spelled(prefixes, parents, added, ended, seen)
+    return _spelled(prefixes, parents, length, added, ended, seen)
 
 
 def _spelled(
     prefixes: Prefixes,
     parents: IntArray,
+    length: int,
     added: Sequence[_Added],
     ended: Sequence[_Ended],
     seen: KeyArray | None,
@@ -217,16 +221,19 @@ def _spelled(
         What was extended.
     parents : int64 array
         Which of them each began with, before anything was added.
+    length : int
+        Of the extensions.
     added : sequence of _Added
-        The symbols, place by place.
+        The symbols, place by place, as long as any go on.
     ended : sequence of _Ended
         All extensions.
     seen : uint64 array, optional
         Keys of those that aren't asked for, ascending.
     """
+    begin = prefixes.length
     all_keys = [each.keys for each in ended]
     for number, some in enumerate(ended):
-        for _ in range(some.added, len(added)):
+        for _ in range(begin + some.added, length):
             all_keys[number] = longer_keys(all_keys[number], np.uint16(END))
     keys, masses = np.concatenate(all_keys), np.concatenate([each.masses for each in ended])
     order = _order(keys)
@@ -239,8 +246,7 @@ def _spelled(
     if seen is not None:
         new = np.flatnonzero(unseen(keys, seen))
         chosen, expected, keys = chosen[new], expected[new], keys[new]
-    begin = prefixes.length
-    symbols = np.full((len(chosen), begin + len(added)), END, dtype=np.uint16)
+    symbols = np.full((len(chosen), length), END, dtype=np.uint16)
     of = np.empty(len(chosen), dtype=np.int64)
     edges = np.cumsum([0, *(len(each.rows) for each in ended)]).tolist()
     for some, (low, high) in zip(ended, pairwise(edges), strict=True):
