@@ -58,6 +58,13 @@ def crowd(request) -> tuple[RapporParams, CohortCounts, list[str]]:
     return request.param, counts, [*strings, TWIN]
 
 
+@pytest.fixture(scope="module")
+def of_all(crowd) -> Decoding:
+    """Return the decoding of all strings in memory."""
+    params, counts, strings = crowd
+    return decode(counts, params, strings)
+
+
 def as_lines(strings: list[str]) -> bytes:
     return "".join(f"{string}\n" for string in strings).encode()
 
@@ -100,7 +107,7 @@ def test_a_file_gives_the_same_as_in_memory(tmp_path, crowd, correction):
     assert list(found.candidates.strings) == list(found.decoding.candidates)
 
 
-def test_parts_of_all_kinds_with_repeats_give_the_same(tmp_path, crowd, monkeypatch):
+def test_parts_of_all_kinds_with_repeats_give_the_same(tmp_path, crowd, of_all, monkeypatch):
     """Small parts, blocks and ranges, strings repeated in a part and in others."""
     params, counts, strings = crowd
     monkeypatch.setattr(cutting, "_BYTES_A_PART", 50_000)
@@ -113,16 +120,16 @@ def test_parts_of_all_kinds_with_repeats_give_the_same(tmp_path, crowd, monkeypa
     (tmp_path / "2.gz").write_bytes(gzip.compress(as_lines(second)))
     pq.write_table(pa.table({"string": third}), tmp_path / "3.parquet", row_group_size=1_000)
     found = screen(counts, params, str(tmp_path), LocalEngine(threads=2))
-    assert_same(found.decoding, decode(counts, params, strings))
+    assert_same(found.decoding, of_all)
     assert found.repeats == 2_500
 
 
-def test_dask_gives_the_same_as_threads(tmp_path, dask, crowd):
+def test_dask_gives_the_same_as_threads(tmp_path, dask, crowd, of_all):
     params, counts, strings = crowd
     (tmp_path / "1.txt").write_bytes(as_lines(strings[:20_000]))
     (tmp_path / "2.gz").write_bytes(gzip.compress(as_lines(strings[19_000:])))
     found = screen(counts, params, str(tmp_path), dask)
-    assert_same(found.decoding, decode(counts, params, strings))
+    assert_same(found.decoding, of_all)
     assert found.repeats == 1_000
 
 
