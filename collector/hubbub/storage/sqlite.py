@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
@@ -451,10 +453,32 @@ def _is_in_any(tables: Iterable[IdTable]) -> str:
     )
 
 
+class _Connection(sqlite3.Connection):
+    """Ends what is being read when it is closed.
+
+    The cursor of a task that was cancelled lives until garbage is collected, and the log can't be
+    begun anew before: its statement would still read of a closed connection.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        made = super().cursor(*arguments, **options)
+        self._cursors.add(made)
+        return made
+
+    def close(self) -> None:
+        for cursor in list(self._cursors):
+            cursor.close()
+        super().close()
+
+
 def _engine(address: URL, pool_size: int) -> AsyncEngine:
     return create_async_engine(
         address,
-        connect_args={"timeout": BUSY_SECONDS},
+        connect_args={"timeout": BUSY_SECONDS, "factory": _Connection},
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=BUSY_SECONDS,

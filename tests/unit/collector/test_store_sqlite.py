@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import datetime as dt
+import gc
 import multiprocessing
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import aiosqlite
 import pytest
 import sqlalchemy as sa
 
@@ -116,6 +118,32 @@ async def test_tasks_may_make_and_open_one_store_at_the_same_time(tmp_path):
         assert await asyncio.gather(*[_open_and_append(url) for _ in range(8)]) == [[True]] * 8
         async with open_store(url, create=False) as reader:
             assert await reader.count(HOMEPAGE) == 24
+
+
+@in_event_loop
+async def test_reader_that_is_cancelled_keeps_no_log(store_url, database, monkeypatch):
+    """Not even until garbage is collected, which may be long, or never if nothing happens."""
+    executed = asyncio.Event()
+
+    async def fetch_never(_cursor: object) -> None:
+        executed.set()
+        await asyncio.sleep(60)
+
+    async with open_store(store_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        gc.disable()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(aiosqlite.Cursor, "fetchall", fetch_never)
+                reader = asyncio.create_task(store.count(HOMEPAGE))
+                await executed.wait()
+                reader.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await reader
+            await store.database.reclaim_space()
+        finally:
+            gc.enable()
+        assert database.with_name(f"{database.name}-wal").stat().st_size == 0
 
 
 @in_event_loop
