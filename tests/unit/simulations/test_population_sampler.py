@@ -45,8 +45,15 @@ def test_every_client_is_counted_once_a_day():
     assert sample.counts.total == sample.holders.sum() == 5_000
 
 
-@pytest.mark.parametrize("open_type", [None, OpenStringType((1,), 2)])
-@pytest.mark.parametrize("days", [1, 2])
+@pytest.mark.parametrize(
+    ("open_type", "days"),
+    [
+        (None, 1),
+        (OpenStringType((1,), 2), 2),
+        pytest.param(None, 2, marks=pytest.mark.long),
+        pytest.param(OpenStringType((1,), 2), 1, marks=pytest.mark.long),
+    ],
+)
 def test_same_seed_gives_the_same_counts_for_any_number_of_workers(open_type, days):
     plan = ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS, days, open_type=open_type)
     assert same(sample_population(plan, SEED), sample_population(plan, SEED, workers=2))
