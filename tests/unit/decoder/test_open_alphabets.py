@@ -136,6 +136,6 @@ def test_four_words_of_any_script_are_found(words):
     counts = draw_counts(
         dict(zip(words, clients, strict=True)), params, (4, 8), np.random.default_rng(1)
     )
-    found = decode_open_strings(counts, params, OpenStringType((4, 8), 32), room=5_000).decoding
+    found = decode_open_strings(counts, params, OpenStringType((4, 8), 32), room=20_000).decoding
     detected = [found.candidates[row] for row in found.largest_detected()]
     assert tuple(detected[:4]) == words
