@@ -274,7 +274,8 @@ def logsums(grid: FloatArray) -> Callable[[FloatArray, FloatArray], FloatArray]:
     kernels = []
     for more in range(int(whole[0]) + 2):
         kernel = np.where(whole == more, 1 - upper, 0.0) + np.where(whole == more - 1, upper, 0.0)
-        kernels.append(kernel[: 1 + int(np.flatnonzero(kernel)[-1])])
+        last = np.max(np.flatnonzero(kernel), initial=0)
+        kernels.append(kernel[: 1 + int(last)])
 
     def logsum(first: FloatArray, second: FloatArray) -> FloatArray:
         found = np.zeros(cells + len(kernels))
