@@ -31,12 +31,18 @@ def result_of(folder: Path) -> dict[str, Any]:
     return document
 
 
+def made(folder: Path, *arguments: str) -> str:
+    """Simulate into a folder; return what is said."""
+    done = simulate(*arguments, "--output", str(folder))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Path:
     """Return what one small run makes."""
     folder: Path = tmp_path_factory.mktemp("small")
-    done = simulate(*SMALL, "--workers", "1", "--output", str(folder))
-    assert done.exit_code == 0, done.output
+    made(folder, *SMALL, "--workers", "1")
     return folder
 
 
@@ -44,8 +50,7 @@ def small(tmp_path_factory) -> Path:
 def extra(tmp_path_factory) -> Path:
     """Return what the same makes with candidates that nobody has."""
     folder: Path = tmp_path_factory.mktemp("extra")
-    done = simulate(*SMALL, "--candidates-extra", "30", "--output", str(folder))
-    assert done.exit_code == 0, done.output
+    made(folder, *SMALL, "--candidates-extra", "30")
     return folder
 
 
@@ -53,17 +58,14 @@ def extra(tmp_path_factory) -> Path:
 def hardly_asked(tmp_path_factory) -> tuple[Path, str]:
     """Return what a run makes of which only the number of reports was given, and says."""
     folder: Path = tmp_path_factory.mktemp("hardly_asked")
-    done = simulate("--reports", "1000", "--output", str(folder))
-    assert done.exit_code == 0, done.output
-    return folder, done.output
+    return folder, made(folder, "--reports", "1000")
 
 
 def test_same_seed_gives_the_same_files(small, tmp_path):
     """Whatever the number of processes, and the order of the options."""
     pairs = [*(SMALL[i : i + 2] for i in range(0, len(SMALL), 2)), ("--workers", "2")]
     options = [word for pair in reversed(pairs) for word in pair]
-    done = simulate(*options, "--output", str(tmp_path))
-    assert done.exit_code == 0, done.output
+    made(tmp_path, *options)
     one, other = (sorted(folder.iterdir()) for folder in (small, tmp_path))
     assert [path.name for path in one] == [path.name for path in other]
     assert {"result.json", "report.html", "estimates.png"} <= {path.name for path in one}
@@ -86,18 +88,16 @@ def test_earlier_runs_leave_no_picture_in_the_page(extra, tmp_path):
 
 def test_what_nothing_is_known_of_is_a_dash(tmp_path):
     one = ("--unique", "1", "--missing", "0", "--reports", "1", "--k", "8")
-    done = simulate(*one, "--output", str(tmp_path))
-    assert done.exit_code == 0, done.output
-    assert "nan" not in done.output
-    assert "precision –" in done.output
+    said = made(tmp_path, *one)
+    assert "nan" not in said
+    assert "precision –" in said
 
 
 def test_audit_that_saw_nothing_says_so(tmp_path):
     """Eight hashes, each bit set in 1% to 2% of the reports: no report shows all of them."""
     rare = ("--h", "8", "--f", "0", "--p", "0.01", "--q", "0.02")
-    done = simulate(*SMALL, *rare, "--output", str(tmp_path))
-    assert done.exit_code == 0, done.output
-    words = " ".join(done.output.split())
+    said = made(tmp_path, *SMALL, *rare)
+    words = " ".join(said.split())
     assert "saw the most telling pattern in none of them" in words
     assert "e^" not in words
 
@@ -129,8 +129,7 @@ TABLE = ("--joint", "8x5", "--partners", "0.3", "--reports", "2e4", "--epsilon",
 def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path):
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder, workers in zip(folders, ("1", "2"), strict=True):
-        done = simulate(*TABLE, "--workers", workers, "--output", str(folder))
-        assert done.exit_code == 0, done.output
+        said = made(folder, *TABLE, "--workers", workers)
     one, other = (sorted(folder.iterdir()) for folder in folders)
     assert [path.name for path in one] == [path.name for path in other] == [
         "estimates.png", "refit.png", "report.html", "result.json", "truth.png"
@@ -144,7 +143,7 @@ def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path
     assert result["score"]["rejected"]
     assert result["score"]["total_variation_refit"] < 0.1
     assert result["score"]["cells"]["intervals"] == 40
-    assert "Independence was rejected" in done.output
+    assert "Independence was rejected" in said
     page = Page((folders[0] / "report.html").read_text(encoding="utf-8"))
     assert_accessible(page)
     assert_self_contained(page)
@@ -152,8 +151,7 @@ def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path
 
 @pytest.mark.parametrize("arguments", [("6sx2",), ("6x5", "--k", "16")])
 def test_table_of_hashed_tuples(arguments, tmp_path):
-    done = simulate("--joint", *arguments, *TABLE[2:], "--output", str(tmp_path))
-    assert done.exit_code == 0, done.output
+    made(tmp_path, "--joint", *arguments, *TABLE[2:])
     assert result_of(tmp_path)["params"]["m"] == 64
     assert result_of(tmp_path)["score"]["total_variation"] < 0.2
 
@@ -340,19 +338,17 @@ ONCE = ("--mode", "once", "--epsilon", "2")
 @pytest.mark.parametrize("response", ["subset", "unary"])
 def test_categories_are_asked_once_a_period(tmp_path, response):
     given = ("--response", response, "--period-days", "7", "--days", "21")
-    done = simulate(*ENUM, *ONCE, *given, "--output", str(tmp_path))
-    assert done.exit_code == 0, done.output
+    said = made(tmp_path, *ENUM, *ONCE, *given)
     found = result_of(tmp_path)
     assert (found["reports"], found["mode"]) == (3_000, "once")
     assert found["epsilon_report"] == pytest.approx(2, rel=1e-3)
     assert 0 <= found["score"]["interval_coverage"] <= 1
     assert "size" in found if response == "subset" else "size" not in found
-    assert "3 of each client, one in 7 days" in " ".join(done.output.split())
+    assert "3 of each client, one in 7 days" in " ".join(said.split())
 
 
 def test_strings_are_asked_once_in_each_period(tmp_path):
-    done = simulate(*SMALL, *ONCE, "--days", "60", "--output", str(tmp_path))
-    assert done.exit_code == 0, done.output
+    made(tmp_path, *SMALL, *ONCE, "--days", "60")
     found = result_of(tmp_path)
     assert found["reports"] == 40_000
     assert (found["options"]["period_days"], found["params"]["f"]) == (30, 0)
