@@ -15,7 +15,7 @@ from evaluation.studies.comparisons import (
     pooled,
 )
 from hubbub.simulations.laboratory import run_trials
-from parameters import number_of_runs
+from parameters import number_of_runs, quick_and_full
 from significance import t_limit, z_limit
 
 
@@ -25,17 +25,18 @@ def trials_of(case, runs):
 
 
 @pytest.mark.parametrize(
-    ("case", "runs"),
+    ("case", "times"),
     [
-        (ComparedCategories(20, PAPER, 100_000, 100_000), 50),
-        (ComparedNumbers(0.5, 100_000, 30_000), 100),
-        (ComparedQuantiles(2.0, PAPER, 100_000, 30_000), 50),
+        (ComparedCategories(20, PAPER, 100_000, 100_000), 1),
+        (ComparedNumbers(0.5, 100_000, 30_000), 2),
+        (ComparedQuantiles(2.0, PAPER, 100_000, 30_000), 1),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_differences_are_held_and_seldom_false(case, runs):
+@pytest.mark.parametrize("runs", quick_and_full(50, 100))
+def test_differences_are_held_and_seldom_false(case, times, runs):
     """False alarm below 1e-6 each: standard errors are the trials' own; seeded."""
-    trials = trials_of(case, runs)
+    trials = trials_of(case, times * runs)
     held = pooled("held", "rows")(case, trials)
     assert abs(held.mean - 0.95) < z_limit(2) * held.std_error + 0.01
     false = false_share(case, trials)

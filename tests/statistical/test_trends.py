@@ -47,9 +47,10 @@ def test_steady_shares_are_rarely_marked_and_intervals_hold_them(scenario):
     assert 0.88 < np.mean(figures.coverage) < 0.99
 
 
-def test_large_steps_are_found_on_their_day():
+@pytest.mark.parametrize("runs", quick_and_full(3, 6))
+def test_large_steps_are_found_on_their_day(runs):
     """6 points: found in 98.8% of cases, on the day itself or one beside; seeded."""
-    figures = marked(SCENARIOS[-1], 3)
+    figures = marked(SCENARIOS[-1], runs)
     assert np.nanmean(figures.found) > 0.8
     assert np.nanmean(figures.about_the_day) > 0.8
 
@@ -95,11 +96,12 @@ def test_steady_categories_are_rarely_marked_and_intervals_hold_them(scenario):
         assert 0.85 < np.mean(figures.coverage) < 0.999
 
 
-def test_large_steps_of_categories_are_found_on_their_day():
+@pytest.mark.parametrize("runs", quick_and_full(6, 12))
+def test_large_steps_of_categories_are_found_on_their_day(runs):
     """6 points, one report per client: found in 97% of cases and more; seeded."""
     for scenario in ONE_TIME_SCENARIOS:
         if scenario.what.by == 0.06:
-            figures = marked(scenario, 6)
+            figures = marked(scenario, runs)
             assert np.nanmean(figures.found) > 0.8
             assert np.nanmean(figures.about_the_day) > 0.8
 
