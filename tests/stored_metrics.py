@@ -143,7 +143,7 @@ def numbers_of(result: Estimates) -> object:
     """Return all of a result but where it comes from, and what single reports alone would show."""
     document = json.loads(json_of(result))
     document.pop("provenance")
-    scrutiny = document.pop("scrutiny")
+    anomalies = document.pop("anomalies")
     findings = document.pop("findings")
     document["findings"] = [each for each in findings if each["code"] != "repeated_reports"]
-    return document, scrutiny["set_bits"], scrutiny["cohorts"]
+    return document, anomalies["set_bits"], anomalies["cohorts"]

@@ -108,7 +108,7 @@ def test_ordinal_tells_quantiles_in_the_table_and_in_json(stored, tmp_path):
     median = document["quantiles"][1]
     assert (median["bucket_low"], median["bucket_high"]) == (1, 5)
     assert (median["low"], median["high"]) == (1, 5)
-    assert document["scrutiny"]["suspicious"] is False
+    assert document["anomalies"]["suspicious"] is False
     assert document["known_rates"]["unused_bits"] == 4
     assert document["summary"]["reports"] == N
     assert "Quantiles" in done.stdout

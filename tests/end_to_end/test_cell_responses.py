@@ -99,7 +99,7 @@ def test_days_and_documents_hold_them_as_well(where, tmp_path):
     assert "SUSPICIOUS" not in done.output
     assert "the mean is estimated at" in page.read_text(encoding="utf-8")
     found = json.loads(document.read_text(encoding="utf-8"))
-    assert found["scrutiny"]["set_bits"] == {
+    assert found["anomalies"]["set_bits"] == {
         "assessed": True, "improbable": 0, "plausible": [1, 1],
     }  # fmt: skip
 

@@ -188,12 +188,12 @@ def test_every_way_of_input_gives_the_same_bytes(own, method):
         assert result.stdout_bytes == usual.stdout_bytes, way
 
 
-def test_scrutiny_needs_reports_and_sees_the_same_in_a_file(own, tmp_path):
+def test_anomalies_need_reports_and_are_the_same_in_a_file(own, tmp_path):
     found = {}
     for way, options in own.items():
         output = tmp_path / "result.json"
         assert decode(*options, "--method", "regression", "--output", output).exit_code == 0
-        found[way] = json.loads(output.read_text(encoding="utf-8"))["scrutiny"]
+        found[way] = json.loads(output.read_text(encoding="utf-8"))["anomalies"]
     assert found.pop("three files") is None
     assert found["usual"]["suspicious"] is False
     assert all(findings == found["usual"] for findings in found.values())

@@ -42,10 +42,10 @@ def title_of(provenance: Provenance | None) -> str:
 def metadata_of(
     summary: Any, anomalies: AnomalyReport | None, provenance: Provenance | None
 ) -> dict[str, object]:
-    """Return "summary", "scrutiny" and "provenance" (null where there is none)."""
+    """Return "summary", "anomalies" and "provenance" (null where there is none)."""
     return {
         "summary": asdict(summary),
-        "scrutiny": anomalies and anomalies.as_json(),
+        "anomalies": anomalies and anomalies.as_json(),
         "provenance": provenance and provenance.as_json(),
     }
 

@@ -156,9 +156,9 @@ def test_reports_that_look_forged_are_told_in_the_table_in_json_and_beside_csv(
         if not n_forged
         else "warning: some reports don't look honest; run without --output - for more\n"
     )
-    scrutiny = json.loads(output.read_text(encoding="utf-8"))["scrutiny"]
-    assert scrutiny["suspicious"] is (n_forged > 0)
-    assert scrutiny["set_bits"]["improbable"] == n_forged
+    anomalies = json.loads(output.read_text(encoding="utf-8"))["anomalies"]
+    assert anomalies["suspicious"] is (n_forged > 0)
+    assert anomalies["set_bits"]["improbable"] == n_forged
 
 
 def test_help_waits_for_no_numerical_library():

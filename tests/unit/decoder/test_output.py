@@ -413,8 +413,8 @@ def test_summary_tells_whether_reports_look_honest(change, lines):
     assert ("SUSPICIOUS" in text) == anomalies.suspicious
 
 
-def test_json_without_a_scrutiny_says_so():
-    assert json.loads(to_json(make_decoding(["a"])))["scrutiny"] is None
+def test_json_without_anomalies_says_so():
+    assert json.loads(to_json(make_decoding(["a"])))["anomalies"] is None
 
 
 def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_for_people():

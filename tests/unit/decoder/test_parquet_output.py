@@ -74,7 +74,7 @@ def test_metadata_tells_summary_and_provenance_as_json():
     assert json.loads(metadata[b"hubbub.provenance"]) == json.loads(
         json.dumps(make_provenance().as_json())
     )
-    assert json.loads(metadata[b"hubbub.scrutiny"]) is None
+    assert json.loads(metadata[b"hubbub.anomalies"]) is None
 
 
 @pytest.mark.parametrize("case", [boolean(0.3, 20_000, LOOSE), ordinal(12, 20_000, LOOSE)],
