@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 NPM := PYTHONPATH=tests $(BIN)/python -m package.npm
 NODE_MODULES := client/javascript/node_modules
 # Packages whose docstrings name every parameter; the others follow as they are done.
-DOCUMENTED := client/hubbub collector/hubbub simulations/hubbub decoder/hubbub/inference decoder/hubbub/rappor
+DOCUMENTED := client/hubbub collector/hubbub decoder/hubbub simulations/hubbub
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE

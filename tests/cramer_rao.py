@@ -10,7 +10,7 @@ from scipy import linalg
 
 from hubbub.inference.arrays import FloatArray, PositionArray
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.sums import Mixture
+from hubbub.inference.likelihood.sums import ReportMixture
 from hubbub.inference.packed import GROUPED_BITS, PackedReports, ReportBlock
 from hubbub.protocol.params import RapporParams
 
@@ -44,7 +44,7 @@ def expected_reports(
     bits = np.tile(every, (params.m, 1))
     starts = np.arange(params.m + 1, dtype=np.int64) * len(every)
     empty = PackedReports(params, starts, bits, np.zeros(len(bits)), total)
-    components = Mixture(empty, members, threads=1).components
+    components = ReportMixture(empty, members, threads=1).components
     ones = np.bitwise_count(every).sum(axis=1, dtype=np.int64)
     unset = total / params.m * params.p_star**ones * (1 - params.p_star) ** (params.k - ones)
     no_weight = np.zeros(len(every))
@@ -57,12 +57,12 @@ def expected_reports(
     return PackedReports(params, starts, bits, copies, total)
 
 
-def error_bound(mixture: Mixture, shares: FloatArray) -> FloatArray:
+def error_bound(mixture: ReportMixture, shares: FloatArray) -> FloatArray:
     """Return the smallest standard errors that unbiased estimates can have.
 
     Parameters
     ----------
-    mixture : Mixture
+    mixture : ReportMixture
         Of `expected_reports`, or of a sample.
     shares : float64 array, shape (1 + a,)
         The true ones, with sum 1.

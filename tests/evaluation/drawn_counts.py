@@ -15,7 +15,6 @@ from numpy.random import Generator
 
 from hubbub.decoder import CohortCounts
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.repeated_reports import flips
 from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
@@ -88,7 +87,7 @@ def draw_repeated_counts(
         From a number of reports to how many clients make so many, of one value each.
     """
     true_bits_of = true_bits(values, params, metric_type)
-    f0, f1 = flips(params)
+    f0, f1 = params.f0, params.f1
     reports: IntArray = np.zeros(params.m, dtype=np.int64)
     bits: IntArray = np.zeros((params.m, params.k), dtype=np.int64)
     held_reports: IntArray = np.zeros(len(values), dtype=np.int64)

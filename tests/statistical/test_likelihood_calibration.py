@@ -18,7 +18,7 @@ from factories import make_params
 from hubbub.decoder import decode
 from hubbub.inference.candidates import bit_positions, hashed
 from hubbub.inference.likelihood.decoding import Likelihood, fit_reports
-from hubbub.inference.likelihood.sums import Mixture, distinct_positions
+from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
 from hubbub.inference.packed import pack
 from hubbub.simulations.populations import family_shares
 from hubbub.simulations.scenarios import CollectedCounts
@@ -100,7 +100,7 @@ def test_errors_are_the_smallest_possible(params):
         positions = distinct_positions(bit_positions(run.candidates, params), params)
         true = np.concatenate([[0.0], run.truth])
         expected = expected_reports(params, positions, true, case.reports)
-        bound = error_bound(Mixture(expected, positions, 1), true)[1:]
+        bound = error_bound(ReportMixture(expected, positions, 1), true)[1:]
         squares.append(((found.shares.share - run.truth) / bound) ** 2)
         refit_squares.append(((found.constrained_share - run.truth) / bound) ** 2)
     assert 0.79 < np.sqrt(np.mean(squares)) < 1.05 + 4 * 0.053

@@ -212,8 +212,8 @@ def compare(
         check_dimensions(metric, replace(decode, source=replace(decode.source, where=side.where)))
     sources, unmatched = _matched(metric, *sources)
     from hubbub.inference.comparison import (  # noqa: PLC0415 - see `cli.group`
-        Group,
         Groups,
+        ReportGroup,
         sample_ratio,
     )
 
@@ -227,7 +227,7 @@ def compare(
             with observer.counting() as update:
                 reports = count(source, metric, engine, min_reports=least, progress=update)
             evidences.append(Evidence(metric, reports, lists, decode.estimate, engine, choice))
-        groups = Groups(*(Group(each.reports.counts, each.repeats) for each in evidences))
+        groups = Groups(*(ReportGroup(each.reports.counts, each.repeats) for each in evidences))
         both = replace(evidences[0], reports=_together([each.reports for each in evidences]))
         comparison = decoder.compare(both, groups, observer)
     labels = _label(sources[0], options), _label(sources[1], options)

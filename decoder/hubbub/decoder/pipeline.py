@@ -66,7 +66,7 @@ from hubbub.reporting.slices import side_by_side
 if TYPE_CHECKING:
     from hubbub.storage.slices import SliceSizes
 
-Listed = str | PathLike[str] | Iterable[str]
+StringsOrFile = str | PathLike[str] | Iterable[str]
 
 
 def decode_metric(
@@ -77,7 +77,7 @@ def decode_metric(
     reports: str | PathLike[str] | None = None,
     counts: str | PathLike[str] | None = None,
     params: str | PathLike[str] | None = None,
-    candidates: Listed | Mapping[str, Listed] | None = None,
+    candidates: StringsOrFile | Mapping[str, StringsOrFile] | None = None,
     map: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,  # noqa: A002
     schema: str | PathLike[str] | None = None,
     since: dt.date | str | None = None,
@@ -253,7 +253,7 @@ def min_reports_or_default(min_reports: int | None) -> int:
     return min_reports
 
 
-def strings_or_file(strings: Listed) -> CandidateInput:
+def strings_or_file(strings: StringsOrFile) -> CandidateInput:
     """Return candidates as options have them: a file's name, or distinct strings."""
     if isinstance(strings, str | PathLike):
         return os.fspath(strings)

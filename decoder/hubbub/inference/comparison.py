@@ -61,7 +61,7 @@ _LOG_ERROR_RATE = math.log(1 - CONFIDENCE)
 _MOST_SCATTER = 0.25  # of clients, half of whom have a value
 
 
-class Group(NamedTuple):
+class ReportGroup(NamedTuple):
     """One group's reports.
 
     Attributes
@@ -78,8 +78,8 @@ class Group(NamedTuple):
 class Groups(NamedTuple):
     """The group that is compared with, and the one that is compared."""
 
-    control: Group
-    treatment: Group
+    control: ReportGroup
+    treatment: ReportGroup
 
     @property
     def together(self) -> CohortCounts:
@@ -340,7 +340,7 @@ def _diagonal(covariance: FloatArray, weighted: SparseMatrix, variance: FloatArr
     return np.asarray(np.einsum("ij,jk,ki->i", covariance, inner, covariance, optimize=True))
 
 
-def _more_drawn(share: FloatArray, group: Group) -> FloatArray:
+def _more_drawn(share: FloatArray, group: ReportGroup) -> FloatArray:
     """Return how much more the drawing of clients adds than if each had reported once."""
     clipped = np.clip(share, 0.0, 1.0)
     once = clipped * (1 - clipped) / group.counts.total

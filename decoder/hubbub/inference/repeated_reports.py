@@ -35,18 +35,6 @@ _NEAR_MEAN = 1e-4
 """Standard deviations: so near the mean the saddlepoint's correction is rounding."""
 
 
-class Flips(NamedTuple):
-    """Chances that the permanent response turns over a true 0, and a true 1."""
-
-    of_zero: float
-    of_one: float
-
-
-def flips(params: RapporParams) -> Flips:
-    """Return the chances that the permanent response turns over a true 0, and a true 1."""
-    return Flips(params.f0, params.f1)
-
-
 def instantaneous_variance(share: FloatArray, params: RapporParams) -> FloatArray:
     """Return the part of the variance of a report's rate that is new in every report.
 
@@ -62,8 +50,8 @@ def instantaneous_variance(share: FloatArray, params: RapporParams) -> FloatArra
     A share u = share (1 - f1) + (1 - share) f0 of the permanent bits is 1, so that it is
     (u q(1 - q) + (1 - u) p(1 - p)) / (q* - p*)^2.
     """
-    p, q, flip = params.p, params.q, flips(params)
-    ones = share * (1 - flip.of_one) + (1 - share) * flip.of_zero
+    p, q = params.p, params.q
+    ones = share * (1 - params.f1) + (1 - share) * params.f0
     slope = params.q_star - params.p_star
     return np.asarray((ones * q * (1 - q) + (1 - ones) * p * (1 - p)) / slope**2)
 
@@ -82,7 +70,7 @@ def permanent_variance(share: FloatArray, params: RapporParams) -> FloatArray:
     -----
     ((1 - share) f0(1 - f0) + share f1(1 - f1)) (q - p)^2 / (q* - p*)^2.
     """
-    of_zero, of_one = (chance * (1 - chance) for chance in flips(params))
+    of_zero, of_one = (chance * (1 - chance) for chance in (params.f0, params.f1))
     slope = (params.q - params.p) / (params.q_star - params.p_star)
     return np.asarray(((1 - share) * of_zero + share * of_one) * slope**2)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
+from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
 from hubbub.planning.limits import DetectionTest
 from hubbub.planning.noise import (
     Budget,
@@ -85,7 +85,7 @@ class CategoriesGoal(Goal):
             return [SearchSpace.of(subset_params(subset_within(self.categories, budget.report)))]
         return [SearchSpace(1, (k,), lambda _: (1,), (k, 1), least_noise_rate(1, budget))]
 
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
         """Return a category's limit and error."""
         named = (("detectable_share", "detected category", self.limit),
                  ("std_error", "standard error", self.error))  # fmt: skip
@@ -99,7 +99,7 @@ class CategoriesGoal(Goal):
     def _best_subset(self, budget: Budget) -> RapporParams:
         return subset_params(exact_subset(self.categories, budget.report))
 
-    def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
         """Return the number of categories, error rate and power."""
         test = self.test
         return {"categories": self.categories, "alpha": test.alpha, "power": test.power}
@@ -118,7 +118,7 @@ class CategoriesGoal(Goal):
             f"standard error {percents(plan.std_error)}.",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[Finding]:
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
         """Yield what a report is."""
         size = found.subject.params.k // 8
         text = f"A report has {counted(size, 'byte')}."

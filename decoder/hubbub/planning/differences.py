@@ -20,7 +20,7 @@ from hubbub.inference.comparison import number_scale, share_scale
 from hubbub.inference.errors import PlanError
 from hubbub.inference.testing.looks import EveryLook, Looks, OneLook
 from hubbub.planning.categories import CategoriesGoal, listed_goal
-from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
+from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
 from hubbub.planning.limits import (
     DetectionTest,
     detection_limit,
@@ -154,7 +154,7 @@ class DifferenceGoal(Goal):
         spaces = self.of.spaces(budget, n_reports, most_bits)
         return [replace(each, rate=None) for each in spaces]  # known for values that nobody has
 
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
         """Return the difference that is found, and a difference's error."""
         named = (("detectable_share", "difference that is found", self.limit),
                  ("std_error", "standard error", self.error))  # fmt: skip
@@ -163,7 +163,7 @@ class DifferenceGoal(Goal):
         within = next(iter(self.of.curves(found).values())).within
         return {key: Curve(label, of, found.best.params, within) for key, label, of in named}
 
-    def asked(self, found: Comparison) -> Mapping[str, object]:
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:
         """Return what is compared, and how."""
         test = self.test
         return {
@@ -192,7 +192,7 @@ class DifferenceGoal(Goal):
             f"(false discovery rate {self.test.alpha:g}) even if no other row differs.",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[Finding]:
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
         """Yield what looking every day costs."""
         subject = found.subject
         if not self.sequential or subject.limit == math.inf:

@@ -117,7 +117,7 @@ Plans = tuple[Plan, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PlanSearch:
     """What a search found.
 
     Attributes
@@ -288,7 +288,7 @@ class Goal(ABC):
         return ()
 
     @abstractmethod
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
         """Return what is to be drawn against epsilon and N, the limit first."""
 
     def shown(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002
@@ -296,7 +296,7 @@ class Goal(ABC):
         return {}
 
     @abstractmethod
-    def asked(self, found: Comparison) -> Mapping[str, object]:
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:
         """Return what was asked, besides epsilons and targets, and what doesn't depend on plans."""
 
     @abstractmethod
@@ -308,7 +308,7 @@ class Goal(ABC):
         """Return what a plan finds."""
 
     @abstractmethod
-    def remarks(self, found: Comparison) -> Iterator[Finding]:
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
         """Yield what else the subject of a comparison means."""
 
     def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:

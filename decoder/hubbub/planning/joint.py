@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
+from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
 from hubbub.planning.limits import DetectionTest, equivalent_reports
 from hubbub.planning.noise import Budget, rare_rate
 from hubbub.planning.search import fitted_curve, least_noise_rate
@@ -153,7 +153,7 @@ class TableGoal(Goal):
         k = -(-self.cells // 8) * 8
         return [SearchSpace(1, (k,), lambda _: (1,), (k, 1), least_noise_rate(1, budget))]
 
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
         """Return a cell's limit and error."""
         rate = partial(least_noise_rate, 1)
         return {
@@ -172,7 +172,7 @@ class TableGoal(Goal):
         variation = plan.figures["total_variation"]
         return {"total variation": "-" if math.isnan(variation) else f"{variation:.3f}"}
 
-    def asked(self, found: Comparison) -> Mapping[str, object]:
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:
         """Return the table's sizes, error rate and power, and what parts of the epsilons do."""
         split = split_epsilons(self.sizes, found.budget, found.best.reports)
         return {
@@ -198,7 +198,7 @@ class TableGoal(Goal):
             f"{self.test.power:g} (alpha {self.test.alpha:g}, Bonferroni).",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[Finding]:
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
         """Yield what is seen of margins and their association, and what parts would do."""
         plan = found.subject
         if self.is_hashed(plan.params):

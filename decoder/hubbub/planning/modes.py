@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.categories import CategoriesGoal
-from hubbub.planning.goals import Comparison, Goal, Plan
+from hubbub.planning.goals import Goal, Plan, PlanSearch
 from hubbub.planning.linking import right_links, value_ratio
 from hubbub.planning.noise import Budget
 from hubbub.planning.numbers import NumberGoal
@@ -103,7 +103,7 @@ def compare(
     share: float | None = None,
     std_error: float | None = None,
     most_bits: int = USUAL_BITS,
-) -> Comparison:
+) -> PlanSearch:
     """Search for the best parameters of each offer, and choose the best of mode "once".
 
     Parameters
@@ -148,7 +148,7 @@ def compare(
         raise refusal
     chosen = min(best, key=lambda each: (each.std_error, each.limit))
     rivals = tuple(each for each in plans.values() if each is not chosen)
-    return Comparison(recommended[0].budget, chosen, rivals)
+    return PlanSearch(recommended[0].budget, chosen, rivals)
 
 
 class ModeFigures(NamedTuple):

@@ -16,7 +16,7 @@ from typing import ClassVar
 from scipy import special
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
+from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
 from hubbub.planning.limits import DetectionTest
 from hubbub.planning.noise import (
     Budget,
@@ -106,7 +106,7 @@ class NumberGoal(Goal):
         window = window_within(budget.report, min(MOST_CELLS, most_bits))
         return [SearchSpace.of(window_params(window, self.groups))]
 
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
         """Return the difference that is shown, and the mean's error."""
         best, within = found.best.params, partial(_best_window, self.groups)
         return {
@@ -114,7 +114,7 @@ class NumberGoal(Goal):
             "std_error": Curve("standard error", self.error, best, within),
         }
 
-    def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
         """Return bounds, error rate and power, and whether the variance is asked."""
         test = self.test
         bounds = {"low": self.low, "high": self.high, "variance": self.variance}
@@ -137,7 +137,7 @@ class NumberGoal(Goal):
             f"{self.test.power:g} (alpha {self.test.alpha:g}, two-sided).",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[Finding]:
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
         """Yield what a report is, and how it compares."""
         plan = found.subject
         window = self.response(plan.params)

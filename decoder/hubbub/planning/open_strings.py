@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from hubbub.inference.errors import PlanError
 from hubbub.inference.open_strings.endings import LONGEST_END
 from hubbub.inference.open_strings.search import ROOM_A_STEP
-from hubbub.planning.goals import Comparison, Curve, Goal, Plan, SearchSpace, limit_finding
+from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
 from hubbub.planning.limits import (
     DetectionTest,
     detection_limit,
@@ -145,7 +145,7 @@ class OpenGoal(Goal):
         rate = _rate(budget)
         return [SearchSpace(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
 
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
         """Return the limit without a list and with one."""
         return {
             "detectable_share": fitted_curve("unlisted", self.limit, found.best, _rate),
@@ -161,7 +161,7 @@ class OpenGoal(Goal):
         """Return what a list would show."""
         return {"if listed": share_text(plan.figures["share_if_listed"])}
 
-    def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
         """Return error rate, power, and what else sets bits."""
         return {
             "effective_candidates": self.test.candidates,
@@ -189,7 +189,7 @@ class OpenGoal(Goal):
             "listed and all clients reported theirs whole.",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[Finding]:
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
         """Yield what a report shows of its client, and what can't be found."""
         m, in_step = found.subject.params.m, found.subject.reports / self.groups
         cohorts = self.groups * m

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.planning.goals import Comparison, Curve, Goal, Plan
+from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch
 from hubbub.planning.linking import link_information, right_links, value_ratio
 from hubbub.planning.modes import COLUMNS, ModeFigures, figures
 from hubbub.planning.schedules import Schedule
@@ -37,7 +37,7 @@ _LINKING: Types = dict.fromkeys(("linking_information", "linking_information_kno
 
 
 def plan_estimates(
-    comparison: Comparison,
+    comparison: PlanSearch,
     name: str,
     share: float | None = None,
     std_error: float | None = None,
@@ -46,7 +46,7 @@ def plan_estimates(
 
     Parameters
     ----------
-    comparison : Comparison
+    comparison : PlanSearch
         What the search found.
     name : str
         The metric's name, for its entry in metrics.toml.
@@ -94,7 +94,7 @@ def _view(asked: _Asked, findings: Sequence[Finding], name: str) -> Iterator[Blo
 
 
 def _charts(
-    found: Comparison,
+    found: PlanSearch,
     curves: Mapping[str, Curve],
     by_epsilon: Sequence[Mapping[str, float]],
     by_reports: Sequence[Mapping[str, float]],
@@ -114,7 +114,7 @@ def _charts(
 class _Asked:
     """A comparison and what it was made for; the arguments of `plan_estimates`."""
 
-    comparison: Comparison
+    comparison: PlanSearch
     share: float | None
     std_error: float | None
 
@@ -331,7 +331,7 @@ def _permanent_text(params: RapporParams) -> str:
 
 
 def _chart(
-    found: Comparison,
+    found: PlanSearch,
     named: tuple[str, str, str, str],
     curves: Mapping[str, Curve],
     points: Sequence[Mapping[str, float]],
@@ -341,7 +341,7 @@ def _chart(
 
     Parameters
     ----------
-    found : Comparison
+    found : PlanSearch
         Whose plans are marked.
     named : tuple of str
         Its name and title, the x axis, and the points' key of that.

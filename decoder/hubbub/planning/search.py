@@ -19,7 +19,7 @@ import numpy as np
 from scipy import optimize
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import NEAR_BEST, Comparison, Curve, Goal, Plan, SearchSpace
+from hubbub.planning.goals import NEAR_BEST, Curve, Goal, Plan, PlanSearch, SearchSpace
 from hubbub.planning.limits import reports_reaching
 from hubbub.planning.noise import (
     Budget,
@@ -62,7 +62,7 @@ def plan(
     share: float | None = None,
     std_error: float | None = None,
     most_bits: int = USUAL_BITS,
-) -> Comparison:
+) -> PlanSearch:
     """Search for the parameters that show the smallest share, or need the fewest reports.
 
     Parameters
@@ -98,7 +98,7 @@ def plan(
             "collect more, or allow larger epsilons"
         )
     best = replace(best, name="best")
-    return Comparison(budget, best, goal.rivals(best, tuple(plans), budget, most_bits))
+    return PlanSearch(budget, best, goal.rivals(best, tuple(plans), budget, most_bits))
 
 
 def evaluate(
@@ -109,7 +109,7 @@ def evaluate(
     share: float | None = None,
     std_error: float | None = None,
     most_bits: int = USUAL_BITS,
-) -> Comparison:
+) -> PlanSearch:
     """Compare given parameters with the best at the epsilons that they spend.
 
     Parameters
@@ -299,7 +299,7 @@ def fitted_curve(
     return Curve(label, value, best.params, within)
 
 
-def against_epsilon(found: Comparison, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+def against_epsilon(found: PlanSearch, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
     """Return curves' points under `epsilon_report` and their names; nan where one has a gap.
 
     From a quarter of the budget's epsilon of a report to four times, or the permanent epsilon.
@@ -321,7 +321,7 @@ def against_epsilon(found: Comparison, curves: Mapping[str, Curve]) -> list[dict
     return points
 
 
-def against_reports(found: Comparison, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+def against_reports(found: PlanSearch, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
     """Return curves' points under `reports` and their names, at fixed noise.
 
     From a hundredth of the plan's reports to a hundred times.

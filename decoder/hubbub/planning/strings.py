@@ -12,10 +12,10 @@ from scipy import special
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import (
-    Comparison,
     Curve,
     Goal,
     Plan,
+    PlanSearch,
     SearchSpace,
     limit_finding,
 )
@@ -118,7 +118,7 @@ class StringsGoal(Goal):
                 return min(plans, key=lambda plan: plan.limit)
         return None
 
-    def curves(self, found: Comparison) -> Mapping[str, Curve]:
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
         """Return the best limit and, if it can be had, that of the paper's default."""
         curves = {"detectable_share": fitted_curve("best", self.limit, found.best)}
         paper = found.rival(PAPER)
@@ -128,7 +128,7 @@ class StringsGoal(Goal):
             curves["paper"] = Curve("the RAPPOR paper's default", self.limit, paper.params, within)
         return curves
 
-    def asked(self, found: Comparison) -> Mapping[str, object]:  # noqa: ARG002
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
         """Return candidates, error rate, power, method, and what else sets bits."""
         test = self.test
         return {
@@ -153,7 +153,7 @@ class StringsGoal(Goal):
             f"{test.power:g} (alpha {test.alpha:g}, Bonferroni; method {test.method.value}).",
         )
 
-    def remarks(self, found: Comparison) -> Iterator[Finding]:
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
         """Yield the other method's limit, or the paper's default; what a list costs, and sizes."""
         subject, paper = found.subject, found.rival(PAPER)
         params, test = subject.params, self.test

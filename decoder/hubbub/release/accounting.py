@@ -43,6 +43,10 @@ def total(costs: Iterable[Cost], composition: Composition, delta: Fraction) -> C
 
     Parameters
     ----------
+    costs : iterable of Cost
+        One of each release.
+    composition : Composition
+        By sums, or by zCDP.
     delta : Fraction
         The whole budget's: with zCDP half of it is for conversion, half for single releases.
 

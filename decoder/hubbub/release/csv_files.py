@@ -69,6 +69,8 @@ def read(path: Path, columns: Sequence[str], *, newlines_in_cells: bool) -> Any:
 
     Parameters
     ----------
+    path : Path
+        A CSV file, perhaps compressed.
     columns : sequence of str
         Those that the file hasn't are left out.
     newlines_in_cells : bool

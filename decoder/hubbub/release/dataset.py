@@ -161,6 +161,8 @@ class Dataset:
 
         Parameters
         ----------
+        ledger : path
+            What `hubbub-release init` or `Dataset.create` made.
         data : path, optional
             Where the table is now, if it was moved.
 

@@ -51,6 +51,8 @@ def run_estimator(
     name : str
         `module:function`; a module in the current directory will do. The function gets a block as a
         mapping of columns' names to arrays, and returns a real number.
+    blocks : sequence of Block
+        One user is in one of them.
     default : float
         The estimate of a block whose process raises, crashes, returns anything but a finite real
         number, or takes too long.

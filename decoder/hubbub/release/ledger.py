@@ -182,6 +182,8 @@ class Ledger:
 
         Parameters
         ----------
+        path : Path
+            The ledger's file.
         adopt : bool
             States that a file that isn't the one that was spent from, but a copy, is the only one
             that will be from now on, and has all of its spends. The file keeps a record of it.

@@ -114,6 +114,10 @@ def column_names(
 
     Parameters
     ----------
+    path : Path
+        A file, or a folder of files of one form.
+    user_column : str
+        Whose rows belong to one user.
     newlines_in_cells : bool
         Whether quoted cells of CSV files may hold line breaks.
 
@@ -140,6 +144,10 @@ def load(
 
     Parameters
     ----------
+    path, user_column
+        As of `column_names`.
+    roles : mapping of str to Role
+        The columns that are read, and what each is used as.
     newlines_in_cells : bool
         As of `column_names`.
 
@@ -184,6 +192,10 @@ def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
     ----------
     rows : UserRows
         Those that can count; others would take the place of these.
+    most : int
+        Rows of one user that are kept.
+    secret : bytes
+        The key of the hash that chooses among them.
 
     Notes
     -----

@@ -23,10 +23,14 @@ class LazyGroup(click.Group):
 
     Parameters
     ----------
+    *args : object
+        As of `click.Group`.
     commands_in : mapping of str to str
         Where each command is, as "module:name", in the order in which a person meets them.
     words : mapping of str to str, optional
         What --help says of each; if not given, all are imported for that.
+    **settings : object
+        As of `click.Group`.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import hashed
 from hubbub.inference.comparison import (
     Comparison,
-    Group,
     Groups,
+    ReportGroup,
     compare_categories,
     compare_numbers,
     compare_strings,
@@ -202,7 +202,7 @@ def draw_arms(
         The trial's.
     """
     control, treatment = (
-        Group(arms.draw(each, reports, rng, number))
+        ReportGroup(arms.draw(each, reports, rng, number))
         for each, reports in zip((0.0, more), sizes, strict=True)
     )
     return Groups(control, treatment)

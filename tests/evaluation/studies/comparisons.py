@@ -23,8 +23,8 @@ from hubbub.inference.candidates import hashed
 from hubbub.inference.categories.ordinal import LEVELS
 from hubbub.inference.comparison import (
     Comparison,
-    Group,
     Groups,
+    ReportGroup,
     compare_categories,
     compare_numbers,
     compare_quantiles,
@@ -144,8 +144,8 @@ class ComparedStrings:
         treatment = moved(shares, self.changed, 2.0, rng)
         listed = names[: self.listed] + [f"absent {i}" for i in range(100)]
         groups = Groups(
-            Group(draw_counts(names, shares, self.params, self.control, rng)),
-            Group(
+            ReportGroup(draw_counts(names, shares, self.params, self.control, rng)),
+            ReportGroup(
                 draw_counts(
                     elsewhere if self.others else names,
                     treatment,
@@ -199,7 +199,7 @@ class ComparedCategories:
         metric = make_metric(metric_type=metric_type, params=self.params)
         values = [False, True] if self.categories == 2 else [*map(str, range(self.categories))]
         drawn = [
-            Group(draw_counts(values, each, metric.params, reports, rng, metric.type))
+            ReportGroup(draw_counts(values, each, metric.params, reports, rng, metric.type))
             for each, reports in ((shares, self.control), (treatment, self.treatment))
         ]
         return ComparedRows.of(compare_categories(Groups(*drawn), metric), shares, treatment)
@@ -231,7 +231,7 @@ class ComparedNumbers:
         shares = np.array([0.5, 0.3, 0.2])
         drawn, truth = [], []
         for numbers, reports in ((values, self.control), (values + self.shift, self.treatment)):
-            drawn.append(Group(draw_cells(metric, numbers.tolist(), shares, reports, rng)))
+            drawn.append(ReportGroup(draw_cells(metric, numbers.tolist(), shares, reports, rng)))
             mean = float(numbers @ shares)
             truth.append(np.array([mean, float(numbers**2 @ shares) - mean**2]).round(9))
         return ComparedRows.of(compare_numbers(Groups(*drawn), metric), *truth)
@@ -267,7 +267,7 @@ class ComparedQuantiles:
             below = stats.logistic.cdf(edges, loc=45 + shift, scale=12)
             shares = np.diff(below, prepend=0.0, append=1.0)
             counts = draw_counts(middles, shares, metric.params, reports, rng, metric.type)
-            drawn.append(Group(counts))
+            drawn.append(ReportGroup(counts))
             truth.append(np.interp(LEVELS, below, edges))
         return ComparedRows.of(compare_quantiles(Groups(*drawn), metric), *truth)
 

@@ -28,7 +28,7 @@ from hubbub.inference.joint.table import FieldLabels
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.packed import pack
-from hubbub.inference.repeated_reports import ONCE, RepeatedReports, flips, repeats_of
+from hubbub.inference.repeated_reports import ONCE, RepeatedReports, repeats_of
 from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -191,7 +191,7 @@ class RepeatedCase:
         held = rng.choice(len(self.shares), size=len(of_client), p=self.shares)
         packed = true_bits(self.values, params, self.metric.type).take(held, cohorts)
         true = np.unpackbits(packed, axis=1, bitorder="little").astype(np.bool_)
-        permanent = _drawn(true, 1 - flips(params).of_one, flips(params).of_zero, rng)
+        permanent = _drawn(true, 1 - params.f1, params.f0, rng)
         records = []
         for reported in range(max(histories.clients)):
             still = of_client > reported

@@ -17,7 +17,7 @@ from evaluation.studies.planned_comparisons import PlannedComparison
 from evaluation.studies.study import Study, means
 from factories import make_params
 from hubbub.inference.arrays import BoolArray
-from hubbub.inference.comparison import Comparison, Group, Groups
+from hubbub.inference.comparison import Comparison, Groups, ReportGroup
 from hubbub.inference.testing.looks import OneLook
 from hubbub.inference.testing.multiple_testing import log_q_values
 from hubbub.simulations.laboratory import Case, Figure, seed_of
@@ -121,7 +121,7 @@ class WatchedArms:
 
 
 def _with(so_far: Groups, day: Groups) -> Groups:
-    return Groups(*(Group(a.counts + b.counts) for a, b in zip(so_far, day, strict=True)))
+    return Groups(*(ReportGroup(a.counts + b.counts) for a, b in zip(so_far, day, strict=True)))
 
 
 def _alarms_at_once(found: Comparison[Any]) -> bool:

@@ -8,8 +8,8 @@ from evaluation.drawn_counts import draw_counts
 from factories import make_metric, make_params
 from hubbub.inference.candidates import hashed
 from hubbub.inference.comparison import (
-    Group,
     Groups,
+    ReportGroup,
     ShareEstimates,
     compare_categories,
     compare_strings,
@@ -37,7 +37,7 @@ def strings(seed, first=20_000, second=20_000):
     shares = rng.dirichlet(np.ones(len(NAMES)), 2)
     return Groups(
         *(
-            Group(draw_counts(NAMES, each, PARAMS, reports, rng))
+            ReportGroup(draw_counts(NAMES, each, PARAMS, reports, rng))
             for each, reports in zip(shares, (first, second), strict=True)
         )
     )
@@ -45,7 +45,9 @@ def strings(seed, first=20_000, second=20_000):
 
 def themes(seed, shares, reports=5_000):
     rng = np.random.default_rng(seed)
-    return Group(draw_counts(KINDS, np.array(shares), THEMES.params, reports, rng, THEMES.type))
+    return ReportGroup(
+        draw_counts(KINDS, np.array(shares), THEMES.params, reports, rng, THEMES.type)
+    )
 
 
 def compared(groups, **options):
@@ -58,7 +60,7 @@ def sized(control: int, treatment: int, repeats: float = 1.0) -> Groups:
     bits = np.zeros((1, 8), dtype=np.int64)
     return Groups(
         *(
-            Group(CohortCounts(np.array([reports]), bits), RepeatedReports(clients=repeats))
+            ReportGroup(CohortCounts(np.array([reports]), bits), RepeatedReports(clients=repeats))
             for reports in (control, treatment)
         )
     )
@@ -113,8 +115,8 @@ def test_a_string_that_only_one_group_has_is_seen_to_differ():
     rng = np.random.default_rng(1)
     steady = np.full(6, 1 / 6)
     groups = Groups(
-        Group(draw_counts(NAMES[:6], steady, PARAMS, 50_000, rng)),
-        Group(draw_counts(NAMES[1:7], steady, PARAMS, 50_000, rng)),
+        ReportGroup(draw_counts(NAMES[:6], steady, PARAMS, 50_000, rng)),
+        ReportGroup(draw_counts(NAMES[1:7], steady, PARAMS, 50_000, rng)),
     )
     found = compared(groups)
     of = dict(zip(found.names, zip(found.low, found.high, found.differs, strict=True), strict=True))
@@ -129,7 +131,10 @@ def test_nothing_detected_is_nothing_compared():
     rng = np.random.default_rng(2)
     nobody = [f"nobody {i}" for i in range(200)]
     groups = Groups(
-        *(Group(draw_counts(nobody, np.full(200, 1 / 200), PARAMS, 300, rng)) for _ in range(2))
+        *(
+            ReportGroup(draw_counts(nobody, np.full(200, 1 / 200), PARAMS, 300, rng))
+            for _ in range(2)
+        )
     )
     found = compared(groups, correction=Correction.BONFERRONI, alpha=1e-9)
     assert found.names == ()
@@ -195,7 +200,7 @@ def test_bits_of_one_report_belong_together():
     """
     rng = np.random.default_rng(3)
     shares = np.array([0.5, 0.5 / 3, 0.5 / 3, 0.5 / 3])
-    found = compared(Groups(*(Group(draw_counts(NAMES[:4], shares, PARAMS, 40_000, rng))
+    found = compared(Groups(*(ReportGroup(draw_counts(NAMES[:4], shares, PARAMS, 40_000, rng))
                               for _ in range(2))))  # fmt: skip
     test = DetectionTest(10, concentration=0.0)
     planned = string_errors(PARAMS, 40_000, 0.5, test).present * np.sqrt(2)

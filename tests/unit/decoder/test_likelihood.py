@@ -19,7 +19,7 @@ from hubbub.inference.likelihood.decoding import (
 )
 from hubbub.inference.likelihood.limits import MOST_MEMBERS
 from hubbub.inference.likelihood.maximum import Fitted, Solution, with_evidence
-from hubbub.inference.likelihood.sums import Evaluation, Mixture
+from hubbub.inference.likelihood.sums import Evaluation, ReportMixture
 from hubbub.inference.packed import pack
 from unit.decoder.packed import records_of
 
@@ -247,7 +247,7 @@ def test_members_without_evidence_stay_if_all_together_have_it(gain, missed):
     def fitted(members: int, value: float) -> Fitted:
         shares = np.full(1 + members, 1 / (1 + members))
         at = Evaluation(value, np.zeros(1 + members), np.eye(1 + members))
-        mixture = Mixture(pack([], CROWDED), np.empty((0, 32, 2), dtype=np.int16), 1)
+        mixture = ReportMixture(pack([], CROWDED), np.empty((0, 32, 2), dtype=np.int16), 1)
         return Fitted(mixture, Solution(shares, at, 0.0, 1), np.arange(members))
 
     whole, left = fitted(10, -1000.0), fitted(2, -1000.0 - gain / 2)

@@ -19,7 +19,7 @@ from hubbub.inference.likelihood.choice import (
     surer,
     variance_gain,
 )
-from hubbub.inference.likelihood.sums import Mixture
+from hubbub.inference.likelihood.sums import ReportMixture
 from hubbub.inference.packed import pack
 from unit.decoder.decodings import make_decoding
 from unit.decoder.packed import members_of, records_of
@@ -56,7 +56,7 @@ def test_gain_is_what_the_information_of_a_rare_string_says():
     assert len(apart) == 1
     total = 10_000
     reports = expected_reports(params, apart, np.array([1.0, 0.0]), total)
-    bound = error_bound(Mixture(reports, apart, 1), np.array([1.0, 0.0]))[1]
+    bound = error_bound(ReportMixture(reports, apart, 1), np.array([1.0, 0.0]))[1]
     contrast = (params.q_star - params.p_star) ** 2 / (params.p_star * (1 - params.p_star))
     alone = 1 / (total * ((1 + contrast) ** 2 - 1))
     assert 1 < bound**2 / alone < 2

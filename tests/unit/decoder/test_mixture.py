@@ -14,7 +14,7 @@ from hubbub.inference.likelihood.sums import (
     DOUBLE,
     SINGLE,
     Evaluation,
-    Mixture,
+    ReportMixture,
     densities,
     ratio_rows,
     unknown_density,
@@ -29,11 +29,11 @@ HELD = {"alpha": 6000, "beta": 3000, "gamma": 1000}
 STRINGS = [*HELD, "delta", "epsilon"]
 
 
-def mixture_of(params: RapporParams, threads: int = 1) -> Mixture:
-    return Mixture(reports_of(HELD, params), members_of(STRINGS, params), threads)
+def mixture_of(params: RapporParams, threads: int = 1) -> ReportMixture:
+    return ReportMixture(reports_of(HELD, params), members_of(STRINGS, params), threads)
 
 
-def all_at_once(mixture: Mixture) -> tuple[FloatArray, FloatArray]:
+def all_at_once(mixture: ReportMixture) -> tuple[FloatArray, FloatArray]:
     """Return L at all rows, shape (1 + a, n), and the rows' weights."""
     parts, weights = [], []
     assert isinstance(mixture.reports, PackedReports)
@@ -198,7 +198,7 @@ def test_many_reports_are_summed_in_single_precision_with_the_same_certificate()
     """150,000 reports: value and gradient to 1e-12, the information to 1e-6."""
     params = make_params(k=24, h=2, m=2, f=0.3, p=0.2, q=0.8)
     many = reports_of({name: 15 * count for name, count in HELD.items()}, params)
-    mixture = Mixture(many, members_of(STRINGS, params), 2)
+    mixture = ReportMixture(many, members_of(STRINGS, params), 2)
     assert (mixture.precision, mixture_of(params).precision) == (SINGLE, DOUBLE)
     shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
     density, weights = all_at_once(mixture)

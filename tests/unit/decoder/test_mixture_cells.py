@@ -10,7 +10,7 @@ from hubbub.inference.candidates import hashed
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.cells import CellTables, make_cells, tabulate, totals
 from hubbub.inference.likelihood.limits import require_tabulable
-from hubbub.inference.likelihood.sums import Mixture
+from hubbub.inference.likelihood.sums import ReportMixture
 from unit.decoder.packed import every_tuple, members_of, reports_of
 
 HELD = {"alpha": 600, "beta": 300, "gamma": 100}
@@ -27,8 +27,8 @@ SHAPES = (
 SHARES = np.array([0.2, 0.5, 0.2, 0.1])
 
 
-def mixture_of(params: RapporParams) -> Mixture:
-    return Mixture(reports_of(HELD, params), members_of(list(HELD), params), 2)
+def mixture_of(params: RapporParams) -> ReportMixture:
+    return ReportMixture(reports_of(HELD, params), members_of(list(HELD), params), 2)
 
 
 def scores_of(tables: CellTables, params: RapporParams) -> FloatArray:

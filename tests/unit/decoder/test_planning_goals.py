@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Comparison, Goal
+from hubbub.planning.goals import Goal, PlanSearch
 from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest
 from hubbub.planning.noise import Budget
@@ -31,7 +31,7 @@ budgets = pytest.mark.parametrize("budget", BUDGETS, ids=str)
 
 
 @cache
-def planned(name: str, budget: Budget = ONE_TIME, n_reports: float = 1e6) -> Comparison:
+def planned(name: str, budget: Budget = ONE_TIME, n_reports: float = 1e6) -> PlanSearch:
     return plan(GOALS[name], budget, n_reports=n_reports, most_bits=256)
 
 

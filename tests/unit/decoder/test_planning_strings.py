@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Comparison
+from hubbub.planning.goals import PlanSearch
 from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import against_epsilon, against_reports, plan
@@ -23,7 +23,7 @@ GOAL = StringsGoal(QUESTION)
 
 
 @cache
-def found(method: DetectionMethod = DetectionMethod.REGRESSION) -> Comparison:
+def found(method: DetectionMethod = DetectionMethod.REGRESSION) -> PlanSearch:
     """Return the search at the paper's two epsilons."""
     return plan(StringsGoal(DetectionTest(1e5, method=method)), PAPERS_BUDGET, n_reports=1e6)
 

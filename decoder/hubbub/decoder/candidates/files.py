@@ -172,6 +172,10 @@ def lines_of(path: str, file: ReadableFile, start: int = 0) -> Iterator[Piece]:
 
     Parameters
     ----------
+    path : str
+        The file's address, which errors name.
+    file : ReadableFile
+        What is read.
     start : int
         Byte of the file's from which on they are read; only at its beginning may there be a byte
         order mark.
@@ -352,6 +356,8 @@ def readable(path: str, given: Callable[[], int] = lambda: 0) -> Iterator[None]:
 
     Parameters
     ----------
+    path : str
+        The file's address.
     given : callable
         Returns how many strings were read before.
     """

@@ -88,6 +88,8 @@ def cut(path: str, counted: Counted | None = None) -> list[Part]:
 
     Parameters
     ----------
+    path : str
+        The file's address.
     counted : Counted, optional
         Of a packed file, whose lines must be known.
 

@@ -121,6 +121,8 @@ def distribute(
         Which keeps results.
     tasks : sequence of Task
         All of the files.
+    params : RapporParams
+        Those of the metric.
     counts : CohortCounts
         Of the same reports.
 

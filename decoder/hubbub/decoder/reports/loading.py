@@ -60,6 +60,8 @@ class Counting:
 
     Parameters
     ----------
+    params : RapporParams
+        Those of the metric.
     detector : AnomalyDetector, optional
         Gets to see the same records.
     spools : sequence of ReportSpool
@@ -440,12 +442,16 @@ async def load_days(
 ) -> CountedReports:
     """Count each day by itself; days without reports are left out.
 
-    Other parameters and errors are those of `load_reports`.
-
     Parameters
     ----------
+    source : StoredReports
+        A store, or a folder that was exported.
+    metric : Metric
+        Whose reports are counted.
     min_reports : int
         Days with fewer aren't kept whole.
+    engine, detector, spool_for, progress
+        As of `load_reports`, whose errors are raised, too.
     """
     from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
     from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
@@ -574,6 +580,8 @@ def load_file(
     ----------
     address : Location, path or str
         Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
+    metric : Metric
+        Whose reports they must be.
     engine, detector, spool_for, progress
         As of `load_reports`.
 
@@ -631,6 +639,8 @@ def require_enough(source: str, found: int, needed: int, otherwise: str = "") ->
     ----------
     source : str
         Whose reports they are.
+    found, needed : int
+        Numbers of reports.
     otherwise : str
         What the operator may do instead of changing the threshold.
 

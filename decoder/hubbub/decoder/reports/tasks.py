@@ -183,6 +183,8 @@ def count_tasks(
         None: this machine's threads.
     tasks : sequence of Task
         All of a decoding.
+    params : RapporParams
+        Those of the metric.
     detector : AnomalyDetector, optional
         Gets to know what tasks saw.
 

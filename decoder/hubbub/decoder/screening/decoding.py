@@ -64,12 +64,18 @@ def screen(
 
     Parameters
     ----------
+    counts : CohortCounts
+        Of the reports.
+    params : RapporParams
+        Those of the metric.
     address : str
         As of `files.read_list`, but no pipe.
     engine : Engine
         Where the list is read, hashed and tested.
     alpha : float
         Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        What keeps false discoveries below alpha.
     repeats : RepeatedReports
         How often the reports' clients have reported, and whose shares are asked for.
 

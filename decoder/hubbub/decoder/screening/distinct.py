@@ -110,6 +110,8 @@ class DistinctList:
 
         Parameters
         ----------
+        parts : sequence of Part
+            Of the whole list.
         hashed : iterator of HashedPart
             In the order of the parts.
         """

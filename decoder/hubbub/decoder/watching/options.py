@@ -1,4 +1,4 @@
-"""decode.toml -> `Watch`: which reports there are, how each is decoded, and who is told.
+"""decode.toml -> `WatchOptions`: which reports there are, how each is decoded, and who is told.
 
 Names of files in it are relative to its own folder. What `decode_metric` checks isn't checked here
 again; keys are, so that a mistyped one isn't passed over.
@@ -77,7 +77,7 @@ class ReportOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchOptions:
     """What a decode.toml asks for.
 
     Attributes
@@ -122,7 +122,7 @@ class Watch:
         return [report.name for report in self.reports]
 
 
-def load_watch(path: str | Path) -> Watch:
+def load_watch(path: str | Path) -> WatchOptions:
     """Read a decode.toml.
 
     Raises
@@ -152,7 +152,7 @@ def load_watch(path: str | Path) -> Watch:
     days = values.pop("days", 1)
     reports = _reports(document, registry, days, folder, faults)
     faults.raise_found()
-    return Watch(metrics=metrics, registry=registry, reports=reports, **values)
+    return WatchOptions(metrics=metrics, registry=registry, reports=reports, **values)
 
 
 def _count(default: int, most: int) -> Any:

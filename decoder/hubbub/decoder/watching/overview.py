@@ -8,7 +8,7 @@ from functools import partial
 from typing import BinaryIO
 
 from hubbub.decoder.watching.index import JSON_FEED, RSS, Tile, index_page, json_feed, rss_feed
-from hubbub.decoder.watching.options import Watch
+from hubbub.decoder.watching.options import WatchOptions
 from hubbub.decoder.watching.results import (
     INDEX,
     WatchError,
@@ -25,12 +25,12 @@ _RECENT = dt.timedelta(days=30)
 """Of which feeds tell: a reader that was away for its holidays misses nothing."""
 
 
-def write_overview(watch: Watch, until: dt.date, faults: Sequence[Fault]) -> list[str]:
+def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault]) -> list[str]:
     """Write index.html, feed.xml and feed.json.
 
     Parameters
     ----------
-    watch : Watch
+    watch : WatchOptions
     until : datetime.date
         The last day that is due.
     faults : sequence of Fault

@@ -22,7 +22,7 @@ from hubbub.decoder.reports.loading import StoredReports
 from hubbub.decoder.reports.sources import slice_sizes
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.decoder.watching import news
-from hubbub.decoder.watching.options import ReportOptions, Watch
+from hubbub.decoder.watching.options import ReportOptions, WatchOptions
 from hubbub.decoder.watching.results import (
     WATCH,
     Result,
@@ -62,24 +62,24 @@ class Fault(NamedTuple):
     error: HubbubError | OSError
 
 
-def last_day(watch: Watch, now: dt.datetime) -> dt.date:
+def last_day(watch: WatchOptions, now: dt.datetime) -> dt.date:
     """Return the last UTC day whose results are due.
 
     Parameters
     ----------
-    watch : Watch
+    watch : WatchOptions
     now : datetime.datetime
         With its time zone.
     """
     return (now.astimezone(dt.UTC) - watch.at).date() - _ONE_DAY
 
 
-def next_time(watch: Watch, now: dt.datetime) -> dt.datetime:
+def next_time(watch: WatchOptions, now: dt.datetime) -> dt.datetime:
     """Return when the next day's results are due.
 
     Parameters
     ----------
-    watch : Watch
+    watch : WatchOptions
     now : datetime.datetime
         With its time zone.
     """
@@ -108,13 +108,13 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def make_due(
-    watch: Watch, until: dt.date, made: Callable[[Result], None], note: Callable[[str], None]
+    watch: WatchOptions, until: dt.date, made: Callable[[Result], None], note: Callable[[str], None]
 ) -> list[Fault]:
     """Make all results that are due and aren't there.
 
     Parameters
     ----------
-    watch : Watch
+    watch : WatchOptions
     until : datetime.date
         UTC; the last day that gets a result.
     made : callable
@@ -144,7 +144,7 @@ def make_due(
 
 
 def _parts(
-    watch: Watch, report: ReportOptions, day: dt.date
+    watch: WatchOptions, report: ReportOptions, day: dt.date
 ) -> list[tuple[str, dict[str, Any] | None]]:
     """Return the folders of a day's results and which reports each is about."""
     where = report.options.get("where")
@@ -163,7 +163,7 @@ def _parts(
     ]
 
 
-def _silent(watch: Watch, report: ReportOptions, day: dt.date) -> Iterator[str]:
+def _silent(watch: WatchOptions, report: ReportOptions, day: dt.date) -> Iterator[str]:
     """Yield values whose last result had rows: if no report has come since, one result says so."""
     prefix = f"{report.name}/{report.split}="
     for name in reports_in(watch.output, [report.name]):
@@ -179,7 +179,7 @@ def _first(report: ReportOptions, day: dt.date) -> dt.date:
 
 
 def _make(
-    watch: Watch,
+    watch: WatchOptions,
     report: ReportOptions,
     name: str,
     where: dict[str, Any] | None,
@@ -222,7 +222,7 @@ def _make(
 
 
 def _decoded(
-    watch: Watch, metric: Metric, options: dict[str, Any]
+    watch: WatchOptions, metric: Metric, options: dict[str, Any]
 ) -> tuple[Estimates, Estimates | None]:
     """Return the estimates of a window, and of its days one by one if there are any."""
     given = {"metrics": watch.metrics, "store": watch.store, **options}
@@ -247,7 +247,7 @@ def _warnings_noted(name: str, note: Callable[[str], None]) -> Iterator[None]:
         note(f"{name}: {text}")
 
 
-def _ends(watch: Watch, metric: Metric, day: dt.date) -> list[Finding]:
+def _ends(watch: WatchOptions, metric: Metric, day: dt.date) -> list[Finding]:
     """Return that a metric ends, or has ended."""
     own = f"metrics.{metric.name}"
     return [each for each in registry_ends(watch.registry, day) if each.label == own]
@@ -283,12 +283,12 @@ def _undecodable(metric: Metric, why: str) -> Estimates:
     return Estimates(findings=(finding,), page=page)
 
 
-def worst_news(watch: Watch, until: dt.date) -> Level:
+def worst_news(watch: WatchOptions, until: dt.date) -> Level:
     """Return the highest level of what the newest results newly say.
 
     Parameters
     ----------
-    watch : Watch
+    watch : WatchOptions
     until : datetime.date
         The last day that is due; of what is weekly, the Sunday before counts.
     """

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import urljoin, urlsplit
 
-from hubbub.decoder.watching.options import Watch
+from hubbub.decoder.watching.options import WatchOptions
 from hubbub.decoder.watching.results import (
     Result,
     WatchError,
@@ -68,12 +68,12 @@ def _inert(finding: Finding) -> str:
     return f"`{html.escape(finding.labelled, quote=False).replace('`', chr(39))}`"
 
 
-def tell(watch: Watch, until: dt.date) -> list[str]:
+def tell(watch: WatchOptions, until: dt.date) -> list[str]:
     """Post what wasn't taken yet of the last days' results.
 
     Parameters
     ----------
-    watch : Watch
+    watch : WatchOptions
     until : datetime.date
         Of results of the `catch_up` days up to it, so that a new address isn't flooded.
 

@@ -20,7 +20,7 @@ from scipy import special
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.categories.subset import SubsetNoise
 from hubbub.inference.counts import CohortCounts, estimate_bits
-from hubbub.inference.repeated_reports import ONCE, AbsentBit, RepeatedReports, flips
+from hubbub.inference.repeated_reports import ONCE, AbsentBit, RepeatedReports
 from hubbub.inference.repeated_reports import instantaneous_variance as coins_variance
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE, after_selection
 from hubbub.protocol.errors import MetricError
@@ -300,7 +300,7 @@ def _bit_test(
     of_zero: bool = False,
 ) -> PresenceTest:
     """Return the test that a bit is true for nobody, or false for nobody."""
-    permanent = 1 - flips(params).of_one if of_zero else flips(params).of_zero
+    permanent = 1 - params.f1 if of_zero else params.f0
     slope = params.q_star - params.p_star
     bit = AbsentBit(permanent, params.p, params.q)
     return PresenceTest.of(ones, n_reports, bit, -slope if of_zero else slope, repeats)

@@ -15,7 +15,7 @@ import numpy as np
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import CategoryEstimates, noise_variance, subset_noise
 from hubbub.inference.joint.table import Draws, FieldLabels, JointEstimates, normal_draws
-from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports, flips
+from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Subset
@@ -62,7 +62,6 @@ def one_hot_draws(
     correction = noise / noise.sum()
     n_clients = max(1, round(n_reports / repeats.clients))
     n_responses = max(1, round(n_reports / repeats.responses))
-    flip = flips(params)
 
     def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
         clients = rng.multinomial(n_clients, shares / shares.sum(), size=n_draws)
@@ -72,8 +71,8 @@ def one_hot_draws(
             ones += rng.binomial(n_reports - held, params.p_star)
         else:
             held = np.rint(clients * (n_responses / n_clients)).astype(np.int64)
-            permanent = rng.binomial(held, 1 - flip.of_one)
-            permanent += rng.binomial(n_responses - held, flip.of_zero)
+            permanent = rng.binomial(held, 1 - params.f1)
+            permanent += rng.binomial(n_responses - held, params.f0)
             set_in = np.rint(permanent * (n_reports / n_responses)).astype(np.int64)
             ones = rng.binomial(set_in, params.q)
             ones += rng.binomial(n_reports - set_in, params.p)

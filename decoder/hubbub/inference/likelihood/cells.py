@@ -21,7 +21,7 @@ from hubbub.inference.likelihood.limits import require_tabulable
 from hubbub.inference.likelihood.sums import (
     CohortSums,
     Components,
-    Mixture,
+    ReportMixture,
     block_rows,
     by_cohort,
     densities,
@@ -85,12 +85,12 @@ def make_cells(params: RapporParams) -> Cells:
     return Cells(of_tuple.ravel(), left, right, half_left.ravel(), half_right.ravel())
 
 
-def tabulate(mixture: Mixture, shares: FloatArray, shift: FloatArray) -> CellTables:
+def tabulate(mixture: ReportMixture, shares: FloatArray, shift: FloatArray) -> CellTables:
     """Sum over all reports.
 
     Parameters
     ----------
-    mixture : Mixture
+    mixture : ReportMixture
         The reports, and the strings of which they may be.
     shares : float64 array, shape (1 + a,)
         mix_i = sum_s shares_s L_is.

@@ -20,7 +20,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.decoding import LIKELIHOOD, POWER, Decoding
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.inference import PARTS, Model, Presence, Shares
+from hubbub.inference.likelihood.inference import PARTS, FittedMixture, Presence, Shares
 from hubbub.inference.likelihood.limits import LARGEST_SPREAD, MOST_MEMBERS, require_tabulable
 from hubbub.inference.likelihood.maximum import (
     TOLERANCE,
@@ -29,7 +29,7 @@ from hubbub.inference.likelihood.maximum import (
     maximise,
     with_evidence,
 )
-from hubbub.inference.likelihood.sums import Mixture, distinct_positions
+from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
 from hubbub.inference.packed import RawReports
 from hubbub.inference.parallel import cores, one_thread
 from hubbub.inference.regression.model import unknown_column
@@ -156,7 +156,7 @@ def fit_reports(
 
     def solve(members: IntArray, shares: FloatArray) -> Fitted:
         positions = distinct_positions(candidates.positions(members), reports.params)
-        mixture = Mixture(reports, positions, threads or cores())
+        mixture = ReportMixture(reports, positions, threads or cores())
         start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
         start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
         solution = maximise(
@@ -169,7 +169,7 @@ def fit_reports(
         wanted, start = propose(proposals), np.nan_to_num(proposals.share)
         for _ in range(_MAX_ROUNDS):
             whole = solve(wanted, start[wanted])
-            model = Model(whole)
+            model = FittedMixture(whole)
             presence = model.tested(candidates)
             n_tests = counted_tests(
                 presence.log_p, correction, above_half=presence.null.above_half()
@@ -216,13 +216,13 @@ def fit_reports(
 
 
 def estimating_model(
-    model: Model, least_z: float, solve: Callable[[IntArray, FloatArray], Fitted]
-) -> Model:
+    model: FittedMixture, least_z: float, solve: Callable[[IntArray, FloatArray], Fitted]
+) -> FittedMixture:
     """Return the model of members with evidence, or that of all where it can't be relied on.
 
     Parameters
     ----------
-    model : Model
+    model : FittedMixture
         Of all members.
     least_z : float
         As of `with_evidence`.
@@ -236,7 +236,7 @@ def estimating_model(
     fitted = solve(whole.members[kept], whole.solution.shares[1 + kept])
     if misses_members(whole, fitted):
         return model
-    smaller = Model(fitted)
+    smaller = FittedMixture(fitted)
     return smaller if smaller.spread <= LARGEST_SPREAD else model
 
 

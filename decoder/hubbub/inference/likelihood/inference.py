@@ -247,7 +247,7 @@ class Shares:
     spread: float
 
 
-class Model:
+class FittedMixture:
     """A mixture at its maximum, and what absent strings' scores in it are like.
 
     Parameters

@@ -23,7 +23,7 @@ from scipy import linalg
 
 from hubbub.inference.arrays import FloatArray, IntArray, PositionArray
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.sums import Evaluation, Mixture, distinct_positions
+from hubbub.inference.likelihood.sums import Evaluation, ReportMixture, distinct_positions
 from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.protocol.params import RapporParams
 
@@ -73,7 +73,7 @@ class Fitted(NamedTuple):
         Which candidates the mixture's members are, in ascending order.
     """
 
-    mixture: Mixture
+    mixture: ReportMixture
     solution: Solution
     members: IntArray
 
@@ -148,7 +148,7 @@ class EstimationModel:
 
     Attributes
     ----------
-    mixture : Mixture
+    mixture : ReportMixture
         Of the kept members alone.
     kept : int64 array, shape (1 + a,)
         Their components in the whole mixture: 0, the unknown, first.
@@ -162,7 +162,7 @@ class EstimationModel:
         Of the observed information.
     """
 
-    mixture: Mixture
+    mixture: ReportMixture
     kept: IntArray
     rows: IntArray
     shares: FloatArray
@@ -180,12 +180,14 @@ class EstimationModel:
         return np.asarray(own - np.einsum("ij,ij->i", shared @ self.inverse, shared))
 
 
-def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) -> EstimationModel:
+def estimation_model(
+    mixture: ReportMixture, solution: Solution, members: IntArray
+) -> EstimationModel:
     """Keep the members above 0, but for those whose bits the others explain.
 
     Parameters
     ----------
-    mixture : Mixture
+    mixture : ReportMixture
         The reports, and the strings of which they may be.
     solution : Solution
         Its most likely shares.
@@ -195,7 +197,7 @@ def estimation_model(mixture: Mixture, solution: Solution, members: IntArray) ->
     kept = _independent(solution)
     inverse = linalg.inv(solution.at.information[np.ix_(kept, kept)])
     step = inverse @ (solution.at.gradient[kept] - mixture.reports.total)
-    smaller = Mixture(mixture.reports, mixture.members[kept[1:] - 1], mixture.threads)
+    smaller = ReportMixture(mixture.reports, mixture.members[kept[1:] - 1], mixture.threads)
     return EstimationModel(
         smaller, kept, members[kept[1:] - 1], solution.shares[kept], step, inverse
     )

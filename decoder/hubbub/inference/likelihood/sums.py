@@ -271,7 +271,7 @@ class Components:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
+class ReportMixture:
     """A model of all reports: the unknown string and some members.
 
     Attributes
@@ -371,7 +371,7 @@ class Mixture:
 def _evaluate(
     asked: tuple[Components, FloatArray], reports: PackedReports, threads: int
 ) -> Evaluation:
-    """Return a part's terms of `Mixture.evaluate`."""
+    """Return a part's terms of `ReportMixture.evaluate`."""
     components, shares = asked
     precision = components.precision
 
@@ -396,7 +396,7 @@ def _evaluate(
 def _overlaps(
     asked: tuple[Components, FloatArray, PositionArray], reports: PackedReports, threads: int
 ) -> Overlaps:
-    """Return a part's terms of `Mixture.overlaps`, its score being the sum of L / mix."""
+    """Return a part's terms of `ReportMixture.overlaps`, its score being the sum of L / mix."""
     components, shares, others = asked
 
     def work(block: ReportBlock) -> tuple[RealArray, RealArray, RealArray]:
@@ -419,7 +419,7 @@ def _overlaps(
 def _crossings(
     asked: tuple[Components, FloatArray, PositionArray], reports: PackedReports, threads: int
 ) -> CohortSums:
-    """Return `Mixture.crossings` of the cohorts of a part."""
+    """Return `ReportMixture.crossings` of the cohorts of a part."""
     components, shares, others = asked
 
     def work(block: ReportBlock) -> tuple[RealArray, ...]:
@@ -442,7 +442,7 @@ def _moved(
     reports: PackedReports,
     threads: int,
 ) -> CohortSums:
-    """Return `Mixture.moved` of the cohorts of a part."""
+    """Return `ReportMixture.moved` of the cohorts of a part."""
     components, shares, moves, chosen, exact = asked
     precision, nobody = components.precision, components.members[:0]
     first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)

@@ -23,7 +23,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import Decoding
-from hubbub.inference.likelihood.sums import Mixture, distinct_positions
+from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
 from hubbub.inference.packed import RawReports
 from hubbub.inference.parallel import cores
 from hubbub.inference.repeated_reports import ONCE
@@ -74,7 +74,7 @@ def decode_whole_days(
     detected = pooled.constrained_share[found]
     centre = np.concatenate([[max(1.0 - float(detected.sum()), 0.0)], detected])
     sums = {
-        day: Mixture(reports, positions, threads or cores()).evaluate(centre)
+        day: ReportMixture(reports, positions, threads or cores()).evaluate(centre)
         for day, reports in whole.items()
     }
     total = sum(reports.total for reports in whole.values())

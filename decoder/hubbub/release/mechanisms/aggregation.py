@@ -44,6 +44,8 @@ def aggregate_median(
         Bounds of what is released, and where it is one of evenly spaced options.
     options : int
         At least 2.
+    epsilon : Fraction
+        What the release may cost.
 
     Raises
     ------
@@ -97,6 +99,8 @@ def aggregate_mode(*, epsilon: Fraction, delta: Fraction, digits: int = 6) -> Me
 
     Parameters
     ----------
+    epsilon, delta : Fraction
+        What the release may cost.
     digits : int
         Estimates are rounded to so many decimals first.
 

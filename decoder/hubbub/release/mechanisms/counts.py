@@ -78,6 +78,8 @@ def noise_for(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[Noi
     sensitivity : int
         By how much one user moves a number; of several numbers their sum of absolute moves, which
         is at least their root of summed squares.
+    epsilon, delta : Fraction
+        What the release may cost.
     """
     if not delta:
         return Noise(laplace_scale(sensitivity, epsilon), False), Cost(epsilon)

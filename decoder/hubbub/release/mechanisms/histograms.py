@@ -141,6 +141,10 @@ def with_total(
 
     Parameters
     ----------
+    counting : Mechanism
+        What releases the keys.
+    rows_per_user : int
+        Rows that one user may have.
     epsilon : Fraction
         Of that number alone.
     """

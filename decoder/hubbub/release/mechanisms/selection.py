@@ -43,6 +43,10 @@ def quantile(
         In (0, 1): 1/2 for the median.
     options : int
         At least 2.
+    rows_per_user : int
+        Rows that one user may have.
+    epsilon : Fraction
+        What the release may cost.
 
     Raises
     ------
@@ -85,6 +89,8 @@ def quantile_scores(equal: IntArray, level: Fraction) -> IntArray:
     Parameters
     ----------
     equal : int64 array, shape (options,)
+    level : Fraction
+        In (0, 1).
     """
     at_most, wanted = np.cumsum(equal), level.numerator * int(equal.sum())
     too_many = level.denominator * (at_most - equal) - wanted

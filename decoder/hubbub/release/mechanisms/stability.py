@@ -71,6 +71,8 @@ def lead_threshold(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tupl
     sensitivity : int
         What one user moves the lead by at most, and what the leads of two neighbours with different
         modes add up to at most.
+    epsilon, delta : Fraction
+        What the release may cost.
 
     Raises
     ------
@@ -108,8 +110,14 @@ def median_by_test(
 
     Parameters
     ----------
+    bounds : Lattice
+        The values' declared bounds and step.
     width : float
         The proposed bound, which must be chosen without looking at the data.
+    rows_per_user : int
+        Rows that one user may have.
+    epsilon, delta : Fraction
+        What the release may cost.
 
     Raises
     ------
@@ -164,6 +172,8 @@ def median_distance(ordered: IntArray, low: int, high: int, width: int, rows_per
     ----------
     ordered : int64 array, shape (n,)
         Ascending, from `low` to `high`.
+    low, high : int
+        The values' bounds.
     width : int
         Below high - low.
     rows_per_user : int

@@ -43,6 +43,10 @@ def write_csv(result: Estimates, file: BinaryIO, *, spreadsheet_safe: bool = Fal
 
     Parameters
     ----------
+    result : Estimates
+        Its columns become the heading, its rows the lines.
+    file : binary file
+        Open for writing.
     spreadsheet_safe : bool
         Whether strings that a spreadsheet would run as a formula have an apostrophe before them.
     """

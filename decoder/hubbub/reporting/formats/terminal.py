@@ -34,6 +34,10 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
 
     Parameters
     ----------
+    blocks : iterable of Block
+        From the top down.
+    console : Console
+        Where they are printed, and how wide it is.
     rest : str
         Where the rows are that a table leaves out.
     """

@@ -85,6 +85,8 @@ def write_results(
 
     Parameters
     ----------
+    result : Estimates
+        What is written.
     outputs : sequence of str
         Files, and "-" if CSV is wanted on standard output.
     width : int
