@@ -13,9 +13,16 @@ from evaluation.studies.planned_joint import PlannedTable
 from evaluation.studies.planned_power import requests
 from evaluation.studies.planned_strings import PlannedStrings, limit_ratio, share_found
 from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.shares import estimate_categories
+from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
 from hubbub.planning.noise import Budget
+from hubbub.planning.search import plan
+from hubbub.protocol.counts import CohortCounts
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.joint import JointExperiment
+from hubbub.simulations.joint_populations import FieldSize, joint_population
 from hubbub.simulations.laboratory import run_trials
 from parameters import number_of_runs
 
@@ -69,7 +76,7 @@ def test_most_likely_share_has_the_error_of_the_information(share):
     params, n = RapporParams(16, 2, 1, 0.25, 0.2, 0.8), 2_000
     rng = np.random.default_rng(7)
     estimates = []
-    for _ in range(500):
+    for _ in range(1_500):
         string, random = string_report_kinds(params, n, share, rng)
         score = string / random - 1
         slope = lambda x, score=score: float((score / (1 + x * score)).sum())  # noqa: E731
@@ -114,6 +121,63 @@ def test_joint_tables_have_the_errors_of_their_plan(sizes, budget, reports):
     assert found.sum() <= stats.binom.isf(_ALARM / 2, _TABLES, 0.9)
     if math.isfinite(case.partner_share):
         assert rejected.sum() >= stats.binom.ppf(_ALARM, _TABLES, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("budget", "each"),
+    [(Budget(math.inf, 4.0), 1), (Budget(6.0, 3.0, 4.0), 4)],
+    ids=["one report each", "four reports each"],
+)
+def test_errors_that_a_table_states_are_the_scatter_of_its_estimates(budget, each):
+    """1,500 collections; P(false alarm) < 1e-6 each (normal, for means of squared errors).
+
+    Ten values by six. In one population half of both fields' values are held by nobody: these are
+    the rare ones. In the other everything is equally common, so that a tenth of the clients have
+    each value of the first field, and a sixth of these each of the last.
+    """
+    sizes, reports = (10, 6), 200_000
+    chosen = plan(table_goal(sizes).over(each), budget, n_reports=reports, most_bits=128).best
+    rare = np.outer(np.repeat([0.0, 0.2], 5), np.repeat([0.0, 1 / 3], 3))
+    even = np.full(sizes, 1 / 60)
+    rng = np.random.default_rng(20261127)
+    people = joint_population([FieldSize(size) for size in sizes], "uniform", 0.0, rng)
+    metric = JointExperiment(people, chosen.params, reports).metric
+    squares = np.array(
+        [
+            [
+                (of_rare[:5, :3] ** 2).mean(),
+                (of_rare.sum(axis=1)[:5] ** 2).mean(),
+                (of_rare.sum(axis=0)[:3] ** 2).mean(),
+                ((of_even / of_even.sum(axis=1, keepdims=True) - 1 / 6) ** 2).mean(),
+            ]
+            for of_rare, of_even in (
+                [
+                    _estimated_table(table, metric, reports // each, each, rng)
+                    for table in (rare, even)
+                ]
+                for _ in range(1_500)
+            )
+        ]
+    )
+    names = ("margin_std_error_1", "margin_std_error_2", "conditional_std_error")
+    stated = np.array([chosen.std_error, *(chosen.figures[name] for name in names)])
+    errors = squares.std(axis=0, ddof=1) / math.sqrt(len(squares))
+    far = stats.norm.isf(_ALARM / 8)
+    assert np.all(np.abs(squares.mean(axis=0) - stated**2) < far * errors)
+
+
+def _estimated_table(
+    table: FloatArray, metric: Metric, clients: int, each: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draw clients who report so often each, and return what is estimated of their table."""
+    params = metric.params
+    true = np.zeros(params.k, dtype=np.int64)
+    true[: table.size] = rng.multinomial(clients, table.ravel())
+    permanent = rng.binomial(true, 1 - params.f1) + rng.binomial(clients - true, params.f0)
+    ones = rng.binomial(permanent * each, params.q)
+    ones += rng.binomial((clients - permanent) * each, params.p)
+    counts = CohortCounts(np.array([clients * each]), ones[None, :])
+    return estimate_categories(counts, metric).unbiased.reshape(table.shape)
 
 
 @pytest.mark.parametrize(
