@@ -1,19 +1,21 @@
 """Responses, mode "once", groups and asymmetric noise in metrics.toml."""
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories import make_metric, make_registry, registry_toml
+from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import MetricError, RapporParams, Registry
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.registry import Group, check_compatible
-from hubbub.protocol.responses import UNARY, Subset, Window
+from hubbub.protocol.responses import UNARY, Response, Subset, Window, response_of
 
 HEAD = 'application = "a"\n'
 COMMON = 'version = 1\ndescription = "d"\nowner = "o"\nexpires = 2099-01-01\n'
@@ -93,6 +95,66 @@ def test_a_number_has_a_window():
     assert metric.response == Window(8, 4, 0.75)
     assert (metric.params.k, metric.params.m) == (8, 2)
     assert metric.epsilon_report == pytest.approx(math.log(3))
+
+
+@st.composite
+def sets_and_windows(draw: st.DrawFn) -> Response:
+    """Responses of two to seven cells that favour what tells of the value."""
+    cells = draw(st.integers(2, 7))
+    width = draw(st.integers(1, cells - 1))
+    chance = width / cells + draw(st.floats(0.05, 0.95)) * (1 - width / cells)
+    return draw(st.sampled_from([Subset, Window]))(cells, width, chance)
+
+
+def chances_of_reports(response: Response) -> list[list[float]]:
+    """Return, for each value, the chance of each report, by the responses' definitions."""
+    d, w, q = response.cells, response.width, response.chance
+    if isinstance(response, Window):
+        return [
+            [q / w if s <= cell < s + w else (1 - q) / (d - w) for cell in range(d)]
+            for s in range(d - w + 1)
+        ]
+    sets = list(itertools.combinations(range(d), w))
+    holding = math.comb(d - 1, w - 1)
+    return [
+        [q / holding if own in each else (1 - q) / (len(sets) - holding) for each in sets]
+        for own in range(d)
+    ]
+
+
+@given(sets_and_windows())
+def test_what_a_whole_report_reveals_is_that_of_all_reports_of_all_values(response):
+    chances = chances_of_reports(response)
+    assert [sum(each) for each in chances] == pytest.approx([1.0] * len(chances))
+    params, nothing = make_params(), EnumType(("a", "b"))
+    greatest = max(map(max, chances))
+    assert response.log_chance(params) == pytest.approx(math.log(greatest), abs=1e-9)
+    pairs = itertools.permutations(np.array(chances), 2)
+    worst = max(float((one / other).max()) for one, other in pairs)
+    assert response.epsilon_report(nothing, params) == pytest.approx(math.log(worst), rel=1e-9)
+    assert response.epsilon_after(nothing, params, 5) == pytest.approx(
+        5 * math.log(worst), rel=1e-9
+    )
+
+
+@given(sets_and_windows())
+def test_a_response_is_read_back_from_what_stores_keep_of_it(response):
+    values = tuple("abcdefg"[: response.cells])
+    number = NumberType(0.0, 1.0, response.cells, response.width)
+    metric = make_metric(
+        metric_type=EnumType(values) if isinstance(response, Subset) else number,
+        mode="once",
+        period_days=7,
+        response=response,
+    )
+    again = response_of(metric.definition)
+    assert again == response
+    assert len({again, response, UNARY}) == 2
+
+
+def test_independent_bits_are_read_back_and_bound_no_report_s_chance():
+    assert response_of(make_metric().definition) is UNARY
+    assert UNARY.log_chance(make_params()) == 0.0  # no chance is above 1
 
 
 def test_asymmetric_noise_is_read_and_defines_a_version():
