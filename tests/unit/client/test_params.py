@@ -120,3 +120,59 @@ def test_whatever_is_accepted_has_a_finite_epsilon_per_report(f, p, q):
     except ParameterError:
         return
     assert 0 < params.epsilon_report < math.inf
+
+
+@st.composite
+def noises(draw: st.DrawFn) -> RapporParams:
+    """Both responses, neither of them symmetric."""
+    f0, f1 = (draw(st.floats(0.01, 0.49)) for _ in range(2))
+    p = draw(st.floats(0.02, 0.6))
+    q = p + draw(st.floats(0.05, 0.95)) * (0.98 - p)
+    return RapporParams(8, 2, 1, f0=f0, f1=f1, p=p, q=q)
+
+
+def exact_ratios(params: RapporParams, reports: int) -> list[Fraction]:
+    """Return how much likelier each history of one bit is under a true 1 than under a true 0."""
+    f0, f1, p, q = (Fraction(getattr(params, name)) for name in ("f0", "f1", "p", "q"))
+
+    def chance(one: Fraction, ones: int) -> Fraction:
+        """Of a history with so many ones, the permanent bit being 1 with some chance."""
+        parts = (q**ones * (1 - q) ** (reports - ones), p**ones * (1 - p) ** (reports - ones))
+        return one * parts[0] + (1 - one) * parts[1]
+
+    return [chance(1 - f1, ones) / chance(f0, ones) for ones in range(reports + 1)]
+
+
+@given(noises(), st.integers(1, 12))
+def test_no_history_of_a_bit_tells_more_than_the_bounds(params, reports):
+    """The bounds are attained, and are never below what histories reveal: exact fractions."""
+    ratios = exact_ratios(params, reports)
+    one_way, other_way = max(ratios), 1 / min(ratios)
+    of_a_bit = params.epsilon_after_of_a_bit(reports)
+    assert of_a_bit == pytest.approx(log(max(one_way, other_way)), rel=1e-12)
+    after = params.epsilon_after(reports)
+    assert after == pytest.approx(params.h * log(one_way * other_way), rel=1e-12)
+    if reports == 1:
+        assert params.epsilon_report_of_a_bit == pytest.approx(of_a_bit, rel=1e-12)
+        assert params.epsilon_report == pytest.approx(after, rel=1e-12)
+    assert of_a_bit <= params.epsilon_permanent_of_a_bit
+    assert after <= params.epsilon_permanent
+
+
+@given(noises())
+def test_a_permanent_response_reveals_what_its_own_bits_do(params):
+    f0, f1 = Fraction(params.f0), Fraction(params.f1)
+    ones, zeros = (1 - f1) / f0, (1 - f0) / f1
+    assert params.epsilon_permanent_of_a_bit == pytest.approx(log(max(ones, zeros)), rel=1e-12)
+    assert params.epsilon_permanent == pytest.approx(params.h * log(ones * zeros), rel=1e-12)
+
+
+@given(noises(), st.floats(0.05, 0.9))
+def test_changed_parameters_are_the_others_with_the_change(params, f):
+    assert params._replace(p=0.01) == RapporParams(**(params._asdict() | {"p": 0.01}))
+    assert params._replace(f=f) == RapporParams(8, 2, 1, f, params.p, params.q)
+
+
+def log(ratio: Fraction) -> float:
+    """Return the natural logarithm of a ratio of large integers."""
+    return math.log(ratio.numerator) - math.log(ratio.denominator)
