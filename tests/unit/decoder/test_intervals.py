@@ -8,7 +8,7 @@ from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.hash_null import HashNull
-from hubbub.inference.testing.intervals import ErrorDistribution, after_selection
+from hubbub.inference.testing.intervals import Z_CONFIDENCE, ErrorDistribution, after_selection
 from parameters import examples
 
 NORMAL = ErrorDistribution()
@@ -138,3 +138,38 @@ def test_quantiles_of_a_skewed_law_are_its_own():
     assert chances[errors < low].sum() == pytest.approx(0.025, abs=0.002)
     assert chances[errors > high].sum() == pytest.approx(0.025, abs=0.002)
     assert -low < high
+
+
+def feldman_cousins(estimate: float, threshold: float, most: float) -> tuple[float, float]:
+    """Return the bounds by their definition, with densities on a grid of .02."""
+    shares = np.arange(0, min(most, estimate + 10) + 0.01, 0.02)
+    errors = np.arange(threshold + 0.01, threshold + 20, 0.02)
+    log_mass = stats.norm.logsf(threshold - shares)
+
+    def log_density(at: FloatArray) -> FloatArray:
+        return stats.norm.logpdf(at - shares[:, None]) - log_mass[:, None]
+
+    of_errors, of_estimate = log_density(errors), log_density(np.array([estimate]))
+    # Shares above those that are asked about may be the likeliest, too.
+    likelier = of_errors - of_errors.max(axis=0) > of_estimate - of_estimate.max(axis=0)
+    inside = (np.exp(of_errors) * likelier).sum(axis=1) * 0.02 < 0.95
+    found = shares[inside]
+    return float(found.min()), float(found.max())
+
+
+@pytest.mark.parametrize("threshold", [0.0, 2.48, 4.4])
+@pytest.mark.parametrize(
+    ("above", "wider"), [(0.06, 0.35), (0.42, 0.06), (1.02, 0.1), (2.5, 0.06), (5.02, 0.06)]
+)
+@pytest.mark.parametrize("room", [np.inf, 0.5])
+def test_bounds_are_those_of_the_definition(threshold, above, wider, room):
+    """In the middles of cells of .04, which make intervals wider: most just above the threshold."""
+    estimate = threshold + above
+    low, high = feldman_cousins(estimate, threshold, estimate + room)
+    found_low, found_high = NORMAL.bounds(estimate, threshold, estimate + room)
+    assert low - wider <= found_low <= low + 0.03
+    assert high - 0.03 <= found_high <= high + wider
+
+
+def test_intervals_are_at_95_percent():
+    assert pytest.approx(Z, abs=1e-6) == Z_CONFIDENCE
