@@ -133,7 +133,7 @@ suite: $(READY)  ## a quick look at the decoder's error rates: 13 cases; fails i
 	$(BIN)/hubbub-simulate suite --quick
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
-	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.md --output out/suite.json
+	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.html --output out/suite.json
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies likelihood
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies categories
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies joint

@@ -12,11 +12,10 @@ import io
 import json
 import os
 import platform
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-
-from hubbub.simulations.suite.result import markdown
 
 _CPU_INFO = Path("/proc/cpuinfo")
 ENDINGS = (".csv", ".json", ".md")
@@ -112,3 +111,9 @@ class MeasuredTable:
 
     def _with_words(self, table: str) -> str:
         return "\n\n".join([self.title, table, *self.notes, self.origin])
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

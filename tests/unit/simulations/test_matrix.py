@@ -1,16 +1,17 @@
 """The suite's cases: every value of every axis occurs, and names tell cases apart."""
 
-import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from hubbub.inference.repeated_reports import ONCE as ONE_REPORT
+from hubbub.reporting.blocks import Table
+from hubbub.reporting.findings import Level
 from hubbub.simulations.cli import main
 from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
-from hubbub.simulations.suite.bounds import TableBounds
+from hubbub.simulations.suite.bounds import TableBounds, promises_kept
 from hubbub.simulations.suite.cells_matrix import EnumCase, JointCase
 from hubbub.simulations.suite.matrix import (
     DISTRIBUTIONS,
@@ -24,7 +25,7 @@ from hubbub.simulations.suite.matrix import (
     run_suite,
 )
 from hubbub.simulations.suite.open_matrix import OpenCase
-from hubbub.simulations.suite.result import suite_sentence, write_suite
+from hubbub.simulations.suite.result import suite_estimates, suite_sentence
 
 TINY = ListedCase("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
 
@@ -90,16 +91,18 @@ def test_tables_have_their_parameters_in_their_names_and_other_partners_in_each_
     assert hashed.population.fields[0].labels[0] == "run 3 first 1"
 
 
-def test_tables_are_run_judged_and_written(tmp_path):
+def test_tables_are_run_judged_and_shown():
     small = JointCase("4x3", 5_000, 4, 30, TableBounds(rejected=(0.98, 1.0)))
     results = run_suite([TINY, small], 2, 1)
     assert [result.candidates for result in results] == [len(TINY.scenario(0).candidates), 12]
     assert results[1].rejected.mean == 1
-    write_suite(tmp_path / "suite.md", results)
-    header, _, _, line, *_ = (tmp_path / "suite.md").read_text(encoding="utf-8").splitlines()
-    row = dict(zip(header.split(" | "), line.split(" | "), strict=True))
-    assert row["rejected"] == "1.00"
-    assert row["any false"] == ""
+    found = suite_estimates(results)
+    assert found["rejected"][1] == 1
+    table, _ = found.view
+    assert isinstance(table, Table)
+    shown = dict(zip(table.header, table.rows[1], strict=True))
+    assert shown["rejected"] == "1.00"
+    assert shown["any false"] == ""
 
 
 @pytest.mark.long
@@ -119,18 +122,18 @@ def test_progress_ends_with_all_runs():
     assert told == [(1, 2), (2, 2)]
 
 
-def test_results_are_written_in_each_format(tmp_path):
-    results = run_suite([TINY], 2, 1)
-    for ending in ("csv", "json", "md"):
-        write_suite(tmp_path / f"suite.{ending}", results)
-    (row,) = json.loads((tmp_path / "suite.json").read_text(encoding="utf-8"))
-    assert row["case"] == TINY.name
-    assert row["coverage"]["mean"] == results[0].coverage.mean
-    header, line = (tmp_path / "suite.csv").read_text(encoding="utf-8").splitlines()
-    assert dict(zip(header.split(","), line.split(","), strict=True))["case"] == TINY.name
-    table = (tmp_path / "suite.md").read_text(encoding="utf-8")
-    assert f"| {TINY.name} | 2 |" in table
-    assert suite_sentence(results) in table
+def test_a_case_is_a_row_of_figures_and_their_errors():
+    (result,) = results = run_suite([TINY], 2, 1)
+    found = suite_estimates(results)
+    assert (list(found["case"]), list(found["runs"])) == ([TINY.name], [2])
+    assert found["coverage"][0] == result.coverage.mean
+    assert found["coverage_std_error"][0] == result.coverage.std_error
+    assert np.isnan(found["if_listed"][0])
+    (finding,) = found.findings
+    assert (finding.text, finding.value) == (suite_sentence(results), promises_kept(results))
+    broken = suite_estimates([replace(result, broken=("coverage 0.5",))])
+    assert broken.findings[0].level is Level.WARNING
+    assert list(broken["broken"]) == ["coverage 0.5"]
 
 
 def test_command_lists_the_cases_and_refuses_others():
@@ -144,7 +147,7 @@ def test_command_lists_the_cases_and_refuses_others():
 def test_format_that_can_not_be_written_is_refused():
     refused = CliRunner().invoke(main, ["suite", "--quick", "--output", "table.xlsx"])
     assert refused.exit_code == 2
-    assert "must end in .csv, .json, .md" in refused.output
+    assert "must end in .csv, .json, .parquet or .html" in refused.output
 
 
 def test_help_names_the_commands():

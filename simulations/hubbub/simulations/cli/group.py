@@ -668,8 +668,9 @@ def blend(output: Path, workers: int | None, **options: Any) -> None:
 @click.option(
     "--output",
     multiple=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File for the results: .csv, .json or .md; may be repeated.",
+    metavar="FILE",
+    help="File for the results (.csv, .json, .parquet or .html), or - for CSV on standard output; "
+    "may be repeated.",
 )
 @click.option("--list", "only_list", is_flag=True, help="List the cases' names and exit.")
 def suite(
@@ -677,7 +678,7 @@ def suite(
     seeds: int | None,
     patterns: tuple[str, ...],
     workers: int | None,
-    output: tuple[Path, ...],
+    output: tuple[str, ...],
     only_list: bool,
 ) -> None:
     """Measure the decoder over a matrix of cases; exit code 1 if a promise isn't kept.
@@ -688,23 +689,18 @@ def suite(
     """
     from hubbub.inference.parallel import cores
     from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.formats.files import refuse_place
-    from hubbub.reporting.formats.terminal import stdout_console
+    from hubbub.reporting.formats.writers import validate_output_formats, write_results
     from hubbub.simulations.suite.bounds import promises_kept
     from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases, run_suite
-    from hubbub.simulations.suite.result import (
-        FORMATS,
-        suite_sentence,
-        suite_table,
-        write_suite,
-    )
+    from hubbub.simulations.suite.result import suite_estimates
 
-    for path in output:
-        if path.suffix not in FORMATS:
-            raise click.BadParameter(f"--output {path}: must end in {', '.join(FORMATS)}")
-        with cli_errors():
-            _make_default(path.parent)
-            refuse_place(path)
+    with cli_errors():
+        for path in output:
+            _make_default(Path(path).parent)
+        try:
+            validate_output_formats(output)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="'--output'") from error
     try:
         cases = matching(quick_cases() if quick else all_cases(), patterns)
     except ValueError as error:
@@ -715,12 +711,8 @@ def suite(
         return
     with progress_bar("runs") as bar:
         results = run_suite(cases, seeds or (5 if quick else 10), workers or cores(), bar)
-    console = stdout_console(200)
-    console.print(suite_table(results))
-    console.print(suite_sentence(results))
     with cli_errors():
-        for path in output:
-            write_suite(path, results)
+        write_results(suite_estimates(results), output, width=200)
     if not promises_kept(results):
         raise click.exceptions.Exit(1)
 

@@ -1,21 +1,24 @@
-"""The suite's results as a table for a terminal, Markdown, CSV or JSON."""
+"""The suite's cases -> estimates: a figure and its error per column, one row per case."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 
-from rich.table import Table
-
-from hubbub.reporting.formats.data_files import json_text
-from hubbub.reporting.formats.files import atomic_write
+from hubbub.protocol.plurals import counted
+from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
+from hubbub.reporting.estimates import Estimates, columns_from
+from hubbub.reporting.findings import Finding, Level
 from hubbub.simulations.laboratory import Figure
-from hubbub.simulations.suite.bounds import CaseResult, oracle_ratios, variation_ratios
+from hubbub.simulations.suite.bounds import (
+    CaseResult,
+    oracle_ratios,
+    promises_kept,
+    variation_ratios,
+)
 
+_TEXTS, _NUMBERS = {"case", "broken"}, {"runs", "candidates"}
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
     ("runs", lambda r: str(r.runs)),
@@ -43,25 +46,61 @@ _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
 )
 
 
-def suite_table(results: Sequence[CaseResult]) -> Table:
-    """Return the table: means over runs, each with its standard error.
+def suite_estimates(results: Sequence[CaseResult]) -> Estimates:
+    """Return what the suite measured, and whether promises were kept.
+
+    Parameters
+    ----------
+    results : sequence of CaseResult
+        At least one.
+    """
+    types: dict[str, type] = {}
+    for field in fields(CaseResult):
+        if field.name in _TEXTS:
+            types[field.name] = str
+        elif field.name in _NUMBERS:
+            types[field.name] = int
+        else:
+            types |= {field.name: float, f"{field.name}_std_error": float}
+    sentence, kept = suite_sentence(results), promises_kept(results)
+    table = _table(results)
+    return Estimates(
+        columns=columns_from(types, [_row(result) for result in results]),
+        keys=("case",),
+        findings=(Finding("promises", "", sentence, kept, Level.FACT if kept else Level.WARNING),),
+        view=(table, Line(sentence)),
+        page=Page(
+            "How the decoder keeps its promises", sentence, [Section("Cases", tables=(table,))]
+        ),
+    )
+
+
+def _row(result: CaseResult) -> dict[str, object]:
+    """Return a case's cells; an error that rests on a single trial isn't known."""
+    row: dict[str, object] = {}
+    for field in fields(result):
+        value = getattr(result, field.name)
+        if isinstance(value, Figure):
+            error = math.nan if math.isinf(value.std_error) else value.std_error
+            row |= {field.name: value.mean, f"{field.name}_std_error": error}
+        else:
+            row[field.name] = "; ".join(value) if isinstance(value, tuple) else value
+    return row
+
+
+def _table(results: Sequence[CaseResult]) -> Table:
+    """Return the table for people: means over runs, each with its standard error.
 
     Columns that no case has a figure in are left out: they would crowd the others off the screen.
     """
-    table = Table(title="Means over runs ± standard errors", title_justify="left")
     columns = [column for column in _COLUMNS if any(column[1](result) for result in results)]
-    for heading, _ in columns:
-        left = heading in {"case", "broken"}
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "broken")
-    for result in results:
-        table.add_row(*(cell(result) for _, cell in columns))
-    return table
-
-
-def write_suite(path: Path, results: Sequence[CaseResult]) -> None:
-    """Write the results in the format that the file's ending names (`FORMATS`)."""
-    text = FORMATS[path.suffix](results)
-    atomic_write(path, lambda file: file.writelines([text.encode("utf-8")]))
+    return Table(
+        "Means over runs ± standard errors",
+        tuple(
+            Heading(text, "left" if text in {"case", "broken"} else "right") for text, _ in columns
+        ),
+        tuple(tuple(cell(result) for _, cell in columns) for result in results),
+    )
 
 
 def suite_sentence(results: Sequence[CaseResult]) -> str:
@@ -80,19 +119,10 @@ def suite_sentence(results: Sequence[CaseResult]) -> str:
             f"{sum(of_oracle) / len(of_oracle):.0%} of what the oracle finds is found on average "
             f"(least {min(of_oracle):.0%}). "
         )
-    verdict = (
-        f"{len(broken)} of {len(results)} cases break a bound: "
-        + ", ".join(result.case for result in broken)
-        if broken
-        else f"All {len(results)} cases keep their bounds"
-    )
+    verdict = f"{len(broken)} of {counted(len(results), 'case')} broke a bound"
+    if broken:
+        verdict += f": {', '.join(result.case for result in broken)}"
     return f"{compared}{verdict}."
-
-
-def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _shown(figure: Figure) -> str:
@@ -112,35 +142,3 @@ def _rate(figure: Figure) -> str:
 
 def _short(number: float) -> str:
     return f"{number:.3f}".removeprefix("0")
-
-
-def _markdown(results: Sequence[CaseResult]) -> str:
-    headings = [heading for heading, _ in _COLUMNS]
-    table = markdown(headings, ([cell(result) for _, cell in _COLUMNS] for result in results))
-    return f"{table}\n\n{suite_sentence(results)}\n"
-
-
-def _csv(results: Sequence[CaseResult]) -> str:
-    rows: list[dict[str, object]] = []
-    for result in results:
-        row: dict[str, object] = {}
-        for field in fields(result):
-            value = getattr(result, field.name)
-            if isinstance(value, Figure):
-                row |= {field.name: value.mean, f"{field.name}_std_error": value.std_error}
-            else:
-                row[field.name] = "; ".join(value) if isinstance(value, tuple) else value
-        rows.append(row)
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
-
-
-FORMATS: dict[str, Callable[[Sequence[CaseResult]], str]] = {
-    ".csv": _csv,
-    ".json": lambda results: json_text([asdict(each) for each in results], indent=1) + "\n",
-    ".md": _markdown,
-}
-"""Texts of all results by the ending of the file."""
