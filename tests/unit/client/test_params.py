@@ -128,6 +128,7 @@ def noises(draw: st.DrawFn) -> RapporParams:
     f0, f1 = (draw(st.floats(0.01, 0.49)) for _ in range(2))
     p = draw(st.floats(0.02, 0.6))
     q = p + draw(st.floats(0.05, 0.95)) * (0.98 - p)
+    p, q = draw(st.sampled_from([(p, q), (q, p)]))
     return RapporParams(8, 2, 1, f0=f0, f1=f1, p=p, q=q)
 
 
@@ -165,6 +166,7 @@ def test_a_permanent_response_reveals_what_its_own_bits_do(params):
     ones, zeros = (1 - f1) / f0, (1 - f0) / f1
     assert params.epsilon_permanent_of_a_bit == pytest.approx(log(max(ones, zeros)), rel=1e-12)
     assert params.epsilon_permanent == pytest.approx(params.h * log(ones * zeros), rel=1e-12)
+    assert params.f == params.f0 + params.f1
 
 
 @given(noises(), st.floats(0.05, 0.9))
