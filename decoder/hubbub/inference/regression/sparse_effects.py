@@ -106,8 +106,10 @@ def _shares_without(
     """Return each share and its variance as if it alone were a fixed effect; shape (a,) each."""
     precision = gram.copy()
     precision[np.diag_indices(len(gram))] += np.append(0.0, effects.penalties)
-    covariance = np.asarray(linalg.inv(precision, assume_a="pos"))
-    own = np.diag(covariance)[1:]
-    found = covariance[1:] @ (sums + np.append(0.0, effects.pulls))
+    # Variances need no more of the inverse than its root: a third less work.
+    root = linalg.cholesky(precision, lower=True, overwrite_a=True)
+    inverse, _ = linalg.lapack.dtrtri(root, lower=1, overwrite_c=1)
+    own = np.einsum("ij,ij->j", inverse, inverse)[1:]
+    found = (inverse.T @ (inverse @ (sums + np.append(0.0, effects.pulls))))[1:]
     reliability = np.maximum(1 - effects.penalties * own, UNDETERMINED)
     return (found - effects.pulls * own) / reliability, own / reliability
