@@ -84,7 +84,7 @@ def registry_toml(*metrics: Metric, lifetime_epsilon: float | None = None) -> st
     budget = "" if lifetime_epsilon is None else f"lifetime_epsilon = {lifetime_epsilon}\n"
     head = f'application = "{given[0].application}"\n{budget}'
     table = {d.name: list(d.values) or {"pattern": d.pattern} for m in given for d in m.dimensions}
-    head += f"dimensions = {_toml(table)}\n" if table else ""
+    head += f"dimensions = {toml_value(table)}\n" if table else ""
     return head + "".join(map(_metric_toml, given))
 
 
@@ -155,12 +155,12 @@ def _noise_entries(metric: Metric) -> dict[str, object]:
     return dict(metric.params.noise)
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
     """Return a value as TOML writes it; tables inline."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     return json.dumps(value)
 
 
@@ -176,5 +176,5 @@ def _metric_toml(metric: Metric) -> str:
         **({"mode": metric.mode} if metric.reports_once else {}),
         **_dimension_entries(metric),
     }
-    lines = [f"{key} = {_toml(value)}" for key, value in entries.items()]
+    lines = [f"{key} = {toml_value(value)}" for key, value in entries.items()]
     return "\n".join(["", f"[metrics.{metric.name}]", *lines, f"expires = {metric.expires}", ""])

@@ -20,7 +20,7 @@ from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.population_sampler import draw_cell_counts
-from hubbub.simulations.simulated_clients.true_bits import true_bits
+from hubbub.simulations.simulated_clients.true_bits import TrueBits, true_bits
 
 
 def draw_counts(
@@ -45,13 +45,7 @@ def draw_counts(
         Of the values, if they aren't listed strings.
     """
     true_bits_of = true_bits(values, params, metric_type)
-    of_cohorts = rng.multinomial(reports, np.full(params.m, 1 / params.m))
-    true = np.empty((params.m, params.k), dtype=np.int64)
-    for cohort, size in enumerate(of_cohorts.tolist()):
-        held = rng.multinomial(size, shares)
-        there = np.flatnonzero(held)
-        packed = true_bits_of.take(there, np.full(len(there), cohort))
-        true[cohort] = held[there] @ np.unpackbits(packed, axis=1, bitorder="little")
+    of_cohorts, true, _ = _true_counts(true_bits_of, shares, params, reports, rng)
     ones = rng.binomial(true, params.q_star)
     return CohortCounts(of_cohorts, ones + rng.binomial(of_cohorts[:, None] - true, params.p_star))
 
@@ -92,20 +86,30 @@ def draw_repeated_counts(
     bits: IntArray = np.zeros((params.m, params.k), dtype=np.int64)
     held_reports: IntArray = np.zeros(len(values), dtype=np.int64)
     for each, n_clients in clients.items():
-        of_cohorts = rng.multinomial(n_clients, np.full(params.m, 1 / params.m))
-        true = np.zeros((params.m, params.k), dtype=np.int64)
-        for cohort, size in enumerate(of_cohorts.tolist()):
-            held = rng.multinomial(size, shares)
-            there = np.flatnonzero(held)
-            packed = true_bits_of.take(there, np.full(len(there), cohort))
-            true[cohort] = held[there] @ np.unpackbits(packed, axis=1, bitorder="little")
-            held_reports += each * held
+        of_cohorts, true, held = _true_counts(true_bits_of, shares, params, n_clients, rng)
+        held_reports += each * held
         others = of_cohorts[:, None] - true
         permanent = rng.binomial(true, 1 - f1) + rng.binomial(others, f0)
         bits += rng.binomial(each * permanent, params.q)
         bits += rng.binomial(each * (of_cohorts[:, None] - permanent), params.p)
         reports += each * of_cohorts
     return RepeatedCounts(CohortCounts(reports, bits), held_reports / held_reports.sum())
+
+
+def _true_counts(
+    bits: TrueBits, shares: FloatArray, params: RapporParams, clients: int, rng: Generator
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return how many clients each cohort has, have each true bit there, and hold each value."""
+    of_cohorts = rng.multinomial(clients, np.full(params.m, 1 / params.m))
+    true = np.zeros((params.m, params.k), dtype=np.int64)
+    in_all: IntArray = np.zeros(len(shares), dtype=np.int64)
+    for cohort, size in enumerate(of_cohorts.tolist()):
+        held = rng.multinomial(size, shares)
+        there = np.flatnonzero(held)
+        packed = bits.take(there, np.full(len(there), cohort))
+        true[cohort] = held[there] @ np.unpackbits(packed, axis=1, bitorder="little")
+        in_all += held
+    return of_cohorts, true, in_all
 
 
 def draw_cells(

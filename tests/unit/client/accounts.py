@@ -3,7 +3,6 @@
 With a disk each recording is committed at once, and what became of it is read from what is stored.
 """
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from factories import make_secret
+from factories import make_secret, toml_value
 from hubbub.client import Registry, Spending
 from hubbub.client.delivery import ClientStore, CommitResult
 from hubbub.client.encoder import PermanentResponse
@@ -38,22 +37,14 @@ REFUSED = Outcome("refused", None)
 
 def registry_of(rules: dict[str, Any]) -> Registry:
     """Read a registry from JSON, where dates are texts."""
-    lines = [f"{key} = {_toml(value)}" for key, value in rules.items() if key != "metrics"]
+    lines = [f"{key} = {toml_value(value)}" for key, value in rules.items() if key != "metrics"]
     for name, entry in rules["metrics"].items():
         lines.append(f"[metrics.{name}]")
         lines += [
-            f"{key} = {value if key == 'expires' else _toml(value)}" for key, value in entry.items()
+            f"{key} = {value if key == 'expires' else toml_value(value)}"
+            for key, value in entry.items()
         ]
     return Registry.parse("\n".join(lines))
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML writes it; tables inline."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)
 
 
 class MemoryClient:

@@ -1,11 +1,12 @@
 """What a store in PostgreSQL sends to append to the open day: seen, and meddled with, by tests."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
 import pytest
+import sqlalchemy as sa
 
 Listener = Callable[[asyncpg.Connection, str, tuple[Any, ...]], Awaitable[None]]
 """Called with a connection, a statement and its values. It may use the connection (`fetchval`)."""
@@ -38,4 +39,30 @@ def listening_to_appends(before: Listener = _pass, after: Listener = _pass) -> I
         for name in ("execute", "fetch", "fetchrow"):
             sent = getattr(asyncpg.Connection, name)
             patch.setattr(asyncpg.Connection, name, listened_to(sent))
+        yield
+
+
+@contextmanager
+def listening(event: str, listener: Any, target: type = sa.Engine) -> Iterator[None]:
+    """Call a listener at each of SQLAlchemy's events of a name."""
+    sa.event.listen(target, event, listener)
+    try:
+        yield
+    finally:
+        sa.event.remove(target, event, listener)
+
+
+@contextmanager
+def explaining_appends(note: Callable[[Iterable[str]], None]) -> Iterator[None]:
+    """Note the plan of each statement that stores ids in PostgreSQL, by whichever driver."""
+
+    def look(connection: sa.Connection, _cursor: object, sql: str, values: Any, *_: object) -> None:
+        if STORES_IDS in sql and "EXPLAIN" not in sql:
+            note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
+
+    async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
+        if STORES_IDS in sql and "EXPLAIN" not in sql:
+            note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
+
+    with listening("before_cursor_execute", look), listening_to_appends(before=look_again):
         yield

@@ -6,11 +6,9 @@ import datetime as dt
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
-import asyncpg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -33,7 +31,13 @@ from hubbub.storage.maintenance import Maintenance
 from hubbub.storage.postgresql import batch_ids as postgresql_module
 from hubbub.storage.postgresql import sessions
 from hubbub.storage.postgresql.driver import MAKE_ARRIVED
-from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
+from unit.collector.appends import (
+    FINDS_SUSPECTS,
+    STORES_IDS,
+    explaining_appends,
+    listening,
+    listening_to_appends,
+)
 from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import serving_from
@@ -199,7 +203,7 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(postgre
     async with two_stores(postgresql_url) as (one, other):
         for age in (0, 3):
             await one.append([make_new_batch()], _later(age))
-        with _listening("commit", close):
+        with listening("commit", close):
             assert await one.append([batch], _DAY) == [True]
         assert await closing[0]
         await other.ids.filters.load()
@@ -297,7 +301,7 @@ async def test_making_a_filter_may_be_cut_off_at_any_statement(any_store_url, mo
         while True:
             cut_at += 1
             statements = 0
-            with _listening("before_cursor_execute", cut_off):
+            with listening("before_cursor_execute", cut_off):
                 try:
                     # None is left to be made if the last statement was cut off, a heartbeat.
                     await store.ids.filter_closed(_later(1))
@@ -330,7 +334,7 @@ async def test_filter_that_another_process_completes_meanwhile_is_not_made_again
 
     async with two_stores(sqlite_url) as (store, other):
         await store.append(_batches(10), _DAY)
-        with _listening("before_cursor_execute", complete):
+        with listening("before_cursor_execute", complete):
             assert not await store.ids.filter_closed(_later(1))
         assert made[0].result()
         await store.ids.filters.load()
@@ -436,7 +440,7 @@ async def test_ingest_and_forgetting_wait_for_no_filter(postgresql_url):
     async with two_stores(postgresql_url) as (one, other):
         for number in range(4):
             await one.append([make_new_batch()], _later(number))
-        with _listening("before_cursor_execute", use_meanwhile):
+        with listening("before_cursor_execute", use_meanwhile):
             assert await one.ids.filter_closed(_later(2))
     assert begun
 
@@ -474,7 +478,7 @@ async def test_loss_of_the_lock_is_told(postgresql, postgresql_url):
         await store.append([make_new_batch()], _DAY)
         await store.append([make_new_batch()], _later(3))
         with (
-            _listening("before_cursor_execute", end),
+            listening("before_cursor_execute", end),
             pytest.raises(StoreError, match="store: lost its lock, which others may have"),
         ):
             await store.ids.filter_closed(_later(2))
@@ -504,7 +508,7 @@ async def test_table_that_is_rewritten_while_it_is_read_gets_no_filter_of_less(
         insert = f"INSERT INTO batch_ids {ids}"
         postgresql.execute(f"BEGIN; {insert}; ROLLBACK", url=postgresql_url)
         await store.append(batches, _DAY)
-        with _listening("before_cursor_execute", rewrite):
+        with listening("before_cursor_execute", rewrite):
             with pytest.raises(StoreError, match="batch_ids_20260314_0: was rewritten while it"):
                 await store.ids.filter_closed(_DAY)
             await store.ids.filters.load()
@@ -579,18 +583,13 @@ async def _days_searched(store: Store, url: str, day: dt.date = _TODAY) -> list[
         keys = re.findall(_KEY, "\n".join(plan))
         seen.update(map(int, keys), [day.day])
 
-    def look(connection: sa.Connection, _cursor: object, sql: str, values: Any, *_: object) -> None:
-        if url.startswith("sqlite"):
-            if "EXISTS" in sql:
-                seen.update(map(int, re.findall(r"FROM batch_ids_202603(\d\d)", sql)))
-        elif "INSERT INTO batch_ids" in sql and "EXPLAIN" not in sql:
-            note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
+    def look(_connection: object, _cursor: object, sql: str, *_: object) -> None:
+        if "EXISTS" in sql:
+            seen.update(map(int, re.findall(r"FROM batch_ids_202603(\d\d)", sql)))
 
-    async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if STORES_IDS in sql and "EXPLAIN" not in sql:
-            note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
-
-    with _listening("before_cursor_execute", look), listening_to_appends(before=look_again):
+    on_sqlite = url.startswith("sqlite")
+    looking = listening("before_cursor_execute", look) if on_sqlite else explaining_appends(note)
+    with looking:
         assert await store.append([make_new_batch()], day) == [True]
     return sorted(seen)
 
@@ -620,15 +619,6 @@ async def _insert(url: str, batch_id: bytes, day: dt.date) -> None:
 async def _execute(url: str, statement: str) -> None:
     async with _connection(url) as connection:
         await connection.exec_driver_sql(statement)
-
-
-@contextmanager
-def _listening(event: str, listener: Any) -> Iterator[None]:
-    sa.event.listen(sa.Engine, event, listener)
-    try:
-        yield
-    finally:
-        sa.event.remove(sa.Engine, event, listener)
 
 
 @asynccontextmanager

@@ -3,8 +3,7 @@
 import asyncio
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import asyncpg
@@ -25,7 +24,13 @@ from hubbub.storage.id_tables import (
 from hubbub.storage.maintenance import Maintenance
 from hubbub.storage.postgresql import batch_ids as postgresql_module
 from hubbub.storage.postgresql.segments import SHARE_DAYS
-from unit.collector.appends import FINDS_SUSPECTS, STORES_IDS, listening_to_appends
+from unit.collector.appends import (
+    FINDS_SUSPECTS,
+    STORES_IDS,
+    explaining_appends,
+    listening,
+    listening_to_appends,
+)
 from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
 
@@ -226,7 +231,7 @@ async def test_beginning_a_section_may_be_cut_off_at_any_statement(postgresql, p
         while True:
             cut_at += 1
             statements = 0
-            with _listening("before_cursor_execute", cut_off):
+            with listening("before_cursor_execute", cut_off):
                 try:
                     await store.ids.filter_closed(_DAY)
                 except StoreError:
@@ -377,23 +382,6 @@ async def _searched(store: Store, batch: NewBatch, day: dt.date) -> list[str]:
     def note(plan: Iterable[str]) -> None:
         found.extend(re.findall(r"using (batch_ids_\w+_pkey)", "\n".join(plan)))
 
-    def look(connection: sa.Connection, _cursor: object, sql: str, values: Any, *_: object) -> None:
-        if "INSERT INTO batch_ids" in sql and "EXPLAIN" not in sql:
-            note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
-
-    async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if STORES_IDS in sql and "EXPLAIN" not in sql:
-            note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
-
-    with _listening("before_cursor_execute", look), listening_to_appends(before=look_again):
+    with explaining_appends(note):
         assert await store.append([batch], day) == [True]
     return sorted(found)
-
-
-@contextmanager
-def _listening(event: str, listener: Any) -> Iterator[None]:
-    sa.event.listen(sa.Engine, event, listener)
-    try:
-        yield
-    finally:
-        sa.event.remove(sa.Engine, event, listener)

@@ -6,7 +6,7 @@ import datetime as dt
 import gc
 import multiprocessing
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from factories import make_metric
 from hubbub.storage import open_store, sqlite
 from hubbub.storage.errors import StoreError
 from hubbub.storage.id_tables import id_table
+from unit.collector.appends import listening
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.openers import remember_barrier, start_and_store
@@ -76,7 +77,7 @@ async def test_writing_connections_use_a_journal_that_is_synced_at_each_commit(s
         checked.append((journal, connection.exec_driver_sql("PRAGMA synchronous").scalar_one()))
 
     async with open_store(store_url, create=True) as store:
-        with _listening(sa.Engine, "commit", check):
+        with listening("commit", check):
             await store.append([make_new_batch()], _DAY)
     assert checked == [("wal", 2)]  # 2 is FULL: fsync at each commit
 
@@ -287,15 +288,5 @@ def _largest_database(pages: int) -> Iterator[None]:
     def bound(connection: sqlite3.Connection, *_others: object) -> None:
         connection.execute(f"PRAGMA max_page_count={pages}")
 
-    with _listening(sa.Pool, "checkout", bound):
+    with listening("checkout", bound, sa.Pool):
         yield
-
-
-@contextlib.contextmanager
-def _listening(target: type, event: str, listener: Callable[..., None]) -> Iterator[None]:
-    """Let a listener hear of an event of every object of a class of SQLAlchemy's."""
-    sa.event.listen(target, event, listener)
-    try:
-        yield
-    finally:
-        sa.event.remove(target, event, listener)
