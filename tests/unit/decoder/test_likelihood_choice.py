@@ -114,7 +114,7 @@ def decoding_with(error: float, spread: float = float("nan")) -> Decoding:
 
 def test_the_decoding_with_the_smaller_errors_is_kept():
     counted = decoding_with(0.010)
-    better, worse = decoding_with(0.008, spread=0.1), decoding_with(0.011, spread=0.1)
+    better, worse = decoding_with(0.008, spread=0.01), decoding_with(0.011, spread=0.01)
     assert surer(better, counted).std_error[0] == 0.008
     reason = surer(better, counted).summary.method_reason
     assert reason == "bit counts alone have variances 56% larger"
@@ -125,7 +125,7 @@ def test_the_decoding_with_the_smaller_errors_is_kept():
 def test_whole_reports_are_kept_where_errors_are_about_the_same():
     """Variances 4% larger are, 6% larger aren't."""
     counted = decoding_with(0.010)
-    alike, worse = decoding_with(0.0102, spread=0.1), decoding_with(0.0103, spread=0.1)
+    alike, worse = decoding_with(0.0102, spread=0.01), decoding_with(0.0103, spread=0.01)
     assert surer(alike, counted).std_error[0] == 0.0102
     assert surer(alike, counted).summary.method_reason.endswith("about the same variances")
     assert surer(worse, counted).std_error[0] == 0.010
@@ -133,9 +133,17 @@ def test_whole_reports_are_kept_where_errors_are_about_the_same():
 
 def test_errors_that_do_not_hold_are_no_argument():
     """Where information about absent strings scatters, a few reports decide about each."""
-    counted, found = decoding_with(0.010), decoding_with(0.001, spread=0.5)
+    counted, found = decoding_with(0.010), decoding_with(0.001, spread=0.9)
     assert surer(found, counted).std_error[0] == 0.010
     assert surer(found, counted).summary.method_reason == FEW_DECIDE
+
+
+def test_information_that_scatters_makes_errors_count_for_more():
+    """By half of its mean: variances for a quarter more."""
+    counted = decoding_with(0.010)
+    for error, kept in ((0.001, 0.001), (0.0091, 0.0091), (0.0092, 0.010)):
+        assert surer(decoding_with(error, spread=0.5), counted).std_error[0] == kept
+    assert surer(decoding_with(0.0092, spread=0.3), counted).std_error[0] == 0.0092
 
 
 def test_whole_reports_are_the_surer_ones_where_counts_determine_no_share():

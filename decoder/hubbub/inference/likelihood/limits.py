@@ -11,7 +11,8 @@ from hubbub.protocol.params import RapporParams
 MOST_MEMBERS = 300
 """Most candidates that are in the mixture from the start."""
 LARGEST_SPREAD = 1 / 3
-"""Largest standard deviation of the information about absent strings, over its mean.
+"""Largest standard deviation of the information about absent strings, over its mean, at which
+shares are estimated without the members that lack evidence.
 
 Beyond it a few reports decide about a string, and estimates aren't normal: errors of absent strings
 were stated at a half to a tenth of what they were (docs/understand/likelihood.md, Limits).
