@@ -87,9 +87,12 @@ def canonical_forms(encoded: Sequence[bytes], place: Place) -> Sequence[bytes]:
 
 def hash_words(canonical: Sequence[bytes]) -> WordArray:
     """Return the first two words of MurmurHash3_x86_128 of normal forms, shape (n, 2)."""
-    digests = b"".join(map(mmh3.mmh3_x86_128_digest, canonical))
-    words = np.frombuffer(digests, dtype="<u4").reshape(-1, _DIGEST_WORDS)[:, :2]
-    return np.ascontiguousarray(words, dtype=np.uint32)
+    words = np.empty((len(canonical), 2), dtype=np.uint32)
+    for begin in range(0, len(words), _HASHED_AT_ONCE):
+        some = slice(begin, begin + _HASHED_AT_ONCE)
+        digests = b"".join(map(mmh3.mmh3_x86_128_digest, canonical[some]))
+        words[some] = np.frombuffer(digests, dtype="<u4").reshape(-1, _DIGEST_WORDS)[:, :2]
+    return words
 
 
 def short_hash_words(data: ByteArray, sizes: IntArray) -> WordArray:

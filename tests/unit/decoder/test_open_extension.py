@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub.inference.candidates import hash_words
 from hubbub.inference.open_strings.extension import Extensions, extend
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
@@ -126,3 +127,19 @@ def test_no_new_character_is_impossible(character):
     length = 4 + len(character.encode())
     found = extend(known, np.ones(1), length, 500_000, Unfamiliar(known))
     assert b"2025" + character.encode() in texts_of(found)
+
+
+@given(
+    st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9)),
+    st.integers(0, 5),
+)
+def test_prefixes_of_any_number_are_spelled_and_hashed_as_each_alone(words, cut):
+    """They are spelled in parts; whole ones of two widths are joined by the ends of the shorter."""
+    texts = [word.encode() for word in words]
+    width = max(map(len, texts), default=0) + 1
+    few = Prefixes.of_all(texts[:cut], 1 + max(map(len, texts[:cut]), default=0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hubbub.inference.open_strings.prefixes._PART", 2)
+        found = few.joined(Prefixes.of_all(texts[cut:], width))
+        assert found.texts(b"") == texts
+        assert found.hash_words(b"").tolist() == hash_words(texts).tolist()

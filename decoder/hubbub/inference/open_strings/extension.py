@@ -202,13 +202,15 @@ def extend(
             contexts = automaton.after(arcs[rows])
     if not whole:
         ended.append(_Ended(rows, masses, keys, len(added)))
-    return _spelled(prefixes, parents, length, added, ended, seen)
+    width = prefixes.length + len(added) if whole else length
+    return _spelled(prefixes, parents, length, width, added, ended, seen)
 
 
 def _spelled(
     prefixes: Prefixes,
     parents: IntArray,
     length: int,
+    width: int,
     added: Sequence[_Added],
     ended: Sequence[_Ended],
     seen: KeyArray | None,
@@ -222,7 +224,9 @@ def _spelled(
     parents : int64 array
         Which of them each began with, before anything was added.
     length : int
-        Of the extensions.
+        Of the extensions, by which their keys are made.
+    width : int
+        How many symbols of each to keep: all are END beyond.
     added : sequence of _Added
         The symbols, place by place, as long as any go on.
     ended : sequence of _Ended
@@ -246,7 +250,7 @@ def _spelled(
     if seen is not None:
         new = np.flatnonzero(unseen(keys, seen))
         chosen, expected, keys = chosen[new], expected[new], keys[new]
-    symbols = np.full((len(chosen), length), END, dtype=np.uint16)
+    symbols = np.full((len(chosen), width), END, dtype=np.uint16)
     of = np.empty(len(chosen), dtype=np.int64)
     edges = np.cumsum([0, *(len(each.rows) for each in ended)]).tolist()
     for some, (low, high) in zip(ended, pairwise(edges), strict=True):

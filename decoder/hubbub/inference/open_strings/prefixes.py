@@ -5,8 +5,9 @@ Invariant: a prefix that is shorter than the others is a whole string, with END 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ n^2 / 2^65.
 """
 # An odd number with bits all over (MurmurHash3's), whose powers tell sequences apart.
 _MULTIPLIER = np.uint64(0x87C37B91114253D5)
+# Spelled at a time: of a million whole strings the arrays of bytes would take .3 GB.
+_PART = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Prefixes:
     Attributes
     ----------
     symbols : uint16 array, shape (n, length)
-        Bytes; END from the end of a string on.
+        Bytes; END from the end of a string on. If all are whole, only up to the last END.
     keys : uint64 array, shape (n,)
         Numbers that tell them from others of the same length (`longer_keys`).
     """
@@ -87,14 +90,30 @@ class Prefixes:
         return Prefixes(self.symbols[rows], self.keys[rows])
 
     def joined(self, others: Prefixes) -> Prefixes:
-        """Return these and others, of the same length."""
-        return Prefixes(
-            np.concatenate([self.symbols, others.symbols]),
-            np.concatenate([self.keys, others.keys]),
-        )
+        """Return these and others, whose keys are of the same length."""
+        n, width = len(self), max(self.length, others.length)
+        symbols = np.full((n + len(others), width), END, dtype=np.uint16)
+        symbols[:n, : self.length] = self.symbols
+        symbols[n:, : others.length] = others.symbols
+        return Prefixes(symbols, np.concatenate([self.keys, others.keys]))
 
     def texts(self, terminator: bytes) -> list[bytes]:
         """Return the bytes of each; the terminator stands for a string's end."""
+        return list(chain.from_iterable(part._texts(terminator) for part in self._parts()))
+
+    def hash_words(self, terminator: bytes) -> WordArray:
+        """Return the hash words of the same, shape (n, 2)."""
+        if self.length <= SHORT:
+            return short_hash_words(*self._data(terminator))
+        words = [hash_words(part._texts(terminator)) for part in self._parts()]
+        return np.concatenate([np.zeros((0, 2), dtype=np.uint32), *words])
+
+    def _parts(self) -> Iterator[Prefixes]:
+        for begin in range(0, len(self), _PART):
+            some = slice(begin, begin + _PART)
+            yield Prefixes(self.symbols[some], self.keys[some])
+
+    def _texts(self, terminator: bytes) -> list[bytes]:
         n, length = self.symbols.shape
         ended, sizes = self._data(terminator)
         texts: list[bytes] = ended.view(f"S{length}").ravel().tolist() if length else [b""] * n
@@ -103,12 +122,6 @@ class Prefixes:
         for row in np.flatnonzero((sizes > 0) & (last == 0)).tolist():
             texts[row] = texts[row].ljust(int(sizes[row]), b"\0")
         return texts
-
-    def hash_words(self, terminator: bytes) -> WordArray:
-        """Return the hash words of the same, shape (n, 2)."""
-        if self.length > SHORT:
-            return hash_words(self.texts(terminator))
-        return short_hash_words(*self._data(terminator))
 
     def _data(self, terminator: bytes) -> tuple[ByteArray, IntArray]:
         """Return the bytes of each, 0 behind them, shape (n, length), and how many there are."""
@@ -131,5 +144,7 @@ def longer_keys(keys: KeyArray, symbols: SymbolArray | np.uint16) -> KeyArray:
 
 def unseen(keys: KeyArray, seen: KeyArray) -> BoolArray:
     """Return which keys aren't among others, which are ascending; quick if they ascend as well."""
-    place = np.searchsorted(seen, keys)
-    return np.asarray(np.append(seen, ~keys[-1:])[place] != keys)
+    if not len(seen):
+        return np.ones(len(keys), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(seen, keys), len(seen) - 1)
+    return np.asarray(seen[place] != keys)
