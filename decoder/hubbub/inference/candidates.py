@@ -151,7 +151,7 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
         numbers &= np.uint32(k - 1)
     numbers = numbers.reshape(h, m, -1)
     numbers += first_numbers(params)[:, None]
-    return np.moveaxis(numbers, -1, 0)
+    return numbers.transpose(2, 0, 1)
 
 
 def positions_in(words: WordArray, cohorts: IntArray, params: RapporParams) -> IntArray:

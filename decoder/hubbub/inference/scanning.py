@@ -207,11 +207,11 @@ def _add_up(
     def add_span(start: int) -> None:
         for rows in candidates.pieces(slice(start, min(start + _SPAN, count))):
             numbers = candidates.numbers(rows if of is None else of[rows])
-            entries = np.moveaxis(numbers, 0, -1).reshape(-1, len(numbers)).astype(np.intp)
+            entries = numbers.transpose(1, 2, 0).reshape(-1, len(numbers)).astype(np.intp)
             repeats = None
             for table, out, distinct in sums:
                 # Numbers are in range: "clip" only spares numpy the looking.
-                np.add.reduce(np.take(table, entries, mode="clip"), axis=0, out=out[rows])
+                np.add.reduce(table.take(entries, mode="clip"), axis=0, out=out[rows])
                 if distinct:
                     repeats = repeats or _repeats(numbers)
                     row, number = repeats

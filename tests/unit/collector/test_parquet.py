@@ -3,6 +3,8 @@
 import datetime as dt
 import itertools
 import re
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -286,6 +288,21 @@ def test_columns_as_other_programs_write_them_are_read(tmp_path, columns):
     assert data == b"\x03\x00" + b"\x01" * 16 + b"\x3f\x00" + b"\x02" * 16
 
 
+@pytest.mark.parametrize("kind", [pa.binary(16), pa.binary()])
+def test_reading_waits_for_no_functions_of_columns(tmp_path, kind):
+    """pyarrow's take a twentieth of a second to import."""
+    path = write_table(tmp_path / "a.parquet", cohort=_COHORT, bits=_BITS.cast(kind))
+    code = (
+        "import sys; from hubbub.storage.files.parquet import read_records; "
+        "found = list(read_records(sys.argv[1], 128, 64)); "
+        "print(len(found), 'pyarrow.compute' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 False\n"
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -296,6 +313,10 @@ def test_columns_as_other_programs_write_them_are_read(tmp_path, columns):
             "column cohort: double; expected integers",
         ),
         ({"cohort": _COHORT, "bits": pa.array(["0", "1"])}, "column bits: string; expected binary"),
+        (
+            {"cohort": _COHORT, "bits": pa.array([b"x" * 16] * 2, pa.binary_view())},
+            "column bits: binary_view; expected binary",
+        ),
         (
             {"cohort": _COHORT, "bits": pa.array([b"x" * 8] * 2, pa.binary(8))},
             "column bits: 8 bytes; expected 16 for k = 128 bits",

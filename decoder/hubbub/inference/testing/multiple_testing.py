@@ -125,7 +125,7 @@ def log_q_values(
     >>> np.exp(log_q_values(log_p, Correction.BH)).round(3).tolist()
     [0.003, 0.03, 0.5]
     """
-    order = np.argsort(log_p, kind="stable")
+    order = np.argsort(log_p)  # equal ones are adjusted alike, whatever their order
     stepped = log_p[order]
     stepped += np.log(n_tests or max(len(log_p), 1))
     if correction is Correction.BH:
