@@ -129,8 +129,33 @@ class _Ended(NamedTuple):
     keys: KeyArray
     added: int
 
+    def keys_of(self, added: int) -> KeyArray:
+        """Return the keys if so many symbols had been added, END behind those that were."""
+        keys = self.keys
+        for _ in range(self.added, added):
+            keys = longer_keys(keys, np.uint16(END))
+        return keys
+
     def take(self, rows: IntArray) -> _Ended:
         return _Ended(self.rows[rows], self.masses[rows], self.keys[rows], self.added)
+
+
+class _Grown(NamedTuple):
+    """Extensions that aren't spelled yet, of one model each.
+
+    Attributes
+    ----------
+    parents : int64 array
+        Which prefix each of those that were extended is: one for each model that goes on with it.
+    added : list of _Added
+        The symbols, place by place, as long as any go on.
+    ended : list of _Ended
+        All extensions.
+    """
+
+    parents: IntArray
+    added: list[_Added]
+    ended: list[_Ended]
 
 
 def extend(
@@ -166,6 +191,22 @@ def extend(
         Whether only whole strings are.
     """
     floor = np.float32(np.log(least) if least else -np.inf)
+    grown = _grown(prefixes, shares, length, room, letters, floor, whole=whole)
+    width = prefixes.length + len(grown.added) if whole else length
+    return _spelled(prefixes, length, width, grown, seen)
+
+
+def _grown(
+    prefixes: Prefixes,
+    shares: FloatArray,
+    length: int,
+    room: int,
+    letters: LetterModels,
+    floor: np.float32,
+    *,
+    whole: bool,
+) -> _Grown:
+    """Add symbols to prefixes as long as they are above `floor` and there is room (`extend`)."""
     unended = _UNENDED if whole else np.float32(0)
     automaton = _Automaton(letters)
     parts = letters.shares_of_models(prefixes.symbols)
@@ -202,18 +243,11 @@ def extend(
             contexts = automaton.after(arcs[rows])
     if not whole:
         ended.append(_Ended(rows, masses, keys, len(added)))
-    width = prefixes.length + len(added) if whole else length
-    return _spelled(prefixes, parents, length, width, added, ended, seen)
+    return _Grown(parents, added, ended)
 
 
 def _spelled(
-    prefixes: Prefixes,
-    parents: IntArray,
-    length: int,
-    width: int,
-    added: Sequence[_Added],
-    ended: Sequence[_Ended],
-    seen: KeyArray | None,
+    prefixes: Prefixes, length: int, width: int, grown: _Grown, seen: KeyArray | None
 ) -> Extensions:
     """Return each extension once, with what all models expect of it.
 
@@ -221,32 +255,17 @@ def _spelled(
     ----------
     prefixes : Prefixes
         What was extended.
-    parents : int64 array
-        Which of them each began with, before anything was added.
     length : int
         Of the extensions, by which their keys are made.
     width : int
         How many symbols of each to keep: all are END beyond.
-    added : sequence of _Added
-        The symbols, place by place, as long as any go on.
-    ended : sequence of _Ended
-        All extensions.
+    grown : _Grown
+        All extensions, of each model.
     seen : uint64 array, optional
         Keys of those that aren't asked for, ascending.
     """
-    begin = prefixes.length
-    all_keys = [each.keys for each in ended]
-    for number, some in enumerate(ended):
-        for _ in range(begin + some.added, length):
-            all_keys[number] = longer_keys(all_keys[number], np.uint16(END))
-    keys, masses = np.concatenate(all_keys), np.concatenate([each.masses for each in ended])
-    order = _order(keys)
-    keys = keys[order]
-    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-    keys = keys[first]
-    expected = np.exp(masses[order], dtype=np.float64)
-    expected = np.add.reduceat(expected, first) if len(first) else expected
-    chosen = order[first]
+    begin, (parents, added, ended) = prefixes.length, grown
+    chosen, expected, keys = _each_once(ended, length - begin)
     if seen is not None:
         new = np.flatnonzero(unseen(keys, seen))
         chosen, expected, keys = chosen[new], expected[new], keys[new]
@@ -262,6 +281,26 @@ def _spelled(
         of[mine] = parents[rows]
     symbols[:, :begin] = prefixes.symbols[of]
     return Extensions(Prefixes(symbols, keys), of, expected)
+
+
+def _each_once(ended: Sequence[_Ended], added: int) -> tuple[IntArray, FloatArray, KeyArray]:
+    """Return one row of each extension among all, what is expected of it, and its key, ascending.
+
+    Parameters
+    ----------
+    ended : sequence of _Ended
+    added : int
+        How many symbols keys are of, those of the prefix apart.
+    """
+    keys = np.concatenate([each.keys_of(added) for each in ended])
+    order = _order(keys)
+    keys = keys[order]
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    keys = keys[first]
+    masses = np.concatenate([each.masses for each in ended])[order]
+    expected = np.exp(masses, dtype=np.float64)
+    expected = np.add.reduceat(expected, first) if len(first) else expected
+    return order[first], expected, keys
 
 
 def _order(keys: KeyArray) -> IntArray:
@@ -298,6 +337,7 @@ class _Automaton:
         self._number_of = np.zeros(0, dtype=np.int64)
         self._code_of = np.zeros(0, dtype=np.int64)
         self._behind = np.zeros(0, dtype=np.int32)  # -1 where no one has asked
+        self._ends = np.zeros(0, dtype=np.int64)  # of each context the arc that ends a string
         self.symbols: SymbolArray = np.zeros(0, dtype=np.uint16)
         self.surprise: MassArray = np.zeros(0, dtype=np.float32)
 
@@ -323,7 +363,10 @@ class _Automaton:
         ranked |= np.arange(N_SYMBOLS, dtype=np.uint64)
         ranked.sort(axis=1)
         surprise = (ranked >> np.uint64(16)).astype(np.uint32).view(np.float32)
-        self.symbols = np.concatenate([self.symbols, ranked.astype(np.uint16).ravel()])
+        symbols = ranked.astype(np.uint16)
+        ends = len(self.symbols) + np.arange(0, symbols.size, N_SYMBOLS)
+        self._ends = np.concatenate([self._ends, ends + (symbols == END).argmax(axis=1)])
+        self.symbols = np.concatenate([self.symbols, symbols.ravel()])
         self.surprise = np.concatenate([self.surprise, surprise.ravel()])
         self._behind = np.concatenate([self._behind, np.full(ranked.size, -1, dtype=np.int32)])
         self._code_of = np.concatenate([self._code_of, codes])
@@ -383,8 +426,12 @@ class _Automaton:
     def above(
         self, contexts: IntArray, masses: MassArray, limit: np.float32, unended: np.float32
     ) -> tuple[IntArray, IntArray]:
-        """Return rows, and arcs from their contexts, behind which the mass is above a limit."""
-        rows, arcs, left = np.arange(len(masses)), contexts * N_SYMBOLS, masses - limit
+        """Return rows, and arcs from their contexts, behind which the mass is above a limit.
+
+        Above it by `unended` where the arc goes on: of these there are too many to list all.
+        """
+        rows, arcs = np.arange(len(masses)), contexts * N_SYMBOLS
+        left = masses - (limit + unended)
         found = [(rows[:0], arcs[:0])]
         while len(rows):
             stay = np.flatnonzero(left > self.surprise[arcs])
@@ -393,9 +440,11 @@ class _Automaton:
             arcs = arcs + 1  # the next likely symbol; the last one of a context can never follow
         rows, arcs = (np.concatenate(some) for some in zip(*found, strict=True))
         if unended:
-            enough = masses[rows] - self.surprise[arcs] > limit + unended
-            stay = np.flatnonzero(enough | (self.symbols[arcs] == END))
-            rows, arcs = rows[stay], arcs[stay]
+            goes_on = np.flatnonzero(self.symbols[arcs] != END)
+            ends = self._ends[contexts]
+            ended = np.flatnonzero(masses - limit > self.surprise[ends])
+            rows = np.concatenate([rows[goes_on], ended])
+            arcs = np.concatenate([arcs[goes_on], ends[ended]])
         return rows, arcs
 
 
