@@ -270,6 +270,9 @@ class _Hashed:
     def take(self, rows: IntArray) -> _Hashed:
         return _Hashed(self.words[rows], self.params)
 
+    def of_cohorts(self, params: RapporParams) -> _Hashed:
+        return _Hashed(self.words, params)
+
     def numbers(self, rows: IntArray | slice) -> WordArray:
         return bit_numbers(self.words[rows], self.params)
 
@@ -288,6 +291,9 @@ class _Mapped:
 
     def take(self, rows: IntArray) -> _Mapped:
         return _Mapped(self.given[rows], self.params)
+
+    def of_cohorts(self, params: RapporParams) -> _Mapped:
+        return _Mapped(self.given[:, : params.m], params)
 
     def numbers(self, rows: IntArray | slice) -> WordArray:
         numbers = np.ascontiguousarray(self.given[rows].transpose(0, 2, 1), dtype=np.uint32)
@@ -318,6 +324,11 @@ class Candidates:
         """Return some of the candidates."""
         strings = [self.strings[row] for row in rows.tolist()]
         return Candidates(strings, self.params, self._bits.take(rows))
+
+    def of_cohorts(self, count: int) -> Candidates:
+        """Return the candidates' bits in so many cohorts, the first ones."""
+        params = self.params._replace(m=count)
+        return Candidates(self.strings, params, self._bits.of_cohorts(params))
 
     def positions(self, rows: IntArray | slice) -> PositionArray:
         """Return the positions of some candidates in the filters of all cohorts.

@@ -7,6 +7,7 @@ so the result doesn't depend on how many cores there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ _SPAN = 16_384
 
 # Any fixed number: two sets of bits get the same 128 bits by chance with probability 2^-128.
 _FINGERPRINT_SEED = 20140814
+_FINGERPRINT_BITS = 64
 
 
 def scan(
@@ -109,13 +111,20 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> Collisi
     Notes
     -----
     Each of the m * k bits has two random numbers of 64 bits; sets of bits are compared by the sums
-    of theirs modulo 2^64 (Zobrist 1970), and by the second only where the first are equal. Two
-    given sets that differ have equal sums with probability 2^-128, so that even among 10^7
-    candidates no two do but for a chance of 2e-25.
+    of theirs modulo 2^64 (Zobrist 1970). The first are added up in so many cohorts only that two
+    strings set the same bits there with probability 2^-64; where these sums are equal, the second
+    are in all. Two strings that differ have both in common with probability 2^-127, so that even
+    among 10^7 candidates no two do but for a chance of 3e-25; two of a map that are alike in all
+    but one cohort with 2^-64.
     """
-    weights = _bit_weights(candidates.params, has_reports)
-    first = _fingerprints(candidates, weights[0], None)
-    return same_sums(first, lambda rows: _fingerprints(candidates, weights[1], rows))
+
+    def numbers(which: int, rows: IntArray | None) -> NumberArray:
+        found = np.empty(len(candidates) if rows is None else len(rows), dtype=np.uint64)
+        where, sums = _fingerprint(candidates, has_reports, which, found)
+        _add_up(where, [sums], rows)
+        return found
+
+    return same_sums(numbers(0, None), lambda rows: numbers(1, rows))
 
 
 def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> CollisionGroups:
@@ -163,10 +172,23 @@ def fingerprints(
     -------
     uint64 array, shape (n,)
     """
-    weights = _bit_weights(params, has_reports)[which]
-    sums = np.empty(len(words), dtype=np.uint64)
-    _add_up(unnamed(words, params), [_Sum(weights.ravel(), sums, True)], threads=1)
-    return sums
+    found = np.empty(len(words), dtype=np.uint64)
+    where, sums = _fingerprint(unnamed(words, params), has_reports, which, found)
+    _add_up(where, [sums], threads=1)
+    return found
+
+
+def _fingerprint(
+    candidates: Candidates, has_reports: BoolArray, which: int, out: NumberArray
+) -> tuple[Candidates, _Sum]:
+    """Return the cohorts that the first or the second number is of, and its sum over these."""
+    params = candidates.params
+    if which == 0:
+        of_each = params.h * math.log2(params.k) - math.log2(math.factorial(params.h))
+        some = np.flatnonzero(has_reports)[: math.ceil(_FINGERPRINT_BITS / of_each)]
+        candidates = candidates.of_cohorts(1 + int(some.max(initial=0)))
+    weights = _bit_weights(params, has_reports)[which, : candidates.params.m]
+    return candidates, _Sum(weights.ravel(), out, True)
 
 
 def _bit_weights(params: RapporParams, has_reports: BoolArray) -> NumberArray:
@@ -176,15 +198,6 @@ def _bit_weights(params: RapporParams, has_reports: BoolArray) -> NumberArray:
     weights = rng.integers(0, 2**64 - 1, shape, dtype=np.uint64, endpoint=True)
     weights[:, ~has_reports] = 0
     return weights
-
-
-def _fingerprints(
-    candidates: Candidates, weights: NumberArray, rows: IntArray | None
-) -> NumberArray:
-    count = len(candidates) if rows is None else len(rows)
-    sums = np.empty(count, dtype=np.uint64)
-    _add_up(candidates, [_Sum(weights.ravel(), sums, True)], rows)
-    return sums
 
 
 class _Sum(NamedTuple):

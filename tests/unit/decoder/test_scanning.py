@@ -135,6 +135,16 @@ def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(dat
     assert others.tolist() == [row for row in range(n) if row not in expected]
 
 
+def test_candidates_that_differ_in_the_last_cohort_alone_are_told_apart(rng):
+    """That they are alike in those that are looked at first says nothing yet."""
+    params = make_params(k=128, h=2, m=64)
+    positions = np.repeat(rng.integers(0, 128, (1, 64, 2), dtype=np.int16), 3, axis=0)
+    positions[1, -1, 0] = (positions[1, -1, 0] + 1) % 128
+    candidates = mapped(["a", "b", "c"], positions, params)
+    assert groups(candidates, np.ones(64, dtype=np.bool_)) == {2: 0}
+    assert groups(candidates, np.arange(64) < 63) == {1: 0, 2: 0}
+
+
 @given(candidates_of())
 def test_without_any_report_nothing_is_told_apart(candidates):
     found = groups(candidates, np.zeros(candidates.params.m, dtype=np.bool_))
