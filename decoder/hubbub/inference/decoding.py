@@ -352,7 +352,7 @@ def decoding_of(
         found.estimates.std_error,
         found.log_p,
         detected,
-        found.log_cutoffs,
+        found.log_cutoff if found.log_weights is None else found.log_cutoffs,
         found.n_tests,
         found.estimates.typical_error,
     )

@@ -47,6 +47,18 @@ def test_variance_is_that_of_what_was_counted_and_a_part_of_the_bias(rng):
     assert np.var(runs[:, 1]) == pytest.approx(counted.mean(), rel=0.4)
 
 
+def test_one_cutoff_of_all_is_the_same_as_each_ones_own(rng):
+    """One candidate isn't determined, in both forms."""
+    share = np.append(rng.standard_normal(50), np.nan)
+    log_p = special.log_ndtr(-np.nan_to_num(share))
+    detected, cutoff = log_p < np.log(0.1), float(np.log(0.1))
+    one, each = (
+        selection_bias(share, np.ones(51), log_p, detected, limit, 50)
+        for limit in (cutoff, np.full(51, cutoff))
+    )
+    assert one == pytest.approx(each, rel=1e-12)
+
+
 def test_nothing_detected_owes_nothing():
     share = np.zeros(10)
     log_p = np.full(10, np.log(0.5))

@@ -193,7 +193,7 @@ class Search:
         scores = bounded_scores(alone.scores, alone.weights, self.params)
         totals, _ = scan(self.candidates, [scores], [])
         null = HashNull(scores, self.params.h)
-        log_p = null.log_tails(totals[:, 0])
+        log_p = self._marginal_tails(null, totals[:, 0])
         is_long = n > MOST_LISTED
         if is_long or _is_mostly_absent(null, log_p):
             found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
@@ -211,6 +211,15 @@ class Search:
         if n * _PLENTY <= room:
             return all_fixed
         return _surest([all_fixed, self._run_random(all_fixed.fit)])
+
+    def _marginal_tails(self, null: HashNull, totals: FloatArray) -> FloatArray:
+        """Return ln p of totals; of a long list 0 for those that are too low to be looked at."""
+        if self.log_weights is not None or len(totals) <= MAX_NEAR:
+            return null.log_tails(totals)
+        high = np.flatnonzero(totals >= np.partition(totals, -MAX_NEAR)[-MAX_NEAR])
+        log_p = np.zeros(len(totals))
+        log_p[high] = null.log_tails(totals[high])
+        return log_p
 
     def _run_fixed(self) -> SearchResult | None:
         """Return the model of the whole list as fixed effects, if the rows tell all shares apart.

@@ -62,7 +62,9 @@ def selection_bias(
     if not detected.any():
         return 0.0, 0.0
     z = z_scores(log_p[known])
-    cutoffs = z_scores(np.broadcast_to(log_cutoff, share.shape)[known])
+    cutoffs = z_scores(np.asarray(log_cutoff))
+    if cutoffs.ndim:
+        cutoffs = cutoffs[known]
     near = np.abs(z - cutoffs) < _HALF_WIDTH
     scale = std_error[known][near]
     within = special.ndtr(cutoffs + _HALF_WIDTH) - special.ndtr(cutoffs - _HALF_WIDTH)
