@@ -7,6 +7,7 @@ found; and the cases of google/rappor's unknown dictionaries, at the epsilon of 
 from __future__ import annotations
 
 import math
+import string
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,8 +40,11 @@ _RANDOM = 200_000
 """A share of 5e-6 each; what is found at a million reports and epsilon 4 is above .2%."""
 _DICTIONARY = 10
 """Strings of google/rappor's unknown dictionaries."""
-_NAMES, _DOMAINS = (4, 7), (4, 7, 10, 14)
-"""Steps that the planner chooses for names and domains, told that their letters are plain."""
+_NAMES, _DOMAINS = (4, 7), (3, 5, 7, 10)
+"""By hand for names, most of which have at most seven letters; for domains those of the planner,
+told their letters and that few have more than 14."""
+_LETTERS_OF_NAMES = string.ascii_letters
+_LETTERS_OF_DOMAINS = string.ascii_lowercase + string.digits + "-."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class OpenCase:
         Lengths of the prefixes.
     k, cohorts : int
         Bits of a filter; cohorts of each step.
+    alphabet : str
+        The characters of the strings, as the decoder is told them; empty: it isn't.
     is_null : bool
         Whether no string is common enough to be found.
     """
@@ -68,6 +74,7 @@ class OpenCase:
     steps: tuple[int, ...]
     k: int = 256
     cohorts: int = 256
+    alphabet: str = ""
     is_null: bool = False
 
     @property
@@ -112,12 +119,17 @@ class OpenCase:
         sample = sample_population(plan, people)
         started = time.process_time()
         found = decode_open_strings(
-            sample.counts, self.params, self.metric_type, alpha=ALPHA, repeats=ONCE_OF_REPORTS
+            sample.counts,
+            self.params,
+            self.metric_type,
+            alpha=ALPHA,
+            repeats=ONCE_OF_REPORTS,
+            alphabet=self.alphabet,
         ).decoding
         seconds = time.process_time() - started
         held = held_shares(population.values, sample.holders)
         strings = dict.fromkeys((*found.candidates, *held))
-        truth = np.array([held.get(string, 0.0) for string in strings])
+        truth = np.array([held.get(each, 0.0) for each in strings])
         ours = DecodedShares.of(found).extended(len(strings))
         constrained = np.zeros(len(strings))
         constrained[: len(found.candidates)] = found.constrained_share
@@ -153,12 +165,12 @@ def open_cases() -> tuple[OpenCase, ...]:
     """Return all, in the table's order."""
     return (
         *_small(),
-        OpenCase("census", _MILLION, 4, _NAMES),
-        OpenCase("census", _MILLION, 2, _NAMES),
-        OpenCase("census", 10 * _MILLION, 4, _NAMES),
-        OpenCase("surnames", 10 * _MILLION, 4, _NAMES),
-        OpenCase("domains", _MILLION, 4, _DOMAINS),
-        OpenCase("random", _MILLION, 4, _NAMES, is_null=True),
+        OpenCase("census", _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
+        OpenCase("census", _MILLION, 2, _NAMES, alphabet=_LETTERS_OF_NAMES),
+        OpenCase("census", 10 * _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
+        OpenCase("surnames", 10 * _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
+        OpenCase("domains", _MILLION, 4, _DOMAINS, alphabet=_LETTERS_OF_DOMAINS),
+        OpenCase("random", _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES, is_null=True),
     )
 
 
@@ -169,7 +181,7 @@ def quick_open_cases() -> tuple[OpenCase, ...]:
 
 def _small() -> tuple[OpenCase, ...]:
     return (
-        OpenCase("census", _MILLION // 10, 4, _NAMES),
+        OpenCase("census", _MILLION // 10, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
         _unknown_dictionary("uniform", 30_000, 0.0),
         _unknown_dictionary("geometric", 60_000, 0.25),
         _unknown_dictionary("uniform", 30_000, 0.5, k=32),
