@@ -19,7 +19,7 @@ REGISTRY = make_registry(
     make_metric("mood", period_days=7),
     # Two bytes of bits, because tests number their reports beyond 255.
     make_metric("theme", metric_type=EnumType(tuple(f"theme {i}" for i in range(9)))),
-    make_metric("theme-2", metric_type=EnumType(("light", "dark"))),
+    make_metric("theme-2", metric_type=EnumType(tuple(f"theme {i}" for i in range(9)))),
 )
 ORIGIN = "http://127.0.0.1:9"
 LEASE_SECONDS = 45.0
