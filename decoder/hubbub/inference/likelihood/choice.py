@@ -44,7 +44,7 @@ _NO_GAIN = 5e-4  # rounds to 0.0%
 # Standard deviation of the information about absent strings, over its mean. Beyond it errors of
 # absent strings were over twice the stated ones in 31 of 57 random regimes of few reports or little
 # noise; from a third to it in 8 of 81.
-_LARGEST_SPREAD = 0.8
+_UNRELIABLE_SPREAD = 0.8
 _MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 # As `python -m evaluation.benchmarks.likelihood_cost` measures them.
 _SECONDS_PER_NUMBER = 4.5e-8
@@ -135,7 +135,7 @@ def surer(found: Decoding, counted: Decoding) -> Decoding:
     intervals and p-values are those of one method alone.
     """
     spread = found.summary.information_spread
-    if spread > _LARGEST_SPREAD:
+    if spread > _UNRELIABLE_SPREAD:
         return _because(counted, FEW_DECIDE)
     if not np.isfinite(counted.std_error).any():
         return _because(found, NO_SHARE)
