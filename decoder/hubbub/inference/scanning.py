@@ -112,10 +112,10 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> Collisi
     -----
     Each of the m * k bits has two random numbers of 64 bits; sets of bits are compared by the sums
     of theirs modulo 2^64 (Zobrist 1970). The first are added up in so many cohorts only that two
-    strings set the same bits there with probability 2^-64; where these sums are equal, the second
-    are in all. Two strings that differ have both in common with probability 2^-127, so that even
-    among 10^7 candidates no two do but for a chance of 3e-25; two of a map that are alike in all
-    but one cohort with 2^-64.
+    strings set the same bits there with probability 2^-64, or in all where k < h^2; where these
+    sums are equal, the second are in all. Two strings that differ have both in common with
+    probability 2^-127, so that even among 10^7 candidates no two do but for a chance of 3e-25; two
+    of a map that are alike in all but one cohort with 2^-64.
     """
 
     def numbers(which: int, rows: IntArray | None) -> NumberArray:
@@ -183,7 +183,7 @@ def _fingerprint(
 ) -> tuple[Candidates, _Sum]:
     """Return the cohorts that the first or the second number is of, and its sum over these."""
     params = candidates.params
-    if which == 0:
+    if which == 0 and params.k >= params.h**2:  # in fewer bits hashes meet, and cohorts tell less
         of_each = params.h * math.log2(params.k) - math.log2(math.factorial(params.h))
         some = np.flatnonzero(has_reports)[: math.ceil(_FINGERPRINT_BITS / of_each)]
         candidates = candidates.of_cohorts(1 + int(some.max(initial=0)))

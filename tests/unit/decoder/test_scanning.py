@@ -9,8 +9,9 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.inference import parallel
 from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import Candidates, hashed, mapped
-from hubbub.inference.scanning import indistinguishable, scan
+from hubbub.inference.candidates import Candidates, bit_numbers, hashed, mapped
+from hubbub.inference.params import DecodingParams
+from hubbub.inference.scanning import fingerprints, indistinguishable, scan
 
 E_ACUTE, E_ACUTE_DECOMPOSED = "é", "e\u0301"
 
@@ -174,3 +175,14 @@ def test_groups_are_found_among_many():
     expected = {row: int(before[row]) for row in range(len(keys)) if before[row] < row}
     assert groups(tiny, reporting) == expected
     assert groups(hashed(strings, make_params()), np.ones(64, np.bool_)) == {}
+
+
+@pytest.mark.parametrize(("k", "h"), [(4, 16), (2, 4), (8, 8), (64, 2)])
+def test_first_numbers_tell_the_same_strings_apart_as_all_bits_do(k, h):
+    """Of 500 strings pairs that differ have equal numbers with probability 2^-64 or so."""
+    params = DecodingParams(k, h, 120, f=0.5, p=0.25, q=0.75)
+    words = np.random.default_rng(k).integers(2**32, size=(500, 2), dtype=np.uint32)
+    bits = np.zeros((500, 120 * k), dtype=np.bool_)
+    np.put_along_axis(bits, bit_numbers(words, params).reshape(500, -1).astype(np.int64), True, 1)
+    first = fingerprints(words, params, np.ones(120, dtype=np.bool_))
+    assert len(np.unique(first)) == len(np.unique(bits, axis=0))
