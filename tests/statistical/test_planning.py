@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.studies.planned_joint import PlannedTable
 from evaluation.studies.planned_power import requests
 from evaluation.studies.planned_strings import PlannedStrings, limit_ratio, share_found
@@ -18,8 +19,6 @@ from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
-from hubbub.protocol.counts import CohortCounts
-from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.joint import JointExperiment
 from hubbub.simulations.joint_populations import FieldSize, joint_population
@@ -142,6 +141,14 @@ def test_errors_that_a_table_states_are_the_scatter_of_its_estimates(budget, eac
     rng = np.random.default_rng(20261127)
     people = joint_population([FieldSize(size) for size in sizes], "uniform", 0.0, rng)
     metric = JointExperiment(people, chosen.params, reports).metric
+
+    def estimated(table: FloatArray) -> FloatArray:
+        clients = {each: reports // each}
+        drawn = draw_repeated_counts(
+            people.values, table.ravel(), metric.params, clients, rng, metric.type
+        )
+        return estimate_categories(drawn.counts, metric).unbiased.reshape(sizes)
+
     squares = np.array(
         [
             [
@@ -150,13 +157,7 @@ def test_errors_that_a_table_states_are_the_scatter_of_its_estimates(budget, eac
                 (of_rare.sum(axis=0)[:3] ** 2).mean(),
                 ((of_even / of_even.sum(axis=1, keepdims=True) - 1 / 6) ** 2).mean(),
             ]
-            for of_rare, of_even in (
-                [
-                    _estimated_table(table, metric, reports // each, each, rng)
-                    for table in (rare, even)
-                ]
-                for _ in range(1_500)
-            )
+            for of_rare, of_even in ((estimated(rare), estimated(even)) for _ in range(1_500))
         ]
     )
     names = ("margin_std_error_1", "margin_std_error_2", "conditional_std_error")
@@ -164,20 +165,6 @@ def test_errors_that_a_table_states_are_the_scatter_of_its_estimates(budget, eac
     errors = squares.std(axis=0, ddof=1) / math.sqrt(len(squares))
     far = stats.norm.isf(_ALARM / 8)
     assert np.all(np.abs(squares.mean(axis=0) - stated**2) < far * errors)
-
-
-def _estimated_table(
-    table: FloatArray, metric: Metric, clients: int, each: int, rng: np.random.Generator
-) -> FloatArray:
-    """Draw clients who report so often each, and return what is estimated of their table."""
-    params = metric.params
-    true = np.zeros(params.k, dtype=np.int64)
-    true[: table.size] = rng.multinomial(clients, table.ravel())
-    permanent = rng.binomial(true, 1 - params.f1) + rng.binomial(clients - true, params.f0)
-    ones = rng.binomial(permanent * each, params.q)
-    ones += rng.binomial((clients - permanent) * each, params.p)
-    counts = CohortCounts(np.array([clients * each]), ones[None, :])
-    return estimate_categories(counts, metric).unbiased.reshape(table.shape)
 
 
 @pytest.mark.parametrize(
