@@ -128,10 +128,7 @@ def write_estimates(make: _Making, files: Sequence[str], *, spreadsheet_safe: bo
     from hubbub.inference.parallel import one_thread  # noqa: PLC0415 - see `cli.group`
     from hubbub.reporting.formats import writers  # noqa: PLC0415
 
-    try:
-        writers.validate_output_formats(files)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'--output'") from error
+    writers.check_output_option(files)
     # Last digits depend on how many threads linear algebra takes; results must not depend on cores.
     with one_thread():
         estimates = make(provenance=writers.needs_provenance(files))

@@ -145,10 +145,7 @@ def validate_output_formats(files: Sequence[str], *, pictures: bool) -> None:
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a key that it can't show loses nothing
-    try:
-        writers.validate_output_formats(files, pictures=pictures)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'--output'") from error
+    writers.check_output_option(files, pictures=pictures)
 
 
 def show_and_write(result: Estimates, files: Sequence[str], *, spreadsheet_safe: bool) -> None:

@@ -78,6 +78,14 @@ def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> 
     check_output_paths(paths)
 
 
+def check_output_option(paths: Sequence[str], *, pictures: bool = False) -> None:
+    """As `validate_output_formats`, for commands: what is wrong is their --output."""
+    try:
+        validate_output_formats(paths, pictures=pictures)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--output'") from error
+
+
 def write_results(
     result: Estimates, outputs: Sequence[str], *, width: int = 120, spreadsheet_safe: bool = False
 ) -> None:

@@ -689,7 +689,7 @@ def suite(
     """
     from hubbub.inference.parallel import cores
     from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.formats.writers import validate_output_formats, write_results
+    from hubbub.reporting.formats.writers import check_output_option, write_results
     from hubbub.simulations.suite.bounds import promises_kept
     from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases, run_suite
     from hubbub.simulations.suite.result import suite_estimates
@@ -697,10 +697,7 @@ def suite(
     with cli_errors():
         for path in output:
             _make_default(Path(path).parent)
-        try:
-            validate_output_formats(output)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="'--output'") from error
+        check_output_option(output)
     try:
         cases = matching(quick_cases() if quick else all_cases(), patterns)
     except ValueError as error:

@@ -43,8 +43,10 @@ _DICTIONARY = 10
 _NAMES, _DOMAINS = (4, 7), (3, 5, 7, 10)
 """By hand for names, most of which have at most seven letters; for domains those of the planner,
 told their letters and that few have more than 14."""
-_LETTERS_OF_NAMES = string.ascii_letters
-_LETTERS_OF_DOMAINS = string.ascii_lowercase + string.digits + "-."
+_ALPHABETS = dict.fromkeys(("census", "surnames", "random"), string.ascii_letters) | {
+    "domains": string.ascii_lowercase + string.digits + "-."
+}
+"""The characters of populations of which the decoder is told them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,6 @@ class OpenCase:
         Lengths of the prefixes.
     k, cohorts : int
         Bits of a filter; cohorts of each step.
-    alphabet : str
-        The characters of the strings, as the decoder is told them; empty: it isn't.
     is_null : bool
         Whether no string is common enough to be found.
     """
@@ -74,7 +74,6 @@ class OpenCase:
     steps: tuple[int, ...]
     k: int = 256
     cohorts: int = 256
-    alphabet: str = ""
     is_null: bool = False
 
     @property
@@ -124,7 +123,7 @@ class OpenCase:
             self.metric_type,
             alpha=ALPHA,
             repeats=ONCE_OF_REPORTS,
-            alphabet=self.alphabet,
+            alphabet=_ALPHABETS.get(self.population, ""),
         ).decoding
         seconds = time.process_time() - started
         held = held_shares(population.values, sample.holders)
@@ -165,12 +164,12 @@ def open_cases() -> tuple[OpenCase, ...]:
     """Return all, in the table's order."""
     return (
         *_small(),
-        OpenCase("census", _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
-        OpenCase("census", _MILLION, 2, _NAMES, alphabet=_LETTERS_OF_NAMES),
-        OpenCase("census", 10 * _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
-        OpenCase("surnames", 10 * _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
-        OpenCase("domains", _MILLION, 4, _DOMAINS, alphabet=_LETTERS_OF_DOMAINS),
-        OpenCase("random", _MILLION, 4, _NAMES, alphabet=_LETTERS_OF_NAMES, is_null=True),
+        OpenCase("census", _MILLION, 4, _NAMES),
+        OpenCase("census", _MILLION, 2, _NAMES),
+        OpenCase("census", 10 * _MILLION, 4, _NAMES),
+        OpenCase("surnames", 10 * _MILLION, 4, _NAMES),
+        OpenCase("domains", _MILLION, 4, _DOMAINS),
+        OpenCase("random", _MILLION, 4, _NAMES, is_null=True),
     )
 
 
@@ -181,7 +180,7 @@ def quick_open_cases() -> tuple[OpenCase, ...]:
 
 def _small() -> tuple[OpenCase, ...]:
     return (
-        OpenCase("census", _MILLION // 10, 4, _NAMES, alphabet=_LETTERS_OF_NAMES),
+        OpenCase("census", _MILLION // 10, 4, _NAMES),
         _unknown_dictionary("uniform", 30_000, 0.0),
         _unknown_dictionary("geometric", 60_000, 0.25),
         _unknown_dictionary("uniform", 30_000, 0.5, k=32),

@@ -18,7 +18,6 @@ from hubbub.simulations.suite.bounds import (
     variation_ratios,
 )
 
-_TEXTS, _NUMBERS = {"case", "broken"}, {"runs", "candidates"}
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
     ("runs", lambda r: str(r.runs)),
@@ -54,18 +53,12 @@ def suite_estimates(results: Sequence[CaseResult]) -> Estimates:
     results : sequence of CaseResult
         At least one.
     """
-    types: dict[str, type] = {}
-    for field in fields(CaseResult):
-        if field.name in _TEXTS:
-            types[field.name] = str
-        elif field.name in _NUMBERS:
-            types[field.name] = int
-        else:
-            types |= {field.name: float, f"{field.name}_std_error": float}
+    rows = [_row(result) for result in results]
+    types = {name: type(value) for name, value in rows[0].items()}
     sentence, kept = suite_sentence(results), promises_kept(results)
     table = _table(results)
     return Estimates(
-        columns=columns_from(types, [_row(result) for result in results]),
+        columns=columns_from(types, rows),
         keys=("case",),
         findings=(Finding("promises", "", sentence, kept, Level.FACT if kept else Level.WARNING),),
         view=(table, Line(sentence)),
