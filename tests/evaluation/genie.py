@@ -2,7 +2,8 @@
 
 The genie knows every other string's share, the oracle only which strings are held. Both test a
 string by the most powerful linear statistic of bit counts, of which they know the exact covariance,
-or by the score of whole reports. Absent strings' p-values are uniform, as exact tests' are.
+or by the score of whole reports. Absent strings' p-values are uniform, as exact tests' are. Of
+strings that nobody listed a genie may know the shares, but not the bits.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import bit_positions
 from hubbub.inference.likelihood.sums import densities, distinct_positions, ratio_rows
 from hubbub.inference.packed import PackedReports
+from hubbub.inference.regression.estimates import pair_probability
+from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.testing.multiple_testing import counted_tests, log_q_values
 from hubbub.protocol.params import RapporParams
 
+NOBODY = np.empty(0)
+"""Shares, where every string is listed."""
 _NOTHING = 1e-9  # what rounding leaves of 0, beside 1
 _ROWS = 4096  # reports that are looked at together
 
@@ -50,25 +55,46 @@ class Information:
         strings: tuple[str, ...],
         shares: FloatArray,
         params: RapporParams,
+        unlisted: FloatArray = NOBODY,
     ) -> Information:
-        """Return the information about `shares`, which are above 0 and add up to 1.
+        """Return the information about `shares`, which are above 0.
+
+        Parameters
+        ----------
+        counts : CohortCounts
+            What is known.
+        strings : tuple of str
+            Whose bits are known.
+        shares : float64 array, shape (v,)
+            Chances that a report is of each.
+        params : RapporParams
+            With which the reports were made.
+        unlisted : float64 array
+            Shares of all other strings, whose bits are random; all add up to 1.
 
         Notes
         -----
         With x a string's filter, t the rates of true bits, d = (q* - p*)(x - t), S the covariance
         of a report's bits, and y - r the distance of N reports' rates from the expected ones,
-        U = sum N d' S^-1 (y - r) and J = sum N d' S^-1 d over cohorts.
+        U = sum N d' S^-1 (y - r) and J = sum N d' S^-1 d over cohorts. The bits of an unlisted
+        share u add N (q* - p*)^2 u^2 times the covariance of a random string's bits to S.
         """
-        slope = params.q_star - params.p_star
+        slope, total = params.q_star - params.p_star, unlisted.sum()
+        single, pair = unknown_column(params), pair_probability(params)
+        random = np.full((params.k, params.k), pair - single**2)
+        np.fill_diagonal(random, single - single**2)
+        random *= slope**2 * (unlisted**2).sum()
         filters = np.zeros((len(strings), params.m, params.k))
         np.put_along_axis(filters, bit_positions(strings, params).astype(np.int64), 1.0, axis=2)
         score, matrix = np.zeros(len(strings)), np.zeros((len(strings), len(strings)))
         for cohort, reports in enumerate(counts.reports.tolist()):
             own = filters[:, cohort]
-            rate = shares @ own
+            rate = shares @ own + total * single
             reported = params.p_star + slope * rate
-            covariance = slope**2 * ((own.T * shares) @ own - np.outer(rate, rate))
+            together = (own.T * shares) @ own + total * pair
+            covariance = slope**2 * (together - np.outer(rate, rate))
             np.fill_diagonal(covariance, reported * (1 - reported))
+            covariance += reports * random
             direction = slope * (own - rate)
             weighted = linalg.cho_solve(linalg.cho_factor(covariance), direction.T).T
             score += weighted @ (counts.bits[cohort] - reports * reported)

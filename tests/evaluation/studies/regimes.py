@@ -191,12 +191,19 @@ class Regime:
         return Trial(scores, *self.bounds(collection))
 
     def bounds(self, collection: Collection) -> tuple[int, int]:
-        """Return how many of the strings that reports are of the genie finds, and the oracle."""
-        known = Information.of(collection.counts, collection.values, self.shares, self.params)
-        held = collection.truth[: int(self.listed.sum())] > 0
+        """Return how many of the strings that reports are of the genie finds, and the oracle.
+
+        The genie doesn't know the bits of strings that aren't listed, as no decoder can.
+        """
+        counts, values, params = collection.counts, collection.values, self.params
+        own, others = self.shares[self.listed], self.shares[~self.listed]
+        listed = tuple(collection.candidates[: len(own)])
+        z_genie = Information.of(counts, listed, own, params, others).genie()
+        z_oracle = Information.of(counts, values, self.shares, params).oracle()[self.listed]
+        held = collection.truth[: len(own)] > 0
         genie, oracle = (
-            detected(z[self.listed], self.absent, ALPHA, Correction.BH, collection.rng)
-            for z in (known.genie(), known.oracle())
+            detected(z, self.absent, ALPHA, Correction.BH, collection.rng)
+            for z in (z_genie, z_oracle)
         )
         return int((genie & held).sum()), int((oracle & held).sum())
 
@@ -598,7 +605,8 @@ def main(
     """Decode strings in random regimes, beside those who know all other strings.
 
     \b
-    genie     what is found by who knows every other share, by the same rule of discoveries
+    genie     what is found by who knows every other share, by the same rule of discoveries, and
+              of strings that nobody listed their shares, but not their bits
     oracle    what is found by who knows which strings are held, listed or not, but no share
     stated    root mean square of the standard errors that belong to the errors before it
     coverage  of all intervals; of the present, of the detected, and of those of them whose true
