@@ -1,9 +1,8 @@
 """The command line: options, inputs, errors, progress."""
 
-from hubbub.protocol.commands import explain_missing_packages, quiet_interrupts
+from hubbub.protocol.commands import begin_command
 
-quiet_interrupts()  # before the imports that take longest
-explain_missing_packages("decoder")
+begin_command("decoder")  # before the imports that take longest
 
 from hubbub.decoder.cli.group import main  # noqa: E402
 

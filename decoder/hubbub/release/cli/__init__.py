@@ -1,9 +1,8 @@
 """The command line of releases."""
 
-from hubbub.protocol.commands import explain_missing_packages, quiet_interrupts
+from hubbub.protocol.commands import begin_command
 
-quiet_interrupts()  # before the imports that take longest
-explain_missing_packages("release")
+begin_command("release")  # before the imports that take longest
 
 from hubbub.release.cli.group import main  # noqa: E402
 

@@ -1,9 +1,8 @@
 """The command `hubbub-simulate`."""
 
-from hubbub.protocol.commands import explain_missing_packages, quiet_interrupts
+from hubbub.protocol.commands import begin_command
 
-quiet_interrupts()  # before the imports that take longest
-explain_missing_packages("simulations")
+begin_command("simulations")  # before the imports that take longest
 
 from hubbub.simulations.cli.group import main  # noqa: E402
 
