@@ -304,9 +304,33 @@ class _Mapped:
         return self.given[rows]
 
 
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Bits in some cohorts, and in those that follow them."""
+
+    first: _Hashed
+    then: _Hashed
+
+    def take(self, rows: IntArray) -> _Joined:
+        return _Joined(self.first.take(rows), self.then.take(rows))
+
+    def of_cohorts(self, params: RapporParams) -> _Hashed | _Joined:
+        left = params.m - self.first.params.m
+        if left <= 0:
+            return self.first.of_cohorts(params)
+        return _Joined(self.first, self.then.of_cohorts(params._replace(m=left)))
+
+    def numbers(self, rows: IntArray | slice) -> WordArray:
+        then = self.then.numbers(rows) + np.uint32(self.first.params.m * self.first.params.k)
+        return np.concatenate([self.first.numbers(rows), then], axis=2)
+
+    def positions(self, rows: IntArray | slice) -> PositionArray:
+        return np.concatenate([self.first.positions(rows), self.then.positions(rows)], axis=1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Distinct strings and where their bits are; made by `hashed` or `mapped`.
+    """Distinct strings and where their bits are; made by `hashed`, `mapped` or `of_words`.
 
     Attributes
     ----------
@@ -315,7 +339,7 @@ class Candidates:
 
     strings: Sequence[str]
     params: RapporParams
-    _bits: _Hashed | _Mapped
+    _bits: _Hashed | _Mapped | _Joined
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -459,6 +483,29 @@ def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> 
         The metric's k, h, m, f, p and q.
     """
     return Candidates(strings, params, _Hashed(words, params))
+
+
+def joined(
+    strings: Sequence[str],
+    words: tuple[WordArray, WordArray],
+    m: tuple[int, int],
+    params: RapporParams,
+) -> Candidates:
+    """Return candidates that are hashed otherwise in some cohorts than in those that follow.
+
+    Parameters
+    ----------
+    strings : sequence of str, length n
+        Known to be distinct.
+    words : pair of uint32 arrays, shape (n, 2)
+        By which they are hashed in the first cohorts, and in the others, each counted from 0.
+    m : pair of int
+        How many cohorts these are.
+    params : RapporParams
+        The metric's k, h, m, f, p and q.
+    """
+    parts = (_Hashed(own, params._replace(m=n)) for own, n in zip(words, m, strict=True))
+    return Candidates(strings, params, _Joined(*parts))
 
 
 def unnamed(words: WordArray, params: RapporParams) -> Candidates:

@@ -7,7 +7,7 @@ records are counted is the protocol's (`hubbub.protocol.counts`), as stores keep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,16 +70,23 @@ class BitEstimates:
         N_c, the number of reports behind each row.
     collected : float
         Of how many reports shares are asked for: these, or all of which these are a random part.
+    known : float64 array, shape (m, k), or 0.0
+        What is known of the rates, and taken out of `rate`: it adds to variances alone.
     """
 
     rate: FloatArray
     reports: FloatArray
     collected: float
+    known: FloatArray | float = 0.0
 
     @property
     def informative(self) -> int:
         """Number of (cohort, bit) pairs that any report contains."""
         return int(np.count_nonzero(self.reports)) * int(self.rate.shape[1])
+
+    def beyond(self, known: FloatArray | float) -> BitEstimates:
+        """Return what the rates have beyond those that are known, shape (m, k)."""
+        return replace(self, rate=self.rate - known, known=self.known + known)
 
 
 def estimate_bits(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -118,6 +119,28 @@ class Diagnostics:
     excess_deviation: float
 
 
+class Beside(NamedTuple):
+    """What there is beside the candidates of a decoding.
+
+    Attributes
+    ----------
+    known : float64 array, shape (m, k), or 0.0
+        Rates that other strings are known to have.
+    tests : int, optional
+        How many are tested, those included that were dropped before: weights have mean 1 over all.
+    detected : int
+        How many others are detected, by tests at the same error rate.
+    """
+
+    known: FloatArray | float = 0.0
+    tests: int | None = None
+    detected: int = 0
+
+
+NOTHING = Beside()
+"""Beside candidates that are all that is known of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decoding:
     """Estimates of all candidates, in the order given; nan where the data don't determine them.
@@ -219,9 +242,40 @@ class Decoding:
         return np.asarray(found[np.argsort(-self.share[found], kind="stable")])
 
     def _rows(self, rows: IntArray) -> Decoding:
-        names = ("share", "std_error", "low", "high", "p_value", "q_value", "detected",
-                 "constrained_share")  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS})
+
+
+_COLUMNS = (
+    "share", "std_error", "low", "high", "p_value", "q_value", "detected", "constrained_share",
+)  # fmt: skip
+
+
+def merged(
+    candidates: Sequence[str], parts: Sequence[Decoding], rows: Sequence[IntArray]
+) -> Decoding:
+    """Return the decodings of parts of some candidates as one, all else being the last part's.
+
+    Parameters
+    ----------
+    candidates : sequence of str, length n
+    parts : sequence of Decoding
+        At least one.
+    rows : sequence of int64 arrays
+        Which of the candidates each part has, ascending; each candidate is in one.
+    """
+    of_all = {name: np.empty(len(candidates), getattr(parts[-1], name).dtype) for name in _COLUMNS}
+    for own, part in zip(rows, parts, strict=True):
+        for name, column in of_all.items():
+            column[own] = getattr(part, name)
+    groups = [
+        np.stack([own[part.same_bits.rows], own[part.same_bits.first]])
+        for own, part in zip(rows, parts, strict=True)
+    ]
+    same = np.concatenate(groups, axis=1)
+    same_bits = CollisionGroups(*same[:, np.argsort(same[0])])
+    allowance = max(part.allowance for part in parts)
+    everyone = replace(parts[-1], candidates=candidates, same_bits=same_bits, allowance=allowance)
+    return replace(everyone, **of_all)  # type: ignore[arg-type]
 
 
 def decode(
@@ -234,6 +288,7 @@ def decode(
     weights: FloatArray | None = None,
     collected: int | None = None,
     repeats: RepeatedReports = ONCE,
+    beside: Beside = NOTHING,
 ) -> Decoding:
     """Find which candidates are present, and how often.
 
@@ -256,6 +311,8 @@ def decode(
         Of how many reports these are a random part, if they aren't all; shares are of those.
     repeats : RepeatedReports
         How often the reports' clients have reported, and whose shares are asked for.
+    beside : Beside
+        What else is known of, and tested.
 
     Raises
     ------
@@ -290,7 +347,7 @@ def decode(
         raise CandidateError("candidates: must be at least one string, each once")
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     listed.check(params)
-    bits = estimate_bits(counts, params, collected)
+    bits = estimate_bits(counts, params, collected).beyond(beside.known)
     same_bits = indistinguishable(listed, counts.reports > 0)
     grouped = len(same_bits.rows) > 0
     rows = same_bits.others(len(listed))
@@ -299,9 +356,17 @@ def decode(
     if weights is not None:
         of_groups = weights.copy()
         np.add.at(of_groups, same_bits.first, weights[same_bits.rows])
-        log_weights = np.log(of_groups[rows] / of_groups[rows].mean())
+        of_tests = 1.0 if beside.tests else float(of_groups[rows].mean())
+        log_weights = np.log(of_groups[rows] / of_tests)
     search = Search(
-        bits, distinct, params, float(np.log(alpha)), correction, log_weights=log_weights
+        bits,
+        distinct,
+        params,
+        float(np.log(alpha)),
+        correction,
+        tests=beside.tests,
+        elsewhere=beside.detected,
+        log_weights=log_weights,
     )
     # The digits that sums of many threads end in depend on how many there are.
     with one_thread():
@@ -384,8 +449,8 @@ def decoding_of(
         summary=_summary(found, noise, counts, alpha, correction, repeats, (too_high, added)),
         diagnostics=Diagnostics(
             reports=counts.reports,
-            observed=rate,
-            fitted=rate - fit.residuals.reshape(rate.shape),
+            observed=rate + bits.known,
+            fitted=rate + bits.known - fit.residuals.reshape(rate.shape),
             std_error=np.sqrt(variance).reshape(rate.shape),
             excess_deviation=float(np.sqrt(fit.excess_variance)),
         ),

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.candidates import bit_positions, hashed, make_design, mapped
+from hubbub.inference.candidates import (
+    bit_positions,
+    hashed,
+    joined,
+    make_design,
+    mapped,
+    of_words,
+    words_of,
+)
 from hubbub.inference.errors import CandidateError
 from hubbub.protocol import bloom
 
@@ -161,3 +169,23 @@ def test_design_sums_a_vector_over_each_candidates_bits(strings, params):
     values = np.arange(params.m * params.k, dtype=np.float64)
     expected = [values[row == 1].sum() for row in design.matrix.toarray()]
     np.testing.assert_array_equal(design.sums(values), expected)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 3), st.data())
+def test_joined_candidates_have_the_bits_of_either_in_its_cohorts(first, then, h, data):
+    params = make_params(k=64, h=h, m=first + then)
+    names, others = ["a", "b", "c"], ["d", "e", "f"]
+    found = joined(names, (words_of(names), words_of(others)), (first, then), params)
+    parts = [
+        of_words(some, words_of(some), params._replace(m=m)).positions(slice(None))
+        for some, m in ((names, first), (others, then))
+    ]
+    expected = np.concatenate(parts, axis=1)
+    np.testing.assert_array_equal(found.positions(slice(None)), expected)
+    given_ones = mapped(names, expected, params)
+    np.testing.assert_array_equal(found.numbers(slice(None)), given_ones.numbers(slice(None)))
+    rows = np.array(data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)))
+    count = data.draw(st.integers(1, params.m))
+    np.testing.assert_array_equal(
+        found.take(rows).of_cohorts(count).positions(slice(None)), expected[rows, :count]
+    )

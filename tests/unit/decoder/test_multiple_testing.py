@@ -42,6 +42,16 @@ def test_benjamini_hochberg_equals_scipys(log_p):
 
 
 @given(log_p_values, st.integers(0, 60))
+def test_detections_elsewhere_count_as_p_values_of_zero(log_p, elsewhere):
+    n_tests = float(len(log_p) + elsewhere)
+    for correction in Correction:
+        of_all = np.append(np.full(elsewhere, -1e6), log_p)
+        expected = log_q_values(of_all, correction, n_tests)[elsewhere:]
+        found = log_q_values(log_p, correction, n_tests, elsewhere)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@given(log_p_values, st.integers(0, 60))
 def test_tests_that_count_are_twice_those_whose_p_values_are_above_a_half(log_p, others):
     """Candidates whose p-values aren't given count as absent."""
     total = len(log_p) + others

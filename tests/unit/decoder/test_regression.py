@@ -21,6 +21,7 @@ from hubbub.inference.regression.model import (
 from unit.decoder.models import (
     PARAMS,
     SELECTED,
+    SHARES,
     bits_of,
     design_of,
     filters_of,
@@ -213,3 +214,16 @@ def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng):
 def test_reports_are_repeated_for_each_bit_of_a_cohort():
     bits = BitEstimates(np.zeros((2, 3)), np.array([[5.0], [7.0]]), 12.0)
     assert reports_by_row(bits).tolist() == [5, 5, 5, 7, 7, 7]
+
+
+def test_what_is_known_of_rates_weighs_as_if_it_were_in_the_model(rng):
+    """Half of the shares are known: the other half is fitted as if all were in the model."""
+    design = design_of(len(SHARES))
+    bits = noisy_bits(design, rng)
+    of_all = fit_of(bits, design, SELECTED)
+    known = np.asarray(design.matrix[2:].T @ of_all.coefficients[3:]).reshape(bits.rate.shape)
+    beside = fit_of(bits.beyond(known), design, SELECTED[:2])
+    np.testing.assert_allclose(beside.weights, of_all.weights, rtol=5e-3)
+    np.testing.assert_allclose(beside.coefficients, of_all.coefficients[:3], rtol=5e-3)
+    alone = fit_of(bits_of(bits.rate - known, n_reports=1e5), design, SELECTED[:2])
+    assert np.abs(alone.weights / of_all.weights - 1).max() > 0.02

@@ -28,6 +28,7 @@ from hubbub.inference.counts import BitEstimates
 from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.regression.model import (
     Fit,
+    known_by_row,
     product,
     reports_by_row,
     row_weights,
@@ -716,6 +717,7 @@ class PresenceTests:
         own = fit.basis.indices[fit.basis.indptr[1 + place] : fit.basis.indptr[2 + place]]
         rates, reports = self.bits.rate.ravel()[own], reports_by_row(self.bits)[own]
         others = rates - fit.residuals[own] - fit.coefficients[1 + place]
+        others += known_by_row(self.bits)[own]
         weights = fit.weights.copy()
         weights[own] = row_weights(others, reports, fit.excess_variance, self.params)
         column = fit.covariance[:, 1 + place]

@@ -152,12 +152,12 @@ def fit_members(
     start : Fit, optional
         A similar model, from whose weights the search for this one's sets out.
     """
-    rates, reports = bits.rate.ravel(), reports_by_row(bits)
+    rates, reports, known = bits.rate.ravel(), reports_by_row(bits), known_by_row(bits)
     fitted = np.full(rates.shape, np.average(rates, weights=reports))
     excess_variance = 0.0
     if start is not None:
         fitted, excess_variance = rates - start.residuals, start.excess_variance
-    weights = row_weights(fitted, reports, excess_variance, params)
+    weights = row_weights(known + fitted, reports, excess_variance, params)
     kept = members.effects.penalties > 0
     kept[~kept] = _independent(members.matrix[~kept], weights, params)
     members = members.keep(kept)
@@ -166,7 +166,7 @@ def fit_members(
     penalties, pulls = (np.append(0.0, part) for part in members.effects)
     steps = _REWEIGHTINGS if start is None else _REWEIGHTINGS_AGAIN
     for step in range(steps):
-        weights = row_weights(fitted, reports, excess_variance, params)
+        weights = row_weights(known + fitted, reports, excess_variance, params)
         gram = weighted_gram(basis, rows, weights)
         covariance: FloatArray = linalg.inv(gram + np.diag(penalties))
         coefficients: FloatArray = covariance @ (np.asarray(basis @ (weights * rates)) + pulls)
@@ -175,7 +175,7 @@ def fit_members(
                   weights, excess_variance)  # fmt: skip
         fitted = rates - residuals
         if step < steps - 1:
-            variance = variance_of_one(fitted, params)
+            variance = variance_of_one(known + fitted, params)
             sampling = np.divide(variance, reports, out=np.zeros_like(variance), where=reports > 0)
             excess_variance = estimate_excess_variance(
                 fit.scores, weights, sampling, basis, covariance, penalties
@@ -211,6 +211,11 @@ def drawn_members(
 def reports_by_row(bits: BitEstimates) -> FloatArray:
     """Return N_c for each of the m * k rows."""
     return np.repeat(bits.reports.ravel(), bits.rate.shape[1])
+
+
+def known_by_row(bits: BitEstimates) -> FloatArray:
+    """Return what is known of the rate of each of the m * k rows."""
+    return np.broadcast_to(bits.known, bits.rate.shape).ravel()
 
 
 def row_weights(

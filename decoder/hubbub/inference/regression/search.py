@@ -170,8 +170,12 @@ class Search:
         By which q-values are raised.
     log_weights : float64 array, shape (n,), optional
         Logarithms of what was expected of each candidate before these reports were seen: p-values
-        are divided by their weights, whose mean over all listed is 1 (Genovese, Roeder and
+        are divided by their weights, whose mean over all tested is 1 (Genovese, Roeder and
         Wasserman, Biometrika 93, 2006).
+    tests : int, optional
+        How many are tested if some of them were dropped before: all count against these.
+    elsewhere : int
+        How many other strings are detected, at the same error rate.
     """
 
     bits: BitEstimates
@@ -182,6 +186,8 @@ class Search:
     listed: int | None = None
     allowance: float = 1.0
     log_weights: FloatArray | None = None
+    tests: int | None = None
+    elsewhere: int = 0
 
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
@@ -294,7 +300,7 @@ class Search:
         return replace(found, settled=False)
 
     def _among(self, near: IntArray) -> Search:
-        listed = len(self.candidates)
+        listed = self.tests or len(self.candidates)
         weights = None if self.log_weights is None else self.log_weights[near]
         return replace(
             self, candidates=self.candidates.take(near), listed=listed, log_weights=weights
@@ -363,15 +369,17 @@ class Search:
         # Members' p-values above 1/2 come from the sign of their shares.
         all_members = len(tests.fit.selected) == len(log_p)
         above_half = _HALF if all_members else tests.null.above_half()
-        n_tests = counted_tests(log_p, self.correction, self.listed, above_half, self.log_weights)
+        tested = self.listed or self.tests or len(log_p)
+        n_tests = counted_tests(log_p, self.correction, tested, above_half, self.log_weights)
         return corrected(
             estimates,
             log_p,
             tests,
             n_tests,
-            self.listed or len(log_p),
+            tested,
             self.log_alpha,
             self.correction,
+            elsewhere=self.elsewhere,
             allowance=self.allowance,
             log_weights=self.log_weights,
         )
@@ -440,6 +448,7 @@ def corrected(
     log_alpha: float,
     correction: Correction,
     *,
+    elsewhere: int = 0,
     allowance: float = 1.0,
     log_weights: FloatArray | None = None,
 ) -> SearchResult:
@@ -459,15 +468,17 @@ def corrected(
         ln of the error rate that is allowed.
     correction : Correction
         Which error rate it is: false discoveries, or the chance of any false detection.
+    elsewhere : int
+        As of `Search`.
     allowance, log_weights
         As of `SearchResult`.
     """
     raised = n_tests * allowance
-    log_q = log_q_values(_weighted(log_p, log_weights), correction, raised)
+    log_q = log_q_values(_weighted(log_p, log_weights), correction, raised, elsewhere)
     log_q[log_p > LOG_HALF] = 0.0
     detected = log_q <= log_alpha
     n_detected = int(np.count_nonzero(detected))
-    cutoff = log_cutoff(n_detected, raised, log_alpha, correction)
+    cutoff = log_cutoff(n_detected + elsewhere, raised, log_alpha, correction)
     return SearchResult(
         tests.fit,
         estimates,

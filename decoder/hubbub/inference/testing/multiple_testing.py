@@ -104,7 +104,7 @@ def number_of_tests(
 
 
 def log_q_values(
-    log_p: FloatArray, correction: Correction, n_tests: float | None = None
+    log_p: FloatArray, correction: Correction, n_tests: float | None = None, elsewhere: int = 0
 ) -> FloatArray:
     """Return ln of the smallest alpha at which each candidate is detected.
 
@@ -116,6 +116,8 @@ def log_q_values(
         Benjamini and Hochberg 1995, or Bonferroni.
     n_tests : float, optional
         By how many tests to correct (`counted_tests`): n if not given.
+    elsewhere : int
+        How many others are detected at the same error rate; any share of them may be false.
 
     Examples
     --------
@@ -129,7 +131,7 @@ def log_q_values(
     stepped = log_p[order]
     stepped += np.log(n_tests or max(len(log_p), 1))
     if correction is Correction.BH:
-        stepped -= np.log(np.arange(1, len(log_p) + 1))
+        stepped -= np.log(np.arange(1, len(log_p) + 1) + elsewhere)
         np.minimum.accumulate(stepped[::-1], out=stepped[::-1])
     adjusted = np.empty(len(log_p))
     adjusted[order] = np.minimum(stepped, 0.0, out=stepped)
