@@ -1,9 +1,10 @@
 """Strings that nobody lists as a goal: steps, cells, cohorts and noise, and what they find.
 
 Each of G steps has a G-th of the reports, and a string must pass all of them; its prefixes are at
-least as common as itself, so the last step's test decides. That is the limit of listed strings with
-N / G reports of one hash, among as many candidates as the decoder's weights amount to. Invariant:
-the epsilons are those of one step, since a client answers one.
+least as common as itself, so the last step's test decides (of long strings: more reports test
+shorter ones). That is the limit of listed strings with N / G reports of one hash, among as many
+candidates as the decoder's weights amount to. Invariant: the epsilons are those of one step, since
+a client answers one.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ _STEP_BITS = (19, 15, 15, 19)
 _HARDLY_EVER = 0.05  # of strings are longer than the longest
 _SHORT_STEP = 2  # bytes, where even the first step would be as long as all strings
 _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
-# Fewer bits make the search quicker, for 5% of the limit (docs/understand/planning.md).
-_NEAR_BITS = 1.05
+# Fewer bits make the search quicker, for 3% of the limit (docs/understand/planning.md).
+_NEAR_BITS = 1.03
 _LISTED = 3 * ROOM_A_STEP  # prefixes that a step looks at, of three steps as names have
 _FEWEST_BITS = 64  # the narrowest filter that docs/understand/planning.md measures
 _COHORTS = (32, 64, 128, 256, 512, 1024)  # doubled: the limit is flat around the best

@@ -111,9 +111,9 @@ def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(goal, 
         (
             ("open", "--longest", "8", *PLAIN, *ONE_TIME),
             [
-                "A string held by 0.279% is found with probability 0.9",
+                "A string held by 0.272% is found with probability 0.9",
                 "Each of 3 steps has 333,333 reports",
-                "a pseudonym of 9.6 bits",
+                "a pseudonym of 8.6 bits",
                 "Strings of more than 71 bytes can't be found",
             ],
         ),
