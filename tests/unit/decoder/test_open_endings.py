@@ -45,7 +45,7 @@ def in_half(ends: Extensions, number: int) -> list[str]:
 
 def test_what_is_found_teaches_how_the_others_end(survivors, ends):
     """Each token is common enough to be found, at 12 errors: P(missed) < 1e-6."""
-    taught = taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(TOKENS))
+    taught = taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(TOKENS)).strings
     parts = []
     for some in (ends, taught):
         expected = dict(zip(some.prefixes.texts(b""), some.expected.tolist(), strict=True))
@@ -59,7 +59,7 @@ def test_what_is_found_teaches_how_the_others_end(survivors, ends):
 def test_no_strings_own_half_decides_what_is_expected_of_it(survivors, ends, number):
     tokens = in_half(ends, number)
     assert tokens
-    taught = taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(tokens))
+    taught = taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(tokens)).strings
     before = dict(zip(ends.prefixes.keys.tolist(), ends.expected.tolist(), strict=True))
     after = dict(zip(taught.prefixes.keys.tolist(), taught.expected.tolist(), strict=True))
     same = {key for key in after if after[key] == before.get(key)}
@@ -69,6 +69,6 @@ def test_no_strings_own_half_decides_what_is_expected_of_it(survivors, ends, num
 
 def test_where_nothing_is_found_nothing_is_taught(survivors, ends):
     others = [f"{letter}12345" for letter in "mnopq"]
-    taught = taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(others))
+    taught = taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(others)).strings
     assert sorted(taught.prefixes.keys.tolist()) == sorted(ends.prefixes.keys.tolist())
     assert np.sort(taught.expected).tolist() == np.sort(ends.expected).tolist()

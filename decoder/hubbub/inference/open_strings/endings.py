@@ -9,11 +9,13 @@ reports weigh its test (cross-weighting: Ignatiadis, Huber 2021).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.open_strings.extension import Extensions, extend
+from hubbub.inference.open_strings.families import Explained
 from hubbub.inference.open_strings.letters import END
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.steps import StepReports
@@ -31,6 +33,23 @@ _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
 _FIRST_PART = 0.1
 _PRIOR_ENDS = 2.0
 _TINY = 1e-300  # keeps quotients finite
+
+
+class TaughtEnds(NamedTuple):
+    """Strings that end behind the last step's length.
+
+    Attributes
+    ----------
+    strings : Extensions
+    explained : Explained
+        What the model of a quick look at whole strings says.
+    standing_out : int64 array, shape (2,)
+        How many of each half of the strings stand out in that look.
+    """
+
+    strings: Extensions
+    explained: Explained
+    standing_out: IntArray
 
 
 def ends_of(survivors: Survivors, room: int, letters: Mixture) -> Extensions:
@@ -68,8 +87,10 @@ def ends_of(survivors: Survivors, room: int, letters: Mixture) -> Extensions:
 
 def taught_ends(
     ends: Extensions, survivors: Survivors, room: int, letters: Mixture, reports: StepReports
-) -> Extensions:
+) -> TaughtEnds:
     """Return these strings and more, each half by how those end that are found in the other.
+
+    Strings that end within the prefixes were listed before, and are left out.
 
     Parameters
     ----------
@@ -85,21 +106,24 @@ def taught_ends(
         The last step's.
     """
     begin = survivors.length
-    found, shares = _found(ends, reports)
+    found, fitted = _found(ends, reports)
+    explained = Explained(fitted, found.prefixes.sizes)
+    shares = np.maximum(fitted.fit.coefficients[1:], fitted.std_error)
     open_ended = np.flatnonzero(~_ends_within(found, begin))
     found, shares = found.take(open_ended), shares[open_ended]
-    goes_on, half, half_of_found = ~_ends_within(ends, begin), _halves(ends), _halves(found)
-    taught = ends.take(np.flatnonzero(~goes_on))
+    standing_out = np.bincount(found.halves, minlength=2)
+    goes_on, half, half_of_found = ~_ends_within(ends, begin), ends.halves, found.halves
+    taught = ends.take(np.zeros(0, dtype=np.int64))
     for number in (0, 1):
         first = ends.take(np.flatnonzero(goes_on & (half == number)))
         teachers = np.flatnonzero(half_of_found != number)
         if len(first) and len(teachers):
             weights = lesson(shares[teachers])
             more = _like(found.take(teachers), weights, survivors, room, letters)
-            more = more.take(np.flatnonzero(_halves(more) == number))
+            more = more.take(np.flatnonzero(more.halves == number))
             first = _mixed(first, more) if len(more) else first
         taught = taught.joined(first)
-    return taught
+    return TaughtEnds(taught, explained, standing_out)
 
 
 def _like(
@@ -137,19 +161,13 @@ def _mixed(first: Extensions, more: Extensions) -> Extensions:
     )
 
 
-def _found(ends: Extensions, reports: StepReports) -> tuple[Extensions, FloatArray]:
-    """Return which strings are there as a quick look has it, and their shares, above 0."""
+def _found(ends: Extensions, reports: StepReports) -> tuple[Extensions, StepReports]:
+    """Return which strings are there as a quick look has it, and the model that they make."""
     words = ends.prefixes.hash_words(b"")
     kept = reports.screened(words, ends.expected)
     mean = float(np.minimum(ends.expected, reports.saturation).mean())
     fitted, _ = reports.fitted(words[kept], ends.expected[kept], mean, float(len(ends)))
-    shares = np.maximum(fitted.fit.coefficients[1:], fitted.std_error)
-    return ends.take(kept[fitted.fit.selected]), shares
-
-
-def _halves(ends: Extensions) -> IntArray:
-    """Return 0 or 1 for each string, by chance."""
-    return (ends.prefixes.keys & np.uint64(1)).astype(np.int64)
+    return ends.take(kept[fitted.fit.selected]), fitted
 
 
 def _ends_within(ends: Extensions, begin: int) -> BoolArray:

@@ -84,6 +84,11 @@ class Extensions:
         prefixes = Prefixes.of_all([], length)
         return cls(prefixes, nothing, np.zeros(0))
 
+    @property
+    def halves(self) -> IntArray:
+        """0 or 1 for each, by chance, shape (n,): what one half shows can teach of the other."""
+        return (self.prefixes.keys & np.uint64(1)).astype(np.int64)
+
     def take(self, rows: IntArray) -> Extensions:
         """Return some of the extensions."""
         return Extensions(self.prefixes.take(rows), self.parents[rows], self.expected[rows])

@@ -73,6 +73,11 @@ class Prefixes:
             return np.zeros(len(self), dtype=np.bool_)
         return np.asarray(self.symbols[:, -1] == END)
 
+    @property
+    def sizes(self) -> IntArray:
+        """How many bytes each has before its string's end, shape (n,)."""
+        return np.asarray((self.symbols != END).sum(axis=1))
+
     def last_two(self) -> tuple[IntArray, IntArray]:
         """Return the last symbol but one, and the last one, of each."""
         return contexts_at(self.symbols, self.length)
@@ -125,9 +130,8 @@ class Prefixes:
 
     def _data(self, terminator: bytes) -> tuple[ByteArray, IntArray]:
         """Return the bytes of each, 0 behind them, shape (n, length), and how many there are."""
-        is_end = self.symbols == END
-        data = np.where(is_end, 0, self.symbols).astype(np.uint8)
-        sizes = self.length - is_end.sum(axis=1)
+        data = np.where(self.symbols == END, 0, self.symbols).astype(np.uint8)
+        sizes = self.sizes
         if terminator:
             short = np.flatnonzero(sizes < self.length)
             data[short, sizes[short]] = terminator[0]

@@ -1,26 +1,27 @@
-"""From short prefixes to whole strings: which strings to test in the last step's reports.
+"""From short prefixes to whole strings: which strings to test in the reports that show them whole.
 
 Each step's survivors are extended where the letter model expects most, and looked for in the next
 step's reports; what is found there teaches the model. Then it is gone over again by what that
 leaves of each prefix's mass, and with more room if rows scatter more than sampling explains; strong
 prefixes of which most is still missing are extended by the model that knows nothing, and a step at
 which nothing was found looks for anything below one prefix, and learns from that. Invariant: of
-the last step's reports only those of other strings take part (`endings`), so that they can test
-what comes out of here.
+the reports that show a string whole only what other strings show takes part in listing it, and in
+what is expected of it, so that they can test what comes out of here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.alphabets import all_beginnings
 from hubbub.inference.open_strings.endings import ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
+from hubbub.inference.open_strings.families import Explained, Family
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes, unseen
 from hubbub.inference.open_strings.steps import (
@@ -42,7 +43,7 @@ ROOM_A_STEP = 100_000
 that need more steps are longer, and more of them begin alike.
 """
 # How much is looked at, and again, as docs/understand/open-strings.md describes it (How strings are
-# found, 1 to 5): rooms trade time against rare strings, and only the last step tests. A first step
+# found, 1 to 5): rooms trade time against rare strings, and decide no test. A first step
 # knows no prefixes, so that it gets three times the room.
 _FIRST_ROOM = 3
 _GLANCE = 0.25  # of the room: a later step looks again where something is missing
@@ -108,18 +109,20 @@ class FoundPrefixes:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """Whole strings that the steps before the last one propose.
+    """Whole strings that are worth testing.
 
     Attributes
     ----------
-    texts : list of bytes, length n
-        UTF-8, all different.
-    expected : float64 array, shape (n,)
-        The share that each is expected to have.
+    families : tuple of Family
+        In the order of their steps.
+    explained : mapping of int to Explained
+        What the model of each step says that was looked at.
+    steps : tuple of FoundPrefixes
+        What was found on the way.
     """
 
-    texts: list[bytes]
-    expected: FloatArray
+    families: tuple[Family, ...]
+    explained: Mapping[int, Explained]
     steps: tuple[FoundPrefixes, ...]
 
 
@@ -135,6 +138,7 @@ class _Step:
         self.words = np.zeros((0, 2), dtype=np.uint32)
         self._seen = np.zeros(0, dtype=np.uint64)
         self._expected_sum = 0.0
+        self._whole: list[tuple[FloatArray, IntArray]] = []
         self.tests = Tests(*(np.zeros(0) for _ in range(3)))
 
     @property
@@ -212,6 +216,8 @@ class _Step:
         # Both ascend, and a stable sort merges what does: in a twentieth of the time.
         self._seen = np.sort(np.concatenate([self._seen, found.prefixes.keys]), kind="stable")
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
+        whole = self._ends_here(found)
+        self._whole.append((found.expected[whole], found.halves[whole]))
         kept = self.reports.screened(words, found.expected)
         self.listed = self.listed.joined(found.take(kept))
         self.words = np.concatenate([self.words, words[kept]])
@@ -259,6 +265,29 @@ class _Step:
         gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:FEW]])
         return gaps, parents.share[gaps]
 
+    def family(self, number: int) -> Family:
+        """Return the strings that end within this step, whose number is given."""
+        whole = self._ends_here(self.listed)
+        rows, members = np.flatnonzero(whole), self.reports.fit.selected
+        listed, stand_out = self.listed.take(rows), self.listed.take(members[whole[members]])
+        return Family(
+            number,
+            listed.prefixes.texts(b""),
+            listed.expected,
+            listed.halves,
+            np.concatenate([expected for expected, _ in self._whole]),
+            np.concatenate([halves for _, halves in self._whole]),
+            np.bincount(stand_out.halves, minlength=2),
+        )
+
+    def _ends_here(self, found: Extensions) -> BoolArray:
+        return found.prefixes.whole & ~self.parents.prefixes.whole[found.parents]
+
+    def explains(self) -> Explained:
+        """Return what the model says of the step's rows."""
+        members = self.listed.prefixes.take(self.reports.fit.selected)
+        return Explained(self.reports, members.sizes)
+
     def survivors(self) -> Survivors:
         """Return what the next step sets out from."""
         z = self.tests.share / self.reports.std_error
@@ -305,7 +334,7 @@ def propose(
     room: int | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Proposals:
-    """Return the whole strings that are worth testing in the last step's reports.
+    """Return the whole strings that are worth testing in the reports that show them whole.
 
     Parameters
     ----------
@@ -336,6 +365,8 @@ def propose(
     survivors = Survivors.all_below(start)
     letters = Mixture.of_corpus([text.encode() for text in corpus], "".join(sorted(set(alphabet))))
     found: list[FoundPrefixes] = []
+    families: list[Family] = []
+    explained: dict[int, Explained] = {}
     n_steps = len(metric_type.steps) + 1
     room = room or ROOM_A_STEP * n_steps
     for number, length in enumerate(metric_type.steps):
@@ -346,16 +377,23 @@ def propose(
         _search(step, room, letters, first=not found)
         survivors = step.survivors()
         found.append(step.found())
+        families.append(step.family(number))
+        explained[number] = step.explains()
         if not len(survivors.prefixes):
-            return Proposals([], np.zeros(0), tuple(found))
+            return Proposals(tuple(families), explained, tuple(found))
         weights = lesson(survivors.expected)
         letters = letters.learned(survivors.prefixes.symbols, weights, step.parents.length)
         del step  # what it looked at takes as much memory as what comes next
     progress(n_steps - 1, n_steps)
     reports = step_reports(counts, params, metric_type, n_steps - 1)
     ends = ends_of(survivors, room, letters)
-    ends = taught_ends(ends, survivors, room, letters, reports)
-    return Proposals(ends.prefixes.texts(b""), ends.expected, tuple(found))
+    taught = taught_ends(ends, survivors, room, letters, reports)
+    ends, explained[n_steps - 1] = taught.strings, taught.explained
+    texts, expected, halves = ends.prefixes.texts(b""), ends.expected, ends.halves
+    families.append(
+        Family(n_steps - 1, texts, expected, halves, expected, halves, taught.standing_out)
+    )
+    return Proposals(tuple(families), explained, tuple(found))
 
 
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:

@@ -1,0 +1,113 @@
+"""Whole strings by the step that is the first to show them whole.
+
+A string that ends within a step's length is in that step's reports, and in all later ones, as a
+whole. It was listed by what earlier steps showed, so all of these are left to test it. Invariant:
+what a string is expected to have was set before any of them was looked at for its own sake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.candidates import Candidates, hash_words, joined, of_words
+from hubbub.inference.open_strings.steps import StepReports, offset_words
+from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
+from hubbub.protocol.params import RapporParams
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Strings that end within a step's length and not within the one before.
+
+    Attributes
+    ----------
+    first : int
+        The step's number: reports of that step and all later ones test them.
+    texts : list of bytes, length n
+        UTF-8, all different.
+    expected : float64 array, shape (n,)
+        The share that each is expected to have.
+    halves : int64 array, shape (n,)
+        In which half of all strings each is, by chance (`Extensions.halves`).
+    tried : float64 array, shape (t,)
+        What was expected of all that were looked for, those included that the step's reports spoke
+        against.
+    halves_tried : int64 array, shape (t,)
+        In which half of all strings each of these is.
+    standing_out : int64 array, shape (2,)
+        How many of each half stand out in the step's reports alone.
+    """
+
+    first: int
+    texts: list[bytes]
+    expected: FloatArray
+    halves: IntArray
+    tried: FloatArray
+    halves_tried: IntArray
+    standing_out: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a step's model says of its rows.
+
+    Attributes
+    ----------
+    reports : StepReports
+        The step's, and the model.
+    sizes : int64 array, shape (a,)
+        How many bytes each of its members has before its string's end.
+    """
+
+    reports: StepReports
+    sizes: IntArray
+
+    def beside(self, least: int, below: int) -> FloatArray:
+        """Return the rates of all members but those of so many bytes, shape (m, k)."""
+        others = np.flatnonzero((self.sizes < least) | (self.sizes >= below))
+        fit = self.reports.fit
+        rates = fit.basis[1 + others].T @ fit.coefficients[1 + others]
+        return np.asarray(rates).reshape(self.reports.bits.rate.shape)
+
+
+def family_of(size: int, steps: Sequence[int]) -> int:
+    """Return the number of the first step that shows strings of so many bytes whole."""
+    return int(np.searchsorted(steps, size, side="right"))
+
+
+def sizes_of(first: int, steps: Sequence[int]) -> tuple[int, int]:
+    """Return from how many bytes on, and below how many, a step is the first to show strings whole.
+
+    Of the last step, which shows all strings whole, as many as there may be.
+    """
+    return (steps[first - 1] if first else 0), (*steps, np.iinfo(np.int64).max)[first]
+
+
+def whole_in(
+    texts: Sequence[bytes], first: int, params: RapporParams, metric_type: OpenStringType
+) -> Candidates:
+    """Return whole strings with the positions that they have from a step on.
+
+    Parameters
+    ----------
+    texts : sequence of bytes, length n
+        UTF-8, known to be distinct, which end within the step's length.
+    first : int
+        The step's number.
+    params : RapporParams
+        Of one step.
+    metric_type : OpenStringType
+        The metric's type, which names the lengths of prefixes.
+    """
+    strings, words = [text.decode() for text in texts], hash_words(texts)
+    before = len(metric_type.steps) - first
+    if not before:
+        return of_words(strings, words, params)
+    ended = hash_words([text + TERMINATOR for text in texts])
+    moved = offset_words(ended, metric_type.hashed_cohort(first * params.m))
+    of_all = params._replace(m=(before + 1) * params.m)
+    return joined(strings, (moved, words), (before * params.m, params.m), of_all)

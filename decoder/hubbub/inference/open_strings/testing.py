@@ -1,0 +1,318 @@
+"""Families of whole strings -> one decoding: each family is tested in all reports that show it.
+
+A family is decoded like a list, by the reports of its first step and all later ones, in which what
+the steps' models say of all other strings is taken out of the rates. All families have one error
+rate: a string's p-value is compared with its part of all expected shares times how many strings are
+detected in all (weights: Genovese, Roeder, Wasserman 2006; any set that so agrees with itself holds
+the false discovery rate: Blanchard, Roquain 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from unicodedata import is_normalized
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.counts import CohortCounts, variance_of_one
+from hubbub.inference.decoding import Beside, Decoding, decode, merged
+from hubbub.inference.open_strings.families import (
+    Explained,
+    Family,
+    family_of,
+    sizes_of,
+    whole_in,
+)
+from hubbub.inference.open_strings.steps import SATURATION
+from hubbub.inference.repeated_reports import RepeatedReports
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.params import RapporParams
+
+# Part of the weight for candidates that are given, the rest for proposals
+# (docs/understand/open-strings.md): neither list costs the other more than a factor of two in its
+# p-values.
+_GIVEN_PART = 0.5
+# As many strings as stand against those that stand out, in the proportions that were guessed.
+_GUESSED = 2.0
+_TINY = 1e-300  # keeps a quotient finite
+
+
+@dataclass(frozen=True, slots=True)
+class StringTests:
+    """All strings that are tested, the given ones first.
+
+    Attributes
+    ----------
+    texts : list of bytes, length n
+    expected : float64 array, shape (n,)
+        The share that each is expected to have, as far as that makes detection likelier.
+    families : tuple of FamilyTests
+        Those that have any string.
+    """
+
+    texts: list[bytes]
+    expected: FloatArray
+    families: tuple[FamilyTests, ...]
+
+    @property
+    def n_tests(self) -> int:
+        """How many there are, those included that were dropped before."""
+        return sum(family.n_tests for family in self.families)
+
+    @property
+    def total(self) -> float:
+        """What is expected of all of these together."""
+        return sum(family.total for family in self.families)
+
+    def weighted(self, p_values: FloatArray) -> FloatArray:
+        """Return p-values divided by weights whose mean over all tests is 1."""
+        return np.asarray(p_values * (self.total / self.n_tests) / self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyTests:
+    """The tests of one family.
+
+    Attributes
+    ----------
+    first : int
+        The number of the first step in whose reports they are tested.
+    rows : int64 array, shape (n,)
+        Which of all texts are its strings, ascending.
+    total : float
+        What is expected of all that were looked for, those included that were dropped before.
+    n_tests : int
+        How many these are.
+    standing_out : int
+        About how many are detected, at least.
+    """
+
+    first: int
+    rows: IntArray
+    total: float
+    n_tests: int
+    standing_out: int
+
+
+def string_tests(
+    families: Sequence[Family],
+    given: Sequence[bytes],
+    counts: CohortCounts,
+    params: RapporParams,
+    metric_type: OpenStringType,
+) -> StringTests:
+    """Return what is tested, and what is expected of it.
+
+    A share beyond the saturation is as good as certain to be detected, so more weight is lost on
+    it. Where there are both, the given strings have half of all the weight, in equal parts.
+
+    Parameters
+    ----------
+    families : sequence of Family
+        Proposed strings.
+    given : sequence of bytes
+        Candidates, each once.
+    counts : CohortCounts
+        Of all steps.
+    params : RapporParams
+        Of one step.
+    metric_type : OpenStringType
+        The metric's type, which names the lengths of prefixes.
+    """
+    known, n_steps = set(given), len(metric_type.steps) + 1
+    step_of_given = np.array([family_of(len(text), metric_type.steps) for text in given])
+    given_in = np.bincount(step_of_given.astype(np.int64), minlength=n_steps)
+    rows = [np.flatnonzero(step_of_given == step) for step in range(n_steps)]
+    texts, expected, n_tests = list(given), [np.zeros(len(given))], given_in.copy()
+    tried, standing_out = np.zeros((n_steps, 2)), np.zeros((n_steps, 2))
+    most = [
+        _saturation(int(counts.reports[step * params.m :].sum()), params) for step in range(n_steps)
+    ]
+    for family in families:
+        of_all = np.minimum(family.tried, most[family.first])
+        tried[family.first] = np.bincount(family.halves_tried, of_all, 2)
+        standing_out[family.first] = family.standing_out
+    likelier = _likelier(tried, standing_out)
+    for family in families:
+        fresh = [
+            row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
+        ]
+        own = np.minimum(family.expected[fresh], most[family.first])
+        expected.append(own * likelier[family.first, family.halves[fresh]])
+        new = np.arange(len(texts), len(texts) + len(fresh))
+        rows[family.first] = np.concatenate([rows[family.first], new])
+        texts += [family.texts[row] for row in fresh]
+        n_tests[family.first] += len(family.tried)
+    totals = (tried * likelier).sum(axis=1)
+    of_given = totals.sum() * _GIVEN_PART / (1 - _GIVEN_PART) or 1.0
+    of_each = of_given / max(len(given), 1)
+    expected[0] += of_each
+    totals += of_each * given_in
+    tested = map(FamilyTests, range(n_steps), rows, totals.tolist(), n_tests.tolist(),
+                 standing_out.sum(axis=1).astype(np.int64).tolist())  # fmt: skip
+    return StringTests(
+        texts, np.concatenate(expected), tuple(each for each in tested if len(each.rows))
+    )
+
+
+def _likelier(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
+    """Return how much likelier each family is by how many strings of it stand out.
+
+    What is expected of all lengths was guessed before any string was found: of tokens of one length
+    it is far too much of all others. What stands out in one half of the strings teaches what is
+    expected of the other alone, so no string's own reports weigh its test (`endings`).
+
+    Parameters
+    ----------
+    tried : float64 array, shape (s, 2)
+        What is expected of each family's halves.
+    standing_out : float64 array, shape (s, 2)
+        How many strings stand out there.
+
+    Returns
+    -------
+    float64 array, shape (s, 2)
+    """
+    of_all = tried.sum()
+    guessed = tried.sum(axis=1, keepdims=True) / max(of_all, _TINY)
+    others = standing_out[:, ::-1]
+    parts = (others + _GUESSED * guessed) / (others.sum(axis=0) + _GUESSED)
+    return np.asarray(parts * of_all / 2 / np.maximum(tried, _TINY))
+
+
+def _may_be_sent(text: bytes) -> bool:
+    """Return whether clients may send a text: Unicode, and in its normal form."""
+    if text.isascii():
+        return True
+    try:
+        return is_normalized("NFC", text.decode())
+    except UnicodeDecodeError:  # a surrogate, or a longer form than need be
+        return False
+
+
+def _saturation(n_reports: int, params: RapporParams) -> float:
+    """Return the share beyond which a greater expected one makes detection no likelier.
+
+    It follows from the number of reports, so that weights owe nothing to what is tested.
+    """
+    background = 1 / params.k
+    variance = float(variance_of_one(np.array(background), params))
+    return SATURATION * float(np.sqrt(variance / max(n_reports, 1) / (1 - background)))
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyDecoder:
+    """Decodes families beside each other.
+
+    Attributes
+    ----------
+    tests : StringTests
+    counts : CohortCounts
+        Of all steps.
+    params : RapporParams
+        Of one step.
+    metric_type : OpenStringType
+        The metric's type, which names the lengths of prefixes.
+    explained : mapping of int to Explained
+        What the models of steps say.
+    alpha : float
+        Level of the correction's error rate, in (0, 1).
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    repeats : RepeatedReports
+        How often the reports' clients have reported, and whose shares are asked for.
+    """
+
+    tests: StringTests
+    counts: CohortCounts
+    params: RapporParams
+    metric_type: OpenStringType
+    explained: Mapping[int, Explained]
+    alpha: float
+    correction: Correction
+    repeats: RepeatedReports
+
+    def run(self) -> Decoding:
+        """Return the decoding of all strings, in the order of their texts."""
+        families = self.tests.families
+        supposed = np.array([family.standing_out for family in families])
+        beside = np.full(len(families), -1)
+        found: list[Decoding] = []
+        for number in range(len(families)):
+            beside[number] = supposed.sum() - supposed[number]
+            found.append(self._decoded(number, int(beside[number])))
+            supposed[number] = found[number].summary.detected
+        while (beside > supposed.sum() - supposed).any():  # fewer than supposed: fewer again
+            number = int(np.argmax(beside - (supposed.sum() - supposed)))
+            beside[number] = supposed.sum() - supposed[number]
+            found[number] = self._decoded(number, int(beside[number]))
+            supposed[number] = found[number].summary.detected
+        return self._merged(found)
+
+    def _decoded(self, number: int, elsewhere: int) -> Decoding:
+        """Decode a family, of which so many other families' strings are detected."""
+        family, m = self.tests.families[number], self.params.m
+        first = family.first
+        pool = CohortCounts(self.counts.reports[first * m :], self.counts.bits[first * m :])
+        candidates = whole_in(
+            [self.tests.texts[row] for row in family.rows.tolist()],
+            first,
+            self.params,
+            self.metric_type,
+        )
+        expected = self.tests.expected[family.rows]
+        return decode(
+            pool,
+            candidates.params,
+            candidates,
+            alpha=self.alpha * self._part(number),
+            correction=self.correction,
+            weights=expected * family.n_tests / family.total,
+            collected=self.counts.total,
+            repeats=self.repeats,
+            beside=Beside(self._known(first), family.n_tests, elsewhere),
+        )
+
+    def _part(self, number: int) -> float:
+        """Return the part of the error rate that a family has: of what is expected."""
+        return self.tests.families[number].total / self.tests.total
+
+    def _known(self, first: int) -> FloatArray:
+        """Return the rates of other families' strings, from a step on."""
+        steps = self.metric_type.steps
+        nothing = np.zeros((self.params.m, self.params.k))
+        own = sizes_of(first, steps)
+        rates = [
+            self.explained[step].beside(*own) if step in self.explained else nothing
+            for step in range(first, len(steps) + 1)
+        ]
+        return np.concatenate(rates)
+
+    def _merged(self, found: Sequence[Decoding]) -> Decoding:
+        """Return the decodings of all families as one."""
+        families, summaries = self.tests.families, [each.summary for each in found]
+        texts = [text.decode() for text in self.tests.texts]
+        decoding = merged(texts, found, [family.rows for family in families])
+        for number, family in enumerate(families):
+            decoding.q_value[family.rows] /= self._part(number)
+        np.minimum(decoding.q_value, 1.0, out=decoding.q_value)
+        errors = [each.unknown_std_error for each in summaries]
+        summary = replace(
+            summaries[-1],
+            candidates=self.tests.n_tests,
+            detected=sum(each.detected for each in summaries),
+            indistinguishable=decoding.same_bits.candidates,
+            alpha=self.alpha,
+            settled=all(each.settled for each in summaries),
+            detection_limit=max(each.detection_limit for each in summaries),
+            unknown_share=1 - sum(1 - each.unknown_share for each in summaries),
+            unknown_std_error=math.hypot(*errors),
+            unlisted_share=math.nan,
+            unlisted_std_error=math.nan,
+            forgery_shift=max(each.forgery_shift for each in summaries),
+        )
+        return replace(decoding, summary=summary)

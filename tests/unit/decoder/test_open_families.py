@@ -1,0 +1,139 @@
+"""Whole strings are tested by all reports that show them whole, beside what else is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factories import make_metric, make_params
+from hubbub.inference.counts import CohortCounts
+from hubbub.inference.decoding import Decoding
+from hubbub.inference.open_strings.families import family_of, sizes_of, whole_in
+from hubbub.inference.open_strings.search import Proposals, propose
+from hubbub.inference.open_strings.testing import FamilyDecoder, StringTests, string_tests
+from hubbub.inference.repeated_reports import ONCE
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.protocol.bloom import canonical_bytes
+from hubbub.protocol.metric_types.open_strings import OpenStringType
+from unit.decoder.open_counts import draw_counts, open_params
+
+STEPS = (2, 4, 6)
+PARAMS = open_params(STEPS)
+TYPE = OpenStringType(STEPS, 32)
+ALPHA = 1e-6  # so that what is false is never by chance
+# Two of each length, so that of all families something is there.
+CLIENTS = dict.fromkeys(["a", "b", "cat", "dog", "eagle", "finch", "gorilla", "hamster"], 5_000)
+
+
+@pytest.fixture(scope="module")
+def counts() -> CohortCounts:
+    return draw_counts(CLIENTS, PARAMS, STEPS, np.random.default_rng(3))
+
+
+@pytest.fixture(scope="module")
+def proposals(counts) -> Proposals:
+    return propose(counts, PARAMS, TYPE, room=20_000)
+
+
+def decoding_of(
+    tests: StringTests,
+    counts: CohortCounts,
+    proposals: Proposals,
+    correction: Correction = Correction.BH,
+) -> Decoding:
+    params = TYPE.step_params(PARAMS)
+    return FamilyDecoder(
+        tests, counts, params, TYPE, proposals.explained, ALPHA, correction, ONCE
+    ).run()
+
+
+def strings_tested(
+    proposals: Proposals, counts: CohortCounts, given: tuple[bytes, ...]
+) -> StringTests:
+    return string_tests(proposals.families, given, counts, TYPE.step_params(PARAMS), TYPE)
+
+
+steps = st.sets(st.integers(1, 8), min_size=1, max_size=3).map(lambda some: tuple(sorted(some)))
+
+
+@given(st.text(max_size=5), steps, st.integers(1, 20))
+def test_positions_of_whole_strings_are_the_protocols_from_their_first_step_on(
+    value, steps, cohorts
+):
+    kind = OpenStringType(steps, cohorts)
+    params = make_metric(metric_type=kind, params=make_params(k=64)).params
+    text = canonical_bytes(value)
+    first = family_of(len(text), steps)
+    candidates = whole_in([text], first, kind.step_params(params), kind)
+    bits = [kind.bits(value, c, params) for c in range(first * cohorts, params.m)]
+    positions = candidates.positions(slice(None))
+    assert positions.shape == (1, candidates.params.m, 1)
+    assert [1 << int(position) for position in positions.ravel()] == bits
+
+
+@given(st.integers(0, 12), steps)
+def test_each_length_is_in_one_family(size, steps):
+    own = family_of(size, steps)
+    for family in range(len(steps) + 1):
+        least, below = sizes_of(family, steps)
+        assert (least <= size < below) == (family == own)
+
+
+def test_strings_of_every_family_are_found_and_nothing_else(counts, proposals):
+    decoding = decoding_of(strings_tested(proposals, counts, ()), counts, proposals)
+    found = {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
+    assert found == set(CLIENTS)
+    assert decoding.summary.detected == len(CLIENTS)
+
+
+def test_errors_are_those_of_all_reports_that_show_a_string_whole(counts, proposals):
+    """Of n steps they are the root of n smaller; a tenth is allowed for what other strings add."""
+    decoding = decoding_of(strings_tested(proposals, counts, ()), counts, proposals)
+    of = {name: decoding.std_error[decoding.candidates.index(name)] for name in CLIENTS}
+    for name, n_steps in (("a", 4), ("cat", 3), ("eagle", 2)):
+        assert of[name] * np.sqrt(n_steps) == pytest.approx(of["gorilla"], rel=0.1)
+
+
+def test_strings_that_are_given_stay_in_their_order_and_are_tested_once(counts, proposals):
+    asked = (b"nobody", b"gorilla", b"a", b"cat")
+    tests = strings_tested(proposals, counts, asked)
+    assert tuple(tests.texts[:4]) == asked
+    assert len(set(tests.texts)) == len(tests.texts)
+    rows = np.concatenate([family.rows for family in tests.families])
+    assert sorted(rows.tolist()) == list(range(len(tests.texts)))
+    decoding = decoding_of(tests, counts, proposals)
+    assert decoding.detected[:4].tolist() == [False, True, True, True]
+
+
+def test_given_strings_have_half_of_all_weight_in_equal_parts(counts, proposals):
+    alone, tests = (strings_tested(proposals, counts, some) for some in ((), (b"x", b"yy", b"zzz")))
+    assert tests.total == pytest.approx(2 * alone.total)
+    assert tests.expected[:3] == pytest.approx(alone.total / 3)
+
+
+@pytest.mark.parametrize("correction", list(Correction))
+@pytest.mark.parametrize("supposed", [0, 50])
+def test_what_was_supposed_of_others_decides_nothing(counts, proposals, correction, supposed):
+    """Of fifty more detections nobody has found any, so they are not believed."""
+    tests = strings_tested(proposals, counts, ())
+    families = tuple(replace(each, standing_out=supposed) for each in tests.families)
+    decoding = decoding_of(replace(tests, families=families), counts, proposals, correction)
+    found = {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
+    assert found <= set(CLIENTS)
+    assert found >= {"cat", "dog", "eagle", "finch", "gorilla", "hamster"}
+
+
+def test_no_more_is_detected_than_one_rate_for_all_families_allows(counts, proposals):
+    """Weighted p-values lie below alpha times the part of all tests that is detected.
+
+    A fifth more is what the search in the same reports costs (`SEARCHED`), and absent strings may
+    be told from tests by half: neither makes the bound larger than twice that.
+    """
+    tests = strings_tested(proposals, counts, ())
+    decoding = decoding_of(tests, counts, proposals)
+    detected = decoding.detected
+    weighted = tests.weighted(decoding.p_value)[detected]
+    assert (decoding.q_value[detected] <= ALPHA).all()
+    assert weighted.max() < 2 * ALPHA * detected.sum() / tests.n_tests or weighted.max() < 1e-9
