@@ -676,7 +676,7 @@ class PresenceTests:
         sure = estimates.share[detected] > _SURE_Z * estimates.std_error[detected]
         needed = z_scores(np.broadcast_to(log_cutoff, detected.shape))
         errors = estimates.share[detected] / estimates.std_error[detected]
-        z = np.where(sure | members, errors, z_scores(log_p[detected]))
+        z = np.where(sure, errors, z_scores(log_p[detected]))
         parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
         for i in np.flatnonzero(~sure):
             candidate = int(detected[i])
