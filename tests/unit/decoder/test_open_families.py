@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from factories import make_metric, make_params
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import Decoding
-from hubbub.inference.open_strings.families import family_of, sizes_of, whole_in
+from hubbub.inference.open_strings.families import Family, family_of, sizes_of, whole_in
 from hubbub.inference.open_strings.search import Proposals, propose
 from hubbub.inference.open_strings.testing import FamilyDecoder, StringTests, string_tests
 from hubbub.inference.repeated_reports import ONCE
@@ -111,6 +111,32 @@ def test_given_strings_have_half_of_all_weight_in_equal_parts(counts, proposals)
     alone, tests = (strings_tested(proposals, counts, some) for some in ((), (b"x", b"yy", b"zzz")))
     assert tests.total == pytest.approx(2 * alone.total)
     assert tests.expected[:3] == pytest.approx(alone.total / 3)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_what_stands_out_teaches_what_the_other_half_may_expect(counts, half):
+    """Ten strings of one half and of the first family: the other half's are likelier, no others."""
+    halves, expected = np.array([0, 1, 0, 1]), np.full(4, 1e-6)
+    standing_out = np.zeros((2, 2), dtype=np.int64)
+    standing_out[0, half] = 10
+    families = [
+        Family(
+            number,
+            [f"{number}{place}".encode() for place in range(4)],
+            expected,
+            halves,
+            expected,
+            halves,
+            standing_out[number],
+        )
+        for number in (0, 1)
+    ]
+    tests = string_tests(families, [], counts, TYPE.step_params(PARAMS), TYPE)
+    likelier = tests.expected.reshape(2, 4) / expected
+    assert likelier[:, halves == half] == pytest.approx(1)
+    assert likelier[0, halves != half] == pytest.approx((10 + 2 / 2) / 12 * 2)
+    assert likelier.mean() == pytest.approx(1)
+    assert tests.total == pytest.approx(8e-6)
 
 
 @pytest.mark.parametrize("correction", list(Correction))

@@ -138,15 +138,12 @@ def string_tests(
         standing_out[family.first] = family.standing_out
     likelier = _likelier(tried, standing_out)
     for family in families:
-        fresh = [
-            row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
-        ]
-        own = np.minimum(family.expected[fresh], most[family.first])
-        expected.append(own * likelier[family.first, family.halves[fresh]])
-        new = np.arange(len(texts), len(texts) + len(fresh))
-        rows[family.first] = np.concatenate([rows[family.first], new])
-        texts += [family.texts[row] for row in fresh]
-        n_tests[family.first] += len(family.tried)
+        step = family.first
+        fresh, of_fresh = _fresh(family, known, most[step], likelier[step])
+        rows[step] = np.append(rows[step], np.arange(len(texts), len(texts) + len(fresh)))
+        texts += fresh
+        expected.append(of_fresh)
+        n_tests[step] += len(family.tried)
     totals = (tried * likelier).sum(axis=1)
     of_given = totals.sum() * _GIVEN_PART / (1 - _GIVEN_PART) or 1.0
     of_each = of_given / max(len(given), 1)
@@ -157,6 +154,17 @@ def string_tests(
     return StringTests(
         texts, np.concatenate(expected), tuple(each for each in tested if len(each.rows))
     )
+
+
+def _fresh(
+    family: Family, known: set[bytes], most: float, likelier: FloatArray
+) -> tuple[list[bytes], FloatArray]:
+    """Return strings that aren't given and that clients may send, and what is expected of each."""
+    rows = [
+        row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
+    ]
+    expected = np.minimum(family.expected[rows], most) * likelier[family.halves[rows]]
+    return [family.texts[row] for row in rows], expected
 
 
 def _likelier(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
