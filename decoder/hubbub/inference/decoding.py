@@ -418,7 +418,7 @@ def decoding_of(
         found.log_p,
         detected,
         found.log_cutoff if found.log_weights is None else found.log_cutoffs,
-        found.n_tests,
+        _absent_near(found),
         found.estimates.typical_error,
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
@@ -456,6 +456,17 @@ def decoding_of(
         ),
         allowance=found.allowance,
     )
+
+
+def _absent_near(found: SearchResult) -> float:
+    """Return of how many absent candidates some may lie near the limit of detection.
+
+    Of candidates that were dropped before, those with weights were dropped for these: theirs are
+    far below, and so is what they would have to reach.
+    """
+    if found.log_weights is None:
+        return found.n_tests
+    return found.n_tests * len(found.log_p) / found.listed
 
 
 def _summary(
