@@ -86,7 +86,8 @@ class BitEstimates:
 
     def beyond(self, known: FloatArray | float) -> BitEstimates:
         """Return what the rates have beyond those that are known, shape (m, k)."""
-        return replace(self, rate=self.rate - known, known=self.known + known)
+        rate = np.where(self.reports > 0, self.rate - known, self.rate)
+        return replace(self, rate=rate, known=self.known + known)
 
 
 def estimate_bits(

@@ -29,7 +29,7 @@ from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguishable
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.intervals import reported_intervals
-from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.inference.testing.multiple_testing import Correction, counted_tests
 from hubbub.inference.testing.totals import selection_bias, without_bias
 from hubbub.protocol.params import RapporParams
 
@@ -459,14 +459,14 @@ def decoding_of(
 
 
 def _absent_near(found: SearchResult) -> float:
-    """Return of how many absent candidates some may lie near the limit of detection.
+    """Return how many absent candidates there are that may lie near the limit of detection.
 
-    Of candidates that were dropped before, those with weights were dropped for these: theirs are
-    far below, and so is what they would have to reach.
+    Where candidates have weights some were dropped before: those of which least was expected, whose
+    limits are far above theirs. So the others alone count, by how many have p-values above 1/2.
     """
     if found.log_weights is None:
         return found.n_tests
-    return found.n_tests * len(found.log_p) / found.listed
+    return counted_tests(found.log_p, Correction.BH)
 
 
 def _summary(

@@ -135,11 +135,11 @@ def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
         )
         label = f"step {number}, {counted(step.length, 'byte')}"
         yield Finding(f"step_{number}", label, text, len(step.texts))
-    reports = int(found.decoding.diagnostics.reports.sum())
-    text = f"{reports:,} reports, {counted(found.proposed, 'proposed string')} tested"
+    text = f"{counted(found.proposed, 'proposed string')} tested"
     if found.listed:
         text += f", and {counted(found.listed, 'candidate')}"
-    yield Finding("last_step", "last step, whole strings", text, found.proposed)
+    text += ", by all reports that show them whole"
+    yield Finding("last_step", "whole strings", text, found.proposed)
 
 
 def _not_found(found: OpenDecoding) -> Iterator[Finding]:

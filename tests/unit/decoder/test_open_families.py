@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from factories import make_metric, make_params
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import Decoding
+from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.open_strings.families import Family, family_of, sizes_of, whole_in
 from hubbub.inference.open_strings.search import Proposals, propose
 from hubbub.inference.open_strings.testing import FamilyDecoder, StringTests, string_tests
@@ -45,7 +46,7 @@ def decoding_of(
 ) -> Decoding:
     params = TYPE.step_params(PARAMS)
     return FamilyDecoder(
-        tests, counts, params, TYPE, proposals.explained, ALPHA, correction, ONCE
+        tests, counts, params, TYPE, proposals.explained, ALPHA, correction, ONCE, counts.total
     ).run()
 
 
@@ -163,3 +164,12 @@ def test_no_more_is_detected_than_one_rate_for_all_families_allows(counts, propo
     weighted = tests.weighted(decoding.p_value)[detected]
     assert (decoding.q_value[detected] <= ALPHA).all()
     assert weighted.max() < 2 * ALPHA * detected.sum() / tests.n_tests or weighted.max() < 1e-9
+
+
+@pytest.mark.parametrize("seed", [1, 100])
+def test_few_clients_show_no_strings_that_nobody_has(seed):
+    """Of 130 clients with one string, one for each cohort, whose steps' models fit noise alone."""
+    counts = draw_counts({"a": 130}, PARAMS, STEPS, np.random.default_rng(seed))
+    decoding = decode_open_strings(counts, PARAMS, TYPE, room=1_500, alpha=ALPHA).decoding
+    found = {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
+    assert found <= {"a"}

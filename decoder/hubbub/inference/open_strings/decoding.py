@@ -19,6 +19,7 @@ from hubbub.inference.candidates import canonical_forms
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.errors import UndecodableError
+from hubbub.inference.open_strings.families import as_one
 from hubbub.inference.open_strings.search import FoundPrefixes, Progress, propose
 from hubbub.inference.open_strings.steps import step_counts
 from hubbub.inference.open_strings.testing import FamilyDecoder, string_tests
@@ -28,6 +29,10 @@ from hubbub.inference.testing.multiple_testing import Correction, local_false_ra
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
+
+# Reports of a cohort, as planned at least: with fewer a step's model says too little of other
+# strings, and the last step's reports, which show all of them whole, decide alone.
+_FEWEST_REPORTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ def decode_open_strings(
     encoded = [text.encode() for text in candidates]
     given = list(dict.fromkeys(canonical_forms(encoded, lambda row: f"candidate {row + 1}")))
     step = len(metric_type.steps)
-    step_counts(counts, metric_type, step)
+    last = step_counts(counts, metric_type, step)
     proposals = propose(
         counts,
         params,
@@ -132,12 +137,20 @@ def decode_open_strings(
         room=room,
         progress=progress,
     )
-    of_step = metric_type.step_params(params)
-    tests = string_tests(proposals.families, given, counts, of_step, metric_type)
+    of_step, families, explained = (
+        metric_type.step_params(params),
+        proposals.families,
+        proposals.explained,
+    )
+    tested, kind = counts, metric_type
+    if counts.total < _FEWEST_REPORTS * params.m:
+        tested, kind = last, OpenStringType((), metric_type.cohorts)
+        families, explained = (as_one(families),), {}
+    tests = string_tests(families, given, tested, of_step, kind)
     if not tests.texts:
-        tests = string_tests((), [canonical_bytes(below)], counts, of_step, metric_type)
+        tests = string_tests((), [canonical_bytes(below)], tested, of_step, kind)
     decoding = FamilyDecoder(
-        tests, counts, of_step, metric_type, proposals.explained, alpha, correction, repeats
+        tests, tested, of_step, kind, explained, alpha, correction, repeats, counts.total
     ).run()
     progress(step + 1, step + 1)
     shown = decoding.detected.copy()

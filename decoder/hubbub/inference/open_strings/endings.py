@@ -36,15 +36,16 @@ _TINY = 1e-300  # keeps quotients finite
 
 
 class TaughtEnds(NamedTuple):
-    """Strings that end behind the last step's length.
+    """What the last step's reports teach of strings that end behind the last length.
 
     Attributes
     ----------
     strings : Extensions
+        These, and what is expected of them.
     explained : Explained
         What the model of a quick look at whole strings says.
     standing_out : int64 array, shape (2,)
-        How many of each half of the strings stand out in that look.
+        How many of each half of the strings are sure in that look (`Explained.sure`).
     """
 
     strings: Extensions
@@ -109,9 +110,11 @@ def taught_ends(
     found, fitted = _found(ends, reports)
     explained = Explained(fitted, found.prefixes.sizes)
     shares = np.maximum(fitted.fit.coefficients[1:], fitted.std_error)
-    open_ended = np.flatnonzero(~_ends_within(found, begin))
+    within = _ends_within(found, begin)
+    sure = found.take(explained.sure[~within[explained.sure]])
+    standing_out = np.bincount(sure.halves, minlength=2)
+    open_ended = np.flatnonzero(~within)
     found, shares = found.take(open_ended), shares[open_ended]
-    standing_out = np.bincount(found.halves, minlength=2)
     goes_on, half, half_of_found = ~_ends_within(ends, begin), ends.halves, found.halves
     taught = ends.take(np.zeros(0, dtype=np.int64))
     for number in (0, 1):

@@ -11,12 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, hash_words, joined, of_words
 from hubbub.inference.open_strings.steps import StepReports, offset_words
+from hubbub.inference.regression.model import weighted_gram
 from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
+
+# Beside strings that are tested others are taken to be known from 3 standard errors on: weaker ones
+# hardly scatter anything, and where reports are few hundreds of them fit noise alone.
+_SURE_Z = 3.0
+# Rows for each, so that what they take up of the noise, and of a tested string, is at most a
+# fiftieth: errors are 1% too small then.
+_ROWS_EACH = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ class Family:
     halves_tried : int64 array, shape (t,)
         In which half of all strings each of these is.
     standing_out : int64 array, shape (2,)
-        How many of each half stand out in the step's reports alone.
+        How many of each half are sure (`Explained.sure`) by the step's reports alone.
     """
 
     first: int
@@ -49,6 +58,17 @@ class Family:
     tried: FloatArray
     halves_tried: IntArray
     standing_out: IntArray
+
+
+def as_one(families: Sequence[Family]) -> Family:
+    """Return the strings of all families, at least one, as if there were only the last step."""
+    columns = {
+        name: np.concatenate([getattr(family, name) for family in families])
+        for name in ("expected", "halves", "tried", "halves_tried")
+    }
+    texts = [text for family in families for text in family.texts]
+    standing_out = np.sum([family.standing_out for family in families], axis=0)
+    return Family(0, texts, standing_out=standing_out, **columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +86,33 @@ class Explained:
     reports: StepReports
     sizes: IntArray
 
-    def beside(self, least: int, below: int) -> FloatArray:
-        """Return the rates of all members but those of so many bytes, shape (m, k)."""
-        others = np.flatnonzero((self.sizes < least) | (self.sizes >= below))
+    @property
+    def sure(self) -> IntArray:
+        """Members that hardly are noise, ascending: as many as the rows can carry."""
         fit = self.reports.fit
-        rates = fit.basis[1 + others].T @ fit.coefficients[1 + others]
-        return np.asarray(rates).reshape(self.reports.bits.rate.shape)
+        z = fit.coefficients[1:] / np.sqrt(np.diag(fit.covariance)[1:])
+        most = self.reports.bits.rate.size // _ROWS_EACH
+        strongest = np.argsort(-z, kind="stable")[:most]
+        return np.sort(strongest[z[strongest] > _SURE_Z])
+
+    def beside(self, least: int, below: int) -> FloatArray:
+        """Return the rates of sure members but those of so many bytes, as fitted without these.
+
+        Beside a string that is tested the others' shares must not be what they are in a model that
+        holds it: there its noise would be its own alone. So they are fitted anew, to rates in which
+        it is one of those that nothing explains.
+
+        Returns
+        -------
+        float64 array, shape (m, k)
+        """
+        fit, rates, sure = self.reports.fit, self.reports.bits.rate, self.sure
+        others = sure[(self.sizes[sure] < least) | (self.sizes[sure] >= below)]
+        basis = SparseMatrix(fit.basis[np.append(0, 1 + others)])
+        gram = weighted_gram(basis, SparseMatrix(basis.T), fit.weights)
+        sums = np.asarray(basis @ (fit.weights * rates.ravel()))
+        shares = linalg.solve(gram, sums, assume_a="pos")
+        return np.asarray(basis[1:].T @ shares[1:]).reshape(rates.shape)
 
 
 def family_of(size: int, steps: Sequence[int]) -> int:

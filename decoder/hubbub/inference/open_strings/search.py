@@ -138,7 +138,7 @@ class _Step:
         self.words = np.zeros((0, 2), dtype=np.uint32)
         self._seen = np.zeros(0, dtype=np.uint64)
         self._expected_sum = 0.0
-        self._whole: list[tuple[FloatArray, IntArray]] = []
+        self._whole = [(np.zeros(0), np.zeros(0, dtype=np.int64))]
         self.tests = Tests(*(np.zeros(0) for _ in range(3)))
 
     @property
@@ -268,7 +268,7 @@ class _Step:
     def family(self, number: int) -> Family:
         """Return the strings that end within this step, whose number is given."""
         whole = self._ends_here(self.listed)
-        rows, members = np.flatnonzero(whole), self.reports.fit.selected
+        rows, members = np.flatnonzero(whole), self.reports.fit.selected[self.explains().sure]
         listed, stand_out = self.listed.take(rows), self.listed.take(members[whole[members]])
         return Family(
             number,

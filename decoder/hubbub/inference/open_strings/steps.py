@@ -2,7 +2,8 @@
 
 The prefixes that are detected are in the model together; every other gets the share that it would
 have if it alone were added. Of a long list most are dropped after a look at half of the
-cohorts. Nothing here is published: it only steers where to look next.
+cohorts. It steers where to look next; of what is published only what is beyond doubt here is taken
+out (`families.Explained`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A family is decoded like a list, by the reports of its first step and all later ones, in which what
 the steps' models say of all other strings is taken out of the rates. All families have one error
 rate: a string's p-value is compared with its part of all expected shares times how many strings are
-detected in all (weights: Genovese, Roeder, Wasserman 2006; any set that so agrees with itself holds
-the false discovery rate: Blanchard, Roquain 2008).
+detected in all (weights: Genovese, Roeder, Wasserman 2006; sets that so agree with themselves hold
+the false discovery rate where p-values depend positively on each other: Blanchard, Roquain 2008).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StringTests:
     ----------
     texts : list of bytes, length n
     expected : float64 array, shape (n,)
-        The share that each is expected to have, as far as that makes detection likelier.
+        The share that each is expected to have, as far as that makes detection learned.
     families : tuple of FamilyTests
         Those that have any string.
     """
@@ -88,7 +88,7 @@ class FamilyTests:
     n_tests : int
         How many these are.
     standing_out : int
-        About how many are detected, at least.
+        How many are sure by the first step's reports: what is supposed at first.
     """
 
     first: int
@@ -136,15 +136,15 @@ def string_tests(
         of_all = np.minimum(family.tried, most[family.first])
         tried[family.first] = np.bincount(family.halves_tried, of_all, 2)
         standing_out[family.first] = family.standing_out
-    likelier = _likelier(tried, standing_out)
+    learned = _learned(tried, standing_out)
     for family in families:
         step = family.first
-        fresh, of_fresh = _fresh(family, known, most[step], likelier[step])
+        fresh, of_fresh = _fresh(family, known, most[step], learned[step])
         rows[step] = np.append(rows[step], np.arange(len(texts), len(texts) + len(fresh)))
         texts += fresh
         expected.append(of_fresh)
         n_tests[step] += len(family.tried)
-    totals = (tried * likelier).sum(axis=1)
+    totals = (tried * learned).sum(axis=1)
     of_given = totals.sum() * _GIVEN_PART / (1 - _GIVEN_PART) or 1.0
     of_each = of_given / max(len(given), 1)
     expected[0] += of_each
@@ -157,18 +157,18 @@ def string_tests(
 
 
 def _fresh(
-    family: Family, known: set[bytes], most: float, likelier: FloatArray
+    family: Family, known: set[bytes], most: float, learned: FloatArray
 ) -> tuple[list[bytes], FloatArray]:
     """Return strings that aren't given and that clients may send, and what is expected of each."""
     rows = [
         row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
     ]
-    expected = np.minimum(family.expected[rows], most) * likelier[family.halves[rows]]
+    expected = np.minimum(family.expected[rows], most) * learned[family.halves[rows]]
     return [family.texts[row] for row in rows], expected
 
 
-def _likelier(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
-    """Return how much likelier each family is by how many strings of it stand out.
+def _learned(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
+    """Return how much learned each family is by how many strings of it stand out.
 
     What is expected of all lengths was guessed before any string was found: of tokens of one length
     it is far too much of all others. What stands out in one half of the strings teaches what is
@@ -203,7 +203,7 @@ def _may_be_sent(text: bytes) -> bool:
 
 
 def _saturation(n_reports: int, params: RapporParams) -> float:
-    """Return the share beyond which a greater expected one makes detection no likelier.
+    """Return the share beyond which a greater expected one makes detection no learned.
 
     It follows from the number of reports, so that weights owe nothing to what is tested.
     """
@@ -233,6 +233,8 @@ class FamilyDecoder:
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     repeats : RepeatedReports
         How often the reports' clients have reported, and whose shares are asked for.
+    collected : int
+        Of how many reports shares are asked for.
     """
 
     tests: StringTests
@@ -243,9 +245,12 @@ class FamilyDecoder:
     alpha: float
     correction: Correction
     repeats: RepeatedReports
+    collected: int
 
     def run(self) -> Decoding:
         """Return the decoding of all strings, in the order of their texts."""
+        if self.correction is Correction.BONFERRONI:
+            return self._merged([self._decoded(n, 0) for n in range(len(self.tests.families))])
         families = self.tests.families
         supposed = np.array([family.standing_out for family in families])
         beside = np.full(len(families), -1)
@@ -280,7 +285,7 @@ class FamilyDecoder:
             alpha=self.alpha * self._part(number),
             correction=self.correction,
             weights=expected * family.n_tests / family.total,
-            collected=self.counts.total,
+            collected=self.collected,
             repeats=self.repeats,
             beside=Beside(self._known(first), family.n_tests, elsewhere),
         )
@@ -309,6 +314,8 @@ class FamilyDecoder:
             decoding.q_value[family.rows] /= self._part(number)
         np.minimum(decoding.q_value, 1.0, out=decoding.q_value)
         errors = [each.unknown_std_error for each in summaries]
+        likeliest = int(np.argmax([family.total for family in families]))
+        last = self.counts.reports[-self.params.m :]
         summary = replace(
             summaries[-1],
             candidates=self.tests.n_tests,
@@ -316,7 +323,9 @@ class FamilyDecoder:
             indistinguishable=decoding.same_bits.candidates,
             alpha=self.alpha,
             settled=all(each.settled for each in summaries),
-            detection_limit=max(each.detection_limit for each in summaries),
+            detection_limit=summaries[likeliest].detection_limit,
+            cohorts=len(last),
+            empty_cohorts=int(np.count_nonzero(last == 0)),
             unknown_share=1 - sum(1 - each.unknown_share for each in summaries),
             unknown_std_error=math.hypot(*errors),
             unlisted_share=math.nan,
