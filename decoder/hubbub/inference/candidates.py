@@ -330,7 +330,7 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Distinct strings and where their bits are; made by `hashed`, `mapped` or `of_words`.
+    """Distinct strings and where their bits are: `hashed`, `mapped`, `of_words` or `joined`.
 
     Attributes
     ----------

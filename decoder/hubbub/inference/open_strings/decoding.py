@@ -137,15 +137,12 @@ def decode_open_strings(
         room=room,
         progress=progress,
     )
-    of_step, families, explained = (
-        metric_type.step_params(params),
-        proposals.families,
-        proposals.explained,
-    )
+    families, explained = proposals.families, proposals.explained
+    of_step = metric_type.step_params(params)
     tested, kind = counts, metric_type
     if counts.total < _FEWEST_REPORTS * params.m:
-        tested, kind = last, OpenStringType((), metric_type.cohorts)
         families, explained = (as_one(families),), {}
+        tested, kind = last, OpenStringType((), metric_type.cohorts)
     tests = string_tests(families, given, tested, of_step, kind)
     if not tests.texts:
         tests = string_tests((), [canonical_bytes(below)], tested, of_step, kind)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.open_strings.extension import Extensions, extend
 from hubbub.inference.open_strings.families import Explained
 from hubbub.inference.open_strings.letters import END
@@ -110,12 +110,12 @@ def taught_ends(
     found, fitted = _found(ends, reports)
     explained = Explained(fitted, found.prefixes.sizes)
     shares = np.maximum(fitted.fit.coefficients[1:], fitted.std_error)
-    within = _ends_within(found, begin)
+    within = found.prefixes.whole_within(begin)
     sure = found.take(explained.sure[~within[explained.sure]])
     standing_out = np.bincount(sure.halves, minlength=2)
     open_ended = np.flatnonzero(~within)
     found, shares = found.take(open_ended), shares[open_ended]
-    goes_on, half, half_of_found = ~_ends_within(ends, begin), ends.halves, found.halves
+    goes_on, half, half_of_found = ~ends.prefixes.whole_within(begin), ends.halves, found.halves
     taught = ends.take(np.zeros(0, dtype=np.int64))
     for number in (0, 1):
         first = ends.take(np.flatnonzero(goes_on & (half == number)))
@@ -171,13 +171,6 @@ def _found(ends: Extensions, reports: StepReports) -> tuple[Extensions, StepRepo
     mean = float(np.minimum(ends.expected, reports.saturation).mean())
     fitted, _ = reports.fitted(words[kept], ends.expected[kept], mean, float(len(ends)))
     return ends.take(kept[fitted.fit.selected]), fitted
-
-
-def _ends_within(ends: Extensions, begin: int) -> BoolArray:
-    """Return which strings end before the last step's length, as their prefixes show."""
-    if not begin:
-        return np.zeros(len(ends), dtype=np.bool_)
-    return np.asarray(ends.prefixes.symbols[:, begin - 1] == END)
 
 
 def _added(ends: Extensions, begin: int) -> IntArray:

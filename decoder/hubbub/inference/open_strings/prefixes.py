@@ -69,9 +69,13 @@ class Prefixes:
     @property
     def whole(self) -> BoolArray:
         """Whether a string ends within its prefix, shape (n,)."""
-        if not self.symbols.shape[1]:
+        return self.whole_within(self.length)
+
+    def whole_within(self, length: int) -> BoolArray:
+        """Return whether each string ends before so many bytes, shape (n,)."""
+        if not length:
             return np.zeros(len(self), dtype=np.bool_)
-        return np.asarray(self.symbols[:, -1] == END)
+        return np.asarray(self.symbols[:, length - 1] == END)
 
     @property
     def sizes(self) -> IntArray:

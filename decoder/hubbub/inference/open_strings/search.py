@@ -265,10 +265,10 @@ class _Step:
         gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:FEW]])
         return gaps, parents.share[gaps]
 
-    def family(self, number: int) -> Family:
-        """Return the strings that end within this step, whose number is given."""
+    def family(self, number: int, explained: Explained) -> Family:
+        """Return the strings that end within this step, of which its model says so much."""
         whole = self._ends_here(self.listed)
-        rows, members = np.flatnonzero(whole), self.reports.fit.selected[self.explains().sure]
+        rows, members = np.flatnonzero(whole), self.reports.fit.selected[explained.sure]
         listed, stand_out = self.listed.take(rows), self.listed.take(members[whole[members]])
         return Family(
             number,
@@ -281,7 +281,7 @@ class _Step:
         )
 
     def _ends_here(self, found: Extensions) -> BoolArray:
-        return found.prefixes.whole & ~self.parents.prefixes.whole[found.parents]
+        return found.prefixes.whole & ~found.prefixes.whole_within(self.parents.length)
 
     def explains(self) -> Explained:
         """Return what the model says of the step's rows."""
@@ -377,8 +377,8 @@ def propose(
         _search(step, room, letters, first=not found)
         survivors = step.survivors()
         found.append(step.found())
-        families.append(step.family(number))
         explained[number] = step.explains()
+        families.append(step.family(number, explained[number]))
         if not len(survivors.prefixes):
             return Proposals(tuple(families), explained, tuple(found))
         weights = lesson(survivors.expected)

@@ -49,7 +49,7 @@ class StringTests:
     ----------
     texts : list of bytes, length n
     expected : float64 array, shape (n,)
-        The share that each is expected to have, as far as that makes detection learned.
+        The share that each is expected to have, as far as that makes detection likelier.
     families : tuple of FamilyTests
         Those that have any string.
     """
@@ -168,7 +168,7 @@ def _fresh(
 
 
 def _learned(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
-    """Return how much learned each family is by how many strings of it stand out.
+    """Return how much likelier each family is, learned from how many of its strings stand out.
 
     What is expected of all lengths was guessed before any string was found: of tokens of one length
     it is far too much of all others. What stands out in one half of the strings teaches what is
@@ -203,7 +203,7 @@ def _may_be_sent(text: bytes) -> bool:
 
 
 def _saturation(n_reports: int, params: RapporParams) -> float:
-    """Return the share beyond which a greater expected one makes detection no learned.
+    """Return the share beyond which a greater expected one makes detection no likelier.
 
     It follows from the number of reports, so that weights owe nothing to what is tested.
     """
@@ -251,20 +251,18 @@ class FamilyDecoder:
         """Return the decoding of all strings, in the order of their texts."""
         if self.correction is Correction.BONFERRONI:
             return self._merged([self._decoded(n, 0) for n in range(len(self.tests.families))])
-        families = self.tests.families
-        supposed = np.array([family.standing_out for family in families])
-        beside = np.full(len(families), -1)
-        found: list[Decoding] = []
-        for number in range(len(families)):
-            beside[number] = supposed.sum() - supposed[number]
-            found.append(self._decoded(number, int(beside[number])))
-            supposed[number] = found[number].summary.detected
-        while (beside > supposed.sum() - supposed).any():  # fewer than supposed: fewer again
-            number = int(np.argmax(beside - (supposed.sum() - supposed)))
+        supposed = np.array([family.standing_out for family in self.tests.families])
+        beside, found = np.zeros_like(supposed), dict[int, Decoding]()
+        waiting = list(range(len(supposed)))
+        while waiting:
+            number = waiting[0]
             beside[number] = supposed.sum() - supposed[number]
             found[number] = self._decoded(number, int(beside[number]))
             supposed[number] = found[number].summary.detected
-        return self._merged(found)
+            too_many = beside - (supposed.sum() - supposed)  # supposed of others: fewer again
+            worst = int(np.argmax(too_many))
+            waiting = waiting[1:] or [worst] * bool(too_many[worst] > 0)
+        return self._merged([found[number] for number in range(len(supposed))])
 
     def _decoded(self, number: int, elsewhere: int) -> Decoding:
         """Decode a family, of which so many other families' strings are detected."""

@@ -300,7 +300,7 @@ class Search:
         return replace(found, settled=False)
 
     def _among(self, near: IntArray) -> Search:
-        listed = self.tests or len(self.candidates)
+        listed = self._n_tested
         weights = None if self.log_weights is None else self.log_weights[near]
         return replace(
             self, candidates=self.candidates.take(near), listed=listed, log_weights=weights
@@ -369,7 +369,7 @@ class Search:
         # Members' p-values above 1/2 come from the sign of their shares.
         all_members = len(tests.fit.selected) == len(log_p)
         above_half = _HALF if all_members else tests.null.above_half()
-        tested = self.listed or self.tests or len(log_p)
+        tested = self._n_tested
         n_tests = counted_tests(log_p, self.correction, tested, above_half, self.log_weights)
         return corrected(
             estimates,
@@ -383,6 +383,10 @@ class Search:
             allowance=self.allowance,
             log_weights=self.log_weights,
         )
+
+    @property
+    def _n_tested(self) -> int:
+        return self.listed or self.tests or len(self.candidates)
 
     def _weighted(self, log_p: FloatArray) -> FloatArray:
         return _weighted(log_p, self.log_weights)
