@@ -333,14 +333,27 @@ def draw_crowded(seed: int, number: int, most: int = 1_200) -> Regime:
     k, h = 8 << int(rng.integers(4)), int(rng.integers(1, 4))
     m = int(_log_uniform(rng, 4, 1600 / k))
     n = min(int(k * m * _log_uniform(rng, 0.1, 1.5)), most)
-    params = _draw_noise(rng, k, h, m)
+    return _crowded(f"crowded {seed}-{number}", rng, (k, h, m), n)
+
+
+def draw_outnumbered(seed: int, number: int, most: int = 1_200) -> Regime:
+    """Return a random regime of one to six cohorts with up to thrice as many candidates as rows."""
+    rng = np.random.default_rng([seed, number])
+    k, h, m = 16 << int(rng.integers(4)), int(rng.integers(1, 4)), int(rng.integers(1, 7))
+    n = min(int(k * m * _log_uniform(rng, 1, 3)) + 1, most)
+    return _crowded(f"outnumbered {seed}-{number}", rng, (k, h, m), n)
+
+
+def _crowded(name: str, rng: Generator, sizes: tuple[int, int, int], n: int) -> Regime:
+    """Return a regime of n candidates with filters of k bits, h hashes and m cohorts."""
+    params = _draw_noise(rng, *sizes)
     shape, shares = draw_shares(rng, max(4, int(min(n, 300) * _log_uniform(rng, 0.1, 1))))
     slope = params.q_star - params.p_star
-    information = h * slope**2 / (params.p_star * (1 - params.p_star))
+    information = params.h * slope**2 / (params.p_star * (1 - params.p_star))
     reports = (len(shares) * _log_uniform(rng, 1.5, 12)) ** 2 / information
     listed = _draw_listed(rng, shares)
     return Regime(
-        f"crowded {seed}-{number}", params, int(np.clip(reports, 1e3, 3e8)), shape, shares, listed,
+        name, params, int(np.clip(reports, 1e3, 3e8)), shape, shares, listed,
         max(n - int(listed.sum()), 0), whole=False,
     )  # fmt: skip
 

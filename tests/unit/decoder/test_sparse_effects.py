@@ -7,7 +7,7 @@ import pytest
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.regression import sparse_effects as module
-from hubbub.inference.regression.sparse_effects import Effects, sparse_effects
+from hubbub.inference.regression.sparse_effects import Bells, Effects, sparse_effects
 
 ROWS, N, HELD = 60, 40, 10
 ERROR = 0.002
@@ -44,7 +44,7 @@ def test_expectations_are_nearly_those_of_all_subsets(rng, monkeypatch):
     The mixture's weights are the same in both, as they would be after many lists.
     """
     means, variances = np.array([0.0, 0.01, 0.02]), np.zeros(3)
-    monkeypatch.setattr(module, "_bells", lambda _size: (means, variances))
+    monkeypatch.setattr(module, "bells_of", lambda _own: Bells(means, variances))
     monkeypatch.setattr(module, "_WEIGHTINGS", 1)
     shares = np.append([0.02, 0.02, 0.01], np.zeros(7))
     gram, sums = regression(rng, shares)

@@ -26,6 +26,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.quadratic import best_of_quadratic
+from hubbub.inference.regression.feedback import Feedback
 from hubbub.inference.regression.model import (
     Fit,
     known_by_row,
@@ -598,6 +599,8 @@ class PresenceTests:
     exact_below_z : float
         Members beyond so many standard errors get the normal distribution's p-value, too, where it
         only matters that they are detected.
+    feedback : Feedback, optional
+        By how much members' p-values are too small.
     """
 
     fit: Fit
@@ -606,6 +609,7 @@ class PresenceTests:
     params: RapporParams
     with_rivals: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
     exact_below_z: float = np.inf
+    feedback: Feedback | None = None
 
     @cached_property
     def null(self) -> HashNull:
@@ -733,4 +737,5 @@ class PresenceTests:
         scores = bounded_scores(weights * residuals, weights, self.params)
         positions = self.candidates.positions(slice(candidate, candidate + 1))
         total = score_totals(scores, positions)[0]
-        return HashNull(scores, self.params.h).log_tail(float(total))
+        log_p = HashNull(scores, self.params.h).log_tail(float(total))
+        return self.feedback.without(log_p) if self.feedback else log_p

@@ -33,6 +33,7 @@ from hubbub.inference.regression.estimates import (
     estimate_all,
     estimated_in,
 )
+from hubbub.inference.regression.feedback import Feedback
 from hubbub.inference.regression.model import (
     Fit,
     ModelTerms,
@@ -46,6 +47,7 @@ from hubbub.inference.regression.rivals import (
     models_with_rivals,
     selection_corrected_models,
 )
+from hubbub.inference.regression.row_effects import RowEffects
 from hubbub.inference.regression.sparse_effects import Effects
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
@@ -71,7 +73,8 @@ SEARCHED = 1.2
 
 What remains of the search's feedback on its own noise once rivals are in the model: without it the
 share of false names was .056 instead of .05, over ten crowded cases of the suite (`*-100-*x10`).
-Random effects know of each other, too: with few cohorts it was .057 +- .014 without.
+Random effects know of each other, too; where they outnumber the rows, decoys say by how much
+(`feedback`).
 """
 
 # Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
@@ -244,10 +247,19 @@ class Search:
         fit : Fit
             Another model, to set out from its weights.
         """
-        members = self._members(np.arange(len(self.candidates)))
+        n = len(self.candidates)
+        members = self._members(np.arange(n))
+        by_rows = None
+        if n > self.bits.informative:
+            by_rows = RowEffects(self.bits, members, self.params)
         for rounds in (_ROUNDS, *[_ROUNDS_AGAIN] * (_REWEIGHTINGS - 1)):
-            members = drawn_members(self.bits, members, self.params, fit, rounds)
+            if by_rows:
+                members = by_rows.draw(fit, rounds)
+            else:
+                members = drawn_members(self.bits, members, self.params, fit, rounds)
             fit = fit_members(self.bits, members, self.params, start=fit)
+        if by_rows:
+            return self.tested(fit, feedback=by_rows.feedback(fit))
         return replace(self, allowance=SEARCHED).tested(fit)
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
@@ -341,7 +353,10 @@ class Search:
         return self._corrected(found.estimates, log_p, tests)
 
     def tested(
-        self, fit: Fit, with_rivals: Mapping[int, LeaveOneOutFit] | None = None
+        self,
+        fit: Fit,
+        with_rivals: Mapping[int, LeaveOneOutFit] | None = None,
+        feedback: Feedback | None = None,
     ) -> SearchResult:
         """Estimate and test all candidates in a given model.
 
@@ -351,6 +366,8 @@ class Search:
             The regression of bits on the unknown mass and the members of the model.
         with_rivals : mapping of int to LeaveOneOutFit, optional
             Candidates that are tested in other models than this one.
+        feedback : Feedback, optional
+            By how much members' p-values are too small in it.
         """
         sums = candidate_sums(fit, self.candidates)
         searching = self.listed is not None
@@ -359,7 +376,7 @@ class Search:
         )
         exact = _EXACT_BELOW_Z if searching else np.inf
         tests = PresenceTests(
-            fit, self.candidates, self.bits, self.params, with_rivals or {}, exact
+            fit, self.candidates, self.bits, self.params, with_rivals or {}, exact, feedback
         )
         return self._corrected(estimates, tests.log_p_values(estimates, sums), tests)
 

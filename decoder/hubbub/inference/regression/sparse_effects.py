@@ -13,6 +13,7 @@ Invariant: what stands for a share isn't used for its own estimate or test, but 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,35 @@ class Effects(NamedTuple):
     pulls: FloatArray
 
 
+class Bells(NamedTuple):
+    """The mixture's parts, the first of which is 0; float64 arrays of shape (b,)."""
+
+    means: FloatArray
+    variances: FloatArray
+
+
+class Round(NamedTuple):
+    """What one round made of the shares as the others leave them.
+
+    Attributes
+    ----------
+    before, after : Effects
+        What stood for each share, and what does now.
+    bells : Bells
+        The mixture's parts.
+    mixture : float64 array, shape (b,)
+        Their weights.
+    kept : float
+        Of what stood before.
+    """
+
+    before: Effects
+    after: Effects
+    bells: Bells
+    mixture: FloatArray
+    kept: float
+
+
 def sparse_effects(
     gram: FloatArray, sums: FloatArray, start: Effects | None, rounds: int
 ) -> Effects:
@@ -64,40 +94,109 @@ def sparse_effects(
         How often what stands for a share is worked out from what stands for the others.
     """
     own = np.diag(gram)[1:]
-    size = float(1 / np.sqrt(np.median(own)))
-    means, variances = _bells(size)
+    done = run_rounds(lambda effects: _shares_without(gram, sums, effects), own, start, rounds)
+    return done[-1].after
+
+
+def run_rounds(
+    shares_without: Callable[[Effects], tuple[FloatArray, FloatArray]],
+    own: FloatArray,
+    start: Effects | None,
+    rounds: int,
+) -> list[Round]:
+    """Work out what stands for each share from what stands for the others, again and again.
+
+    Parameters
+    ----------
+    shares_without : callable
+        Returns each share and its variance as if it alone were a fixed effect, shape (a,) each,
+        where effects stand for the others.
+    own : float64 array, shape (a,)
+        What the rows tell of each share if all others are known.
+    start, rounds
+        As of `sparse_effects`.
+    """
+    bells = bells_of(own)
     effects = start or Effects(own.copy(), np.zeros(len(own)))
-    weights = np.full(len(means), 1 / len(means))
+    weights = np.full(len(bells.means), 1 / len(bells.means))
     kept = _KEPT if start else 0.0  # of a mere guess nothing
+    done = []
     for _ in range(rounds):
-        share, variance = _shares_without(gram, sums, effects)
-        total = variance[:, None] + variances
-        surprise = (share[:, None] - means) ** 2 / total + np.log(total)
-        likelihood = np.exp((surprise.min(axis=1, keepdims=True) - surprise) / 2)
+        share, variance = shares_without(effects)
+        likelihood = _likelihood(share, variance, bells)
         for _ in range(_WEIGHTINGS):
-            parts = likelihood * weights
+            mixture = weights
+            parts = likelihood * mixture
             parts /= parts.sum(axis=1, keepdims=True)
             weights = parts.mean(axis=0)
-        inner = (share[:, None] * variances + means * variance[:, None]) / total
-        mean = (parts * inner).sum(axis=1)
-        scatter = variance[:, None] * variances / total + (inner - mean[:, None]) ** 2
-        left = np.maximum((parts * scatter).sum(axis=1), _LEAST_VARIANCE * variance)
-        penalties = np.maximum(1 / left - 1 / variance, _LEAST_PENALTY / variance)
-        pulls = mean * (penalties + 1 / variance) - share / variance
-        effects = Effects(
-            kept * effects.penalties + (1 - kept) * penalties,
-            kept * effects.pulls + (1 - kept) * pulls,
-        )
-        kept = _KEPT
-    return effects
+        after = mixed(effects, _standing_for(share, variance, bells, parts), kept)
+        done.append(Round(effects, after, bells, mixture, kept))
+        effects, kept = after, _KEPT
+    return done
 
 
-def _bells(size: float) -> tuple[FloatArray, FloatArray]:
-    """Return means and variances of the mixture's parts, the first of which is 0."""
+def mixed(before: Effects, now: Effects, kept: float) -> Effects:
+    """Return effects of which a part is kept as it was before."""
+    return Effects(
+        kept * before.penalties + (1 - kept) * now.penalties,
+        kept * before.pulls + (1 - kept) * now.pulls,
+    )
+
+
+def effects_of(
+    share: FloatArray, variance: FloatArray, bells: Bells, mixture: FloatArray
+) -> Effects:
+    """Return what stands for shares of which the others tell so much; any shape.
+
+    Parameters
+    ----------
+    share, variance : float64 array, any shape
+        As if each share alone were a fixed effect.
+    bells : Bells
+        The mixture's parts.
+    mixture : float64 array, shape (b,)
+        Their weights.
+    """
+    parts = _likelihood(share, variance, bells) * mixture
+    parts /= parts.sum(axis=-1, keepdims=True)
+    return _standing_for(share, variance, bells, parts)
+
+
+def _likelihood(share: FloatArray, variance: FloatArray, bells: Bells) -> FloatArray:
+    """Return how likely each part makes each share, the likeliest of a share's being 1."""
+    total = variance[..., None] + bells.variances
+    surprise = (share[..., None] - bells.means) ** 2 / total + np.log(total)
+    return np.asarray(np.exp((surprise.min(axis=-1, keepdims=True) - surprise) / 2))
+
+
+def _standing_for(
+    share: FloatArray, variance: FloatArray, bells: Bells, parts: FloatArray
+) -> Effects:
+    """Return the normal distributions that stand for shares which belong to parts so likely."""
+    means, variances = bells
+    total = variance[..., None] + variances
+    inner = (share[..., None] * variances + means * variance[..., None]) / total
+    mean = (parts * inner).sum(axis=-1)
+    scatter = variance[..., None] * variances / total + (inner - mean[..., None]) ** 2
+    left = np.maximum((parts * scatter).sum(axis=-1), _LEAST_VARIANCE * variance)
+    penalties = np.maximum(1 / left - 1 / variance, _LEAST_PENALTY / variance)
+    pulls = mean * (penalties + 1 / variance) - share / variance
+    return Effects(penalties, pulls)
+
+
+def bells_of(own: FloatArray) -> Bells:
+    """Return the mixture's parts, from half of a typical error up to 1.
+
+    Parameters
+    ----------
+    own : float64 array, shape (a,)
+        As of `run_rounds`.
+    """
+    size = float(1 / np.sqrt(np.median(own)))
     steps = max(int(np.ceil(np.log(1 / (_LEAST_SHARE * size)) / np.log(_FACTOR))), 0)
     means = _LEAST_SHARE * size * _FACTOR ** np.arange(steps + 1)
     widths = (_FACTOR - 1) / 2 * means
-    return np.append(0.0, means), np.append(0.0, widths**2)
+    return Bells(np.append(0.0, means), np.append(0.0, widths**2))
 
 
 def _shares_without(
