@@ -129,6 +129,14 @@ def test_those_that_stand_out_are_the_first_in_order(n, rng):
     assert best.tolist() == sorted(strong)
 
 
+@pytest.mark.parametrize(("k", "m", "n"), [(64, 2, 200), (16, 7, 200), (64, 2, 120)])
+def test_decoys_are_listed_where_candidates_outnumber_the_rows_of_few_cohorts(k, m, n):
+    found = settled(n, np.full(40, 0.02), make_params(k=k, h=2, m=m))
+    assert found.fit.penalties.any()
+    assert (found.tests.feedback is not None) == (m <= 6 and n > k * m)
+    assert found.allowance == (1.0 if found.tests.feedback else module.SEARCHED)
+
+
 def test_either_way_gives_the_same_shares(monkeypatch):
     """Of 300 candidates, four of them strong: both ways within half a standard error."""
     whole = settled(300, STRONG)

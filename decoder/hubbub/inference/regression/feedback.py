@@ -2,8 +2,8 @@
 
 With random effects each share is judged by what all others seem to be, and these were judged beside
 it: noise that looks like a string takes something from the strings it shares bits with, which then
-leave it more. In many rows that is little. With more candidates than rows, p-values of absent ones
-that should lie below one in a thousand do so two to five times as often.
+leave it more. In many rows or cohorts that is little. With more candidates than the rows of few
+cohorts, p-values of absent ones lie below one in a thousand up to four times as often.
 
 So *decoys* are listed, too: strings with random bits, of which it is known that nobody has them.
 Their p-values have the distribution of absent candidates' (as in Elias and Gygi, Nature Methods 4,
