@@ -78,6 +78,12 @@ _FOUR = {
     "emoji": ("🔴", "🟢", "🔵", "🟡"),
 }
 
+_AREAS = "ui net app sync cache user debug media print audio video input store search"
+_SETTINGS = (
+    "theme proxy font color retry limit index timeout volume width height path mode level depth "
+    "quota batch token locale margin border cursor buffer thread socket header footer layer"
+)
+
 # Modules that every machine's Python has.
 _DOCUMENTED = (
     "argparse ast asyncio calendar codecs collections configparser csv ctypes datetime decimal dis "
@@ -217,6 +223,28 @@ def sockets() -> Population:
     return _words(socket)
 
 
+def settings() -> Population:
+    """Return keys of two or three words: net.proxy.maxRetries; held out."""
+    first, words = _AREAS.split(), _SETTINGS.split()
+
+    def key(draw: random.Random) -> str:
+        parts = [_pick(first, draw), _pick(words, draw)]
+        if draw.random() < 0.7:
+            parts[-1:] = [_pick(words, draw), _pick(words, draw)]
+        if draw.random() < 0.5:
+            parts[-1] += _pick(words, draw).capitalize()
+        return ".".join(parts)
+
+    return _words(key)
+
+
+def mixed() -> Population:
+    """Return words of five kinds in turn, which nothing is written in together; held out."""
+    kinds = (modules, cyrillic, han, hex_tokens, versions)
+    in_turn = zip(*(kind().values[:300] for kind in kinds), strict=False)
+    return _zipf([value for together in in_turn for value in together])
+
+
 TUNED: dict[str, Callable[[], Population]] = {
     "english": english,
     "german": german,
@@ -232,12 +260,15 @@ TUNED: dict[str, Callable[[], Population]] = {
     "hangul": hangul,
     "versions": versions,
     "stamps": stamps,
+    "domains": LISTS["domains"],
 }
 """Populations that a search may be tuned on."""
 HELD_OUT: dict[str, Callable[[], Population]] = {
     "thai": thai,
     "devanagari": devanagari,
     "sockets": sockets,
+    "settings": settings,
+    "mixed": mixed,
 }
 """Populations that none is tuned on."""
 

@@ -3,12 +3,14 @@
 `python -m evaluation.studies open-populations` has all populations, with more runs and more room.
 """
 
+import numpy as np
 import pytest
 from scipy import stats
 
 from evaluation.pem import Spelling, find
-from evaluation.studies.open_populations import OpenPopulation
+from evaluation.studies.open_populations import OpenPopulation, planned
 from evaluation.unlike_populations import SCRIPTS, four
+from hubbub.inference.counts import variance_of_one
 
 RUNS = 4
 ROOM = 10_000
@@ -30,6 +32,27 @@ def test_ours_finds_four_words_of_scripts_that_it_was_not_told(script):
     """The planner's steps; the rarest stands out by more than 10 errors: P(false alarm) < 1e-6."""
     case = OpenPopulation(f"four-{script}", 6.0, 30_000, room=ROOM)
     assert case.run(1).ours.right == len(four(script).values)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("population", ["domains", "modules", "sockets", "places"])
+def test_what_stands_out_far_enough_is_found_whatever_it_looks_like(population):
+    """Beyond 12 errors of a step's reports, where steps show it whole; seeded.
+
+    Chance takes 5 of them away with a probability below 3e-7 of each of some twenty strings.
+    """
+    case = OpenPopulation(population, 4.0, 1_000_000)
+    people, params = case.people(), planned(4.0, 1_000_000, case.steps)[1].params
+    reports = case.reports / (len(case.steps) + 1)
+    error = np.sqrt(float(variance_of_one(np.array(1 / params.k), params)) / reports)
+    common = {
+        value
+        for value, share in zip(people.values, people.shares.tolist(), strict=True)
+        if share > 12 * error and len(value.encode()) <= case.steps[-1]
+    }
+    assert len(common) > 5
+    decoding, _ = case.decoded(people, np.random.default_rng(31))
+    assert common <= {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
 
 
 @pytest.mark.long

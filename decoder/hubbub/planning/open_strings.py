@@ -44,10 +44,10 @@ UNKNOWN_LENGTH = 16
 
 # For strings of which nothing is known: all beginnings of the first step can be looked at, whatever
 # they are written in, and what is found there is learned from before more is added at once.
-_ANY_STEPS = (2, 4, 7, 10, 14)
-# What each step adds to strings, of letters that are equally likely: 4, 3, 3 and 4 of the alphabet
-# (docs/understand/planning.md: fewer steps are better in theory, but can't be bridged).
-_STEP_BITS = (19, 15, 15, 19)
+_ANY_STEPS = (2, 4, 7, 10, 14, 18, 22)
+# What each step adds to strings, of letters that are equally likely: 4, 3, 3, 4, 4 and 4 of the
+# alphabet (docs/understand/planning.md: fewer steps are better in theory, but can't be bridged).
+_STEP_BITS = (19, 15, 15, 19, 19, 19)
 _HARDLY_EVER = 0.05  # of strings are longer than the longest
 _SHORT_STEP = 2  # bytes, where even the first step would be as long as all strings
 _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census

@@ -20,6 +20,7 @@ from evaluation.drawn_counts import draw_counts
 from evaluation.pem import Spelling, find, length_of_most
 from evaluation.studies.study import Columns, Study
 from evaluation.unlike_populations import HELD_OUT, SCRIPTS, TUNED, four
+from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
@@ -100,18 +101,26 @@ class OpenPopulation:
             self._pem(people, Spelling.in_bits(people), bits),
         )
 
-    def _ours(
-        self, people: Population, steps: tuple[int, ...], alphabet: str, rng: np.random.Generator
-    ) -> Found:
+    def decoded(
+        self,
+        people: Population,
+        rng: np.random.Generator,
+        steps: tuple[int, ...] = choose_steps(UNKNOWN_LENGTH),
+        alphabet: str = "",
+    ) -> tuple[Decoding, float]:
+        """Return what we find in counts that are drawn, and the seconds of CPU that it takes."""
         goal, chosen = planned(self.epsilon, self.reports, steps)
         metric_type = OpenStringType(goal.steps, chosen.params.m)
         params = chosen.params._replace(m=goal.groups * chosen.params.m)
         counts = draw_counts(people.values, people.shares, params, self.reports, rng, metric_type)
         begun = time.process_time()
-        decoding = decode_open_strings(
-            counts, params, metric_type, alphabet=alphabet, room=self.room
-        ).decoding
-        seconds = time.process_time() - begun
+        found = decode_open_strings(counts, params, metric_type, alphabet=alphabet, room=self.room)
+        return found.decoding, time.process_time() - begun
+
+    def _ours(
+        self, people: Population, steps: tuple[int, ...], alphabet: str, rng: np.random.Generator
+    ) -> Found:
+        decoding, seconds = self.decoded(people, rng, steps, alphabet)
         truth = dict(zip(people.values, people.shares.tolist(), strict=True))
         rows = decoding.largest_detected().tolist()
         right = [row for row in rows if decoding.candidates[row] in truth]

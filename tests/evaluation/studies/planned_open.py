@@ -23,13 +23,13 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import PLAIN, OpenGoal, choose_steps, open_test
+from hubbub.planning.open_strings import PLAIN, Letters, OpenGoal, choose_steps, open_test
 from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import LISTS
 
 _NAMES, _DOMAINS = 8, 40
-"""Lengths of names and domains that the planner is told."""
+"""Lengths of names and domains that the planner is told; domains with their characters."""
 _POWER = 0.9
 
 
@@ -77,7 +77,10 @@ class PlannedSearch:
 
 def _chosen(population: str, reports: int, epsilon: float) -> PlannedSearch:
     """Let the planner choose for strings of the population's length."""
-    steps = choose_steps(_DOMAINS if population == "domains" else _NAMES, PLAIN)
+    steps = choose_steps(_NAMES, PLAIN)
+    if population == "domains":
+        letters = Letters.of_alphabet("".join(LISTS[population]().values))
+        steps = choose_steps(_DOMAINS, letters)
     goal = OpenGoal(open_test(power=_POWER), steps)
     best = plan(goal, Budget(math.inf, epsilon), n_reports=reports).best
     return PlannedSearch(population, reports, epsilon, goal, best)

@@ -104,6 +104,22 @@ def test_what_stands_out_in_the_end_is_not_dropped_on_the_way(counts, rng):
     assert len(kept) < len(words) / 4
 
 
+def test_whatever_a_look_finds_joins_the_model_however_few_it_adds():
+    """One of 15% behind forty of 2%; 4 of its 50 errors, so P(false alarm) < 1e-6; seeded."""
+    values = [f"{number:02}" for number in range(41)]
+    clients = dict.fromkeys(values, 4_000) | {values[-1]: 30_000}
+    counts = draw_counts(clients, PARAMS, STEPS, np.random.default_rng(21))
+    reports = step_reports(counts, PARAMS, TYPE, 0)
+    begins = [TYPE.prefix(canonical_bytes(value), 0) for value in values]
+    words = offset_words(hash_words(begins), TYPE.hashed_cohort(0))
+    expected = np.full(len(words), 1 / len(words))
+    first, _ = reports.fitted(words[:-1], expected[:-1], 1 / len(words), 40.0)
+    assert len(first.fit.selected) == 40
+    second, tests = first.fitted(words, expected, 1 / len(words), 41.0)
+    assert len(second.fit.selected) == 41
+    assert abs(tests.share[-1] - 30_000 / counts.total) < 5 * second.std_error
+
+
 @pytest.mark.parametrize("cohorts", [1, 2, 3])
 def test_few_cohorts_are_all_looked_at(cohorts, rng):
     """What 5,000 clients or more begin with is beyond 20 errors, in whichever cohorts."""

@@ -61,6 +61,9 @@ _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred tho
 # A common beginning without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
 _UNEXPLAINED_Z = 4.0
 _GAP_PART = 0.5  # of the share
+# Something is below a gap, and it isn't what was expected: whatever two or three characters add,
+# and four below a common beginning. Less is expected of most than what is looked for elsewhere.
+_GAP_LEAST = 0.1
 _LOG_HALF = float(np.log(0.5))
 
 Progress = Callable[[int, int], None]
@@ -416,7 +419,8 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
     gaps, their_shares = step.gaps()
     if len(gaps):
-        step.look(gaps, their_shares, room, letters.unlearned())
+        least = _GAP_LEAST * LEAST_EXPECTED
+        step.look(gaps, their_shares, _MORE_ROOM * room, _unfamiliar(step), least)
 
 
 def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
@@ -426,12 +430,15 @@ def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
     most common ones stand out. The characters that are found so are looked for below all others.
     """
     strong = np.flatnonzero(step.parents.strong)
-    known = step.parents.prefixes.take(strong)
     gaps, shares = step.gaps()
     for row in gaps[np.argsort(-shares, kind="stable")[:_MOST_BLIND]].tolist():
-        step.look_far_below(row, _AGAIN_ROOM * room, Unfamiliar(known))
+        step.look_far_below(row, _AGAIN_ROOM * room, _unfamiliar(step))
         found = step.listed.prefixes.take(step.reports.fit.selected)
         if len(found):
             shares = step.remaining()[strong]
             step.look(strong, shares, _MORE_ROOM * room, Unfamiliar(found), least=0.0)
             return
+
+
+def _unfamiliar(step: _Step) -> Unfamiliar:
+    return Unfamiliar(step.parents.prefixes.take(np.flatnonzero(step.parents.strong)))

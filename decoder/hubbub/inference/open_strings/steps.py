@@ -35,7 +35,8 @@ from hubbub.protocol.plurals import counted
 # them with a probability of .13%, and below .9 after three quarters with one of .1%.
 _LOOKS = ((0.5, 0.0), (0.75, 0.9), (1.0, 1.5))
 _ALWAYS_LOOKED_AT = 20_000
-# Each fit explains more, so that more stands out; it ends when less than 5% joins.
+# Each fit explains more, so that more stands out; it ends when less than 5% joins. The first takes
+# in whatever a look has found: it may be few, and common.
 _FITS = 4
 _STILL_GROWING = 1.05
 # A fit takes the time of its members' square times the rows.
@@ -151,15 +152,15 @@ class StepReports:
         """
         candidates = of_words(range(len(words)), words, self.params)  # type: ignore[arg-type]
         log_weights = np.log(np.minimum(expected, self.saturation) / mean_weight)
-        step, members = self, len(self.fit.selected)
+        step, enough = self, 0.0
         tests = step._tests(candidates, log_weights, listed)
         for _ in range(_FITS):
             chosen = np.flatnonzero(tests.log_q < LOG_ALPHA)
             order = np.argsort(tests.log_weighted[chosen], kind="stable")
             chosen = np.sort(chosen[order[:_MOST_MEMBERS]])
-            if members and len(chosen) <= _STILL_GROWING * members:
+            if len(chosen) <= enough or np.isin(chosen, step.fit.selected).all():
                 break
-            members = len(chosen)
+            enough = _STILL_GROWING * len(chosen)
             fit = _fit(self.bits, candidates, chosen, step.fit)
             step = StepReports(self.bits, self.params, self.first, fit)
             tests = step._tests(candidates, log_weights, listed)

@@ -1,10 +1,10 @@
 """What goes on unlike anything that was found: a few new characters among those that occur.
 
 Where strings change from one kind of character to others (the "T14:" of 2025-11-03T14:05), what was
-learned misleads, and no fixed model fits. All characters that were found are alike here, wherever
-they stood, and any other may come between them. So the extensions of a prefix are looked at by how
-many new characters they have: all with one, and with two if they are short. Invariant: no
-character is impossible.
+learned misleads, and no fixed model fits. Here a character is as likely as it was common in what
+was found, wherever it stood, and any other may come between them. So the extensions of a prefix are
+looked at by how many new characters they have: all with one, and with two if they are short.
+Invariant: no character is impossible.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from hubbub.inference.open_strings.letters import AlphabetModel, SymbolArray
 from hubbub.inference.open_strings.prefixes import Prefixes
 
 # Of the characters that follow: new ones, and of these, ones that separate and begin parts of
-# strings in all scripts. Fewer would leave out some, more double what there is to look at.
+# strings in all scripts. Fewer would leave out some, more double what there is to look at. Of the
+# others half are as common as they were, and half are all alike, since there may be few to count.
 _NEW, _NEW_COMMON = 0.3, 0.9
 _COMMON = np.array(sorted(map(ord, string.ascii_letters + string.digits + " -.'_:/@,;=+#&|")))
 
 
 class Unfamiliar:
-    """One letter model (`LetterModels`) that knows which characters occur, and nothing else.
+    """One letter model (`LetterModels`) that knows how common characters are, and nothing else.
 
     Parameters
     ----------
@@ -34,15 +35,15 @@ class Unfamiliar:
     """
 
     def __init__(self, prefixes: Prefixes) -> None:
-        texts = (text.decode(errors="ignore") for text in prefixes.texts(b""))
-        found = np.array(sorted(map(ord, set().union(*texts))), dtype=np.int64)
+        text = "".join(text.decode(errors="ignore") for text in prefixes.texts(b""))
+        found, times = np.unique(np.array(list(map(ord, text)), dtype=np.int64), return_counts=True)
         anything = alphabets()[-1]
         codes = np.unique(np.concatenate([anything.codes, _COMMON, found]))
         chances = np.zeros(len(codes))
         for part, some, of_each in (
             (_NEW * _NEW_COMMON, _COMMON, np.ones(len(_COMMON))),
             (_NEW * (1 - _NEW_COMMON), anything.codes, anything.chances),
-            (1 - _NEW, found, np.ones(len(found))),
+            (1 - _NEW, found, times / max(len(text), 1) + 1 / max(len(found), 1)),
         ):
             chances[np.searchsorted(codes, some)] += part * of_each / max(of_each.sum(), 1e-300)
         chances *= (1 - LEAST_END) / chances.sum()
