@@ -3,8 +3,8 @@
 Each step's survivors are extended where the letter model expects most, and looked for in the next
 step's reports; what is found there teaches the model. Then it is gone over again by what that
 leaves of each prefix's mass, and with more room if rows scatter more than sampling explains; strong
-prefixes of which most is still missing are extended by the model that knows nothing, and a step at
-which nothing was found looks for anything below one prefix, and learns from that. Invariant: of
+prefixes of which most is still missing are extended by the characters that occur, in any order, and
+a step at which nothing was found does so below one prefix, and learns from that. Invariant: of
 the reports that show a string whole only what other strings show takes part in listing it, and in
 what is expected of it, so that they can test what comes out of here.
 """

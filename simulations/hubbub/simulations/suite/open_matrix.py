@@ -40,9 +40,9 @@ _RANDOM = 200_000
 """A share of 5e-6 each; what is found at a million reports and epsilon 4 is above .2%."""
 _DICTIONARY = 10
 """Strings of google/rappor's unknown dictionaries."""
-_NAMES, _DOMAINS = (4, 7), (3, 5, 7, 10)
+_NAMES, _DOMAINS = (4, 7), (3, 5, 7, 10, 13, 16)
 """By hand for names, most of which have at most seven letters; for domains those of the planner,
-told their letters and that few have more than 14."""
+told their letters and that few have more than 40."""
 _ALPHABETS = dict.fromkeys(("census", "surnames", "random"), string.ascii_letters) | {
     "domains": string.ascii_lowercase + string.digits + "-."
 }
