@@ -249,7 +249,7 @@ class _Step:
     def remaining(self) -> FloatArray:
         """Return how much more room each parent should have: by what its extensions leave."""
         parents = self.parents
-        least = np.minimum(parents.expected, _LEAST_SHARE * parents.std_error)
+        least = np.minimum(parents.expected, _LEAST_SHARE * self.reports.std_error)
         return parents.worth_of(np.maximum(parents.expected - self.explained(), least))
 
     def gaps(self) -> tuple[IntArray, FloatArray]:
@@ -402,8 +402,8 @@ def propose(
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     """Look for the extensions that are expected, then for those that must be missing.
 
-    The first step sets out from nothing, so it is gone over twice, and with more room. At the
-    others common prefixes whose extensions are known leave room to those of which they are missing.
+    The first step sets out from nothing, so it is gone over once more. Then common prefixes whose
+    extensions are known leave room to those of which they are missing.
     """
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room if first else int(_GLANCE * room), letters)
@@ -415,8 +415,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
     if step.is_blind:
         _look_for_the_unfamiliar(step, room)
-    if step.parents.length:
-        step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
+    step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
     gaps, their_shares = step.gaps()
     if len(gaps):
         least = _GAP_LEAST * LEAST_EXPECTED
