@@ -48,6 +48,9 @@ _ANY_STEPS = (2, 4, 7, 10, 14, 18, 22)
 # What each step adds to strings, of letters that are equally likely: 4, 3, 3, 4, 4 and 4 of the
 # alphabet (docs/understand/planning.md: fewer steps are better in theory, but can't be bridged).
 _STEP_BITS = (19, 15, 15, 19, 19, 19)
+# In German, of one byte and two, steps of whole characters find as much as those for any strings;
+# in a mixture of scripts with one byte and three they find a third.
+_MOST_UNLIKE = 2
 _HARDLY_EVER = 0.05  # of strings are longer than the longest
 _SHORT_STEP = 2  # bytes, where even the first step would be as long as all strings
 _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
@@ -75,10 +78,16 @@ class Letters(NamedTuple):
     width: int
 
     @classmethod
-    def of_alphabet(cls, alphabet: str) -> Self:
-        """Return those of an alphabet: its characters, in any order."""
+    def of_alphabet(cls, alphabet: str) -> Self | None:
+        """Return those of an alphabet, its characters in any order, if these are alike enough.
+
+        Steps of whole characters of three bytes would be of three where they have one.
+        """
         characters = set(alphabet)
-        return cls(math.log2(len(characters)), max(len(each.encode()) for each in characters))
+        widths = [len(each.encode()) for each in characters]
+        if max(widths) > _MOST_UNLIKE * min(widths):
+            return None
+        return cls(math.log2(len(characters)), max(widths))
 
 
 PLAIN = Letters.of_alphabet(string.ascii_lowercase)

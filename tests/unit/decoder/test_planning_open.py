@@ -90,6 +90,11 @@ def test_steps_end_between_characters_and_add_what_can_be_looked_at(alphabet, st
     assert choose_steps(40, Letters.of_alphabet(alphabet)) == steps
 
 
+def test_an_alphabet_of_unlike_characters_says_nothing_about_steps():
+    assert Letters.of_alphabet("abcdefgh\u5317\u4eac") is None
+    assert Letters.of_alphabet("abcdef\u00e4\u00df") == Letters(3.0, 2)
+
+
 def test_a_corpus_says_how_long_strings_are_and_how_much_a_letter_says():
     """All but a twentieth are as long, or shorter."""
     longest, letters = of_corpus(["abcd"] * 19 + ["абвг"])
