@@ -258,7 +258,7 @@ def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...
     longest : int
         All steps are below it, but for one that must be.
     letters : Letters, optional
-        What strings are written in, if that is known: 4, 7, 10 and 14 of `PLAIN`.
+        What strings are written in, if that is known: 4, 7, 10, 14, 18 and 22 of `PLAIN`.
 
     Raises
     ------

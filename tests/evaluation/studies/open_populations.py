@@ -104,9 +104,9 @@ class OpenPopulation:
     def decoded(
         self,
         people: Population,
+        steps: tuple[int, ...],
+        alphabet: str,
         rng: np.random.Generator,
-        steps: tuple[int, ...] = choose_steps(UNKNOWN_LENGTH),
-        alphabet: str = "",
     ) -> tuple[Decoding, float]:
         """Return what we find in counts that are drawn, and the seconds of CPU that it takes."""
         goal, chosen = planned(self.epsilon, self.reports, steps)
@@ -120,7 +120,7 @@ class OpenPopulation:
     def _ours(
         self, people: Population, steps: tuple[int, ...], alphabet: str, rng: np.random.Generator
     ) -> Found:
-        decoding, seconds = self.decoded(people, rng, steps, alphabet)
+        decoding, seconds = self.decoded(people, steps, alphabet, rng)
         truth = dict(zip(people.values, people.shares.tolist(), strict=True))
         rows = decoding.largest_detected().tolist()
         right = [row for row in rows if decoding.candidates[row] in truth]

@@ -18,18 +18,19 @@ import numpy as np
 from scipy import optimize, special
 
 from evaluation.drawn_counts import draw_counts
+from evaluation.studies.open_populations import told_steps
 from evaluation.studies.study import Study
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import PLAIN, Letters, OpenGoal, choose_steps, open_test
+from hubbub.planning.open_strings import PLAIN, OpenGoal, choose_steps, open_test
 from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import LISTS
 
-_NAMES, _DOMAINS = 8, 40
-"""Lengths of names and domains that the planner is told; domains with their characters."""
+_NAMES = 8
+"""Length of names that the planner is told; of domains it is told their own, and their letters."""
 _POWER = 0.9
 
 
@@ -77,10 +78,8 @@ class PlannedSearch:
 
 def _chosen(population: str, reports: int, epsilon: float) -> PlannedSearch:
     """Let the planner choose for strings of the population's length."""
-    steps = choose_steps(_NAMES, PLAIN)
-    if population == "domains":
-        letters = Letters.of_alphabet("".join(LISTS[population]().values))
-        steps = choose_steps(_DOMAINS, letters)
+    domains = population == "domains"
+    steps = told_steps(LISTS[population]()) if domains else choose_steps(_NAMES, PLAIN)
     goal = OpenGoal(open_test(power=_POWER), steps)
     best = plan(goal, Budget(math.inf, epsilon), n_reports=reports).best
     return PlannedSearch(population, reports, epsilon, goal, best)
