@@ -11,6 +11,7 @@ what is expected of it, so that they can test what comes out of here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -192,7 +193,9 @@ class _Step:
             found = extend(
                 some.prefixes, some.expected, self.length, room // _PARTS, letters, self._seen
             )
-            self._screen(replace(found, parents=np.full(len(found), parent)))
+            found = replace(found, parents=np.full(len(found), parent))
+            self._note(found)
+            self._screen(found)
         self._fit()
 
     def look_everywhere(self, alphabet: str) -> None:
@@ -204,24 +207,38 @@ class _Step:
         self._add(found.take(np.flatnonzero(unseen(found.prefixes.keys, self._seen))))
 
     def _add(self, found: Extensions) -> None:
-        """Look for some extensions, all of them new."""
-        if len(found):
+        """Look for some extensions, all of them new.
+
+        Common prefixes scatter the rows until they are in the model, and others hide in that. So
+        what was dropped is screened again once the rows scatter so much less.
+        """
+        if not len(found):
+            return
+        self._note(found)
+        scattered = math.inf
+        while scattered > SCATTER * self.reports.std_error:
+            scattered = self.reports.std_error
             self._screen(found)
             self._fit()
 
-    def _screen(self, found: Extensions) -> None:
-        """List some extensions, all of them new, but for those that the reports speak against.
+    def _note(self, found: Extensions) -> None:
+        """Count some extensions, all of them new.
 
         What was expected of those that were seen stays: what a step has taught must not weigh its
         own tests.
         """
-        words = self.reports.words(found.prefixes)
         # Both ascend, and a stable sort merges what does: in a twentieth of the time.
         self._seen = np.sort(np.concatenate([self._seen, found.prefixes.keys]), kind="stable")
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
         whole = self._ends_here(found)
         self._whole.append((found.expected[whole], found.halves[whole]))
+
+    def _screen(self, found: Extensions) -> None:
+        """List those of some extensions that aren't yet, if the reports don't speak against them."""
+        words = self.reports.words(found.prefixes)
         kept = self.reports.screened(words, found.expected)
+        listed = np.sort(self.listed.prefixes.keys)
+        kept = kept[unseen(found.prefixes.keys[kept], listed)]
         self.listed = self.listed.joined(found.take(kept))
         self.words = np.concatenate([self.words, words[kept]])
 
