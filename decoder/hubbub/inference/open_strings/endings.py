@@ -2,8 +2,9 @@
 
 How strings end no step has shown, so they are listed twice: by what the steps taught, and by what
 the last step's own reports show of their ends. Invariant: strings fall into two halves by chance,
-and what is found in one half teaches what is expected of the other alone. So no string's own
-reports weigh its test (cross-weighting: Ignatiadis, Huber 2021).
+and what is found in one half teaches what is expected of the other alone, and what a string that
+was found has of its prefix is left to no others. So no string's own reports weigh its test
+(cross-weighting: Ignatiadis, Huber 2021).
 """
 
 from __future__ import annotations
@@ -109,24 +110,56 @@ def taught_ends(
     begin = survivors.length
     found, fitted = _found(ends, reports)
     explained = Explained(fitted, found.prefixes.sizes)
-    shares = np.maximum(fitted.fit.coefficients[1:], fitted.std_error)
+    shares = fitted.fit.coefficients[1:]
     within = found.prefixes.whole_within(begin)
-    sure = found.take(explained.sure[~within[explained.sure]])
-    standing_out = np.bincount(sure.halves, minlength=2)
-    open_ended = np.flatnonzero(~within)
-    found, shares = found.take(open_ended), shares[open_ended]
-    goes_on, half, half_of_found = ~ends.prefixes.whole_within(begin), ends.halves, found.halves
+    sure = explained.sure
+    standing_out = np.bincount(found.take(sure[~within[sure]]).halves, minlength=2)
+    goes_on, half = ~ends.prefixes.whole_within(begin), ends.halves
     taught = ends.take(np.zeros(0, dtype=np.int64))
     for number in (0, 1):
         first = ends.take(np.flatnonzero(goes_on & (half == number)))
-        teachers = np.flatnonzero(half_of_found != number)
+        teachers = np.flatnonzero(~within & (found.halves != number))
         if len(first) and len(teachers):
-            weights = lesson(shares[teachers])
+            weights = lesson(np.maximum(shares[teachers], fitted.std_error))
             more = _like(found.take(teachers), weights, survivors, room, letters)
             more = more.take(np.flatnonzero(more.halves == number))
             first = _mixed(first, more) if len(more) else first
         taught = taught.joined(first)
-    return TaughtEnds(taught, explained, standing_out)
+    left = _left(taught, survivors, found.take(sure), shares[sure], fitted.std_error)
+    return TaughtEnds(replace(taught, expected=left), explained, standing_out)
+
+
+def _left(
+    ends: Extensions,
+    survivors: Survivors,
+    found: Extensions,
+    shares: FloatArray,
+    std_error: float,
+) -> FloatArray:
+    """Return what is expected of strings by what the others of each prefix leave of it.
+
+    Parameters
+    ----------
+    ends : Extensions
+        What is expected by the prefixes' shares.
+    survivors : Survivors
+        The prefixes.
+    found : Extensions
+        Which strings are there.
+    shares : float64 array
+        Theirs.
+    std_error : float
+        Of these.
+    """
+    own = np.zeros(len(ends))
+    _, these, there = np.intersect1d(
+        ends.prefixes.keys, found.prefixes.keys, assume_unique=True, return_indices=True
+    )
+    own[these] = shares[there]
+    explained = np.bincount(found.parents, shares, len(survivors.share))
+    of = ends.parents
+    left = survivors.worth_left(of, explained[of] - own, std_error)
+    return np.asarray(ends.expected * (left / survivors.worth[of]))
 
 
 def _like(

@@ -87,7 +87,7 @@ class Extensions:
     @property
     def halves(self) -> IntArray:
         """0 or 1 for each, by chance, shape (n,): what one half shows can teach of the other."""
-        return (self.prefixes.keys & np.uint64(1)).astype(np.int64)
+        return halves(self.prefixes.keys)
 
     def take(self, rows: IntArray) -> Extensions:
         """Return some of the extensions."""
@@ -100,6 +100,11 @@ class Extensions:
             np.concatenate([self.parents, others.parents]),
             np.concatenate([self.expected, others.expected]),
         )
+
+
+def halves(keys: KeyArray) -> IntArray:
+    """Return in which half each string is, by its key: 0 or 1, by chance."""
+    return (keys & np.uint64(1)).astype(np.int64)
 
 
 class _Added(NamedTuple):

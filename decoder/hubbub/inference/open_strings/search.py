@@ -14,14 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.alphabets import all_beginnings
 from hubbub.inference.open_strings.endings import ends_of, taught_ends
-from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
+from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
 from hubbub.inference.open_strings.families import Explained, Family
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes, unseen
@@ -32,7 +34,13 @@ from hubbub.inference.open_strings.steps import (
     Tests,
     step_reports,
 )
-from hubbub.inference.open_strings.survivors import FEW, LEAST_EXPECTED, Survivors, lesson
+from hubbub.inference.open_strings.survivors import (
+    FEW,
+    LEAST_EXPECTED,
+    LEAST_SHARE,
+    Survivors,
+    lesson,
+)
 from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.testing.multiple_testing import local_false_rates
 from hubbub.protocol.bloom import canonical_bytes
@@ -51,12 +59,14 @@ _GLANCE = 0.25  # of the room: a later step looks again where something is missi
 _MORE_ROOM = 4
 _AGAIN_ROOM = 10
 _EVERYWHERE = 0.1  # of all mass
+# Until what is common is in the model, each fit lets rarer ones stand out; where reports are few it
+# fits noise, and would go on.
+_MOST_SCREENINGS = 4
 # Prefixes below which a blind step looks for anything, ten seconds each, one after the other; the
 # parts in which it does, each of which takes no more memory than another look.
 _MOST_BLIND, _PARTS = 2, 3
 _BLIND = 0.9  # of the mass unexplained, though it must be there: nothing was found
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
-_LEAST_SHARE = 0.3  # of a standard error
 _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
 _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
 # A common beginning without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
@@ -130,6 +140,22 @@ class Proposals:
     steps: tuple[FoundPrefixes, ...]
 
 
+class Left(NamedTuple):
+    """What is expected of a step's extensions by what others leave.
+
+    Attributes
+    ----------
+    expected : float64 array, shape (n,)
+        Of each that is listed.
+    worth : float64 array, shape (p,)
+        What is left of each parent: what is expected of an extension that isn't listed, over the
+        chance of what it adds.
+    """
+
+    expected: FloatArray
+    worth: FloatArray
+
+
 class _Step:
     """Looks for extensions of prefixes in a step's reports.
 
@@ -142,7 +168,11 @@ class _Step:
         self.words = np.zeros((0, 2), dtype=np.uint32)
         self._seen = np.zeros(0, dtype=np.uint64)
         self._expected_sum = 0.0
-        self._whole = [(np.zeros(0), np.zeros(0, dtype=np.int64))]
+        # What part of its parent each extension is expected to have: of those that are listed, of
+        # all that were looked for, beside their parents, and of whole strings, with keys too.
+        self._chance = np.zeros(0)
+        self._tried: list[tuple[NDArray[np.float32], NDArray[np.int32]]] = []
+        self._whole = [(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))]
         self.tests = Tests(*(np.zeros(0) for _ in range(3)))
 
     @property
@@ -181,32 +211,37 @@ class _Step:
         """
         prefixes, least = self.parents.prefixes.take(of), least * self.reports.std_error
         found = extend(prefixes, shares, self.length, room, letters, self._seen, least=least)
-        self._add(replace(found, parents=of[found.parents]))
+        chance = found.expected / shares[found.parents]
+        self._add(replace(found, parents=of[found.parents]), chance)
 
     def look_far_below(self, parent: int, room: int, letters: LetterModels) -> None:
         """Look for the likeliest extensions of one parent, by parts, which bounds the memory."""
         rows = np.array([parent])
-        prefix, share = self.parents.prefixes.take(rows), self.parents.share[rows]
-        begun = extend(prefix, share, prefix.length + 1, room, letters)
+        prefix, share = self.parents.prefixes.take(rows), self.parents.share[parent]
+        begun = extend(prefix, np.array([share]), prefix.length + 1, room, letters)
         for part in range(_PARTS):
             some = begun.take(np.arange(part, len(begun), _PARTS))
             found = extend(
                 some.prefixes, some.expected, self.length, room // _PARTS, letters, self._seen
             )
             found = replace(found, parents=np.full(len(found), parent))
-            self._note(found)
-            self._screen(found)
+            chance = found.expected / share
+            self._note(found, chance)
+            self._screen(found, chance)
         self._fit()
 
     def look_everywhere(self, alphabet: str) -> None:
         """Look for every beginning for which there is time, whatever letters are likely."""
         texts = all_beginnings(self.length, alphabet)
-        expected = np.full(len(texts), _EVERYWHERE / len(texts))
+        chance = np.full(len(texts), _EVERYWHERE / len(texts))
         nobody = np.zeros(len(texts), dtype=np.int64)
-        found = Extensions(Prefixes.of_all(texts, self.length), nobody, expected)
-        self._add(found.take(np.flatnonzero(unseen(found.prefixes.keys, self._seen))))
+        found = Extensions(
+            Prefixes.of_all(texts, self.length), nobody, chance * self.parents.worth[0]
+        )
+        new = np.flatnonzero(unseen(found.prefixes.keys, self._seen))
+        self._add(found.take(new), chance[new])
 
-    def _add(self, found: Extensions) -> None:
+    def _add(self, found: Extensions, chance: FloatArray) -> None:
         """Look for some extensions, all of them new.
 
         Common prefixes scatter the rows until they are in the model, and others hide in that. So
@@ -214,14 +249,15 @@ class _Step:
         """
         if not len(found):
             return
-        self._note(found)
-        scattered = math.inf
-        while scattered > SCATTER * self.reports.std_error:
+        self._note(found, chance)
+        for _ in range(_MOST_SCREENINGS):
             scattered = self.reports.std_error
-            self._screen(found)
+            self._screen(found, chance)
             self._fit()
+            if scattered < SCATTER * self.reports.std_error:
+                return
 
-    def _note(self, found: Extensions) -> None:
+    def _note(self, found: Extensions, chance: FloatArray) -> None:
         """Count some extensions, all of them new.
 
         What was expected of those that were seen stays: what a step has taught must not weigh its
@@ -230,17 +266,19 @@ class _Step:
         # Both ascend, and a stable sort merges what does: in a twentieth of the time.
         self._seen = np.sort(np.concatenate([self._seen, found.prefixes.keys]), kind="stable")
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
+        self._tried.append((chance.astype(np.float32), found.parents.astype(np.int32)))
         whole = self._ends_here(found)
-        self._whole.append((found.expected[whole], found.halves[whole]))
+        self._whole.append((chance[whole], found.parents[whole], found.prefixes.keys[whole]))
 
-    def _screen(self, found: Extensions) -> None:
-        """List those of some extensions that aren't yet, if the reports don't speak against them."""
+    def _screen(self, found: Extensions, chance: FloatArray) -> None:
+        """List some extensions, but for those that the reports speak against or that are listed."""
         words = self.reports.words(found.prefixes)
         kept = self.reports.screened(words, found.expected)
         listed = np.sort(self.listed.prefixes.keys)
         kept = kept[unseen(found.prefixes.keys[kept], listed)]
         self.listed = self.listed.joined(found.take(kept))
         self.words = np.concatenate([self.words, words[kept]])
+        self._chance = np.concatenate([self._chance, chance[kept]])
 
     def _fit(self) -> None:
         """Put what is detected into the model of the step's reports, and test what is listed."""
@@ -252,22 +290,40 @@ class _Step:
     def learned(self, letters: Mixture) -> Mixture:
         """Return the letter model that also knows what is likely to be there in this step."""
         likely = np.flatnonzero(self.tests.log_q < _LOG_HALF)
-        weights = lesson(self._shares(likely) * self._real(likely))
+        real = self._real(self._reweighted())[likely]
+        weights = lesson(self._shares(likely) * real)
         symbols = self.listed.prefixes.symbols[likely]
         return letters.learned(symbols, weights, self.parents.length)
 
     def explained(self) -> FloatArray:
         """Return how much of each parent's share is in extensions that were detected."""
-        members = self.reports.fit.selected
-        of = self.listed.parents[members]
-        shares = self.reports.fit.coefficients[1:]
+        return self._of_parents(np.arange(len(self.reports.fit.selected)))
+
+    def _of_parents(self, members: IntArray) -> FloatArray:
+        """Return how much of each parent's share some members of the model have."""
+        of = self.listed.parents[self.reports.fit.selected[members]]
+        shares = self.reports.fit.coefficients[1:][members]
         return np.bincount(of, shares, len(self.parents.prefixes)).astype(np.float64)
 
     def remaining(self) -> FloatArray:
         """Return how much more room each parent should have: by what its extensions leave."""
-        parents = self.parents
-        least = np.minimum(parents.expected, _LEAST_SHARE * self.reports.std_error)
-        return parents.worth_of(np.maximum(parents.expected - self.explained(), least))
+        everyone = np.arange(len(self.parents.prefixes))
+        return self.parents.worth_left(everyone, self.explained(), self.reports.std_error)
+
+    def left(self) -> Left:
+        """Return what is expected of extensions by what the others of each parent leave of it.
+
+        Only what is sure leaves nothing to others: where reports are few the model fits noise.
+        """
+        sure, fit = self.explains().sure, self.reports.fit
+        by_all, of = self._of_parents(sure), self.listed.parents
+        own = np.zeros(len(self.listed))
+        own[fit.selected[sure]] = fit.coefficients[1:][sure]
+        everyone, std_error = np.arange(len(by_all)), self.reports.std_error
+        return Left(
+            self._chance * self.parents.worth_left(of, by_all[of] - own, std_error),
+            self.parents.worth_left(everyone, by_all, std_error),
+        )
 
     def gaps(self) -> tuple[IntArray, FloatArray]:
         """Return strong parents of whose share most is missing, and their shares."""
@@ -290,13 +346,17 @@ class _Step:
         whole = self._ends_here(self.listed)
         rows, members = np.flatnonzero(whole), self.reports.fit.selected[explained.sure]
         listed, stand_out = self.listed.take(rows), self.listed.take(members[whole[members]])
+        chance, parents, keys = (np.concatenate(each) for each in zip(*self._whole, strict=True))
+        dropped = unseen(keys, np.sort(listed.prefixes.keys))
+        left = self.left()
+        expected, of_dropped = left.expected[rows], (chance * left.worth[parents])[dropped]
         return Family(
             number,
             listed.prefixes.texts(b""),
-            listed.expected,
+            expected,
             listed.halves,
-            np.concatenate([expected for expected, _ in self._whole]),
-            np.concatenate([halves for _, halves in self._whole]),
+            np.concatenate([expected, of_dropped]),
+            np.concatenate([listed.halves, halves(keys[dropped])]),
             np.bincount(stand_out.halves, minlength=2),
         )
 
@@ -311,15 +371,33 @@ class _Step:
     def survivors(self) -> Survivors:
         """Return what the next step sets out from."""
         z = self.tests.share / self.reports.std_error
-        kept = np.argsort(self.tests.log_weighted, kind="stable")[:_MOST_KEPT]
+        log_weighted = self._reweighted()
+        kept = np.argsort(log_weighted, kind="stable")[:_MOST_KEPT]
         kept = np.sort(kept[z[kept] > _KEPT_Z])
         return Survivors(
             self.listed.prefixes.take(kept),
             self._shares(kept),
-            self._real(kept),
+            self._real(log_weighted)[kept],
             z[kept] > _STRONG_Z,
             self.reports.std_error,
         )
+
+    def _reweighted(self) -> FloatArray:
+        """Return ln of p-values over weights, by what the others of a parent leave of it.
+
+        Where an extension has all that its parent has, the others' weight goes to those of which
+        most is missing.
+        """
+        (expected, worth), most = self.left(), self.reports.saturation
+        new, old = np.minimum(expected, most), np.minimum(self.listed.expected, most)
+        by_all = sum(
+            float(np.minimum(chance * worth[parents], most).sum())
+            for chance, parents in self._tried
+        )
+        by_others = np.minimum(self._chance * worth[self.listed.parents], most)
+        total = by_all + float((new - by_others).sum())
+        log_ratio = np.log(new / old) + math.log(self._expected_sum / total)
+        return np.asarray(np.minimum(self.tests.log_weighted - log_ratio, 0.0))
 
     def found(self) -> FoundPrefixes:
         """Return what was detected."""
@@ -336,11 +414,11 @@ class _Step:
         )
 
     def _shares(self, rows: IntArray) -> FloatArray:
-        return np.maximum(self.tests.share[rows], _LEAST_SHARE * self.reports.std_error)
+        return np.maximum(self.tests.share[rows], LEAST_SHARE * self.reports.std_error)
 
-    def _real(self, rows: IntArray) -> FloatArray:
-        false = local_false_rates(np.exp(self.tests.log_weighted), self.tried)
-        return np.clip(1 - false[rows], _LEAST_REAL, 1.0)
+    def _real(self, log_weighted: FloatArray) -> FloatArray:
+        false = local_false_rates(np.exp(log_weighted), self.tried)
+        return np.asarray(np.clip(1 - false, _LEAST_REAL, 1.0))
 
 
 def propose(

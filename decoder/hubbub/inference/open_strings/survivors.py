@@ -7,13 +7,17 @@ from typing import Self
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.open_strings.steps import SATURATION
 
 LEAST_EXPECTED = 1e-5
 """Standard errors: what less is expected of is hardly ever common enough to be found. The room that
 this leaves goes to the steps at which letters are hard to guess.
+"""
+LEAST_SHARE = 0.3
+"""Standard errors that a prefix has at least, and leaves to others: an estimate below tells no more
+than one at 0.
 """
 FEW = 20
 """Prefixes, each of which then has a twentieth of a look's room at least."""
@@ -66,6 +70,22 @@ class Survivors:
         enough = SATURATION * self.std_error
         beyond = np.log(np.maximum(expected / enough, 1.0))
         return np.asarray(np.minimum(expected, enough) * (1 + beyond))
+
+    def worth_left(self, of: IntArray, explained: FloatArray, std_error: float) -> FloatArray:
+        """Return how much room prefixes should have of whose shares a part is explained.
+
+        Parameters
+        ----------
+        of : int64 array, shape (e,)
+            Which of these prefixes; any number of times.
+        explained : float64 array, shape (e,)
+            Shares of what goes on from them.
+        std_error : float
+            Of those shares.
+        """
+        expected = self.expected[of]
+        least = np.minimum(expected, LEAST_SHARE * std_error)
+        return self.worth_of(np.maximum(expected - explained, least))
 
     @property
     def length(self) -> int:
