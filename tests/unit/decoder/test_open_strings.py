@@ -164,6 +164,14 @@ def test_strings_come_out_of_the_noise(found):
     assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 1
 
 
+@pytest.mark.parametrize("below", ["", "par"])
+def test_with_room_for_hardly_anything_hardly_anything_is_found(counts, below):
+    """At a false discovery rate of 1e-6 nothing that nobody has; at all steps nothing is listed."""
+    decoding = decode_open_strings(counts, PARAMS, TYPE, room=1, below=below, alpha=1e-6).decoding
+    detected = {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
+    assert detected <= {"Z\u00fcr", *CLIENTS}
+
+
 def test_shares_are_of_all_reports(found):
     decoding = found.decoding
     total = sum(CLIENTS.values())

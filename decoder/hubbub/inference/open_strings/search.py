@@ -388,6 +388,8 @@ class _Step:
         Where an extension has all that its parent has, the others' weight goes to those of which
         most is missing.
         """
+        if not self.tried:
+            return self.tests.log_weighted
         (expected, worth), most = self.left(), self.reports.saturation
         new, old = np.minimum(expected, most), np.minimum(self.listed.expected, most)
         by_all = sum(
