@@ -95,6 +95,16 @@ def test_shadow_of_a_string_that_is_there_is_tested_beside_it(rng):
     assert again.log_p_values(estimate_all(fit, candidates, bits, PARAMS))[1] > np.log(0.01)
 
 
+def test_rivals_are_no_more_than_the_rows_carry(rng):
+    """Of 2,000 absent strings hundreds are beyond a p-value of .4, beside 1,024 rows."""
+    bits = bits_of(rng)
+    tests = PresenceTests(fit_of(bits, np.arange(8)), candidates_of(2_000, PARAMS), bits, PARAMS)
+    log_p = np.zeros(2_000)
+    log_p[100] = np.log(0.3)
+    model = models_with_rivals(tests, log_p, np.log(0.4))[100]
+    assert 200 < len(model.fit.selected) <= 1_024 // 3
+
+
 def test_ally_is_out_of_the_model_that_a_string_is_estimated_in(rng):
     """Two strings without a common bit raise each other's shares, and so help each other in."""
     crowded = make_params(k=8, h=2, m=64)

@@ -25,6 +25,8 @@ from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.inference.regression.sparse_effects import UNDETERMINED, Effects, sparse_effects
 from hubbub.protocol.params import RapporParams
 
+ROWS_EACH = 3
+"""Rows for each fixed effect, at least: so many leave noise to be estimated."""
 # Weights depend weakly on rates, so that few rounds settle them; fewer where they start from those
 # of a similar model.
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2

@@ -24,7 +24,7 @@ from scipy import linalg, sparse
 from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.regression.estimates import LeaveOneOutFit, PresenceTests, bounded_scores
-from hubbub.inference.regression.model import Fit, product
+from hubbub.inference.regression.model import ROWS_EACH, Fit, product
 from hubbub.inference.regression.sensitivity import thresholds_z
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
@@ -255,12 +255,16 @@ class _RivalsOf:
             residuals, weights = tests.without(member)
         table = bounded_scores(weights * residuals, weights, params)
         totals = np.take(table.ravel(), self._entries).sum(axis=1)
-        passing = self._outside & (HashNull(table, params.h).z_scores(totals) >= self._needed)
-        passing[fit.selected] = False
-        rivals = [other for other in np.flatnonzero(passing).tolist() if other != candidate]
-        if not rivals:
+        beyond = HashNull(table, params.h).z_scores(totals) - self._needed
+        passing = self._outside & (beyond >= 0)
+        passing[fit.selected] = passing[candidate] = False
+        rivals = np.flatnonzero(passing)
+        # Where reports are few, thousands may stand out: more than the rows can carry.
+        room = max(0, np.count_nonzero(weights) // ROWS_EACH - len(fit.selected) - 1)
+        rivals = np.sort(rivals[np.argsort(-beyond[rivals], kind="stable")[:room]])
+        if not len(rivals):
             return None
-        rows = np.array(rivals if member is not None else [candidate, *rivals], dtype=np.int64)
+        rows = rivals if member is not None else np.append(candidate, rivals)
         larger = extended(fit, rows, candidates.filters(rows))
         place = np.flatnonzero(larger.selected == candidate)
         return LeaveOneOutFit(larger, int(place[0])) if len(place) else None

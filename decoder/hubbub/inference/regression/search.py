@@ -35,6 +35,7 @@ from hubbub.inference.regression.estimates import (
 )
 from hubbub.inference.regression.feedback import Feedback
 from hubbub.inference.regression.model import (
+    ROWS_EACH,
     Fit,
     ModelTerms,
     drawn_members,
@@ -105,7 +106,6 @@ _SCREEN_Z = 2.0
 _MAX_SURVIVORS = 1000
 MAX_NEAR = 4000
 """Candidates among which the model is searched for."""
-_MAX_SHARE_OF_ROWS = 3  # at most a third as many candidates as rows leaves noise to be estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,6 +570,6 @@ def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> flo
 
 def keep_fittest(candidates: IntArray, merit: FloatArray, bits: BitEstimates) -> IntArray:
     """Keep candidates of positive merit, the best ones if the rows can't carry them all."""
-    room = max(1, bits.informative // _MAX_SHARE_OF_ROWS)
+    room = max(1, bits.informative // ROWS_EACH)
     best = np.argsort(-merit, kind="stable")[:room]
     return np.sort(candidates[best[merit[best] > 0]])
