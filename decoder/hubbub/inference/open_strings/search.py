@@ -297,33 +297,29 @@ class _Step:
 
     def explained(self) -> FloatArray:
         """Return how much of each parent's share is in extensions that were detected."""
-        return self._of_parents(np.arange(len(self.reports.fit.selected)))
-
-    def _of_parents(self, members: IntArray) -> FloatArray:
-        """Return how much of each parent's share some members of the model have."""
-        of = self.listed.parents[self.reports.fit.selected[members]]
-        shares = self.reports.fit.coefficients[1:][members]
+        of = self.listed.parents[self.reports.fit.selected]
+        shares = self.reports.fit.coefficients[1:]
         return np.bincount(of, shares, len(self.parents.prefixes)).astype(np.float64)
 
     def remaining(self) -> FloatArray:
         """Return how much more room each parent should have: by what its extensions leave."""
-        everyone = np.arange(len(self.parents.prefixes))
-        return self.parents.worth_left(everyone, self.explained(), self.reports.std_error)
+        return self._worth_left(self.explained())
 
     def left(self) -> Left:
         """Return what is expected of extensions by what the others of each parent leave of it.
 
         Only what is sure leaves nothing to others: where reports are few the model fits noise.
         """
-        sure, fit = self.explains().sure, self.reports.fit
-        by_all, of = self._of_parents(sure), self.listed.parents
+        sure, fit, of = self.explains().sure, self.reports.fit, self.listed.parents
         own = np.zeros(len(self.listed))
         own[fit.selected[sure]] = fit.coefficients[1:][sure]
-        everyone, std_error = np.arange(len(by_all)), self.reports.std_error
-        return Left(
-            self._chance * self.parents.worth_left(of, by_all[of] - own, std_error),
-            self.parents.worth_left(everyone, by_all, std_error),
-        )
+        by_all = np.bincount(of, own, len(self.parents.prefixes)).astype(np.float64)
+        by_others = self.parents.worth_left(of, by_all[of] - own, self.reports.std_error)
+        return Left(self._chance * by_others, self._worth_left(by_all))
+
+    def _worth_left(self, explained: FloatArray) -> FloatArray:
+        everyone = np.arange(len(explained))
+        return self.parents.worth_left(everyone, explained, self.reports.std_error)
 
     def gaps(self) -> tuple[IntArray, FloatArray]:
         """Return strong parents of whose share most is missing, and their shares."""
