@@ -14,9 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.open_strings.extension import Extensions, extend
 from hubbub.inference.open_strings.families import Explained
+from hubbub.inference.open_strings.gaps import (
+    BLIND_ROOM,
+    MORE_ROOM,
+    Gaps,
+    extended_in_parts,
+    gaps_of,
+)
 from hubbub.inference.open_strings.letters import END
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.steps import StepReports
@@ -36,6 +43,28 @@ _PRIOR_ENDS = 2.0
 _TINY = 1e-300  # keeps quotients finite
 
 
+class Dropped(NamedTuple):
+    """Strings that the reports speak against, so that they aren't tested.
+
+    Attributes
+    ----------
+    expected : float64 array, shape (n,)
+        What was expected of each.
+    halves : int64 array, shape (n,)
+        In which half each is.
+    """
+
+    expected: FloatArray
+    halves: IntArray
+
+    def joined(self, others: Extensions, dropped: BoolArray) -> Dropped:
+        """Return these and those that are dropped of others."""
+        return Dropped(
+            np.append(self.expected, others.expected[dropped]),
+            np.append(self.halves, others.halves[dropped]),
+        )
+
+
 class TaughtEnds(NamedTuple):
     """What the last step's reports teach of strings that end behind the last length.
 
@@ -43,6 +72,8 @@ class TaughtEnds(NamedTuple):
     ----------
     strings : Extensions
         These, and what is expected of them.
+    dropped : Dropped
+        What was looked for beside them.
     explained : Explained
         What the model of a quick look at whole strings says.
     standing_out : int64 array, shape (2,)
@@ -50,6 +81,7 @@ class TaughtEnds(NamedTuple):
     """
 
     strings: Extensions
+    dropped: Dropped
     explained: Explained
     standing_out: IntArray
 
@@ -108,7 +140,8 @@ def taught_ends(
         The last step's.
     """
     begin = survivors.length
-    found, fitted = _found(ends, reports)
+    ends, dropped, found, fitted = _looked(ends, survivors, room, letters, reports)
+    gaps = _gaps(survivors, found, fitted).rows
     explained = Explained(fitted, found.prefixes.sizes)
     shares = fitted.fit.coefficients[1:]
     within = found.prefixes.whole_within(begin)
@@ -121,12 +154,14 @@ def taught_ends(
         teachers = np.flatnonzero(~within & (found.halves != number))
         if len(first) and len(teachers):
             weights = lesson(np.maximum(shares[teachers], fitted.std_error))
-            more = _like(found.take(teachers), weights, survivors, room, letters)
-            more = more.take(np.flatnonzero(more.halves == number))
-            first = _mixed(first, more) if len(more) else first
-        taught = taught.joined(first)
-    left = _left(taught, survivors, found.take(sure), shares[sure], fitted.std_error)
-    return TaughtEnds(replace(taught, expected=left), explained, standing_out)
+            like = _like(found.take(teachers), weights, survivors, gaps, room, letters, number)
+            first = _mixed(first, like) if len(like) else first
+        left = _left(first, survivors, found.take(sure), shares[sure], fitted.std_error)
+        first = replace(first, expected=left)
+        stay = _spoken_for(first, found, fitted)
+        taught = taught.joined(first.take(np.flatnonzero(stay)))
+        dropped = dropped.joined(first, ~stay)
+    return TaughtEnds(taught, dropped, explained, standing_out)
 
 
 def _left(
@@ -163,23 +198,39 @@ def _left(
 
 
 def _like(
-    found: Extensions, weights: FloatArray, survivors: Survivors, room: int, letters: Mixture
+    found: Extensions,
+    weights: FloatArray,
+    survivors: Survivors,
+    gaps: IntArray,
+    room: int,
+    letters: Mixture,
+    half: int,
 ) -> Extensions:
-    """Return strings that end like some that were found, each of which counts so many times."""
+    """Return strings of a half that end like some that were found, below prefixes and below gaps.
+
+    Each of those that were found counts so many times; what lies below gaps has as much room again.
+    """
     begin, going = survivors.length, np.flatnonzero(~survivors.prefixes.whole)
     added = _added(found, begin)
     symbols = found.prefixes.symbols[:, : begin + int(added.max()) + 1]
-    like = extend(
-        survivors.prefixes.take(going),
-        survivors.worth[going],
-        begin + LONGEST_END,
-        room,
-        letters.forgetful().learned(symbols, weights, begin),
-        least=LEAST_EXPECTED * survivors.std_error,
-        whole=True,
-    )
+    learned = letters.forgetful().learned(symbols, weights, begin)
+    like = Extensions.none(begin + LONGEST_END)
+    for of in (going, gaps) if len(gaps) else (going,):
+        more = extend(
+            survivors.prefixes.take(of),
+            survivors.worth[of],
+            begin + LONGEST_END,
+            room,
+            learned,
+            like.prefixes.keys,
+            least=LEAST_EXPECTED * survivors.std_error,
+            whole=True,
+        )
+        more = more.take(np.flatnonzero(more.halves == half))
+        like = like.joined(replace(more, parents=of[more.parents]))
+    like = like.take(np.argsort(like.prefixes.keys, kind="stable"))
     likelier = _likelier(_added(like, begin), like.expected, added, weights)
-    return replace(like, parents=going[like.parents], expected=like.expected * likelier)
+    return replace(like, expected=like.expected * likelier)
 
 
 def _mixed(first: Extensions, more: Extensions) -> Extensions:
@@ -197,12 +248,61 @@ def _mixed(first: Extensions, more: Extensions) -> Extensions:
     )
 
 
-def _found(ends: Extensions, reports: StepReports) -> tuple[Extensions, StepReports]:
+def _looked(
+    ends: Extensions, survivors: Survivors, room: int, letters: Mixture, reports: StepReports
+) -> tuple[Extensions, Dropped, Extensions, StepReports]:
+    """Return what is worth testing and what isn't, what is there, and the model that this makes.
+
+    Below strong prefixes of which most is missing more is looked for, whatever was learned.
+    """
+    dropped = Dropped(np.zeros(0), np.zeros(0, dtype=np.int64))
+    found, fitted = _found(ends, dropped, reports)
+    gaps = _gaps(survivors, found, fitted)
+    if not len(gaps.rows):
+        return ends, dropped, found, fitted
+    seen = np.sort(ends.prefixes.keys, kind="stable")
+    for below in extended_in_parts(
+        survivors.prefixes.take(gaps.rows),
+        survivors.worth[gaps.rows],
+        survivors.length + LONGEST_END,
+        (BLIND_ROOM if gaps.is_blind else MORE_ROOM) * room,
+        letters.unlearned(),
+        seen,
+        whole=True,
+    ):
+        more = replace(
+            below, parents=gaps.rows[below.parents], expected=_UNLEARNED_WORTH * below.expected
+        )
+        stay = _spoken_for(more, found, fitted)
+        ends = ends.joined(more.take(np.flatnonzero(stay)))
+        dropped = dropped.joined(more, ~stay)
+    return ends, dropped, *_found(ends, dropped, reports)
+
+
+def _gaps(survivors: Survivors, found: Extensions, fitted: StepReports) -> Gaps:
+    shares = fitted.fit.coefficients[1:]
+    return gaps_of(survivors, found.parents, shares, fitted.std_error)
+
+
+def _spoken_for(ends: Extensions, found: Extensions, fitted: StepReports) -> BoolArray:
+    """Return which strings the reports don't speak against, shape (n,).
+
+    Of those that are in the model, whose shares are taken out of what is left, none.
+    """
+    stay = np.isin(ends.prefixes.keys, found.prefixes.keys)
+    stay[fitted.screened(ends.prefixes.hash_words(b""), ends.expected)] = True
+    return stay
+
+
+def _found(
+    ends: Extensions, dropped: Dropped, reports: StepReports
+) -> tuple[Extensions, StepReports]:
     """Return which strings are there as a quick look has it, and the model that they make."""
     words = ends.prefixes.hash_words(b"")
     kept = reports.screened(words, ends.expected)
-    mean = float(np.minimum(ends.expected, reports.saturation).mean())
-    fitted, _ = reports.fitted(words[kept], ends.expected[kept], mean, float(len(ends)))
+    listed = np.append(ends.expected, dropped.expected)
+    mean = float(np.minimum(listed, reports.saturation).mean())
+    fitted, _ = reports.fitted(words[kept], ends.expected[kept], mean, float(len(listed)))
     return ends.take(kept[fitted.fit.selected]), fitted
 
 

@@ -112,9 +112,12 @@ class Prefixes:
 
     def hash_words(self, terminator: bytes) -> WordArray:
         """Return the hash words of the same, shape (n, 2)."""
-        if self.length <= SHORT:
-            return short_hash_words(*self._data(terminator))
-        words = [hash_words(part._texts(terminator)) for part in self._parts()]
+        words = [
+            short_hash_words(*part._data(terminator))
+            if self.length <= SHORT
+            else hash_words(part._texts(terminator))
+            for part in self._parts()
+        ]
         return np.concatenate([np.zeros((0, 2), dtype=np.uint32), *words])
 
     def _parts(self) -> Iterator[Prefixes]:

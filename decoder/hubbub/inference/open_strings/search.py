@@ -25,6 +25,14 @@ from hubbub.inference.open_strings.alphabets import all_beginnings
 from hubbub.inference.open_strings.endings import ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
 from hubbub.inference.open_strings.families import Explained, Family
+from hubbub.inference.open_strings.gaps import (
+    BLIND,
+    BLIND_ROOM,
+    MORE_ROOM,
+    Gaps,
+    extended_in_parts,
+    gaps_of,
+)
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes, unseen
 from hubbub.inference.open_strings.steps import (
@@ -35,7 +43,6 @@ from hubbub.inference.open_strings.steps import (
     step_reports,
 )
 from hubbub.inference.open_strings.survivors import (
-    FEW,
     LEAST_EXPECTED,
     LEAST_SHARE,
     Survivors,
@@ -56,22 +63,16 @@ that need more steps are longer, and more of them begin alike.
 # knows no prefixes, so that it gets three times the room.
 _FIRST_ROOM = 3
 _GLANCE = 0.25  # of the room: a later step looks again where something is missing
-_MORE_ROOM = 4
-_AGAIN_ROOM = 10
+_AGAIN_ROOM = 6
 _EVERYWHERE = 0.1  # of all mass
 # Until what is common is in the model, each fit lets rarer ones stand out; where reports are few it
 # fits noise, and would go on.
 _MOST_SCREENINGS = 4
-# Prefixes below which a blind step looks for anything, ten seconds each, one after the other; the
-# parts in which it does, each of which takes no more memory than another look.
-_MOST_BLIND, _PARTS = 2, 3
-_BLIND = 0.9  # of the mass unexplained, though it must be there: nothing was found
+# Prefixes below which a blind step looks for anything, ten seconds each, one after the other.
+_MOST_BLIND = 2
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
 _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
 _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
-# A common beginning without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
-_UNEXPLAINED_Z = 4.0
-_GAP_PART = 0.5  # of the share
 # Something is below a gap, and it isn't what was expected: whatever two or three characters add,
 # and four below a common beginning. Less is expected of most than what is looked for elsewhere.
 _GAP_LEAST = 0.1
@@ -113,7 +114,7 @@ class FoundPrefixes:
     @property
     def is_blind(self) -> bool:
         """Whether the rows show that prefixes are there, and hardly any was found."""
-        return self.scatter > SCATTER and self.unexplained > _BLIND
+        return self.scatter > SCATTER and self.unexplained > BLIND
 
     @property
     def unexplained(self) -> float:
@@ -180,14 +181,6 @@ class _Step:
         """How many extensions were looked for."""
         return len(self._seen)
 
-    @property
-    def is_blind(self) -> bool:
-        """Whether hardly anything of what strong parents have was found, and some must be there."""
-        strong = self.parents.strong
-        explained = float(self.explained()[strong].sum())
-        least = (1 - _BLIND) * float(self.parents.share[strong].sum())
-        return explained < least and len(self.gaps()[0]) > 0
-
     def look(
         self,
         of: IntArray,
@@ -212,22 +205,19 @@ class _Step:
         prefixes, least = self.parents.prefixes.take(of), least * self.reports.std_error
         found = extend(prefixes, shares, self.length, room, letters, self._seen, least=least)
         chance = found.expected / shares[found.parents]
-        self._add(replace(found, parents=of[found.parents]), chance)
+        found = replace(found, parents=of[found.parents])
+        self._add(found, chance)
 
     def look_far_below(self, parent: int, room: int, letters: LetterModels) -> None:
         """Look for the likeliest extensions of one parent, by parts, which bounds the memory."""
-        rows = np.array([parent])
-        prefix, share = self.parents.prefixes.take(rows), self.parents.share[parent]
-        begun = extend(prefix, np.array([share]), prefix.length + 1, room, letters)
-        for part in range(_PARTS):
-            some = begun.take(np.arange(part, len(begun), _PARTS))
-            found = extend(
-                some.prefixes, some.expected, self.length, room // _PARTS, letters, self._seen
-            )
-            found = replace(found, parents=np.full(len(found), parent))
-            chance = found.expected / share
-            self._note(found, chance)
-            self._screen(found, chance)
+        rows, share = np.array([parent]), self.parents.share[parent]
+        prefix = self.parents.prefixes.take(rows)
+        for found in extended_in_parts(
+            prefix, np.array([share]), self.length, room, letters, self._seen
+        ):
+            below, chance = replace(found, parents=rows[found.parents]), found.expected / share
+            self._note(below, chance)
+            self._screen(below, chance)
         self._fit()
 
     def look_everywhere(self, alphabet: str) -> None:
@@ -264,7 +254,8 @@ class _Step:
         own tests.
         """
         # Both ascend, and a stable sort merges what does: in a twentieth of the time.
-        self._seen = np.sort(np.concatenate([self._seen, found.prefixes.keys]), kind="stable")
+        self._seen = np.concatenate([self._seen, found.prefixes.keys])
+        self._seen.sort(kind="stable")
         self._expected_sum += float(np.minimum(found.expected, self.reports.saturation).sum())
         self._tried.append((chance.astype(np.float32), found.parents.astype(np.int32)))
         whole = self._ends_here(found)
@@ -321,21 +312,11 @@ class _Step:
         everyone = np.arange(len(explained))
         return self.parents.worth_left(everyone, explained, self.reports.std_error)
 
-    def gaps(self) -> tuple[IntArray, FloatArray]:
-        """Return strong parents of whose share most is missing, and their shares."""
-        parents = self.parents
-        n_each = np.bincount(
-            self.listed.parents[self.reports.fit.selected], minlength=len(parents.prefixes)
-        )
-        error = self.reports.std_error * np.sqrt(1 + n_each)
-        missing = parents.share - self.explained()
-        gaps = np.flatnonzero(
-            parents.strong
-            & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
-            & (missing > _GAP_PART * parents.share)
-        )
-        gaps = np.sort(gaps[np.argsort(-missing[gaps], kind="stable")[:FEW]])
-        return gaps, parents.share[gaps]
+    def gaps(self) -> Gaps:
+        """Return strong parents of whose share most is missing."""
+        fit = self.reports.fit
+        of, shares = self.listed.parents[fit.selected], fit.coefficients[1:]
+        return gaps_of(self.parents, of, shares, self.reports.std_error)
 
     def family(self, number: int, explained: Explained) -> Family:
         """Return the strings that end within this step, of which its model says so much."""
@@ -482,12 +463,18 @@ def propose(
         del step  # what it looked at takes as much memory as what comes next
     progress(n_steps - 1, n_steps)
     reports = step_reports(counts, params, metric_type, n_steps - 1)
-    ends = ends_of(survivors, room, letters)
-    taught = taught_ends(ends, survivors, room, letters, reports)
+    taught = taught_ends(ends_of(survivors, room, letters), survivors, room, letters, reports)
     ends, explained[n_steps - 1] = taught.strings, taught.explained
-    texts, expected, halves = ends.prefixes.texts(b""), ends.expected, ends.halves
     families.append(
-        Family(n_steps - 1, texts, expected, halves, expected, halves, taught.standing_out)
+        Family(
+            n_steps - 1,
+            ends.prefixes.texts(b""),
+            ends.expected,
+            ends.halves,
+            np.concatenate([ends.expected, taught.dropped.expected]),
+            np.concatenate([ends.halves, taught.dropped.halves]),
+            taught.standing_out,
+        )
     )
     return Proposals(tuple(families), explained, tuple(found))
 
@@ -504,15 +491,15 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look_everywhere(letters.own)
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
-    if step.reports.scatter > SCATTER or step.is_blind:
-        step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
-    if step.is_blind:
+    if step.reports.scatter > SCATTER or step.gaps().is_blind:
+        step.look(everyone, shares, MORE_ROOM * room, step.learned(letters))
+    if step.gaps().is_blind:
         _look_for_the_unfamiliar(step, room)
     step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
-    gaps, their_shares = step.gaps()
-    if len(gaps):
+    gaps = step.gaps()
+    if len(gaps.rows):
         least = _GAP_LEAST * LEAST_EXPECTED
-        step.look(gaps, their_shares, _MORE_ROOM * room, _unfamiliar(step), least)
+        step.look(gaps.rows, gaps.shares, MORE_ROOM * room, _unfamiliar(step), least)
 
 
 def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
@@ -522,13 +509,13 @@ def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
     most common ones stand out. The characters that are found so are looked for below all others.
     """
     strong = np.flatnonzero(step.parents.strong)
-    gaps, shares = step.gaps()
-    for row in gaps[np.argsort(-shares, kind="stable")[:_MOST_BLIND]].tolist():
-        step.look_far_below(row, _AGAIN_ROOM * room, _unfamiliar(step))
+    gaps = step.gaps()
+    for row in gaps.rows[np.argsort(-gaps.shares, kind="stable")[:_MOST_BLIND]].tolist():
+        step.look_far_below(row, BLIND_ROOM * room, _unfamiliar(step))
         found = step.listed.prefixes.take(step.reports.fit.selected)
         if len(found):
             shares = step.remaining()[strong]
-            step.look(strong, shares, _MORE_ROOM * room, Unfamiliar(found), least=0.0)
+            step.look(strong, shares, MORE_ROOM * room, Unfamiliar(found), least=0.0)
             return
 
 

@@ -1,0 +1,103 @@
+"""Common prefixes of which most is missing, and how much more is looked at below them.
+
+A prefix beyond doubt whose share the extensions that were found don't make up has others, which
+weren't looked for. Invariant: a gap follows from what was found, never from what wasn't looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
+from hubbub.inference.open_strings.prefixes import KeyArray, Prefixes
+from hubbub.inference.open_strings.survivors import FEW, Survivors
+
+MORE_ROOM = 4
+"""Times the room that is looked at below all gaps."""
+BLIND_ROOM = 10
+"""Times the room that is looked at where next to nothing was found."""
+BLIND = 0.9
+"""Of the mass unexplained, though it must be there: nothing was found."""
+# A common prefix without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
+_UNEXPLAINED_Z = 4.0
+_GAP_PART = 0.5  # of the share
+# Each part takes no more memory than another look.
+_PARTS = 3
+
+
+class Gaps(NamedTuple):
+    """Strong prefixes that go on, and of whose share most is missing.
+
+    Attributes
+    ----------
+    rows : int64 array, shape (g,)
+        Which prefixes, ascending: those of which most is missing.
+    shares : float64 array, shape (g,)
+        Theirs.
+    is_blind : bool
+        Whether hardly anything was found of what all strong prefixes have.
+    """
+
+    rows: IntArray
+    shares: FloatArray
+    is_blind: bool
+
+
+def gaps_of(parents: Survivors, of: IntArray, shares: FloatArray, std_error: float) -> Gaps:
+    """Return the gaps that some extensions leave.
+
+    Parameters
+    ----------
+    parents : Survivors
+        The prefixes, n of them.
+    of : int64 array, shape (e,)
+        Whose extension each is that was found.
+    shares : float64 array, shape (e,)
+        Of these.
+    std_error : float
+        Of each.
+    """
+    n = len(parents.prefixes)
+    error = std_error * np.sqrt(1 + np.bincount(of, minlength=n))
+    explained = np.bincount(of, shares, n).astype(np.float64)
+    missing, going = parents.share - explained, parents.strong & ~parents.prefixes.whole
+    rows = np.flatnonzero(
+        going
+        & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
+        & (missing > _GAP_PART * parents.share)
+    )
+    rows = np.sort(rows[np.argsort(-missing[rows], kind="stable")[:FEW]])
+    least = (1 - BLIND) * float(parents.share[going].sum())
+    is_blind = len(rows) > 0 and float(explained[going].sum()) < least
+    return Gaps(rows, parents.share[rows], is_blind)
+
+
+def extended_in_parts(
+    prefixes: Prefixes,
+    shares: FloatArray,
+    length: int,
+    room: int,
+    letters: LetterModels,
+    seen: KeyArray | None = None,
+    *,
+    whole: bool = False,
+) -> Iterator[Extensions]:
+    """Extend prefixes as `extend` does, a part of the extensions after the other.
+
+    Parameters
+    ----------
+    prefixes, shares, length, room, letters, seen, whole
+        As `extend` has them.
+    """
+    begun = extend(prefixes, shares, prefixes.length + 1, room, letters)
+    for part in range(_PARTS):
+        some = begun.take(np.arange(part, len(begun), _PARTS))
+        if len(some):
+            found = extend(
+                some.prefixes, some.expected, length, room // _PARTS, letters, seen, whole=whole
+            )
+            yield Extensions(found.prefixes, some.parents[found.parents], found.expected)
