@@ -11,10 +11,12 @@ from evaluation.pem import Spelling, find
 from evaluation.studies.open_populations import OpenPopulation, planned
 from evaluation.unlike_populations import SCRIPTS, four
 from hubbub.inference.counts import variance_of_one
+from hubbub.planning.open_strings import UNKNOWN_LENGTH, choose_steps
 
 RUNS = 4
 ROOM = 10_000
 ALARM = 1e-6
+ANY_STEPS = choose_steps(UNKNOWN_LENGTH)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -35,20 +37,26 @@ def test_ours_finds_four_words_of_scripts_that_it_was_not_told(script):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("population", ["domains", "modules", "sockets", "places"])
-def test_what_stands_out_far_enough_is_found_whatever_it_looks_like(population):
-    """Beyond 12 errors of a step's reports, where steps show it whole; seeded.
+@pytest.mark.parametrize(
+    ("population", "steps", "behind"),
+    [
+        *((population, ANY_STEPS, 0) for population in ("domains", "modules", "sockets", "places")),
+        *((population, (4, 7), 4) for population in ("names", "versions")),
+    ],
+)
+def test_what_stands_out_far_enough_is_found_whatever_it_looks_like(population, steps, behind):
+    """Beyond 12 errors of a step's reports, and of few characters behind the last step; seeded.
 
     Chance takes 5 of them away with a probability below 3e-7 of each of some twenty strings.
     """
-    case = OpenPopulation(population, 4.0, 1_000_000)
+    case = OpenPopulation(population, 4.0, 1_000_000, steps)
     people, params = case.people(), planned(4.0, 1_000_000, case.steps)[1].params
     reports = case.reports / (len(case.steps) + 1)
     error = np.sqrt(float(variance_of_one(np.array(1 / params.k), params)) / reports)
     common = {
         value
         for value, share in zip(people.values, people.shares.tolist(), strict=True)
-        if share > 12 * error and len(value.encode()) <= case.steps[-1]
+        if share > 12 * error and len(value.encode()) <= case.steps[-1] + behind
     }
     assert len(common) > 5
     decoding, _ = case.decoded(people, case.steps, "", np.random.default_rng(31))

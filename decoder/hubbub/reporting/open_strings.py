@@ -147,10 +147,9 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
     for number, step in enumerate(found.steps, 1):
         if step.is_blind:
             text = (
-                f"counts of step {number}, {counted(step.length, 'byte')}, scatter "
-                f"{step.scatter:.2f} times as much as sampling explains, so there are common "
-                "beginnings, but hardly any was found: a shorter first step or --corpus may show "
-                "them"
+                f"step {number}, {counted(step.length, 'byte')}: a beginning that {step.hidden:.2%}"
+                " or more have wasn't found, as the scatter of counts shows; a shorter first step "
+                "or --corpus may show it"
             )
             yield Finding("blind_step", "", text, number, Level.WARNING)
     if found.unexplained:
@@ -171,8 +170,7 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
     text = "strings that are rare, unlike all others, or don't begin like any common string"
     least = None
     if found.steps:
-        # Five standard errors: so much a beginning needs to be seen among some 10^5 prefixes.
-        least = 5 * max(step.std_error for step in found.steps)
+        least = max(step.noticed for step in found.steps)
         text += f"; a beginning with a share below about {least:.2%} may go unnoticed"
     yield Finding("may_be_missed", "may be missed", text, least)
 

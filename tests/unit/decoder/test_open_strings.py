@@ -286,6 +286,41 @@ def test_nothing_is_missing_where_all_strings_were_found(asked):
     assert all(step.unexplained < 0.1 for step in asked.steps)
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "m", "epsilon", "least"),
+    [
+        (500, 64, 32, 4.0, 0.0),
+        (2_000, 64, 128, 8.0, 0.0),
+        (5_000, 32, 8, 2.0, 0.0),
+        (50_000, 64, 32, 4.0, 0.9),
+        (400_000, 256, 64, 4.0, 0.9),
+        (400_000, 64, 32, 1.0, 0.4),
+    ],
+)
+def test_rows_scatter_as_much_as_what_is_not_in_the_model_makes_them(n, k, m, epsilon, least):
+    """At most the sum of squared shares, by 5 errors: P(false alarm) < 1e-6; seeded.
+
+    Which two fall together in a filter is chance too. Of many reports nearly all of it, so that
+    what wasn't looked for doesn't go unnoticed.
+    """
+    params = open_params((), k, m, epsilon)
+    shares = {"mostly": 0.4, "often": 0.3, "at times": 0.2, "seldom": 0.1}
+    clients = {value: int(n * share) for value, share in shares.items()}
+    squares = sum(share**2 for share in shares.values())
+    counts = draw_counts(clients, params, (), np.random.default_rng(n + m))
+    found = step_reports(counts, params, OpenStringType((), m), 0).squares
+    assert least * squares <= found <= (1 + 5 * np.sqrt(2 / (k * m))) * squares
+
+
+@pytest.mark.parametrize("n", [2_000, 20_000, 200_000])
+def test_rows_without_anything_common_hide_nothing(n):
+    """A thousand strings, all alike; P(false alarm) = 3e-7 by 5 errors; seeded."""
+    params = open_params((), 256, 32)
+    clients = {f"{number:03}": n // 1000 for number in range(1000)}
+    counts = draw_counts(clients, params, (), np.random.default_rng(n))
+    assert step_reports(counts, params, OpenStringType((), 32), 0).squares < 2 / 1000
+
+
 @pytest.mark.long
 def test_a_step_that_shows_beginnings_and_finds_none_is_loud():
     """Two strings of 50%, among 26^12 beginnings: found by chance with probability 1e-10."""

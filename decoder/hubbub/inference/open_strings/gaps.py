@@ -20,8 +20,7 @@ MORE_ROOM = 4
 """Times the room that is looked at below all gaps."""
 BLIND_ROOM = 10
 """Times the room that is looked at where next to nothing was found."""
-BLIND = 0.9
-"""Of the mass unexplained, though it must be there: nothing was found."""
+_BLIND = 0.9  # of the mass unexplained, though it must be there: nothing was found
 # A common prefix without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
 _UNEXPLAINED_Z = 4.0
 _GAP_PART = 0.5  # of the share
@@ -71,7 +70,7 @@ def gaps_of(parents: Survivors, of: IntArray, shares: FloatArray, std_error: flo
         & (missing > _GAP_PART * parents.share)
     )
     rows = np.sort(rows[np.argsort(-missing[rows], kind="stable")[:FEW]])
-    least = (1 - BLIND) * float(parents.share[going].sum())
+    least = (1 - _BLIND) * float(parents.share[going].sum())
     is_blind = len(rows) > 0 and float(explained[going].sum()) < least
     return Gaps(rows, parents.share[rows], is_blind)
 

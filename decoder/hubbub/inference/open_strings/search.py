@@ -26,7 +26,6 @@ from hubbub.inference.open_strings.endings import ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
 from hubbub.inference.open_strings.families import Explained, Family
 from hubbub.inference.open_strings.gaps import (
-    BLIND,
     BLIND_ROOM,
     MORE_ROOM,
     Gaps,
@@ -73,6 +72,7 @@ _MOST_BLIND = 2
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
 _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
 _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
+_NOTICED_Z = _STRONG_Z
 # Something is below a gap, and it isn't what was expected: whatever two or three characters add,
 # and four below a common beginning. Less is expected of most than what is looked for elsewhere.
 _GAP_LEAST = 0.1
@@ -99,8 +99,8 @@ class FoundPrefixes:
     share : float64 array, shape (n,)
     std_error : float
         Of the share of a prefix that nobody has.
-    scatter : float
-        By how many times the step's rows scatter more than sampling explains, the prefixes apart.
+    squares : float
+        What the squared shares of prefixes that weren't found add up to, at least, as rows scatter.
     """
 
     length: int
@@ -109,12 +109,26 @@ class FoundPrefixes:
     texts: tuple[bytes, ...]
     share: FloatArray
     std_error: float
-    scatter: float
+    squares: float
+
+    @property
+    def noticed(self) -> float:
+        """The share that a prefix needs to be noticed among some 10^5: five standard errors."""
+        return _NOTICED_Z * self.std_error
+
+    @property
+    def hidden(self) -> float:
+        """The share that the most common prefix that wasn't found has at least.
+
+        The sum of squares is at most the largest share times the sum of all.
+        """
+        error = _NOTICED_Z * self.std_error * math.sqrt(1 + len(self.texts))
+        return self.squares / min(self.unexplained + error, 1.0)
 
     @property
     def is_blind(self) -> bool:
-        """Whether the rows show that prefixes are there, and hardly any was found."""
-        return self.scatter > SCATTER and self.unexplained > BLIND
+        """Whether a prefix is there that would have been noticed, had it been looked for."""
+        return self.hidden > self.noticed
 
     @property
     def unexplained(self) -> float:
@@ -389,7 +403,7 @@ class _Step:
             texts=tuple(self.listed.prefixes.take(detected).texts(TERMINATOR)),
             share=self.tests.share[detected],
             std_error=self.reports.std_error,
-            scatter=self.reports.scatter,
+            squares=self.reports.squares,
         )
 
     def _shares(self, rows: IntArray) -> FloatArray:

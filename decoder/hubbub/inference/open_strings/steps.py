@@ -41,6 +41,8 @@ _FITS = 4
 _STILL_GROWING = 1.05
 # A fit takes the time of its members' square times the rows.
 _MOST_MEMBERS = 1_000
+# Beyond which chance goes with a probability of 3e-7.
+_SURE_ERRORS = 5.0
 SCATTER = 1.15
 """Rows that scatter 15% more than sampling explains mean that something is missing, since chance
 makes it less than a percent or two.
@@ -178,6 +180,26 @@ class StepReports:
         weighted = np.minimum(log_p - log_weights, 0.0)
         log_q = log_q_values(weighted, Correction.BH, listed)
         return Tests(share, weighted, log_q)
+
+    @property
+    def squares(self) -> float:
+        """Return what the squared shares of prefixes that aren't in the model add up to, at least.
+
+        Such a prefix adds its share to one row of each cohort, so to the mean squared residual of
+        rows what sampling doesn't. What chance may add is taken off.
+        """
+        fit, reports = self.fit, reports_by_row(self.bits)
+        full = reports > 0
+        rates, residuals, reports = self.bits.rate.ravel()[full], fit.residuals[full], reports[full]
+        of_one = variance_of_one(rates - residuals, self.params)
+        sampling, gain = of_one / reports, self.params.q_star - self.params.p_star
+        # A binomial number of variance n v has the fourth cumulant n v (1 - 6 v).
+        fourth = of_one * (1 / gain**2 - 6 * of_one) / reports**3
+        free = 1 - (1 + len(fit.selected)) / len(sampling)
+        excess = float(np.sum(residuals**2 - free * sampling))
+        beside = 4 * max(excess, 0.0) * float(sampling.mean())  # noise times shares
+        error = math.sqrt(float(np.sum(2 * sampling**2 + fourth)) + beside)
+        return max(excess - _SURE_ERRORS * error, 0.0) * self.params.k / len(sampling)
 
     @property
     def scatter(self) -> float:
