@@ -156,12 +156,15 @@ def test_few_cohorts_are_all_looked_at(cohorts, rng):
 
 
 def test_strings_come_out_of_the_noise(found):
-    """48,000 clients, the rarest string beyond 20 errors: P(one is missed) < 1e-6; seeded."""
+    """48,000 clients, the rarest string beyond 20 errors: P(one is missed) < 1e-6; seeded.
+
+    Beside eight BH lets in .4 that nobody has: P(more than six) < 1e-6.
+    """
     strings = {
         s for s, d in zip(found.decoding.candidates, found.decoding.detected, strict=True) if d
     }
     assert strings >= {"paris", "parma", "rome", "a", "", "lyon", "Z\u00fcr"}
-    assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 1
+    assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 6
 
 
 @pytest.mark.parametrize("below", ["", "par"])
@@ -213,6 +216,12 @@ def test_looking_below_a_prefix_finds_nothing_else(counts):
     assert set(found.decoding.candidates) >= {"paris", "parma"}
     assert all(string.startswith("par") for string in found.decoding.candidates)
     assert [step.length for step in found.steps] == [4]
+
+
+def test_what_lies_beside_a_prefix_that_is_looked_below_is_not_said_to_be_missing(counts):
+    found = decoded(counts, below="pa")
+    assert any(step.is_blind for step in found.steps)
+    assert not [each for each in open_findings(found) if each.code == "blind_step"]
 
 
 def test_looking_below_a_whole_string_tests_it(counts):
@@ -331,6 +340,23 @@ def test_a_step_that_shows_beginnings_and_finds_none_is_loud():
     assert not found.decoding.detected.any()
     (finding,) = [each for each in open_findings(found) if each.code == "blind_step"]
     assert finding.level is Level.WARNING
+
+
+def test_a_first_step_is_gone_over_as_long_as_rows_show_that_something_is_missing():
+    """Each beginning is beyond 20 errors, so P(missed) < 1e-6 of what is looked at; seeded.
+
+    Nothing that was learned expects two of them; one that even more room would find is said.
+    """
+    steps = (4,)
+    params = open_params(steps)
+    words = ["there", "about", "after", "never", "house", "women", "three", "often", "under"]
+    strings = {"BE_MAGIC": 10_000, "EBADSLT": 10_000, **dict.fromkeys(words, 5_000)}
+    counts = draw_counts(strings, params, steps, np.random.default_rng(14))
+    (step,) = decode_open_strings(counts, params, OpenStringType(steps, 32), room=ROOM).steps
+    assert {b"hous", b"unde"} <= set(step.texts)
+    assert b"BE_M" not in step.texts
+    assert step.is_blind
+    assert step.hidden < 10_000 / sum(strings.values())
 
 
 def test_a_step_at_which_strings_turn_into_others_finds_what_no_model_expects():

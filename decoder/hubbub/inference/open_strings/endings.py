@@ -73,7 +73,7 @@ class TaughtEnds(NamedTuple):
     strings : Extensions
         These, and what is expected of them.
     dropped : Dropped
-        What was looked for beside them.
+        What else was looked for.
     explained : Explained
         What the model of a quick look at whole strings says.
     standing_out : int64 array, shape (2,)
@@ -253,7 +253,8 @@ def _looked(
 ) -> tuple[Extensions, Dropped, Extensions, StepReports]:
     """Return what is worth testing and what isn't, what is there, and the model that this makes.
 
-    Below strong prefixes of which most is missing more is looked for, whatever was learned.
+    Below strong prefixes of which most is missing more is looked for, whatever was learned. Which
+    these are follows from what was found, so a string that was not found has no part in it.
     """
     dropped = Dropped(np.zeros(0), np.zeros(0, dtype=np.int64))
     found, fitted = _found(ends, dropped, reports)

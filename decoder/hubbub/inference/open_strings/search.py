@@ -72,7 +72,6 @@ _MOST_BLIND = 2
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
 _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
 _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
-_NOTICED_Z = _STRONG_Z
 # Something is below a gap, and it isn't what was expected: whatever two or three characters add,
 # and four below a common beginning. Less is expected of most than what is looked for elsewhere.
 _GAP_LEAST = 0.1
@@ -114,7 +113,7 @@ class FoundPrefixes:
     @property
     def noticed(self) -> float:
         """The share that a prefix needs to be noticed among some 10^5: five standard errors."""
-        return _NOTICED_Z * self.std_error
+        return _STRONG_Z * self.std_error
 
     @property
     def hidden(self) -> float:
@@ -122,7 +121,7 @@ class FoundPrefixes:
 
         The sum of squares is at most the largest share times the sum of all.
         """
-        error = _NOTICED_Z * self.std_error * math.sqrt(1 + len(self.texts))
+        error = _STRONG_Z * self.std_error * math.sqrt(1 + len(self.texts))
         return self.squares / min(self.unexplained + error, 1.0)
 
     @property
@@ -496,8 +495,9 @@ def propose(
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     """Look for the extensions that are expected, then for those that must be missing.
 
-    The first step sets out from nothing, so it is gone over once more. Then common prefixes whose
-    extensions are known leave room to those of which they are missing.
+    The first step sets out from nothing, so it is gone over once more, and whatever was learned if
+    a common prefix is still missing. Then common prefixes whose extensions are known leave room to
+    those of which they are missing.
     """
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room if first else int(_GLANCE * room), letters)
@@ -509,7 +509,10 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         step.look(everyone, shares, MORE_ROOM * room, step.learned(letters))
     if step.gaps().is_blind:
         _look_for_the_unfamiliar(step, room)
-    step.look(everyone, step.remaining(), _AGAIN_ROOM * room, step.learned(letters))
+    of_again = (BLIND_ROOM if first else _AGAIN_ROOM) * room
+    step.look(everyone, step.remaining(), of_again, step.learned(letters))
+    if not step.parents.length and step.found().is_blind:
+        step.look_far_below(0, BLIND_ROOM * room, letters.unlearned())
     gaps = step.gaps()
     if len(gaps.rows):
         least = _GAP_LEAST * LEAST_EXPECTED
