@@ -13,6 +13,7 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import OpenDecoding
 from hubbub.inference.open_strings.search import FoundPrefixes
+from hubbub.inference.repeated_reports import RepeatSource
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
 from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Section
@@ -145,7 +146,7 @@ def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
 def _not_found(found: OpenDecoding) -> Iterator[Finding]:
     """Say what wasn't found: of whole steps, below common beginnings, and what nothing shows."""
     for number, step in enumerate(found.steps, 1):
-        if step.is_blind and not found.below:  # or nothing else was looked for
+        if step.is_blind and _shows_what_is_missing(found):
             text = (
                 f"step {number}, {counted(step.length, 'byte')}: a beginning that {step.hidden:.2%}"
                 " or more have wasn't found, as the scatter of counts shows; a shorter first step "
@@ -173,6 +174,13 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
         least = max(step.noticed for step in found.steps)
         text += f"; a beginning with a share below about {least:.2%} may go unnoticed"
     yield Finding("may_be_missed", "may be missed", text, least)
+
+
+def _shows_what_is_missing(found: OpenDecoding) -> bool:
+    """Return whether what scatters rows is what wasn't found, and no reports of the same client."""
+    repeats = found.decoding.summary.repeats
+    once = repeats.clients == 1 and repeats.source is not RepeatSource.UNKNOWN
+    return once and not found.below
 
 
 def tree_chart(found: OpenDecoding) -> Tree | None:

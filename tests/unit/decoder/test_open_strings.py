@@ -1,6 +1,7 @@
 """Decoding open strings: strings come out of counts that nobody gave a list for."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.open_strings.search import propose
 from hubbub.inference.open_strings.steps import offset_words, step_reports
+from hubbub.inference.repeated_reports import RepeatedReports, RepeatSource
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.reporting.estimates import Level
@@ -342,21 +344,45 @@ def test_a_step_that_shows_beginnings_and_finds_none_is_loud():
     assert finding.level is Level.WARNING
 
 
-def test_a_first_step_is_gone_over_as_long_as_rows_show_that_something_is_missing():
+WORDS = ["there", "about", "after", "never", "house", "women", "three", "often", "under"]
+UNLIKE = {"BE_MAGIC": 10_000, "EBADSLT": 10_000, **dict.fromkeys(WORDS, 5_000)}
+
+
+@pytest.fixture(scope="module")
+def long_step() -> OpenDecoding:
+    """Search a first step that is too long to be looked at whole."""
+    params = open_params((4,))
+    counts = draw_counts(UNLIKE, params, (4,), np.random.default_rng(14))
+    return decode_open_strings(counts, params, OpenStringType((4,), 32), room=ROOM)
+
+
+def test_a_first_step_is_gone_over_as_long_as_rows_show_that_something_is_missing(long_step):
     """Each beginning is beyond 20 errors, so P(missed) < 1e-6 of what is looked at; seeded.
 
     Nothing that was learned expects two of them; one that even more room would find is said.
     """
-    steps = (4,)
-    params = open_params(steps)
-    words = ["there", "about", "after", "never", "house", "women", "three", "often", "under"]
-    strings = {"BE_MAGIC": 10_000, "EBADSLT": 10_000, **dict.fromkeys(words, 5_000)}
-    counts = draw_counts(strings, params, steps, np.random.default_rng(14))
-    (step,) = decode_open_strings(counts, params, OpenStringType(steps, 32), room=ROOM).steps
+    (step,) = long_step.steps
     assert {b"hous", b"unde"} <= set(step.texts)
     assert b"BE_M" not in step.texts
     assert step.is_blind
-    assert step.hidden < 10_000 / sum(strings.values())
+    assert step.hidden < UNLIKE["BE_MAGIC"] / sum(UNLIKE.values())
+
+
+@pytest.mark.parametrize(
+    ("repeats", "said"),
+    [
+        (RepeatedReports(), True),
+        (RepeatedReports(1.0, 1.0, RepeatSource.ONE_DAY), True),
+        (RepeatedReports(1.0, 1.0, RepeatSource.UNKNOWN), False),
+        (RepeatedReports(1.0, 7.0, RepeatSource.DAYS), False),
+    ],
+)
+def test_rows_say_what_is_missing_only_where_no_client_reports_twice(long_step, repeats, said):
+    """Reports of one client agree, which scatters rows as a common beginning would."""
+    decoding = long_step.decoding
+    summary = replace(decoding.summary, repeats=repeats)
+    findings = open_findings(replace(long_step, decoding=replace(decoding, summary=summary)))
+    assert any(each.code == "blind_step" for each in findings) == said
 
 
 def test_a_step_at_which_strings_turn_into_others_finds_what_no_model_expects():
