@@ -90,6 +90,8 @@ def test_where_nothing_is_found_nothing_is_taught(survivors, ends):
         zip(taught.strings.prefixes.keys.tolist(), taught.strings.expected.tolist(), strict=True)
     )
     assert all(after[key] == before[key] for key in before.keys() & after.keys())
+    looked_for = np.append(taught.strings.expected, taught.dropped.expected)
+    assert np.isin(ends.expected, looked_for).all()
 
 
 @pytest.mark.parametrize("end", ["list", "name", "tion"])

@@ -160,13 +160,13 @@ def test_few_cohorts_are_all_looked_at(cohorts, rng):
 def test_strings_come_out_of_the_noise(found):
     """48,000 clients, the rarest string beyond 20 errors: P(one is missed) < 1e-6; seeded.
 
-    Beside eight BH lets in .4 that nobody has: P(more than six) < 1e-6.
+    Beside eight BH lets in .4 that nobody has, on average; here two.
     """
     strings = {
         s for s, d in zip(found.decoding.candidates, found.decoding.detected, strict=True) if d
     }
     assert strings >= {"paris", "parma", "rome", "a", "", "lyon", "Z\u00fcr"}
-    assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 6
+    assert len(strings - {"Z\u00fcr", "x\0y", *CLIENTS}) <= 2
 
 
 @pytest.mark.parametrize("below", ["", "par"])
