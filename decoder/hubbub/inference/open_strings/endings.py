@@ -140,8 +140,7 @@ def taught_ends(
         The last step's.
     """
     begin = survivors.length
-    ends, dropped, found, fitted = _looked(ends, survivors, room, letters, reports)
-    gaps = _gaps(survivors, found, fitted).rows
+    ends, dropped, found, fitted, gaps = _looked(ends, survivors, room, letters, reports)
     explained = Explained(fitted, found.prefixes.sizes)
     shares = fitted.fit.coefficients[1:]
     within = found.prefixes.whole_within(begin)
@@ -154,7 +153,7 @@ def taught_ends(
         teachers = np.flatnonzero(~within & (found.halves != number))
         if len(first) and len(teachers):
             weights = lesson(np.maximum(shares[teachers], fitted.std_error))
-            like = _like(found.take(teachers), weights, survivors, gaps, room, letters, number)
+            like = _like(found.take(teachers), weights, survivors, gaps.rows, room, letters, number)
             first = _mixed(first, like) if len(like) else first
         left = _left(first, survivors, found.take(sure), shares[sure], fitted.std_error)
         first = replace(first, expected=left)
@@ -250,17 +249,16 @@ def _mixed(first: Extensions, more: Extensions) -> Extensions:
 
 def _looked(
     ends: Extensions, survivors: Survivors, room: int, letters: Mixture, reports: StepReports
-) -> tuple[Extensions, Dropped, Extensions, StepReports]:
-    """Return what is worth testing and what isn't, what is there, and the model that this makes.
+) -> tuple[Extensions, Dropped, Extensions, StepReports, Gaps]:
+    """Return what is worth testing and what isn't, and what `_found` does.
 
     Below strong prefixes of which most is missing more is looked for, whatever was learned. Which
     these are follows from what was found, so a string that was not found has no part in it.
     """
     dropped = Dropped(np.zeros(0), np.zeros(0, dtype=np.int64))
-    found, fitted = _found(ends, dropped, reports)
-    gaps = _gaps(survivors, found, fitted)
+    found, fitted, gaps = _found(ends, dropped, survivors, reports)
     if not len(gaps.rows):
-        return ends, dropped, found, fitted
+        return ends, dropped, found, fitted, gaps
     seen = np.sort(ends.prefixes.keys, kind="stable")
     for below in extended_in_parts(
         survivors.prefixes.take(gaps.rows),
@@ -277,12 +275,7 @@ def _looked(
         stay = _spoken_for(more, found, fitted)
         ends = ends.joined(more.take(np.flatnonzero(stay)))
         dropped = dropped.joined(more, ~stay)
-    return ends, dropped, *_found(ends, dropped, reports)
-
-
-def _gaps(survivors: Survivors, found: Extensions, fitted: StepReports) -> Gaps:
-    shares = fitted.fit.coefficients[1:]
-    return gaps_of(survivors, found.parents, shares, fitted.std_error)
+    return ends, dropped, *_found(ends, dropped, survivors, reports)
 
 
 def _spoken_for(ends: Extensions, found: Extensions, fitted: StepReports) -> BoolArray:
@@ -296,15 +289,16 @@ def _spoken_for(ends: Extensions, found: Extensions, fitted: StepReports) -> Boo
 
 
 def _found(
-    ends: Extensions, dropped: Dropped, reports: StepReports
-) -> tuple[Extensions, StepReports]:
-    """Return which strings are there as a quick look has it, and the model that they make."""
+    ends: Extensions, dropped: Dropped, survivors: Survivors, reports: StepReports
+) -> tuple[Extensions, StepReports, Gaps]:
+    """Return which strings are there as a quick look has it, their model, and what it leaves."""
     words = ends.prefixes.hash_words(b"")
     kept = reports.screened(words, ends.expected)
     listed = np.append(ends.expected, dropped.expected)
     mean = float(np.minimum(listed, reports.saturation).mean())
     fitted, _ = reports.fitted(words[kept], ends.expected[kept], mean, float(len(listed)))
-    return ends.take(kept[fitted.fit.selected]), fitted
+    found, shares = ends.take(kept[fitted.fit.selected]), fitted.fit.coefficients[1:]
+    return found, fitted, gaps_of(survivors, found.parents, shares, fitted.std_error)
 
 
 def _added(ends: Extensions, begin: int) -> IntArray:
