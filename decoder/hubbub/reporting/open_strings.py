@@ -146,7 +146,7 @@ def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
 def _not_found(found: OpenDecoding) -> Iterator[Finding]:
     """Say what wasn't found: of whole steps, below common beginnings, and what nothing shows."""
     for number, step in enumerate(found.steps, 1):
-        if step.is_blind and _shows_what_is_missing(found):
+        if step.misses_common and _shows_what_is_missing(found):
             text = (
                 f"step {number}, {counted(step.length, 'byte')}: a beginning that {step.hidden:.2%}"
                 " or more have wasn't found, as the scatter of counts shows; a shorter first step "

@@ -11,39 +11,52 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
 from hubbub.inference.open_strings.prefixes import KeyArray, Prefixes
 from hubbub.inference.open_strings.survivors import FEW, Survivors
 
+FAR_Z = 16.0
+"""Standard errors of a step beyond which what is missing is worth seconds: even half of it is found
+at every later step, nearly.
+"""
 MORE_ROOM = 4
 """Times the room that is looked at below all gaps."""
 BLIND_ROOM = 10
 """Times the room that is looked at where next to nothing was found."""
 _BLIND = 0.9  # of the mass unexplained, though it must be there: nothing was found
-# A common prefix without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance.
+# A common prefix without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance. What
+# is missing may be many rare ones, that can't be found, unless it is half of the share.
 _UNEXPLAINED_Z = 4.0
-_GAP_PART = 0.5  # of the share
+_GAP_PART = 0.5
 # Each part takes no more memory than another look.
 _PARTS = 3
 
 
 class Gaps(NamedTuple):
-    """Strong prefixes that go on, and of whose share most is missing.
+    """Strong prefixes that go on, and of whose share most or much is missing.
 
     Attributes
     ----------
     rows : int64 array, shape (g,)
-        Which prefixes, ascending: those of which most is missing.
-    shares : float64 array, shape (g,)
-        Theirs.
+        Which prefixes, ascending: the largest, and first those of which most is missing.
+    missing : float64 array, shape (g,)
+        How much of each one's share.
+    is_most : bool array, shape (g,)
+        Whether that is most of it.
     is_blind : bool
         Whether hardly anything was found of what all strong prefixes have.
     """
 
     rows: IntArray
-    shares: FloatArray
+    missing: FloatArray
+    is_most: BoolArray
     is_blind: bool
+
+    def largest(self, beyond: float = 0.0) -> IntArray:
+        """Return those of which most is missing, and more than a share, the largest gap first."""
+        some = np.flatnonzero(self.is_most & (self.missing > beyond))
+        return self.rows[some[np.argsort(-self.missing[some], kind="stable")]]
 
 
 def gaps_of(parents: Survivors, of: IntArray, shares: FloatArray, std_error: float) -> Gaps:
@@ -64,15 +77,16 @@ def gaps_of(parents: Survivors, of: IntArray, shares: FloatArray, std_error: flo
     error = std_error * np.sqrt(1 + np.bincount(of, minlength=n))
     explained = np.bincount(of, shares, n).astype(np.float64)
     missing, going = parents.share - explained, parents.strong & ~parents.prefixes.whole
+    is_most = missing > _GAP_PART * parents.share
     rows = np.flatnonzero(
         going
         & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
-        & (missing > _GAP_PART * parents.share)
+        & (is_most | (missing > FAR_Z * std_error))
     )
-    rows = np.sort(rows[np.argsort(-missing[rows], kind="stable")[:FEW]])
+    rows = np.sort(rows[np.lexsort((-missing[rows], ~is_most[rows]))[:FEW]])
     least = (1 - _BLIND) * float(parents.share[going].sum())
     is_blind = len(rows) > 0 and float(explained[going].sum()) < least
-    return Gaps(rows, parents.share[rows], is_blind)
+    return Gaps(rows, missing[rows], is_most[rows], is_blind)
 
 
 def extended_in_parts(

@@ -3,10 +3,11 @@
 Each step's survivors are extended where the letter model expects most, and looked for in the next
 step's reports; what is found there teaches the model. Then it is gone over again by what that
 leaves of each prefix's mass, and with more room if rows scatter more than sampling explains; strong
-prefixes of which most is still missing are extended by the characters that occur, in any order, and
-a step at which nothing was found does so below one prefix, and learns from that. Invariant: of
-the reports that show a string whole only what other strings show takes part in listing it, and in
-what is expected of it, so that they can test what comes out of here.
+prefixes of which much is still missing are extended by the characters that occur, in any order, and
+a step at which nothing was found does so below one prefix, and learns from that. The largest gaps
+that stay are looked below one by one. Invariant: of the reports that show a string whole only what
+other strings show takes part in listing it, and in what is expected of it, so that they can test
+what comes out of here.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from hubbub.inference.open_strings.extension import Extensions, LetterModels, ex
 from hubbub.inference.open_strings.families import Explained, Family
 from hubbub.inference.open_strings.gaps import (
     BLIND_ROOM,
+    FAR_Z,
     MORE_ROOM,
     Gaps,
     extended_in_parts,
@@ -69,6 +71,9 @@ _EVERYWHERE = 0.1  # of all mass
 _MOST_SCREENINGS = 4
 # Prefixes below which a blind step looks for anything, ten seconds each, one after the other.
 _MOST_BLIND = 2
+# As many gaps are looked below one by one, a second or two each, unless two in a row show nothing.
+# Four times the room of four steps has most words of four letters, of either case.
+_MOST_FAR, _FAR_ROOM, _MOST_FRUITLESS = 8, 4, 2
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
 _LEAST_REAL = 0.01  # of a kept prefix: it is looked below, however unlikely
 _STRONG_Z, _KEPT_Z = 5.0, 1.0  # chance makes hardly one of a step's hundred thousands at 5
@@ -125,7 +130,7 @@ class FoundPrefixes:
         return self.squares / min(self.unexplained + error, 1.0)
 
     @property
-    def is_blind(self) -> bool:
+    def misses_common(self) -> bool:
         """Whether a prefix is there that would have been noticed, had it been looked for."""
         return self.hidden > self.noticed
 
@@ -298,6 +303,10 @@ class _Step:
         weights = lesson(self._shares(likely) * real)
         symbols = self.listed.prefixes.symbols[likely]
         return letters.learned(symbols, weights, self.parents.length)
+
+    def n_found_below(self, parent: int) -> int:
+        """Return how many extensions of a parent were detected."""
+        return int(np.count_nonzero(self.listed.parents[self.reports.fit.selected] == parent))
 
     def explained(self) -> FloatArray:
         """Return how much of each parent's share is in extensions that were detected."""
@@ -511,12 +520,24 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
         _look_for_the_unfamiliar(step, room)
     of_again = (BLIND_ROOM if first else _AGAIN_ROOM) * room
     step.look(everyone, step.remaining(), of_again, step.learned(letters))
-    if not step.parents.length and step.found().is_blind:
+    if not step.parents.length and step.found().misses_common:
         step.look_far_below(0, BLIND_ROOM * room, letters.unlearned())
     gaps = step.gaps()
     if len(gaps.rows):
         least = _GAP_LEAST * LEAST_EXPECTED
-        step.look(gaps.rows, gaps.shares, MORE_ROOM * room, _unfamiliar(step), least)
+        step.look(gaps.rows, gaps.missing, MORE_ROOM * room, _unfamiliar(step), least)
+        _look_far_below_each(step, room, letters.unlearned())
+
+
+def _look_far_below_each(step: _Step, room: int, letters: LetterModels) -> None:
+    """Look below one gap after the other, as a search below that prefix alone would."""
+    fruitless = 0
+    for row in step.gaps().largest(FAR_Z * step.reports.std_error)[:_MOST_FAR].tolist():
+        known = step.n_found_below(row)
+        step.look_far_below(row, _FAR_ROOM * room, letters)
+        fruitless = 0 if step.n_found_below(row) > known else fruitless + 1
+        if fruitless == _MOST_FRUITLESS:
+            return
 
 
 def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
@@ -527,7 +548,7 @@ def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
     """
     strong = np.flatnonzero(step.parents.strong)
     gaps = step.gaps()
-    for row in gaps.rows[np.argsort(-gaps.shares, kind="stable")[:_MOST_BLIND]].tolist():
+    for row in gaps.largest()[:_MOST_BLIND].tolist():
         step.look_far_below(row, BLIND_ROOM * room, _unfamiliar(step))
         found = step.listed.prefixes.take(step.reports.fit.selected)
         if len(found):
