@@ -71,7 +71,7 @@ _EVERYWHERE = 0.1  # of all mass
 _MOST_SCREENINGS = 4
 # Prefixes below which a blind step looks for anything, ten seconds each, one after the other.
 _MOST_BLIND = 2
-# As many gaps are looked below one by one, a second or two each, unless two in a row show nothing.
+# As many gaps are looked below one by one, a second or two each, until two running show nothing.
 # Four times the room of four steps has most words of four letters, of either case.
 _MOST_FAR, _FAR_ROOM, _MOST_FRUITLESS = 8, 4, 2
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
