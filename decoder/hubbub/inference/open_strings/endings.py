@@ -252,8 +252,8 @@ def _looked(
 ) -> tuple[Extensions, Dropped, Extensions, StepReports, Gaps]:
     """Return what is worth testing and what isn't, and what `_found` does.
 
-    Below strong prefixes of which most is missing more is looked for, whatever was learned. Which
-    these are follows from what was found, so a string that was not found has no part in it.
+    Below strong prefixes of which most or much is missing more is looked for, whatever was learned.
+    Which these are follows from what was found, so a string that was not found has no part in it.
     """
     dropped = Dropped(np.zeros(0), np.zeros(0, dtype=np.int64))
     found, fitted, gaps = _found(ends, dropped, survivors, reports)

@@ -1,4 +1,4 @@
-"""Common prefixes of which most is missing, and how much more is looked at below them.
+"""Common prefixes of which most or much is missing, and how much more is looked at below them.
 
 A prefix beyond doubt whose share the extensions that were found don't make up has others, which
 weren't looked for. Invariant: a gap follows from what was found, never from what wasn't looked for.

@@ -335,7 +335,7 @@ class _Step:
         return self.parents.worth_left(everyone, explained, self.reports.std_error)
 
     def gaps(self) -> Gaps:
-        """Return strong parents of whose share most is missing."""
+        """Return strong parents of whose share most or much is missing."""
         fit = self.reports.fit
         of, shares = self.listed.parents[fit.selected], fit.coefficients[1:]
         return gaps_of(self.parents, of, shares, self.reports.std_error)
