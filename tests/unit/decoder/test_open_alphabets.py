@@ -1,13 +1,16 @@
 """What is looked for before anything is known: every script, and what programs write."""
 
 from functools import cache
+from itertools import product
+from string import ascii_lowercase, ascii_uppercase
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.inference.open_strings.alphabets import LEAST_END, all_beginnings, alphabets
+from hubbub.inference.open_strings.alphabets import LEAST_END, alphabets
+from hubbub.inference.open_strings.beginnings import all_beginnings
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.open_strings.letters import END, AlphabetModel, contexts_at, state_after
 from hubbub.inference.open_strings.mixture import Mixture
@@ -31,9 +34,9 @@ SCRIPTS = {
 
 
 @cache
-def beginnings() -> frozenset[bytes]:
-    """Return what is looked for in four bytes; it takes a while."""
-    return frozenset(all_beginnings(4))
+def beginnings(length: int, own: str = "") -> frozenset[bytes]:
+    """Return what is looked for in so many bytes; of four it takes a while."""
+    return frozenset(all_beginnings(length, own).texts(b""))
 
 
 def spelled(model: AlphabetModel, text: str) -> float:
@@ -51,24 +54,41 @@ def spelled(model: AlphabetModel, text: str) -> float:
 @given(data=st.data())
 def test_every_pair_of_a_script_is_looked_for_in_four_bytes(script, data):
     pair = data.draw(st.text(SCRIPTS[script], min_size=1, max_size=2))
-    assert pair.encode()[:4] in beginnings()
+    assert pair.encode()[:4] in beginnings(4)
 
 
 @given(st.characters(categories=["L", "N", "P", "S"], max_codepoint=0x2FFFF))
 def test_every_character_is_looked_for(character):
     known = {code for alphabet in alphabets() for code in alphabet.codes.tolist()}
-    assert (character.encode()[:4] in beginnings()) == (ord(character) in known)
+    assert (character.encode()[:4] in beginnings(4)) == (ord(character) in known)
 
 
 @given(st.text([chr(code) for code in range(0x20, 0x7F)], max_size=2))
 def test_every_pair_of_ascii_is_looked_for_in_two_bytes(pair):
-    assert pair.encode() in all_beginnings(2)
+    assert pair.encode() in beginnings(2)
+
+
+@pytest.mark.parametrize("letters", [ascii_lowercase, ascii_uppercase])
+@given(data=st.data())
+def test_every_four_letters_of_either_case_are_looked_for(letters, data):
+    assert data.draw(st.text(letters, max_size=4)).encode() in beginnings(4)
+
+
+@given(length=st.integers(1, 6), own=st.text("abжю€😀", min_size=1, max_size=4))
+def test_each_beginning_is_looked_for_once(length, own):
+    found = all_beginnings(length, own).texts(b"")
+    strings = {
+        b"".join(c.encode() for c in some)
+        for n in range(length + 1)
+        for some in product(sorted(set(own)), repeat=n)
+    }
+    assert sorted(found) == sorted({text[:length] for text in strings})
 
 
 def test_of_a_known_alphabet_its_strings_alone_are_looked_for_everywhere():
     strings = {"", *"abж", *(a + b for a in "ab" for b in "abж")}
-    assert {text.encode()[:2] for text in strings} >= set(all_beginnings(2, "ab")) > {b"ab", b"a"}
-    assert "жж".encode() in all_beginnings(4, "жю")
+    assert {text.encode()[:2] for text in strings} >= beginnings(2, "ab") > {b"ab", b"a"}
+    assert "жж".encode() in beginnings(4, "жю")
 
 
 def test_alphabets_know_what_is_printable():

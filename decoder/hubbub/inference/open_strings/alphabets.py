@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import string
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 
 import numpy as np
 
@@ -33,9 +34,8 @@ _SMALL_PART = 0.5
 """Of a script's strings, those that have no capitals."""
 _FEWEST = 10
 """Characters of a script: smaller groups are looked for among all characters."""
-_MOST_STRINGS = 2**17
-"""Beginnings of an alphabet's strings that are few enough to look at all of them."""
-_ASCII = 0x80
+ASCII = 0x80
+"""The first code point beyond it."""
 LEAST_END = 0.1
 """Chance that a string ends after any character, at least: too small a one loses short strings."""
 _MARKS = " -.'_:/@"
@@ -77,7 +77,7 @@ class Alphabet:
     end : float
         Chance that a string ends after any character.
     common : int64 array
-        Code points of daily use.
+        Code points of daily use; in ASCII those that make up most of it.
     """
 
     weight: float
@@ -119,7 +119,8 @@ def _of_parts(weight: float, parts: dict[str, float]) -> Alphabet:
     for characters, part in parts.items():
         for character in characters:
             chances[ord(character)] += part / len(characters)
-    return _alphabet(weight, chances, sorted(chances))
+    main, _ = max(parts.items(), key=itemgetter(1))
+    return _alphabet(weight, chances, sorted(map(ord, main)))
 
 
 def _of_script(weight: float, codes: Sequence[int], national: set[int]) -> Alphabet:
@@ -127,7 +128,7 @@ def _of_script(weight: float, codes: Sequence[int], national: set[int]) -> Alpha
     for code in codes:
         small = 1.0 if unicodedata.category(chr(code)) == "Lu" else _SMALL
         common = _COMMON if code in national else 1.0
-        chances[code] = small * common * (_ASCII_LETTER if code < _ASCII else 1.0)
+        chances[code] = small * common * (_ASCII_LETTER if code < ASCII else 1.0)
     total = sum(chances.values())
     for characters, part in ((_DIGITS, _DIGITS_PART), (_MARKS, _MARKS_PART)):
         for character in characters:
@@ -195,59 +196,3 @@ def _national() -> set[int]:
         text = b"\n".join(characters).decode(encoding, errors="ignore")
         found.update(map(ord, text))
     return found - {ord("\n")}
-
-
-@cache
-def all_beginnings(length: int, own: str = "") -> tuple[bytes, ...]:
-    """Return every beginning of so many bytes that can be looked at before anything was learned.
-
-    Every character alone, and of each alphabet all strings, cut to the length, if these aren't too
-    many; of its common characters, if those of all are. A script's are of its own characters alone.
-
-    Parameters
-    ----------
-    length : int
-        In bytes; shorter strings end.
-    own : str
-        Characters of the strings' own alphabet; if they are known, no others are looked at.
-    """
-    found = {b""}
-    for alphabet in alphabets(own)[-1:] if own else alphabets():
-        beyond = alphabet.codes[alphabet.codes >= _ASCII]
-        for codes in (beyond if len(beyond) else alphabet.codes, alphabet.common):
-            characters = [chr(code).encode() for code in codes.tolist()]
-            found.update(character[:length] for character in characters)
-            cuts = [
-                sorted({each[:room] for each in characters}) for room in range(1 + min(length, 4))
-            ]
-            if characters and _how_many(cuts, length) <= _MOST_STRINGS:
-                found.update(_strings(cuts, length))
-                break
-    return tuple(sorted(found))
-
-
-def _strings(cuts: Sequence[Sequence[bytes]], length: int) -> list[bytes]:
-    """Return all strings whose last character is cut where no room is left for all of it.
-
-    Parameters
-    ----------
-    cuts : sequence of sequences of bytes
-        All characters, cut to 0 bytes and more, up to the length or to 4; none is longer.
-    length : int
-    """
-    found = unfinished = [b""]
-    while unfinished:
-        longer = [text + each for text in unfinished for each in cuts[min(length - len(text), 4)]]
-        unfinished = [text for text in longer if len(text) < length]
-        found = found + longer
-    return found
-
-
-def _how_many(cuts: Sequence[Sequence[bytes]], length: int) -> int:
-    """Return how many strings `_strings` would return."""
-    sizes = [Counter(map(len, cut)) for cut in cuts]
-    n_strings = [1]
-    for room in range(1, length + 1):
-        of_size = sizes[min(room, 4)].items()
-        n_strings.append(1 + sum(n * n_strings[room - size] for size, n in of_size))
-    return n_strings[-1]

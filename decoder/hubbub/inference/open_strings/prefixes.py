@@ -56,8 +56,13 @@ class Prefixes:
         data = b"".join(text.ljust(length, TERMINATOR) for text in texts)
         symbols = np.frombuffer(data, dtype=np.uint8).astype(np.uint16).reshape(len(texts), length)
         symbols[symbols == TERMINATOR[0]] = END
-        keys: KeyArray = np.zeros(len(texts), dtype=np.uint64)
-        for place in range(length):
+        return cls.of_symbols(symbols)
+
+    @classmethod
+    def of_symbols(cls, symbols: SymbolArray) -> Prefixes:
+        """Return prefixes that are spelled already."""
+        keys: KeyArray = np.zeros(len(symbols), dtype=np.uint64)
+        for place in range(symbols.shape[1]):
             keys = longer_keys(keys, symbols[:, place])
         return cls(symbols, keys)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.open_strings.alphabets import all_beginnings
+from hubbub.inference.open_strings.beginnings import all_beginnings
 from hubbub.inference.open_strings.endings import ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
 from hubbub.inference.open_strings.families import Explained, Family
@@ -35,7 +35,7 @@ from hubbub.inference.open_strings.gaps import (
     gaps_of,
 )
 from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes, unseen
+from hubbub.inference.open_strings.prefixes import unseen
 from hubbub.inference.open_strings.steps import (
     LOG_ALPHA,
     SCATTER,
@@ -240,12 +240,10 @@ class _Step:
 
     def look_everywhere(self, alphabet: str) -> None:
         """Look for every beginning for which there is time, whatever letters are likely."""
-        texts = all_beginnings(self.length, alphabet)
-        chance = np.full(len(texts), _EVERYWHERE / len(texts))
-        nobody = np.zeros(len(texts), dtype=np.int64)
-        found = Extensions(
-            Prefixes.of_all(texts, self.length), nobody, chance * self.parents.worth[0]
-        )
+        prefixes = all_beginnings(self.length, alphabet)
+        chance = np.full(len(prefixes), _EVERYWHERE / len(prefixes))
+        nobody = np.zeros(len(prefixes), dtype=np.int64)
+        found = Extensions(prefixes, nobody, chance * self.parents.worth[0])
         new = np.flatnonzero(unseen(found.prefixes.keys, self._seen))
         self._add(found.take(new), chance[new])
 
