@@ -34,8 +34,16 @@ def all_beginnings(length: int, own: str = "") -> Prefixes:
         Characters of the strings' own alphabet; if they are known, no others are looked at.
     """
     asked = [[alphabets(own)[-1].codes]] if own else map(_alternatives, alphabets())
-    nothing = np.full((1, length), END, dtype=np.uint16)
-    some = [nothing, *(each for alternatives in asked for each in _of(alternatives, length))]
+    some, few = [np.full((1, length), END, dtype=np.uint16)], dict[bytes, bool]()
+    for alternatives in asked:
+        for codes in alternatives:
+            same = codes.tobytes()
+            if same not in few:  # many alphabets have the same letters
+                characters = _by_size(codes)
+                few[same] = len(codes) > 0 and _how_many(characters, length) <= _most(codes)
+                some += _strings(characters, length) if few[same] else _alone(characters, length)
+            if few[same]:
+                break
     found = Prefixes.of_symbols(np.concatenate(some))
     return found.take(np.unique(found.keys, return_index=True)[1])
 
@@ -49,20 +57,13 @@ def _alternatives(alphabet: Alphabet) -> list[IntArray]:
     return [beyond if len(beyond) else alphabet.codes, alphabet.common]
 
 
-def _of(alternatives: Sequence[IntArray], length: int) -> Iterator[SymbolArray]:
-    """Yield characters, and all strings of the first code points that make few enough."""
-    for codes in alternatives:
-        characters = _by_size([chr(code).encode() for code in codes.tolist()])
-        most = _MOST_PLAIN if (codes < ASCII).any() else _MOST_STRINGS
-        if len(codes) and _how_many(characters, length) <= most:
-            yield from _strings(characters, length)
-            return
-        yield from (_padded(_cut(some, length), length) for some in characters)
+def _most(codes: IntArray) -> int:
+    return _MOST_PLAIN if (codes < ASCII).any() else _MOST_STRINGS
 
 
-def _by_size(characters: Sequence[bytes]) -> list[SymbolArray]:
+def _by_size(codes: IntArray) -> list[SymbolArray]:
     """Return characters of 1, 2, 3 and 4 bytes as arrays of shape (n, size)."""
-    found = []
+    characters, found = [chr(code).encode() for code in codes.tolist()], []
     for size in range(1, _LONGEST + 1):
         data = b"".join(each for each in characters if len(each) == size)
         found.append(np.frombuffer(data, dtype=np.uint8).astype(np.uint16).reshape(-1, size))
@@ -80,6 +81,10 @@ def _cut(characters: SymbolArray, room: int) -> SymbolArray:
 
 def _padded(symbols: SymbolArray, length: int) -> SymbolArray:
     return np.pad(symbols, ((0, 0), (0, length - symbols.shape[1])), constant_values=END)
+
+
+def _alone(characters: Sequence[SymbolArray], length: int) -> Iterator[SymbolArray]:
+    return (_padded(_cut(each, length), length) for each in characters)
 
 
 def _strings(characters: Sequence[SymbolArray], length: int) -> Iterator[SymbolArray]:
