@@ -143,3 +143,7 @@ def test_prefixes_of_any_number_are_spelled_and_hashed_as_each_alone(words, cut)
         found = few.joined(Prefixes.of_all(texts[cut:], width))
         assert found.texts(b"") == texts
         assert found.hash_words(b"").tolist() == hash_words(texts).tolist()
+    trimmed = Prefixes.of_all(texts, width + 3).trimmed()
+    assert trimmed.texts(b"") == texts
+    assert trimmed.length == width
+    assert trimmed.whole.all()

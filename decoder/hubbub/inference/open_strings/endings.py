@@ -210,7 +210,7 @@ def _like(
     Each of those that were found counts so many times; what lies below gaps has as much room again.
     """
     begin, going = survivors.length, np.flatnonzero(~survivors.prefixes.whole)
-    added = _added(found, begin)
+    added, least = _added(found, begin), LEAST_EXPECTED * survivors.std_error
     symbols = found.prefixes.symbols[:, : begin + int(added.max()) + 1]
     learned = letters.forgetful().learned(symbols, weights, begin)
     like = Extensions.none(begin + LONGEST_END)
@@ -222,14 +222,15 @@ def _like(
             room,
             learned,
             like.prefixes.keys,
-            least=LEAST_EXPECTED * survivors.std_error,
+            least=least,
             whole=True,
         )
         more = more.take(np.flatnonzero(more.halves == half))
         like = like.joined(replace(more, parents=of[more.parents]))
     like = like.take(np.argsort(like.prefixes.keys, kind="stable"))
     likelier = _likelier(_added(like, begin), like.expected, added, weights)
-    return replace(like, expected=like.expected * likelier)
+    like = replace(like, expected=like.expected * likelier)
+    return like.take(np.flatnonzero(like.expected > least)).trimmed()
 
 
 def _mixed(first: Extensions, more: Extensions) -> Extensions:

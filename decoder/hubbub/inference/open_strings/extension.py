@@ -10,7 +10,7 @@ Invariant: what is kept doesn't depend on order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -92,6 +92,10 @@ class Extensions:
     def take(self, rows: IntArray) -> Extensions:
         """Return some of the extensions."""
         return Extensions(self.prefixes.take(rows), self.parents[rows], self.expected[rows])
+
+    def trimmed(self) -> Extensions:
+        """Return the same without the places where all have ended."""
+        return replace(self, prefixes=self.prefixes.trimmed())
 
     def joined(self, others: Extensions) -> Extensions:
         """Return these and others, of the same length."""

@@ -103,6 +103,10 @@ class Prefixes:
         """Return some of the prefixes."""
         return Prefixes(self.symbols[rows], self.keys[rows])
 
+    def trimmed(self) -> Prefixes:
+        """Return the same up to the last END, all being whole."""
+        return Prefixes(self.symbols[:, : 1 + int(self.sizes.max(initial=0))].copy(), self.keys)
+
     def joined(self, others: Prefixes) -> Prefixes:
         """Return these and others, whose keys are of the same length."""
         n, width = len(self), max(self.length, others.length)
