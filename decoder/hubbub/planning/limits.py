@@ -35,7 +35,7 @@ _STEPS = 200  # measured: two to twenty; more as unlisted strings weigh more
 _CLOSE = 1e-7  # relative: far below the four digits that are printed, so that curves are smooth
 _MOST_REPORTS = 1e18  # a hundred million of every human: more than there will be
 _NO_SHARE = 1e3  # stands for an infinite limit in logarithms: above any share, so its sign is right
-_TURNS = 4  # each leaves a tenth of the error, and the first has a tenth
+_RIGHT = 1e-9  # relative: below _CLOSE, which compares what follows from it
 _EULER = 0.5772156649015329  # Euler's constant, of the harmonic numbers
 
 
@@ -363,12 +363,14 @@ def string_errors(
         information = Information.of_string(params.k, params.h, *_star_rates(params))
         excess_variance = test.scatter(share) * information.overlap
         excess_variance /= params.m * information.absent**2
-        absent_error = math.sqrt(1 / (n_clients * information.absent) + excess_variance)
+        absent = math.sqrt(1 / (n_clients * information.absent) + excess_variance)
+        skewness = information.skewness / math.sqrt(n_clients)
+        exact = corrected(_level_z(params, test), skewness) * absent
         return Errors(
-            absent=absent_error,
+            absent=absent,
             present=math.sqrt(1 / (n_clients * information.at(share)) + excess_variance),
-            skewness=information.skewness / math.sqrt(n_clients),
-            flattening=_flattening(information, absent_error * _level_z(params, test)),
+            skewness=skewness,
+            flattening=_flattening(information, exact),
         )
     k, h = params.k, params.h
     b, filters, each = bit_rate(k, h), filter_variance(k, h), test.reports_each
@@ -391,12 +393,15 @@ def _flattening(information: Information, exact: float) -> float:
     """Return I(0) / I(t) at the estimate t whose score, to first order, reaches `exact`.
 
     A score in the model without the string is N t I(0) where the string has the share t. To first
-    order it is the slope's change back to 0, N t I(t), which is less.
+    order it is the slope's change back to 0, N t I(t), which is less. t I(t) rises with t, for its
+    derivative is E[(L_s - L_0)^2 L_0 / ((1 - t) L_0 + t L_s)^2]; if not even t = 1 is enough, the
+    flattening is infinite.
     """
-    larger = 1.0
-    for _ in range(_TURNS):
-        larger = information.absent / information.at(min(exact * larger, 1.0))
-    return larger
+    wanted = exact * information.absent
+    if information.at(1.0) <= wanted:
+        return math.inf
+    share = optimize.brentq(lambda t: t * information.at(t) - wanted, 0.0, 1.0, rtol=_RIGHT)
+    return float(share) / exact
 
 
 def _level_z(params: RapporParams, test: DetectionTest) -> float:

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -13,6 +13,7 @@ from hubbub.inference.likelihood.limits import MOST_MEMBERS
 from hubbub.planning.limits import (
     DetectionMethod,
     DetectionTest,
+    Information,
     corrected,
     detection_limit,
     detection_power,
@@ -52,7 +53,12 @@ def test_more_reports_show_smaller_shares(params, n, method):
     assert there < here or here == math.inf
 
 
+RARE_BITS = RapporParams(128, 4, 32, 0.125, 0.0625, 0.875)
+"""A report with all bits of a string tells so much that its score soon says little more."""
+
+
 @examples(25)
+@example(RARE_BITS, 1000, DetectionMethod.LIKELIHOOD)
 @given(noises(), REPORTS, METHODS)
 def test_more_candidates_and_stricter_tests_need_larger_shares(params, n, method):
     limits = [
@@ -63,6 +69,24 @@ def test_more_candidates_and_stricter_tests_need_larger_shares(params, n, method
     ]
     assert limits[0] <= limits[1] * (1 + 1e-6)  # the iteration ends within 1e-7
     assert limits[1] <= limits[2] * (1 + 1e-6)
+
+
+@examples(25)
+@example(RARE_BITS, 1000, 1e4)
+@given(noises(), REPORTS, st.floats(1, 7).map(lambda power: 10.0**power))
+def test_an_estimate_at_the_threshold_has_the_score_that_the_level_asks_for(params, n, candidates):
+    """t I(t) is what I(0) is times the exact threshold, or the test is by the exact score."""
+    question = DetectionTest(candidates, method=DetectionMethod.LIKELIHOOD, concentration=0.0)
+    z = -stats.norm.ppf(question.level)
+    errors = string_errors(params, n, 0.0, question)
+    exact = replace(errors, flattening=1.0).threshold(z)
+    flattened = exact * errors.flattening
+    information = Information.of_string(params.k, params.h, params.p_star, params.q_star)
+    wanted = exact * information.absent
+    if flattened < math.inf:
+        assert flattened * information.at(flattened) == pytest.approx(wanted, rel=1e-6)
+    else:
+        assert information.at(1.0) <= wanted
 
 
 @examples(25)
