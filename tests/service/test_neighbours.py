@@ -24,7 +24,7 @@ from programs import forked_collector
 from service.posting import post
 
 _KEY = MetricVersion("homepage", 1)
-_TODAY = dt.datetime.now(dt.UTC).date()
+_TODAY = dt.date(2026, 3, 14)
 _TOMORROW = _TODAY + dt.timedelta(days=1)
 _MARK = secrets.token_bytes(6)
 """Begins the bits of each report, so that they are found in one search."""
@@ -169,13 +169,14 @@ def test_what_a_collector_stored_shows_no_neighbours_after_the_next_day_began(
 ):
     """P(false alarm) < 1e-20: 30 neighbours where 2 are expected."""
     batches = _new_batches(60, 4)
+    today = dt.datetime.now(dt.UTC).date()
     options = ["--upkeep-seconds", "0.2"]
     with forked_collector(metrics_file, any_store_url, options) as collector:
         for batch in batches:
             bits = [int.from_bytes(bits, "little") for bits in batch]
             reports = tuple(make_report(cohort=1, bits=each) for each in bits)
             assert post(collector.url, Batch(reports)).status == 201
-    asyncio.run(_end_day(any_store_url))
+    asyncio.run(_end_day(any_store_url, today + dt.timedelta(days=1)))
     if any_store_url.startswith("sqlite"):
         files = _files_of_sqlite(any_store_url)
     else:

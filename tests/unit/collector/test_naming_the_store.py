@@ -15,7 +15,6 @@ from hubbub.collector.cli.stores import delete, export, import_, maintain
 from hubbub.storage import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch
 
-_DAY = dt.datetime.now(dt.UTC).date()
 _LOCAL = 7
 _NAMED = 4
 
@@ -94,7 +93,7 @@ def test_maintenance_is_of_the_store_that_is_named(url, name):
 def test_maintenance_forgets_after_the_days_that_are_configured(url):
     days = "deduplication_days = 40\nretention_days = 50\n"
     Path("collector.toml").write_text(f"store = '{url}'\n{days}", encoding="utf-8")
-    _fill(url, 1, _DAY - dt.timedelta(days=30))
+    _fill(url, 1, days_ago=30)
     nothing = "merged 0 segments, forgot the batch ids of 0 days, deleted 0 old reports\n"
     assert _run(maintain, "--config", "collector.toml") == nothing
     said = _run(maintain, "--config", "collector.toml", "--retention-days", "20")
@@ -131,7 +130,9 @@ def _run(command: click.Command, *arguments: str) -> str:
     return said.output
 
 
-def _fill(url: str, reports: int, day: dt.date = _DAY) -> None:
+def _fill(url: str, reports: int, days_ago: int = 0) -> None:
+    day = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days_ago)
+
     async def run() -> None:
         async with open_store(url, create=True) as store:
             await store.declare([make_metric()])
