@@ -19,8 +19,9 @@ import typing
 import unicodedata
 import zoneinfo
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import ismodule
+from pathlib import Path
 from pydoc_data.topics import topics
 from typing import TypeVar
 
@@ -95,6 +96,14 @@ _DOCUMENTED = (
 )
 
 
+_PACKAGES = "numpy scipy sklearn aiohttp"
+_NAMING_PACKAGES = (
+    "numpy scipy.linalg scipy.optimize scipy.signal scipy.sparse scipy.special scipy.stats "
+    "sklearn.cluster sklearn.ensemble sklearn.linear_model sklearn.metrics sklearn.preprocessing "
+    "aiohttp aiohttp.web"
+)
+
+
 def english() -> Population:
     """Return the words of Python's manual, as common as they are there."""
     words = Counter(re.findall(r"[A-Za-z][a-z]+", " ".join(topics.values())))
@@ -129,14 +138,7 @@ def identifiers() -> Population:
     """Return 3,000 public names of Python's library: CERT_NONE, getaddrinfo, HTTPServer."""
     for name in typing.__all__:
         getattr(typing, name)  # from Python 3.13 on, some are made when they are first asked for
-    names = set[str]()
-    for module in map(importlib.import_module, _DOCUMENTED.split()):
-        # A package's modules are among its names once something has imported them.
-        own = {name: value for name, value in vars(module).items() if not ismodule(value)}
-        names |= own.keys()
-        names.update(*(dir(each) for each in own.values() if isinstance(each, type)))
-    names = {name for name in names if not name.startswith("_")}
-    return _zipf(_shuffled(name for name in names if len(name) <= _LONGEST)[:_WORDS])
+    return _zipf(_shuffled(_public_names(_DOCUMENTED))[:_WORDS])
 
 
 def hex_tokens() -> Population:
@@ -279,6 +281,44 @@ def four(script: str) -> Population:
 
 
 SCRIPTS = tuple(_FOUR)
+
+
+def other_identifiers() -> list[str]:
+    """Return public names of packages that hubbub needs, but for those among `identifiers`."""
+    return sorted(_public_names(_NAMING_PACKAGES) - set(identifiers().values))
+
+
+def other_modules() -> list[str]:
+    """Return names of modules of packages that hubbub needs: scipy.sparse.linalg."""
+    packages = map(importlib.import_module, _PACKAGES.split())
+    return sorted(name for each in packages for name in _modules_of(each.__name__, each.__path__))
+
+
+CORPORA: dict[str, Callable[[], Sequence[str]]] = {
+    "identifiers": other_identifiers,
+    "modules": other_modules,
+}
+"""Public strings that are like those of a population, none of which they give away."""
+
+
+def _public_names(modules: str) -> set[str]:
+    """Return the names in modules and in their classes, but for modules' and very long ones."""
+    names = set[str]()
+    for module in map(importlib.import_module, modules.split()):
+        # A package's modules are among its names once something has imported them.
+        own = {name: value for name, value in vars(module).items() if not ismodule(value)}
+        names |= own.keys()
+        names.update(*(dir(each) for each in own.values() if isinstance(each, type)))
+    return {name for name in names if not name.startswith("_") and len(name) <= _LONGEST}
+
+
+def _modules_of(package: str, folders: Sequence[str]) -> Iterator[str]:
+    """Yield the names of a package in some folders and of its public modules, importing none."""
+    yield package
+    for module in pkgutil.iter_modules(folders):
+        if not module.name.startswith(("_", "test", "conftest")):
+            below = [str(Path(folder, module.name)) for folder in folders]
+            yield from _modules_of(f"{package}.{module.name}", below)
 
 
 def _zipf(values: Sequence[str]) -> Population:

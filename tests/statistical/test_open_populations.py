@@ -59,7 +59,7 @@ def test_what_stands_out_far_enough_is_found_whatever_it_looks_like(population, 
         if share > 12 * error and len(value.encode()) <= case.steps[-1] + behind
     }
     assert len(common) > 5
-    decoding, _ = case.decoded(people, case.steps, "", np.random.default_rng(31))
+    decoding, _ = case.decoded(people, case.steps, np.random.default_rng(31))
     assert common <= {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
 
 

@@ -1,8 +1,9 @@
 """Strings that nobody listed, in populations that look unlike each other, beside PEM.
 
 Ours gets the steps, bits and noise that the planner proposes to who knows nothing of the strings,
-and those for their alphabet and length. PEM is told how long strings are, and the alphabet or
-nothing. Counts are drawn by their exact distribution (docs/understand/open-strings.md).
+those for their alphabet and length, and, where other public strings are like them, those for that
+corpus, from which it learns. PEM is told how long strings are, and the alphabet or nothing. Counts
+are drawn by their exact distribution (docs/understand/open-strings.md).
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
 from evaluation.drawn_counts import draw_counts
 from evaluation.pem import Spelling, find, length_of_most
 from evaluation.studies.study import Columns, Study
-from evaluation.unlike_populations import HELD_OUT, SCRIPTS, TUNED, four
+from evaluation.unlike_populations import CORPORA, HELD_OUT, SCRIPTS, TUNED, four
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
@@ -29,6 +30,7 @@ from hubbub.planning.open_strings import (
     Letters,
     OpenGoal,
     choose_steps,
+    of_corpus,
     open_test,
 )
 from hubbub.planning.search import plan
@@ -58,12 +60,20 @@ class Found(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What four searches of the same population found."""
+    """What searches of the same population found; with a corpus, if there is one."""
 
     ours: Found
     told: Found
+    taught: Found | None
     known: Found
     bits: Found
+
+
+class Hints(TypedDict, total=False):
+    """What a search is told of the strings."""
+
+    alphabet: str
+    corpus: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +101,14 @@ class OpenPopulation:
         return _people(self.population)
 
     def run(self, number: int) -> Compared:
-        """Search in all four ways."""
+        """Search in all ways."""
         people = self.people()
-        ours, known, bits, told = map(np.random.default_rng, seed_of(self.name, number).spawn(4))
+        seeds = seed_of(self.name, number).spawn(5)
+        ours, known, bits, told, taught = map(np.random.default_rng, seeds)
         return Compared(
-            self._ours(people, self.steps, "", ours),
-            self._ours(people, told_steps(people), "".join(people.values), told),
+            self._ours(people, self.steps, ours),
+            self._ours(people, told_steps(people), told, alphabet="".join(people.values)),
+            self._taught(people, taught),
             self._pem(people, Spelling.in_characters(people), known),
             self._pem(people, Spelling.in_bits(people), bits),
         )
@@ -105,8 +117,8 @@ class OpenPopulation:
         self,
         people: Population,
         steps: tuple[int, ...],
-        alphabet: str,
         rng: np.random.Generator,
+        **hints: Unpack[Hints],
     ) -> tuple[Decoding, float]:
         """Return what we find in counts that are drawn, and the seconds of CPU that it takes."""
         goal, chosen = planned(self.epsilon, self.reports, steps)
@@ -114,13 +126,17 @@ class OpenPopulation:
         params = chosen.params._replace(m=goal.groups * chosen.params.m)
         counts = draw_counts(people.values, people.shares, params, self.reports, rng, metric_type)
         begun = time.process_time()
-        found = decode_open_strings(counts, params, metric_type, alphabet=alphabet, room=self.room)
+        found = decode_open_strings(counts, params, metric_type, room=self.room, **hints)
         return found.decoding, time.process_time() - begun
 
     def _ours(
-        self, people: Population, steps: tuple[int, ...], alphabet: str, rng: np.random.Generator
+        self,
+        people: Population,
+        steps: tuple[int, ...],
+        rng: np.random.Generator,
+        **hints: Unpack[Hints],
     ) -> Found:
-        decoding, seconds = self.decoded(people, steps, alphabet, rng)
+        decoding, seconds = self.decoded(people, steps, rng, **hints)
         truth = dict(zip(people.values, people.shares.tolist(), strict=True))
         rows = decoding.largest_detected().tolist()
         right = [row for row in rows if decoding.candidates[row] in truth]
@@ -129,6 +145,12 @@ class OpenPopulation:
             for row in right
         )
         return Found(len(right), len(rows) - len(right), held, seconds)
+
+    def _taught(self, people: Population, rng: np.random.Generator) -> Found | None:
+        corpus = _corpus(self.population)
+        if not corpus:
+            return None
+        return self._ours(people, choose_steps(*of_corpus(corpus)), rng, corpus=corpus)
 
     def _pem(self, people: Population, spelling: Spelling, rng: np.random.Generator) -> Found:
         begun = time.process_time()
@@ -140,6 +162,11 @@ class OpenPopulation:
 @cache
 def _people(population: str) -> Population:
     return POPULATIONS[population]()
+
+
+@cache
+def _corpus(population: str) -> Sequence[str]:
+    return CORPORA[population]() if population in CORPORA else ()
 
 
 def told_steps(people: Population) -> tuple[int, ...]:
@@ -172,12 +199,15 @@ def cases() -> tuple[OpenPopulation, ...]:
 def _each(of: str) -> Columns:
     """Return columns of right and false strings of a run, and of CPU seconds."""
 
-    def mean(runs: Sequence[Compared], name: str) -> str:
-        return f"{np.mean([getattr(getattr(run, of), name) for run in runs]):.1f}"
+    def means(runs: Sequence[Compared], *names: str) -> str:
+        found = [each for run in runs if (each := getattr(run, of))]
+        return "/".join(
+            f"{np.mean([getattr(each, name) for each in found]):.1f}" for name in names if found
+        )
 
     return {
-        of: lambda _, runs: f"{mean(runs, 'right')}/{mean(runs, 'false')}",
-        f"{of}, CPU s": lambda _, runs: mean(runs, "seconds"),
+        of: lambda _, runs: means(runs, "right", "false"),
+        f"{of}, CPU s": lambda _, runs: means(runs, "seconds"),
     }
 
 
@@ -194,6 +224,7 @@ STUDY = Study(
     \b
     ours           right and false strings of a run, by the planner's choice for any strings
     told           the same, by its choice for their alphabet and length
+    taught         the same, by its choice for public strings like them, if there are any
     known, bits    the same of PEM, told the alphabet or spelling in bits
     false          share of all our strings that nobody holds
     coverage       share of our right strings whose interval holds the truth
@@ -207,6 +238,7 @@ STUDY = Study(
         "false": lambda _, runs: share(runs, "false"),
         "coverage": lambda _, runs: share(runs, "held"),
         **_each("told"),
+        **_each("taught"),
         **_each("known"),
         **_each("bits"),
     },

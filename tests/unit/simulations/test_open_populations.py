@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from evaluation.unlike_populations import HELD_OUT, SCRIPTS, TUNED, four
+from evaluation.unlike_populations import CORPORA, HELD_OUT, SCRIPTS, TUNED, four
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.simulations.populations import Population
 
@@ -52,3 +52,11 @@ def test_identifiers_are_of_every_case():
     assert any(name.isupper() for name in names[:100])
     assert any("_" in name and name.islower() for name in names[:100])
     assert any(name.istitle() for name in names)
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_corpus_gives_no_string_away_and_is_the_same_each_time(name):
+    corpus = CORPORA[name]()
+    assert CORPORA[name]() == corpus
+    assert len(set(corpus)) == len(corpus) > 300
+    assert not set(corpus) & set(ALL[name]().values)
