@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -52,6 +52,7 @@ def test_bound_needs_no_chain_and_is_close(size, rng):
 
 @pytest.mark.long
 @examples(40)
+@example([14.0, 0.125, 1.0, 107.0], 1.0, 1.0)  # the second variable is taken as the first
 @given(
     st.lists(st.floats(1e-4, 1e4), min_size=2, max_size=30), st.floats(0, 45), st.floats(0.01, 2)
 )

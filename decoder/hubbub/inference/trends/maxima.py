@@ -38,7 +38,8 @@ def log_chain_exceedance(size: float, correlation: FloatArray) -> float:
     -------
     float
         Exact to numerical integration where neighbours are not too close; an upper bound where they
-        are (correlation above 0.995) and above a size of 8, where it is the union bound.
+        are (correlation above 0.995), never above that of neighbours, and above a size of 8, where
+        it is the union bound.
 
     Notes
     -----
@@ -67,7 +68,7 @@ def log_chain_exceedance(size: float, correlation: FloatArray) -> float:
         kernel = np.exp(-(((nodes[:, None] - slope * nodes) / deviation) ** 2) / 2)
         alive = kernel @ (weights * alive) / (deviation * math.sqrt(2 * math.pi))
     total += float(_first_exits(size, np.array([slopes[pair] for pair in skipped])).sum())
-    return min(0.0, math.log(total))
+    return min(math.log(total), log_exceedance_bound(size, np.diagonal(slopes, 1)))
 
 
 def log_exceedance_bound(size: float, neighbours: FloatArray) -> float:
