@@ -395,8 +395,10 @@ def _flattening(information: Information, exact: float) -> float:
     A score in the model without the string is N t I(0) where the string has the share t. To first
     order it is the slope's change back to 0, N t I(t), which is less. t I(t) rises with t, for its
     derivative is E[(L_s - L_0)^2 L_0 / ((1 - t) L_0 + t L_s)^2]; if not even t = 1 is enough, the
-    flattening is infinite.
+    flattening is infinite. A level of one half or more asks for no score above 0.
     """
+    if exact <= 0:
+        return 1.0
     wanted = exact * information.absent
     if information.at(1.0) <= wanted:
         return math.inf
