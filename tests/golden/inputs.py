@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from evaluation.reference import protocol
-from rappor_clients import Params, bloom_positions, map_row, run_clients, sum_bits, write_files
+from rappor_clients import Params, map_row, run_clients, sum_bits, write_files
 
 FIRST_DAY = dt.date(2024, 11, 1)
 """Long ago, so that no machine's clock takes it for the future."""
@@ -72,7 +72,6 @@ def write_inputs(folder: Path) -> None:
     _write_lists(folder)
     _write_release(folder / "release.json")
     _write_rappor(folder / "rappor")
-    _write_pairs(folder / "pairs")
     _write_people(folder / "people.parquet")
 
 
@@ -223,29 +222,6 @@ def _write_people(path: Path) -> None:
         "home": ["search.example"] * 250 + ["news.example"] * 149 + ["only.example"],
     }
     parquet.write_table(pa.table(table), path)
-
-
-def _write_pairs(folder: Path) -> None:
-    """Write google/rappor's reports of a string and a flag side by side."""
-    folder.mkdir()
-    rng, params = np.random.default_rng(7), Params(k=16, h=2, m=8, p=0.1, q=0.9, f=0.1)
-    low, high = (params.f * 0.5 + (1 - params.f) * chance for chance in (params.p, params.q))
-    words, flagged = ("v1", "v2", "v3"), (0.8, 0.2, 0.5)
-    rows: list[list[object]] = [["client", "cohort", "page", "flag"]]
-    for client, held in enumerate(rng.choice(3, size=3000, p=(0.5, 0.3, 0.2)).tolist()):
-        cohort = client % params.m
-        true = np.zeros(params.k + 1, dtype=np.bool_)
-        true[bloom_positions(words[held], cohort, params)] = True
-        true[params.k] = rng.random() < flagged[held]
-        sent = rng.random(params.k + 1) < np.where(true, high, low)
-        page = "".join("1" if bit else "0" for bit in sent[params.k - 1 :: -1].tolist())
-        rows.append([f"client {client}", cohort, page, int(sent[params.k])])
-    _write_csv(folder / "reports.csv", rows)
-    schema = [("metric", "var", "var_type", "params"), ("pages", "page", "string", "pages_params"),
-              ("pages", "flag", "boolean", "pages_params")]  # fmt: skip
-    _write_csv(folder / "rappor-vars.csv", schema)
-    _write_csv(folder / "pages_params.csv", [tuple("khmpqf"), params])
-    _write_csv(folder / "page_map.csv", [map_row(word, params) for word in (*words, "v4")])
 
 
 def _scaled(held: Mapping[str, int], by: float) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """Where reports and candidates are, how they are decoded, and which options belong together.
 
-Reports come in four ways: METRIC in a store, a file of reports, a file of counts, or a file of
-reports of several variables, which a schema names. Every combination that would leave something
-out, or silently ignore what was asked for, is an `OptionError`.
+Reports come in three ways: METRIC in a store, a file of reports, or a file of counts. Every
+combination that would leave something out, or silently ignore what was asked for, is an
+`OptionError`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ class SourceOptions:
         Where reports are, or their counts.
     params : str, optional
         A file of parameters, in place of a metric.
-    schema : str, optional
-        A file of the variables that the file of reports has, in place of the registry.
     since, until : datetime.date, optional
         UTC days, both included.
     where : mapping of str to tuple of str, optional
@@ -61,7 +59,6 @@ class SourceOptions:
     reports: str | None = None
     counts: str | None = None
     params: str | None = None
-    schema: str | None = None
     since: dt.date | None = None
     until: dt.date | None = None
     where: Mapping[str, tuple[str, ...]] | None = None
@@ -75,8 +72,8 @@ class CandidateOptions:
     ----------
     candidates : str or tuple of str or mapping, optional
         A file, or the strings themselves; or those of each field.
-    map : str or mapping, optional
-        A file of strings and their bits, in place of candidates; or those of each variable.
+    map : str, optional
+        A file of strings and their bits, in place of candidates.
     candidate_cache : str, optional
         A folder in which hashed candidates of a file are kept.
     blend : str, optional
@@ -86,7 +83,7 @@ class CandidateOptions:
     """
 
     candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
-    map: str | Mapping[str, str] | None = None
+    map: str | None = None
     candidate_cache: str | None = None
     blend: str | None = None
     corpus: str | None = None
@@ -293,29 +290,6 @@ def check_options(options: DecodeOptions) -> None:
 def check_estimate(options: DecodeOptions) -> None:
     """Raise OptionError for estimates that can't be made of the source."""
     source, how, engine = options.source, options.estimate, options.engine
-    if source.schema is not None:
-        if how.method == "regression":
-            why = "bits of several variables say nothing together once they are counted"
-            raise OptionError(
-                Option("method", how.method),
-                " can't be combined with ",
-                Option("schema"),
-                f": {why}.",
-            )
-        for own in options.of_open_strings():
-            raise OptionError(
-                own,
-                ": must be left out; ",
-                Option("schema"),
-                " says what reports hold.",
-            )
-        if how.reports_per_client is not None:
-            raise OptionError(
-                Option("reports_per_client"),
-                ": must be left out; ",
-                Option("schema"),
-                " takes each client to report once.",
-            )
     if how.estimand != "population" and options.candidates.blend is not None:
         raise OptionError(
             Option("estimand", how.estimand), " can't be combined with ", Option("blend"),
@@ -362,10 +336,6 @@ def _check_engine(source: SourceOptions, options: EngineOptions) -> None:
     store = source.store or STORE
     if source.counts is not None:
         raise OptionError(engine, " counts reports; ", Option("counts"), " has them counted.")
-    if source.schema is not None:
-        raise OptionError(
-            engine, " can't be combined with ", Option("schema"), ", whose reports aren't Parquet."
-        )
     if source.reports is None and not store.startswith("parquet:"):
         raise OptionError(
             engine, " reads files, and ", Option("store", f"{store.partition(':')[0]}:"),
@@ -377,14 +347,6 @@ def _check_engine(source: SourceOptions, options: EngineOptions) -> None:
 def check_source(options: DecodeOptions) -> None:
     """Raise OptionError if options leave open what is decoded, or contradict each other."""
     source = options.source
-    if source.schema is not None:
-        _check_schema(options)
-        return
-    if isinstance(options.candidates.map, Mapping):
-        raise OptionError(
-            Option("map", "VARIABLE=FILE"), " belongs to ", Option("schema"), "; otherwise it is ",
-            Option("map", "FILE"), ".",
-        )  # fmt: skip
     _at_most_one(options, "metric", "params", why="each says how reports were made")
     _at_most_one(options, "store", "reports", "counts", why="each says where reports are")
     metric, counts, params = Option("metric"), Option("counts"), Option("params")
@@ -415,28 +377,9 @@ def check_source(options: DecodeOptions) -> None:
             raise OptionError(name, f" chooses {what} in a store; ", place, " is decoded whole.")
 
 
-def _check_schema(options: DecodeOptions) -> None:
-    """Raise OptionError if options don't go with a schema, or one that it needs is missing."""
-    names = ("metrics", "store", "counts", "candidates", "since", "until", "where", "blend")
-    for name in options.given(*names):
-        raise OptionError(
-            name, ": must be left out; ", Option("schema"), " comes with ", Option("reports"),
-            ", and ", Option("map", "VARIABLE=FILE"), ".",
-        )  # fmt: skip
-    if options.source.reports is None:
-        raise OptionError(Missing("reports"), ": ", Option("schema"), " needs it.")
-    files = options.candidates.map
-    if isinstance(files, str):
-        raise OptionError(
-            Option("map", files), ": must be VARIABLE=FILE with ", Option("schema"), "."
-        )
-
-
 def check_candidates(options: DecodeOptions) -> None:
     """Raise OptionError if options leave open which strings to look for."""
     chosen = options.candidates
-    if options.source.schema is not None:
-        return  # which variables need a map depends on it
     _at_most_one(options, "candidates", "map", why="each says which strings to look for")
     if options.source.counts is not None and chosen.map is None:
         raise OptionError(

@@ -78,8 +78,7 @@ def decode_metric(
     counts: str | PathLike[str] | None = None,
     params: str | PathLike[str] | None = None,
     candidates: StringsOrFile | Mapping[str, StringsOrFile] | None = None,
-    map: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None = None,  # noqa: A002
-    schema: str | PathLike[str] | None = None,
+    map: str | PathLike[str] | None = None,  # noqa: A002
     since: dt.date | str | None = None,
     until: dt.date | str | None = None,
     where: Mapping[str, str | Sequence[str]] | None = None,
@@ -115,11 +114,8 @@ def decode_metric(
     candidates : path, or iterable of str, or mapping
         Strings to look for; a lone string is a file's name, a folder's or a pattern of names. Of a
         joint metric those of each field of strings, by its name.
-    map : path, or mapping
-        Instead of candidates, google/rappor's map.csv; with `schema` that of each variable of
-        strings, by its name.
-    schema : path
-        google/rappor's rappor-vars.csv, for `reports` of several variables side by side.
+    map : path
+        Instead of candidates, google/rappor's map.csv.
     since, until : datetime.date or str
         UTC days, both included, such as "2026-11-01".
     where : mapping of str to str or sequence of str
@@ -209,18 +205,13 @@ def decode_metric(
             reports=_path(reports),
             counts=_path(counts),
             params=_path(params),
-            schema=_path(schema),
             since=_day(since),
             until=_day(until),
             where=where_values(where),
         ),
         CandidateOptions(
             candidates=listed,
-            map=(
-                {variable: os.fspath(path) for variable, path in map.items()}
-                if isinstance(map, Mapping)
-                else _path(map)
-            ),
+            map=_path(map),
             candidate_cache=_path(candidate_cache),
             blend=_path(blend),
             corpus=_path(corpus),
@@ -295,10 +286,6 @@ def decode(
         Whether the estimates say where they come from, for which files are read once more.
     """
     observer = observer or Observer()
-    if options.source.schema is not None:
-        from hubbub.decoder.association import decode_variables  # noqa: PLC0415 - seldom
-
-        return decode_variables(options, observer, provenance=provenance)
     metric = metric_of(options.source)
     decoder = decoder_of(metric)
     check_type(decoder, metric, options)
@@ -485,7 +472,7 @@ def provenance_of(
     source, chosen, how = options.source, options.candidates, options.estimate
     files = (
         ("params", source.params),
-        ("map", None if isinstance(chosen.map, Mapping) else chosen.map),
+        ("map", chosen.map),
         ("release", chosen.blend),
         ("counts file", source.counts),
         ("reports", source.reports),

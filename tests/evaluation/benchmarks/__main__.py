@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from evaluation.benchmarks import (
-    associations,
     client,
     collector,
     decoder,
@@ -21,7 +20,6 @@ from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
 
 _GROUPS = {
-    "associations": associations.comparisons,
     "client": client.comparisons,
     "collector": collector.comparisons,
     "decoder": decoder.comparisons,

@@ -14,18 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from association_data import AssociationCase, draw, reports_of, strings_and_flags
 from evaluation.drawn_counts import draw_counts
 from evaluation.studies.categories import LOOSE, PAPER, TIGHT, CategoryCase, make_case
 from evaluation.studies.joint import DrawnTable, SubsetTable, draw_tuples
 from evaluation.studies.study import Study
 from factories import make_params
 from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.association.decoding import decode_association
 from hubbub.inference.categories.decoding import decode_categories
 from hubbub.inference.decoding import decode
 from hubbub.inference.joint.decoding import decode_joint
-from hubbub.inference.params import DecodingParams
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
@@ -112,35 +109,8 @@ class DetectedCells:
         counts = draw_tuples(experiment, np.random.default_rng(number))
         population = experiment.population
         found = decode_joint(counts, experiment.metric, population.fields)
-        cells, limit = found.cells, found.source.summary.detection_limit  # type: ignore[union-attr]
+        cells, limit = found.cells, found.source.summary.detection_limit
         return DetectedCoverage.of(population.shares, cells.low, cells.high, cells.detected, limit)
-
-
-@dataclass(frozen=True, slots=True)
-class DetectedPairs:
-    """Reports of several variables side by side."""
-
-    case: AssociationCase
-
-    @property
-    def name(self) -> str:
-        """With the kind of its reports."""
-        return f"association, {self.case.name}"
-
-    @property
-    def work(self) -> float:
-        """About how long a trial takes, beside tables."""
-        return 100.0 * self.case.reports
-
-    def run(self, number: int) -> DetectedCoverage:
-        """Draw, decode and count the rows of a trial."""
-        case = self.case
-        data = draw(case.population, case.params, case.reports, np.random.default_rng(number))
-        cells = decode_association(reports_of(data), data.candidates).cells
-        limit = 4.0 * float(np.median(cells.std_error))
-        return DetectedCoverage.of(
-            case.population.cells.ravel(), cells.low, cells.high, cells.detected, limit
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +201,7 @@ CASES: tuple[Case[DetectedCoverage], ...] = (
       for sizes, reports, epsilon in (("6x5", 3_000, 2), ("8x5x2", 100_000, 4))),
     *(DetectedStrings(make_params(64, 2, m, f=0.0, p=0.25, q=0.75), "zipf:1", unique, absent, n)
       for m, unique, absent, n in ((16, 40, 60, 30_000), (64, 100, 1_000, 300_000))),
-    *(DetectedPairs(AssociationCase(*each)) for each in (
-        ("few reports",
-         strings_and_flags(1 / np.arange(1.0, 9.0), 0.1 * np.arange(1.0, 9.0), 4, [3]),
-         DecodingParams(k=16, h=2, m=64, f=0.25, p=0.25, q=0.75), 20_000),
-        ("no strings hidden",
-         strings_and_flags(1 / np.arange(1.0, 13.0), 0.07 * np.arange(1.0, 13.0), 6),
-         DecodingParams(k=16, h=2, m=32, f=0.0, p=0.25, q=0.75), 10_000))),
+
 )  # fmt: skip
 
 

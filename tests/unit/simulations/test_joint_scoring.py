@@ -3,11 +3,14 @@
 import math
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from hubbub.inference.arrays import FloatArray
+from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.analysis import analyse_table
 from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
 from hubbub.inference.joint.table import JointEstimates
@@ -29,7 +32,9 @@ def decoding_of(estimates: JointEstimates) -> JointDecoding:
         estimates.unbiased, estimates.std_error, interval.low, interval.high, table.refit,
         np.zeros(n), np.zeros(n), np.ones(n, dtype=np.bool_),
     )  # fmt: skip
-    return JointDecoding(estimates.fields, cells, Summary(), table, np.arange(n))
+    shares = SimpleNamespace(share=cells.refit)
+    source = cast("CategoryDecoding", SimpleNamespace(summary=Summary(), estimates=shares))
+    return JointDecoding(estimates.fields, cells, table, np.arange(n), source)
 
 
 class Summary:

@@ -137,10 +137,9 @@ def hashed_lists(options: DecodeOptions, metric: Metric) -> CandidateLists:
             Option("candidate_cache"), " belongs to one file; ",
             Option("candidates", chosen.candidates), " is several.",
         )  # fmt: skip
-    map_file = None if isinstance(chosen.map, Mapping) else chosen.map
     listed, notes = list_candidates(
         _without_fields(chosen.candidates, metric),
-        map_file,
+        chosen.map,
         metric.params,
         cache,
         source.params or source.metrics or "",

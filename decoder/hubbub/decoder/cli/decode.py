@@ -52,16 +52,8 @@ def _without_time(
 )
 @click.option(
     "--map",
-    multiple=True,
     metavar="FILE",
-    help="Instead of --candidates: google/rappor's map.csv of strings and their bits. With "
-    "--schema, VARIABLE=FILE for each variable of strings.",
-)
-@click.option(
-    "--schema",
-    metavar="FILE",
-    help="Instead of --metrics: google/rappor's rappor-vars.csv, which lists the variables in "
-    "each row of --reports.",
+    help="Instead of --candidates: google/rappor's map.csv of strings and their bits.",
 )
 @click.option(
     "--extend",
@@ -143,7 +135,7 @@ def _without_time(
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
 
-    Reports come in one of four ways:
+    Reports come in one of three ways:
 
     \b
       METRIC --metrics FILE [--store URL --since DAY --until DAY]
@@ -152,8 +144,6 @@ def decode(**options: Any) -> None:
           a Parquet file; bit j is bit j%8 of byte j//8
       --counts FILE --params FILE
           google/rappor's sums: one row per cohort, with its number of reports and one sum per bit
-      [METRIC] --schema FILE --reports FILE --map VARIABLE=FILE
-          google/rappor's reports of two or three variables, to see which values go together
 
     Candidates are either a list, which is hashed as in hubbub's clients (--candidates), or
     google/rappor's map of strings and their bits, with whatever hash made it (--map). --counts
@@ -174,8 +164,7 @@ def decode(**options: Any) -> None:
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     shared.check_alpha(options["alpha"])
     with cli_errors():
-        for option in ("candidates", "map"):
-            options[option] = by_field(option, options[option])
+        options["candidates"] = by_field("candidates", options["candidates"])
         options["where"] = where_of(options["where"])
         files, safe = options.pop("files"), options.pop("spreadsheet_safe")
         chosen = DecodeOptions.of(options)

@@ -83,8 +83,6 @@ def field_labels(
 def _findings(found: JointDecoding, anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
     """Return what is said of the reports; what was looked for are the table's cells."""
     source = found.source
-    if source is None:
-        return ()
     if isinstance(source, CategoryDecoding):
         findings = category_findings(source, anomalies)
     else:

@@ -7,14 +7,19 @@ table on, both are the same. Deterministic: the same counts give the same result
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates, decode_categories
+from hubbub.inference.categories.decoding import (
+    CategoryDecoding,
+    CategorySummary,
+    KnownRates,
+    decode_categories,
+)
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.decoding import Decoding
+from hubbub.inference.decoding import Decoding, Summary
 from hubbub.inference.joint.analysis import TableAnalysis, analyse_table
 from hubbub.inference.joint.hashed import decode_tuples, tuple_candidates
 from hubbub.inference.joint.one_hot import one_hot_estimates
@@ -48,30 +53,6 @@ class CellEstimates(NamedTuple):
     detected: BoolArray
 
 
-class Summed(Protocol):
-    """What every summary of a decoding says."""
-
-    @property
-    def reports(self) -> int:
-        """How many reports were decoded."""
-
-    @property
-    def detected(self) -> int:
-        """How many cells were detected."""
-
-    @property
-    def alpha(self) -> float:
-        """Level of the correction's error rate."""
-
-    @property
-    def epsilon_permanent(self) -> float:
-        """Bound on what all reports of one value reveal."""
-
-    @property
-    def epsilon_report(self) -> float:
-        """Bound on what a single report reveals."""
-
-
 @dataclass(frozen=True, slots=True)
 class JointDecoding:
     """Which values of fields go together.
@@ -80,25 +61,29 @@ class JointDecoding:
     ----------
     fields : tuple of FieldLabels
         All values; of string fields, the candidates.
-    summary
-        What a reader must know in addition: of the decoding of cells as categories, or strings.
     table : TableAnalysis, optional
         Of the common values; None if too few are known.
     rows : int64 array, shape (t,)
         Which cells the table's are.
-    source : CategoryDecoding or Decoding, optional
-        Of the cells by their numbers, if there is one.
-    known_rates : KnownRates, optional
-        Of cells with a bit each.
+    source : CategoryDecoding or Decoding
+        Of the cells by their numbers.
     """
 
     fields: tuple[FieldLabels, ...]
     cells: CellEstimates
-    summary: Summed
     table: TableAnalysis | None
     rows: IntArray
-    source: CategoryDecoding | Decoding | None = None
-    known_rates: KnownRates | None = None
+    source: CategoryDecoding | Decoding
+
+    @property
+    def summary(self) -> CategorySummary | Summary:
+        """What a reader must know in addition to the cells."""
+        return self.source.summary
+
+    @property
+    def known_rates(self) -> KnownRates | None:
+        """Of cells with a bit each."""
+        return self.source.known_rates if isinstance(self.source, CategoryDecoding) else None
 
     @property
     def n_reports(self) -> int:
@@ -168,7 +153,7 @@ def decode_joint(
         detected=one_hot.detected,
     )
     rows = np.arange(len(cells.share))
-    return JointDecoding(fields, cells, one_hot.summary, table, rows, one_hot, one_hot.known_rates)
+    return JointDecoding(fields, cells, table, rows, one_hot)
 
 
 def _of_tuples(
@@ -191,4 +176,4 @@ def _of_tuples(
         q_value=decoding.q_value,
         detected=decoding.detected,
     )
-    return JointDecoding(fields, cells, decoding.summary, table, rows, decoding)
+    return JointDecoding(fields, cells, table, rows, decoding)

@@ -393,8 +393,6 @@ def true_strength(table: FloatArray, groups: Sequence[FloatArray]) -> float:
 def _constrained(decoding: JointDecoding) -> FloatArray:
     """Return the shares nearest to unbiased ones; nan where there is no estimate."""
     source = decoding.source
-    if source is None:
-        return decoding.cells.refit
     return source.constrained_share if isinstance(source, Decoding) else source.estimates.share
 
 

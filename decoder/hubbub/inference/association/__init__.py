@@ -1,1 +1,0 @@
-"""Several values of one client, each reported by itself -> the table of what goes together."""
