@@ -1,8 +1,8 @@
 """What shuffling among N clients leaves of one's epsilon: central (epsilon, delta), from above.
 
-Whoever sees N clients' reports shuffled doesn't know which are whose. Three theorems turn that into
-numbers, each an upper bound: a closed form, the numbers behind it, and one that knows the
-likelihood ratios of RAPPOR's own reports.
+Whoever sees N clients' reports shuffled doesn't know which are whose. Two theorems turn that into
+numbers, each an upper bound: one for any reports of an epsilon, and one that knows the likelihood
+ratios of RAPPOR's own reports.
 
 All reports that a client makes of one permanent response are one message: its cohort and permanent
 noise are in each of them, so days aren't independent and their figures don't add up. Only answers
@@ -177,32 +177,27 @@ def _inside(
 
 @dataclass(frozen=True, slots=True)
 class Amplification:
-    """Bounds on epsilon after shuffling, at a given delta; nan where a theorem doesn't apply.
+    """Bounds on epsilon after shuffling, at a given delta.
 
     Attributes
     ----------
     local : float
         Of one client's reports alone, linked, delta being 0.
-    closed_form : float
-        Feldman, McMillan and Talwar 2021, theorem 3.1.
-    highest_local : float
-        The closed form's condition: local must be at most this.
     clones : float
-        The same paper's reduction to a pair of binomial distributions (section 3), in numbers.
+        Feldman, McMillan and Talwar's reduction to a pair of binomial distributions (2021,
+        section 3), in numbers.
     blanket : float
         Balle, Bell, Gascon and Nissim 2019, section 5, of the reports' own likelihood ratios.
     """
 
     local: float
-    closed_form: float
-    highest_local: float
     clones: float
     blanket: float
 
     @property
     def best(self) -> float:
         """Least of the bounds; all of them hold."""
-        return float(np.nanmin([self.local, self.closed_form, self.clones, self.blanket]))
+        return min(self.local, self.clones, self.blanket)
 
 
 @lru_cache(maxsize=64)  # one report is asked for twice where there is no other
@@ -237,8 +232,6 @@ def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amp
     )
     return Amplification(
         local=local,
-        closed_form=closed_form(local, clients, delta),
-        highest_local=highest_local(clients, delta),
         clones=clones_epsilon(local, clients, delta),
         blanket=max(blanket_epsilon(ratios, clients, delta, local) for ratios in worst),
     )
@@ -260,24 +253,6 @@ def central_epsilon(metric: Metric, days: int, clients: int, delta: float) -> fl
     longest = 1 if metric.reports_once else min(days, metric.period_days)
     each = amplify(metric, clients, delta / periods * (1 - _SLACK), longest).best
     return min(periods * each * ROUNDED_UP, constant_epsilon(metric, days))
-
-
-def closed_form(local: float, n_reports: int, delta: float) -> float:
-    """Return Feldman, McMillan and Talwar's bound (FOCS 2021, theorem 3.1).
-
-    ln(1 + 8 (e^eps0 - 1) (sqrt(ln(4/delta) / ((e^eps0 + 1) N)) + 1/N)); nan unless eps0 is at most
-    `highest_local`.
-    """
-    if not local <= highest_local(n_reports, delta):
-        return math.nan
-    root = math.sqrt(math.log(4 / delta) / ((math.exp(local) + 1) * n_reports))
-    bound = math.log1p(8 * math.expm1(local) * (root + 1 / n_reports))
-    return bound * (1 + _SLACK)
-
-
-def highest_local(n_reports: int, delta: float) -> float:
-    """Return the closed form's condition: eps0 at most ln(N / (16 ln(2/delta)))."""
-    return math.log(n_reports / (16 * math.log(2 / delta)))
 
 
 @lru_cache(maxsize=64)  # metrics of a registry often have the same epsilon

@@ -72,7 +72,6 @@ TRACKING = (
     "docs/understand/proofs.md, Tracking"
 )
 CELLS = "q (d - w) / ((1 - q) w) at most for any report: docs/understand/proofs.md, Responses"
-CLOSED_FORM = "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <= {:.3g}"
 CLONES = (
     "Feldman, McMillan, Talwar 2021, section 3: the clones' pair of binomials, summed numerically"
 )
@@ -209,7 +208,6 @@ def metric_figures(
     if situation.reports is not None:
         found = amplify(metric, situation.reports, situation.delta)
         size = f"; {situation.reports:,} reports, one per client, delta = {situation.delta:g}"
-        closed = CLOSED_FORM.format(found.highest_local)
         days = central_epsilon(metric, situation.days, situation.reports, situation.delta)
         why_days = ONE_REPORT if metric.one_time else ONE_MESSAGE
         if metric.memory == "period":
@@ -218,7 +216,6 @@ def metric_figures(
         if math.isinf(any_history):
             any_days, why_any_days = any_history, why_any
         figures += [
-            PrivacyFigure("central_closed_form", found.closed_form, closed + size),
             PrivacyFigure("central_clones", found.clones, CLONES + size),
             PrivacyFigure("central_blanket", found.blanket, BLANKET + size),
             PrivacyFigure("central_epsilon", found.best, LEAST + size),

@@ -34,7 +34,6 @@ _HOUSEHOLD = {
     "epsilon_household_any_history": "household of {household:,}, any history",
 }
 _SHUFFLED = {
-    "central_closed_form": "closed form",
     "central_clones": "clones",
     "central_blanket": "blanket",
     "central_epsilon": "least",

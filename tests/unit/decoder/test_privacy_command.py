@@ -54,10 +54,11 @@ def test_every_metric_is_shown_with_the_theorems(registry):
     assert "shuffling" not in result.stdout
 
 
-def test_a_crowds_bounds_come_with_their_condition(registry):
+def test_a_crowds_bounds_name_their_theorems(registry):
     result = privacy(registry, "--reports", "1e4", "--delta", "1e-8")
     assert "After shuffling 10,000 reports (epsilon at delta 1e-08)" in result.stdout
-    assert "Feldman, McMillan, Talwar 2021, theorem 3.1; needs epsilon_report <=" in result.stdout
+    assert "Feldman, McMillan, Talwar 2021, section 3" in result.stdout
+    assert "Balle, Bell, Gascon, Nissim 2019, section 5" in result.stdout
 
 
 @pytest.mark.long
