@@ -66,7 +66,6 @@ RESERVE = (
     "prices of all first values, one-time reports and max_periods periods: docs/protocol, section 6"
 )
 CHANGES = "what the reserve leaves of lifetime_epsilon for second and later values"
-GROUP = "group privacy (Dwork, Roth 2014, theorem 2.2)"
 TRACKING = (
     "exact binomial probabilities of the likeliest permanent bits: "
     "docs/understand/proofs.md, Tracking"
@@ -116,8 +115,6 @@ class Situation:
     values : int
         V, distinct values of a metric that it reports in that time, at most; concerns the figure
         for histories that change at the same times.
-    household : int
-        Clients whose reports stand for the same person, or people with the same answer.
     reports : int or None
         N shuffled reports of each metric a day, one of each client; None: no figures after
         shuffling.
@@ -132,13 +129,12 @@ class Situation:
 
     days: int = 365
     values: int = 1
-    household: int = 1
     reports: int | None = None
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
-        for name in ("days", "values", "household", "reports"):
+        for name in ("days", "values", "reports"):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise PlanError(f"{name} = {number}: must be at least 1")
@@ -188,7 +184,6 @@ def metric_figures(
         permanent = math.nan
     same_times, any_history = _spent(metric, situation, budget), _any(metric, situation, budget)
     why_any = _why_any(metric, situation, budget)
-    household = situation.household
     figures = [
         PrivacyFigure("epsilon_report", metric.epsilon_report, _of_report(metric, 2)),
         PrivacyFigure("epsilon_permanent", permanent, _of_report(metric, 1)),
@@ -196,10 +191,6 @@ def metric_figures(
         PrivacyFigure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
         PrivacyFigure("epsilon_values", same_times, composed),
         PrivacyFigure("epsilon_any_history", any_history, why_any),
-        PrivacyFigure("epsilon_household", household * same_times, GROUP),
-        PrivacyFigure(
-            "epsilon_household_any_history", household * any_history, f"{why_any}; {GROUP}"
-        ),
     ]
     for probability in KNOWN:
         reports = math.nan if metric.reports_once else reports_to_know(metric.params, probability)
@@ -271,7 +262,7 @@ def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
 def registry_figures(
     registry: Registry, situation: Situation, exclusive: Sequence[Collection[str]] = ()
 ) -> tuple[PrivacyFigure, ...]:
-    """Return what a client reveals with all metrics together, and a household, in both senses.
+    """Return what a client reveals with all metrics together, in both senses.
 
     Where the registry has a lifetime_epsilon, its division in reserve and changes follows.
 
@@ -322,11 +313,7 @@ def registry_figures(
             theorem = f"{', '.join(endless)}: {NOT_BOUNDED}"
         elif registry.lifetime_epsilon is not None and registry.lifetime_epsilon < total:
             total, theorem = registry.lifetime_epsilon, LEDGER
-        of_household = situation.household * total
-        figures += [
-            PrivacyFigure(f"epsilon_registry{key}", total, theorem),
-            PrivacyFigure(f"epsilon_registry_household{key}", of_household, f"{theorem}; {GROUP}"),
-        ]
+        figures.append(PrivacyFigure(f"epsilon_registry{key}", total, theorem))
     if registry.lifetime_epsilon is not None:
         figures.append(PrivacyFigure("lifetime_reserve", budget.reserve, RESERVE))
         figures.append(PrivacyFigure("lifetime_changes", budget.changes, CHANGES))

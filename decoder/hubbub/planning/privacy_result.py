@@ -29,10 +29,6 @@ _LIFE = {
     "epsilon_values": "{values}, same times",
     "epsilon_any_history": "any history",
 }
-_HOUSEHOLD = {
-    "epsilon_household": "household of {household:,}, same times",
-    "epsilon_household_any_history": "household of {household:,}, any history",
-}
 _SHUFFLED = {
     "central_clones": "clones",
     "central_blanket": "blanket",
@@ -146,7 +142,7 @@ def _tables(situation: Situation) -> Mapping[str, Mapping[str, str]]:
     linkable = f"What {days} can reveal to whoever links a client's reports (epsilon)"
     tables = {
         "What a client reveals (epsilon)": _REPORTS,
-        linkable: _LIFE | (_HOUSEHOLD if situation.household > 1 else {}),
+        linkable: _LIFE,
     }
     linked = "How well a client's shuffled reports are linked by their content"
     if situation.reports is None:
@@ -193,13 +189,10 @@ def _group_findings(
 
 def _findings(registry: Registry, situation: Situation, figures: _Figures) -> Iterator[Finding]:
     """Yield a sentence for each sense of a registry's total, and for the lifetime's division."""
-    subject, part = "A client", ""
-    if situation.household > 1:
-        subject, part = f"A household of {situation.household:,}", "_household"
     for key, sense in _SENSES.items():
-        figure = figures[key.replace("registry", f"registry{part}")]
+        figure = figures[key]
         text = (
-            f"{subject}, over all metrics and {counted(situation.days, 'day')}, {sense}: epsilon "
+            f"A client, over all metrics and {counted(situation.days, 'day')}, {sense}: epsilon "
             f"{_number(figure)} ({figure.theorem})."
         )
         yield Finding(figure.key, "", text, figure.value)
@@ -240,7 +233,6 @@ def _filled(heading: str, situation: Situation) -> str:
     return heading.format(
         days=counted(situation.days, "day"),
         values=counted(situation.values, "value"),
-        household=situation.household,
     )
 
 

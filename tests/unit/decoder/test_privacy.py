@@ -193,11 +193,9 @@ def test_a_client_reports_no_more_values_than_the_registry_allows():
     ids=["values", "one value", "periods", "one-time"],
 )
 def test_what_any_history_reveals_comes_with_its_reason(metric, theorem):
-    figures = metric_figures(metric, Situation(days=30, household=3))
+    figures = metric_figures(metric, Situation(days=30))
     found = {figure.key: figure for figure in figures}
     assert theorem in found["epsilon_any_history"].theorem
-    household = found["epsilon_household_any_history"]
-    assert household.value == pytest.approx(3 * found["epsilon_any_history"].value)
 
 
 def changed_answers(registry: Registry, name: str) -> int:
@@ -236,14 +234,6 @@ def test_a_budget_without_room_for_a_change_bounds_any_history():
     assert "lifetime_epsilon has no room for a change" in found.theorem
 
 
-@given(st.integers(1, 20))
-def test_a_household_loses_so_many_times_as_much(household):
-    metric = make_metric()
-    one = by_key(metric, Situation(household=1))["epsilon_household"]
-    all_of_them = by_key(metric, Situation(household=household))["epsilon_household"]
-    assert all_of_them == pytest.approx(household * one)
-
-
 def together(registry: Registry, *arguments: object) -> dict[str, PrivacyFigure]:
     figures = registry_figures(registry, *arguments)  # type: ignore[arg-type]
     return {figure.key: figure for figure in figures}
@@ -260,16 +250,14 @@ def test_metrics_of_a_registry_add_up():
     assert total.value == pytest.approx(alone)
     assert total.value >= alone
     assert "sequential composition" in total.theorem
-    assert found["epsilon_registry_household"].value == total.value
 
 
 def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bound():
     bounded = (make_metric("a", period_days=7), make_metric("b", max_values=1), ONE_TIME)
-    situation = Situation(days=30, household=2)
+    situation = Situation(days=30)
     found = together(make_registry(*bounded), situation)
     alone = sum(by_key(metric, situation)["epsilon_any_history"] for metric in bounded)
     assert found["epsilon_registry_any_history"].value == pytest.approx(alone)
-    assert found["epsilon_registry_household_any_history"].value == pytest.approx(2 * alone)
     endless = together(make_registry(*bounded, make_metric("c")), situation)
     assert endless["epsilon_registry_any_history"].value == math.inf
     assert endless["epsilon_registry_any_history"].theorem.startswith(
@@ -347,7 +335,6 @@ def test_every_figure_names_its_theorem():
     [
         ({"days": 0}, "days = 0: must be at least 1"),
         ({"values": -1}, "values = -1"),
-        ({"household": 0}, "household = 0"),
         ({"reports": 0}, "reports = 0"),
         ({"delta": 0.0}, "delta = 0.0"),
         ({"delta": math.nan}, "delta = nan"),

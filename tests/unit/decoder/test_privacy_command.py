@@ -49,7 +49,6 @@ def test_every_metric_is_shown_with_the_theorems(registry):
                  "What 30 days can reveal", "3 values, same times", "not bounded",
                  "A client, over all metrics and 30 days, any history"):  # fmt: skip
         assert word in result.stdout
-    assert "household" not in result.stdout
     assert "lifetime_epsilon" not in result.stdout
     assert "shuffling" not in result.stdout
 
@@ -83,12 +82,6 @@ def test_without_a_permanent_response_there_is_no_figure_for_it(tmp_path):
     figures = json.loads(output.read_text(encoding="utf-8"))["metrics"]["homepage"]
     assert figures["epsilon_permanent"]["value"] is None
     assert figures["epsilon_days"]["value"] == once.epsilon_report
-
-
-def test_a_household_has_columns_and_a_sum_of_its_own(registry):
-    result = privacy(registry, "--household", "4")
-    assert "household of 4" in " ".join(result.stdout.split())
-    assert "A household of 4, over all metrics and 365 days, any history" in result.stdout
 
 
 @pytest.mark.parametrize(("lifetime", "short"), [(5.0, True), (900.0, False)])
@@ -139,7 +132,6 @@ def test_results_are_written_as_csv_and_json(registry, tmp_path):
         (("--reports", "-10"), "-10 must be a whole number of at least 1"),
         (("--reports", "inf"), "inf must be a whole number"),
         (("--reports", "1e10"), "10,000,000,000 must be at most 1,000,000,000"),
-        (("--household", "many"), "'many' is not a number"),
         (("--delta", "1"), "1.0 is not in the range 0<x<1"),
         (("--delta", "nan"), "delta = nan: must be above 0 and below 1"),
         (("--exclusive", "theme"), "exclusive = theme: must be two metrics or more"),
@@ -162,7 +154,7 @@ def test_a_registry_that_is_none_is_refused(tmp_path):
 
 def test_help_explains_every_option():
     text = privacy("--help").stdout
-    for option in ("--days", "--values", "--household", "--reports", "--delta", "--exclusive",
+    for option in ("--days", "--values", "--reports", "--delta", "--exclusive",
                    "--output"):  # fmt: skip
         assert option in text
 

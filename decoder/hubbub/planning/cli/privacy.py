@@ -30,13 +30,6 @@ _MOST_REPORTS = 1_000_000_000  # far more than a client sends in its life
     help="Distinct values of a metric in these days, for histories that change at the same times.",
 )
 @click.option(
-    "--household",
-    default=1,
-    show_default=True,
-    type=Count(1),
-    help="Number of people with the same answer, or of one person's devices.",
-)
-@click.option(
     "--reports",
     type=Count(1),
     help="Reports of each metric that are shuffled each day, one per client. Also bounds what "
@@ -68,7 +61,6 @@ def privacy(
     metrics: str,
     days: int,
     values: int,
-    household: int,
     reports: int | None,
     delta: float,
     exclusive: tuple[str, ...],
@@ -78,7 +70,7 @@ def privacy(
 
     \b
       hubbub-decoder privacy metrics.toml
-      hubbub-decoder privacy metrics.toml --days 30 --values 3 --reports 1e5 --household 4
+      hubbub-decoder privacy metrics.toml --days 30 --values 3 --reports 1e5
 
     Every figure is an upper bound, and its theorem is named below the tables. The exception is how
     well reports can be linked by their content, which predicts what the best attacker achieves. In
@@ -107,7 +99,7 @@ def privacy(
 
     with cli_errors():
         registry = Registry.load(metrics)
-        situation = Situation(days, values, household, reports, delta)
+        situation = Situation(days, values, reports, delta)
         groups = [tuple(name.strip() for name in group.split(",")) for group in exclusive]
         together = registry_figures(registry, situation, groups)
         budget = LifetimeBudget.of(registry)
