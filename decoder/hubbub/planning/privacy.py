@@ -9,7 +9,7 @@ up, and for any history.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hubbub.decoder.type_decoder import decoder_of
@@ -259,41 +259,13 @@ def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
             yield PrivacyFigure(f"linked_share{suffix}", share, RIGHT_LINKS)
 
 
-def registry_figures(
-    registry: Registry, situation: Situation, exclusive: Sequence[Collection[str]] = ()
-) -> tuple[PrivacyFigure, ...]:
+def registry_figures(registry: Registry, situation: Situation) -> tuple[PrivacyFigure, ...]:
     """Return what a client reveals with all metrics together, in both senses.
 
     Where the registry has a lifetime_epsilon, its division in reserve and changes follows.
-
-    Parameters
-    ----------
-    registry : Registry
-        All metrics that a client may report.
-    situation : Situation
-        How much a client reports, and who else does.
-    exclusive : sequence of collections of str
-        More groups of metrics than the registry's own, of which a client reports one at most,
-        chosen without regard to values.
-
-    Raises
-    ------
-    PlanError
-        If a group has less than two names, or a name stands in two.
-    UnknownMetricError
-        If a name isn't registered.
     """
     groups = [group.metrics for group in registry.groups.values()]
     grouped = {name for group in groups for name in group}
-    for group in exclusive:
-        if len(set(group)) < 2:
-            raise PlanError(f"exclusive = {','.join(group)}: must be two metrics or more")
-        for name in group:
-            registry[name]  # raises if there is none
-            if name in grouped:
-                raise PlanError(f"exclusive: metric {name!r} stands in it twice, or in a group")
-            grouped.add(name)
-        groups.append(tuple(group))
     budget = LifetimeBudget.of(registry)
     composed = f"{SEQUENTIAL}; {PARALLEL}" if groups else SEQUENTIAL
     senses = {

@@ -25,7 +25,6 @@ from hubbub.planning.privacy import (
     metric_figures,
     registry_figures,
 )
-from hubbub.protocol.errors import UnknownMetricError
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -234,9 +233,8 @@ def test_a_budget_without_room_for_a_change_bounds_any_history():
     assert "lifetime_epsilon has no room for a change" in found.theorem
 
 
-def together(registry: Registry, *arguments: object) -> dict[str, PrivacyFigure]:
-    figures = registry_figures(registry, *arguments)  # type: ignore[arg-type]
-    return {figure.key: figure for figure in figures}
+def together(registry: Registry, situation: Situation) -> dict[str, PrivacyFigure]:
+    return {figure.key: figure for figure in registry_figures(registry, situation)}
 
 
 def test_metrics_of_a_registry_add_up():
@@ -264,13 +262,6 @@ def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bou
         "c: not bounded: whoever links"
     )
     assert math.isfinite(endless["epsilon_registry"].value)
-
-
-def test_metrics_that_exclude_each_other_cost_as_the_dearest():
-    registry = make_registry(make_metric("a"), make_metric("b", params=make_params(f=0.2)))
-    total = together(registry, Situation(), [("a", "b")])["epsilon_registry"]
-    assert total.value == pytest.approx(by_key(registry["b"], Situation())["epsilon_values"])
-    assert "parallel composition" in total.theorem
 
 
 @pytest.mark.parametrize("sense", ["", "_any_history"])
@@ -345,21 +336,6 @@ def test_numbers_that_mean_nothing_are_refused(change, reason):
         Situation(**change)
 
 
-@pytest.mark.parametrize(
-    ("groups", "error", "reason"),
-    [
-        ([("a",)], PlanError, "exclusive = a: must be two metrics or more"),
-        ([("a", "a")], PlanError, "must be two metrics or more"),
-        ([("a", "b"), ("b", "c")], PlanError, "metric 'b' stands in it twice"),
-        ([("a", "nobody")], UnknownMetricError, "metric 'nobody': must be one of: a, b, c"),
-    ],
-)
-def test_groups_that_are_none_are_refused(groups, error, reason):
-    registry = make_registry(*(make_metric(name) for name in "abc"))
-    with pytest.raises(error, match=reason):
-        registry_figures(registry, Situation(), groups)
-
-
 def test_a_metric_that_is_asked_once_a_period_has_one_price_each_for_any_values():
     params = RapporParams(k=64, h=1, m=8, f=0.0, p=0.02, q=0.5)
     once = make_metric(params=params, mode="once", period_days=30, max_periods=24)
@@ -393,5 +369,3 @@ def test_a_group_costs_what_its_dearest_metric_does():
     without = together(alone, situation)["epsilon_registry_any_history"].value
     assert found["epsilon_ungrouped"] == pytest.approx(without)
     assert found["share_of_clients"] == 0.5
-    with pytest.raises(PlanError, match="stands in it twice, or in a group"):
-        registry_figures(grouped, situation, [("a", "b")])

@@ -134,8 +134,6 @@ def test_results_are_written_as_csv_and_json(registry, tmp_path):
         (("--reports", "1e10"), "10,000,000,000 must be at most 1,000,000,000"),
         (("--delta", "1"), "1.0 is not in the range 0<x<1"),
         (("--delta", "nan"), "delta = nan: must be above 0 and below 1"),
-        (("--exclusive", "theme"), "exclusive = theme: must be two metrics or more"),
-        (("--exclusive", "theme,nobody"), "metric 'nobody': must be one of"),
         (("--output", "privacy.txt"), "'privacy.txt' must end in .csv or .json"),
     ],
 )
@@ -154,8 +152,7 @@ def test_a_registry_that_is_none_is_refused(tmp_path):
 
 def test_help_explains_every_option():
     text = privacy("--help").stdout
-    for option in ("--days", "--values", "--reports", "--delta", "--exclusive",
-                   "--output"):  # fmt: skip
+    for option in ("--days", "--values", "--reports", "--delta", "--output"):
         assert option in text
 
 

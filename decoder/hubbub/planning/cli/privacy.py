@@ -43,13 +43,6 @@ _MOST_REPORTS = 1_000_000_000  # far more than a client sends in its life
     help="Probability that the bound for shuffled reports may fail.",
 )
 @click.option(
-    "--exclusive",
-    multiple=True,
-    metavar="A,B,...",
-    help="Metrics of which a client reports at most one, whatever their values, and which the "
-    "registry doesn't group; may be repeated.",
-)
-@click.option(
     "--output",
     "outputs",
     multiple=True,
@@ -63,7 +56,6 @@ def privacy(
     values: int,
     reports: int | None,
     delta: float,
-    exclusive: tuple[str, ...],
     outputs: tuple[str, ...],
 ) -> None:
     """Show what metrics reveal; METRICS is a metrics.toml.
@@ -100,8 +92,7 @@ def privacy(
     with cli_errors():
         registry = Registry.load(metrics)
         situation = Situation(days, values, reports, delta)
-        groups = [tuple(name.strip() for name in group.split(",")) for group in exclusive]
-        together = registry_figures(registry, situation, groups)
+        together = registry_figures(registry, situation)
         budget = LifetimeBudget.of(registry)
         figures = {name: metric_figures(registry[name], situation, budget) for name in registry}
         of_groups = group_figures(registry, situation)
