@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import programs
-from hubbub.simulations.cli.group import main
 
 SECONDS = 240
 
@@ -67,26 +65,6 @@ def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path):
     assert memory["by_share"] == collector["by_share"]
     assert memory["score"]["true_positives"] >= 3
     assert memory["score"]["false_positives"] <= 1
-
-
-@pytest.mark.long
-def test_blend_gives_the_same_result_whatever_the_number_of_workers(tmp_path):
-    """Two runs of 20,000 people, a tenth of whom opts in; names are found, and written."""
-    options = (
-        "blend", "--reports", "2e4", "--opted-in", "0.1", "--unique", "20", "--runs", "2",
-        "--k", "64", "--m", "8", "--candidates-extra", "5", "--seed", "3",
-    )  # fmt: skip
-    for workers, folder in (("1", "one"), ("2", "two")):
-        arguments = [*options, "--workers", workers, "--output", str(tmp_path / folder)]
-        done = CliRunner().invoke(main, arguments)
-        assert done.exit_code == 0, done.stderr
-    first, second = ((tmp_path / name / "result.json").read_bytes() for name in ("one", "two"))
-    assert first == second
-    (row,) = json.loads(first)["rows"]
-    assert row["names"] > 5
-    assert row["blended_error"] < row["local_error"]
-    written = {"result.json", "report.html", "found.png", "errors.png"}
-    assert {path.name for path in (tmp_path / "two").iterdir()} == written
 
 
 @pytest.mark.long

@@ -7,7 +7,6 @@ product changes no input. What is here is the same in every run: seeds and days 
 import csv
 import datetime as dt
 import gzip
-import json
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -50,8 +49,6 @@ THEMES_LATER = (("light", 600), ("dark", 600), ("system", 300))
 RAPPOR = Params(k=16, h=2, m=4, p=0.25, q=0.75, f=0.25)
 IMPORTED = Params(k=32, h=2, m=8, p=0.1, q=0.9, f=0.1)  # homepage's
 RAPPOR_HELD = {"007": 1500, "NA": 900, 'say "no", twice': 600}
-RATIO = np.exp(-1.0)
-"""a of discrete Laplace noise at epsilon 1."""
 
 _STATIC = Path(__file__).parent / "inputs"
 _Bits = NDArray[np.bool_]
@@ -70,7 +67,6 @@ def write_inputs(folder: Path) -> None:
     _write_reports(folder / "theme-2.parquet", registry["theme"], THEMES_LATER, 99)
     _write_cells(folder)
     _write_lists(folder)
-    _write_release(folder / "release.json")
     _write_rappor(folder / "rappor")
     _write_people(folder / "people.parquet")
 
@@ -179,25 +175,6 @@ def _write_lists(folder: Path) -> None:
         gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed,
     ):
         compressed.write("\n".join(long[1500:]).encode())
-
-
-def _write_release(path: Path) -> None:
-    """Write a histogram of people who opted in, as `hubbub-release` does."""
-    counts = dict(zip(PAGES, (480, 260, 130, 200, 45), strict=True))
-    variance = float(2 * RATIO / (1 - RATIO) ** 2)
-    summary = {
-        "query": "histogram",
-        "column": "homepage",
-        "mechanism": "discrete Laplace",
-        "rows_per_user": 1,
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "noise_variance": variance,
-        "total": sum(counts.values()),
-        "total_variance": variance * len(counts),
-    }
-    rows = [{"key": key, "value": value, "radius": 3} for key, value in counts.items()]
-    path.write_text(json.dumps({"summary": summary, "rows": rows}), encoding="utf-8")
 
 
 def _write_rappor(folder: Path) -> None:

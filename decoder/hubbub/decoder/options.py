@@ -76,8 +76,6 @@ class CandidateOptions:
         A file of strings and their bits, in place of candidates.
     candidate_cache : str, optional
         A folder in which hashed candidates of a file are kept.
-    blend : str, optional
-        A release of an opted-in group's counts.
     corpus : str, optional
         A file of public strings that open strings are expected to be like.
     """
@@ -85,7 +83,6 @@ class CandidateOptions:
     candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
     map: str | None = None
     candidate_cache: str | None = None
-    blend: str | None = None
     corpus: str | None = None
 
 
@@ -290,20 +287,7 @@ def check_options(options: DecodeOptions) -> None:
 def check_estimate(options: DecodeOptions) -> None:
     """Raise OptionError for estimates that can't be made of the source."""
     source, how, engine = options.source, options.estimate, options.engine
-    if how.estimand != "population" and options.candidates.blend is not None:
-        raise OptionError(
-            Option("estimand", how.estimand), " can't be combined with ", Option("blend"),
-            ": both groups are drawn from one population, and its shares are all they have in "
-            "common.",
-        )  # fmt: skip
     if how.by is not None:
-        if options.candidates.blend is not None:
-            raise OptionError(
-                Option("blend"),
-                ": must be left out with ",
-                Option("by"),
-                "; a release covers a single period.",
-            )
         for name in options.given("reports", "counts"):
             raise OptionError(
                 Option("by", how.by),

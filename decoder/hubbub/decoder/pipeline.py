@@ -38,7 +38,6 @@ from hubbub.decoder.reports.sources import (
     stored_reports,
 )
 from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, decoder_of
-from hubbub.inference.blending.release import CentralRelease
 from hubbub.inference.errors import InputError, UndecodableError
 from hubbub.inference.likelihood.choice import Method
 from hubbub.inference.parallel import one_thread
@@ -95,7 +94,6 @@ def decode_metric(
     extend: str = "",
     corpus: str | PathLike[str] | None = None,
     alphabet: str = "",
-    blend: str | PathLike[str] | None = None,
     engine: str = "local",
     master: str | None = None,
 ) -> Estimates:
@@ -148,8 +146,6 @@ def decode_metric(
         Of a metric of type open-string, a list of public strings to learn letters from.
     alphabet : str
         Of a metric of type open-string, the characters of most strings, if they are known.
-    blend : path
-        Of a metric of strings, an opted-in group's counts, as `hubbub-release` writes them.
     engine : "local", "dask" or "spark"
         Where files of reports are counted, and kept if they are needed whole and many, and lists
         that are screened are tested.
@@ -213,7 +209,6 @@ def decode_metric(
             candidates=listed,
             map=_path(map),
             candidate_cache=_path(candidate_cache),
-            blend=_path(blend),
             corpus=_path(corpus),
         ),
         EstimateOptions(
@@ -321,7 +316,6 @@ def _estimated(
 ) -> Estimates:
     """Count what options name, and estimate."""
     decoder = decoder_of(metric)
-    release = _release(options)
     choice = decoder.choice(metric, lists, options.estimate)
     with observer.counting() as update:
         reports = count(
@@ -334,7 +328,7 @@ def _estimated(
             progress=update,
         )
     origin = provenance_of(options, metric, lists, reports) if provenance else None
-    evidence = Evidence(metric, reports, lists, options.estimate, engine, choice, release, origin)
+    evidence = Evidence(metric, reports, lists, options.estimate, engine, choice, origin)
     return decoder.estimate(evidence, observer)
 
 
@@ -426,20 +420,6 @@ def check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: Decode
             own,
             f": must be left out; {what} isn't searched prefix by prefix, as an open-string is.",
         )
-    if options.candidates.blend is not None and not decoder.blends:
-        raise OptionError(
-            Option("blend"), f": must be left out; {what} can't be blended with a release, as a "
-            "string with ", Option("candidates"), " can.",
-        )  # fmt: skip
-
-
-def _release(options: DecodeOptions) -> CentralRelease | None:
-    """Read the release of an opted-in group, if there is one."""
-    if options.candidates.blend is None:
-        return None
-    from hubbub.decoder.central import read_release  # noqa: PLC0415 - seldom
-
-    return read_release(Path(options.candidates.blend))
 
 
 def metric_of(source: SourceOptions) -> Metric:
@@ -473,7 +453,6 @@ def provenance_of(
     files = (
         ("params", source.params),
         ("map", chosen.map),
-        ("release", chosen.blend),
         ("counts file", source.counts),
         ("reports", source.reports),
     )

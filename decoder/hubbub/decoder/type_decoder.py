@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hubbub.decoder.engines import Engine
     from hubbub.decoder.reports.loading import CountedReports
     from hubbub.inference.anomalies import AnomalyReport
-    from hubbub.inference.blending.release import CentralRelease
     from hubbub.inference.comparison import Comparison, Groups
     from hubbub.inference.likelihood.choice import Choice
     from hubbub.inference.ratios import Ratios
@@ -67,8 +66,6 @@ class Evidence:
         Tests lists that are screened.
     choice : Choice, optional
         The type's, which decided whether reports were kept whole.
-    release : CentralRelease, optional
-        What estimates are to be blended with.
     provenance : Provenance, optional
         Where all of it comes from, except for the method; None if no output states it.
     """
@@ -79,7 +76,6 @@ class Evidence:
     options: EstimateOptions
     engine: Engine
     choice: Choice | None = None
-    release: CentralRelease | None = None
     provenance: Provenance | None = None
 
     @property
@@ -154,9 +150,6 @@ class TypeDecoder(ABC, Generic[_Type]):
 
     finds_strings: ClassVar[bool] = False
     """Whether it finds strings by itself, so that --extend makes sense."""
-
-    blends: ClassVar[bool] = False
-    """Whether estimates can be blended with a central release, so that --blend makes sense."""
 
     follows_days: ClassVar[bool] = True
     """Whether each day can be estimated by itself, so that --by day makes sense."""

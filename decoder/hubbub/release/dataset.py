@@ -289,7 +289,7 @@ class Dataset:
             Counts all rows with other keys than the public ones, which are left out without it.
         total : bool
             Whether the number of rows with any key is released as well, for a tenth of epsilon. It
-            makes shares of counts, as `hubbub-decoder decode --blend` needs it.
+            makes shares of counts.
 
         Raises
         ------
@@ -568,9 +568,7 @@ class Dataset:
         query = Query("aggregate", ", ".join(columns or ()), f"the {method} of {estimator}")
         return self._release(query, mechanism, roles, _all_rows, estimates)
 
-    def candidates(
-        self, column: str, *, epsilon: _Number, delta: _Number, counted: bool = False
-    ) -> Estimates:
+    def candidates(self, column: str, *, epsilon: _Number, delta: _Number) -> Estimates:
         """Release the keys that enough users have, as candidates for `hubbub-decoder decode`.
 
         Parameters
@@ -581,11 +579,6 @@ class Dataset:
             What the release may cost of the ledger's epsilon, exactly.
         delta : number or str
             What it may cost of the ledger's delta; above 0.
-        counted : bool
-            Whether the keys are also counted, with the number of users, as `--blend` needs it: half
-            of the users find the keys, and the others count them, so that no key is counted by
-            those by whom it was chosen. As nobody is in both halves, this costs no more (parallel
-            composition; McSherry 2009).
 
         Raises
         ------
@@ -594,25 +587,11 @@ class Dataset:
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self.declaration.require("candidates", column)
-        subject, of_users = f"rows by {column}", "all"
-        if counted:
-            subject, of_users = f"rows by {column} in half of the users", "half"
-        query = Query("candidates", column, subject, True, counted, of_users)
-        if not counted:
-            mechanism = histograms.thresholded_histogram(
-                rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
-            )
-            return self._release(query, mechanism, *_keys_of(column))
-        roles, countable, _ = _keys_of(column)
-
-        def halves(rows: UserRows) -> tuple[Sequence[str], Sequence[str]]:
-            finders, counters = rows.halves(self.ledger.secret)
-            return finders.keys(column), counters.keys(column)
-
-        both = histograms.found_and_counted(
+        query = Query("candidates", column, f"rows by {column}", keyed=True)
+        mechanism = histograms.thresholded_histogram(
             rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
         )
-        return self._release(query, both, roles, countable, halves)
+        return self._release(query, mechanism, *_keys_of(column))
 
     def _release(
         self,

@@ -51,8 +51,6 @@ class Query(NamedTuple):
         Whether there is one number for each key.
     total : bool
         Whether the first row is the number of all rows.
-    of_users : str
-        "half" if half of the users were counted, because the others chose the keys.
     """
 
     command: str
@@ -60,7 +58,6 @@ class Query(NamedTuple):
     subject: str
     keyed: bool = False
     total: bool = False
-    of_users: str = "all"
 
     @property
     def text(self) -> str:
@@ -142,7 +139,6 @@ def release_estimates(
         "delta": float(mechanism.cost.delta),
         "unit": unit,
         "rows_per_user": rows_per_user,
-        "of_users": query.of_users,
         "confidence": CONFIDENCE,
         "noise_variance": rows[0].variance if rows else None,
         "total": None if total is None else total.value,

@@ -31,7 +31,6 @@ from hubbub.release import csv_files
 from hubbub.release.errors import DataError
 from hubbub.reporting.text import visible
 
-_HALVES = b"half"
 _EXACT = 2.0**53  # below which floats that are whole numbers are exact
 _MULTIPLIERS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype="u8")
 Hashes = NDArray[np.uint64]
@@ -89,11 +88,6 @@ class UserRows:
         """Return the keys of a column that was read as such."""
         found: list[str] = self.table.column(column).drop_null().to_pylist()
         return found
-
-    def halves(self, secret: bytes) -> tuple[UserRows, UserRows]:
-        """Return the rows of about half of the users, and those of the others."""
-        first = (_hashes(self.names, secret + _HALVES) % np.uint64(2) == 0)[self.users]
-        return self.chosen(first), self.chosen(~first)
 
     def blocks(self, n_blocks: int, secret: bytes) -> list[Mapping[str, NDArray[Any]]]:
         """Return all columns in so many parts, each user's rows in one of them."""
@@ -381,7 +375,7 @@ def _texts(file: Path, name: str, column: Any) -> Any:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise DataError(f"{file}: {visible(name)} can't be asked for: it holds {kind}") from error
     if not pc.all(pc.string_is_ascii(texts)).as_py():
-        # By the function that clients and --blend use: pyarrow's is of another version of Unicode.
+        # By the function that clients use: pyarrow's is of another version of Unicode.
         encoded = texts.combine_chunks().dictionary_encode()
         forms = [normal_form(text) for text in encoded.dictionary.to_pylist()]
         texts = pa.chunked_array([pa.array(forms, pa.large_string()).take(encoded.indices)])

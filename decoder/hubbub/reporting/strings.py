@@ -80,7 +80,7 @@ _IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
 
 
 class Additions(NamedTuple):
-    """What strings have that were found without a list, or are blended with counts.
+    """What strings have that were found without a list.
 
     Attributes
     ----------

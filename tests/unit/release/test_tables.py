@@ -174,8 +174,6 @@ def test_another_user_changes_nothing_of_what_is_kept_of_others(users, places, m
     found = kept(with_him)
     found.pop("x", None)
     assert found == kept(limited(rows_of(users), most, SECRET))
-    of_him = {user: set(halves) for user, halves in half_of(with_him).items() if user != "x"}
-    assert of_him == {u: set(h) for u, h in half_of(limited(rows_of(users), most, SECRET)).items()}
 
 
 CELLS_OF_USERS = st.lists(
@@ -208,18 +206,9 @@ def test_rows_that_can_not_count_take_no_place_of_those_that_can(others, his, mo
     assert with_him == without
 
 
-def half_of(rows: UserRows) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for half, part in enumerate(rows.halves(SECRET)):
-        for user in part.users:
-            found.setdefault(rows.names[user], []).append(half)
-    return found
-
-
 @given(USERS)
-def test_a_user_is_in_one_half_and_in_one_block(users):
+def test_a_user_is_in_one_block(users):
     rows = rows_of(users, [ord(user) for user in users])
-    assert all(len(set(halves)) == 1 for halves in half_of(rows).values())
     blocks = [set(block["value"].tolist()) for block in rows.blocks(5, SECRET)]
     assert len(blocks) == 5
     for user in set(users):

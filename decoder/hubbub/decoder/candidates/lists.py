@@ -218,7 +218,7 @@ def streamed_list(options: DecodeOptions) -> CandidateLists | None:
     listed = chosen.candidates
     if not isinstance(listed, str) or listed == STDIN or how.method == "likelihood":
         return None
-    if not how.detected_only or chosen.candidate_cache or chosen.blend is not None:
+    if not how.detected_only or chosen.candidate_cache:
         return None
     if is_in_parts(listed) or (how.method == "regression" and _is_file(listed)):
         return CandidateLists(streamed=listed)

@@ -74,12 +74,6 @@ def _without_time(
     help="For open strings: the characters of most strings, if known, such as 0123456789abcdef.",
 )
 @click.option(
-    "--blend",
-    metavar="FILE",
-    help="For strings: blend with the counts of people who opted in, from the JSON of "
-    "`hubbub-release candidates` or `histogram`. Both groups must come from the same population.",
-)
-@click.option(
     "--candidate-cache",
     metavar="DIR",
     help="Keep hashed candidates here, for the next run with the same list.",
@@ -152,9 +146,6 @@ def decode(**options: Any) -> None:
     Each candidate gets an unbiased count with a 95% confidence interval, a p-value against "this
     string is absent", and a q-value that accounts for the number of candidates. Reports of strings
     that aren't candidates are summed up as unknown mass.
-
-    If some people opted in to a trusted curator, --blend combines their counts and the other
-    people's reports into one estimate, and tests whether both groups come from the same population.
 
     Metrics of type enum, boolean and ordinal take no candidates, because the registry lists their
     values; a value is "detected" if the reports show that somebody has it. Metrics of type number

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 class StringDecoder(TypeDecoder[StringType]):
     """Regression on bit counts or the likelihood of whole reports; also day by day."""
 
-    blends = True
-
     def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
         """Read the list, or leave one that is screened where it is."""
         return streamed_list(options) or hashed_lists(options, metric)
@@ -48,18 +46,12 @@ class StringDecoder(TypeDecoder[StringType]):
         return Choice(Method(options.method), metric.params, len(candidates.hashed))
 
     def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
-        """Estimate how often each candidate occurs, perhaps day by day, perhaps blended."""
+        """Estimate how often each candidate occurs, perhaps day by day."""
         if evidence.options.by:
             return _estimate_days(evidence, observer)
         decoding, _ = _decode(evidence, evidence.reports.counts, observer)
         provenance = evidence.made_by(decoding.summary.method)
         anomalies, detected_only, rows = evidence.shown
-        if evidence.release is not None:
-            from hubbub.inference.blending.decoding import blend  # noqa: PLC0415 - seldom
-            from hubbub.reporting.blending import blended_estimates  # noqa: PLC0415
-
-            blending = blend(decoding, evidence.release)
-            return blended_estimates(blending, anomalies, provenance, detected_only, rows)
         return strings_estimates(decoding, anomalies, provenance, detected_only, rows)
 
     def compare(

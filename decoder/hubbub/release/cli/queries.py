@@ -28,7 +28,6 @@ from hubbub.release.cli.options import (
     spreadsheet_option,
     validate_output_formats,
     with_errors,
-    write_each,
 )
 
 if TYPE_CHECKING:
@@ -136,8 +135,7 @@ def mean(
 @click.option(
     "--total",
     is_flag=True,
-    help="Also release the number of rows with any key, for a tenth of epsilon; `hubbub-decoder "
-    "decode --blend` needs it.",
+    help="Also release the number of rows with any key, for a tenth of epsilon.",
 )
 @delta_option_of_keys
 def histogram(
@@ -349,7 +347,6 @@ def aggregate(
     "whole budget.",
 )
 @newlines_option
-@drawn_output_option
 @with_errors
 def candidates(
     data: str,
@@ -359,28 +356,20 @@ def candidates(
     ledger: str | None,
     user_column: str | None,
     newlines_in_cells: bool,
-    files: tuple[str, ...],
 ) -> None:
     """Print the keys of COLUMN that enough users have, as a list for `hubbub-decoder decode`.
 
     \b
       hubbub-release candidates opted-in.parquet --column homepage --user-column user \\
-          --epsilon 1 --delta 1e-6 --output release.json > names.txt
-      hubbub-decoder decode homepage --metrics metrics.toml --candidates names.txt \\
-          --blend release.json
+          --epsilon 1 --delta 1e-6 > names.txt
+      hubbub-decoder decode homepage --metrics metrics.toml --candidates names.txt
 
-    The list is sorted. With --output, one half of the users finds the keys and the other half
-    counts them, as --blend needs; otherwise all users find them.
+    The list is sorted.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
-    from hubbub.release.result import unabridged  # noqa: PLC0415
-    from hubbub.reporting.formats.files import STDOUT  # noqa: PLC0415 - --help stays quick
 
-    validate_output_formats(files, pictures=True)
     if not delta:
         raise click.BadParameter("must be above 0", param_hint="'--delta'")
-    if STDOUT in files:
-        raise click.BadParameter("- is where the keys go", param_hint="'--output'")
     if newlines_in_cells and user_column is None:
         raise click.UsageError("--newlines-in-cells is declared with --user-column, or by `init`")
     path = ledger or f"{Path(data)}{LEDGER}"
@@ -397,17 +386,12 @@ def candidates(
             newlines_in_cells=newlines_in_cells,
         )
     with opened as dataset:
-        result = dataset.candidates(column, epsilon=epsilon, delta=delta, counted=bool(files))
-    fault = write_each(result, files)
-    if fault is not None:
-        click.echo(repr(unabridged(result)), err=True)
+        result = dataset.candidates(column, epsilon=epsilon, delta=delta)
     lines = [key for key in result["key"] if not {"\n", "\r"} & set(key)]
     click.echo("".join(f"{line}\n" for line in lines).encode("utf-8"), nl=False)
     left_out = len(result) - len(lines)
     if left_out:
         click.echo(f"note: not printed: {counted(left_out, 'key')} with line breaks", err=True)
-    if fault is not None:
-        raise fault
 
 
 QUERIES = (count, sum, mean, histogram, quantile, mode, topk, aggregate, candidates)

@@ -156,32 +156,6 @@ def with_total(
     return Mechanism(counting.name, counting.theorem, counting.cost + number.cost, release)
 
 
-def found_and_counted(
-    *, rows_per_user: int, epsilon: Fraction, delta: Fraction
-) -> Mechanism[tuple[Sequence[str], Sequence[str]]]:
-    """Return what finds keys in one half of the users, and counts them in the other.
-
-    The number of all rows of the other half comes first. So no key is counted by those by whom it
-    was chosen, which would make the counts of rare ones too high. As nobody is in both halves, both
-    together cost what one of them does (parallel composition, McSherry 2009).
-    """
-    finding = thresholded_histogram(rows_per_user=rows_per_user, epsilon=epsilon, delta=delta)
-    of_total = epsilon * FOR_TOTAL
-    number = count(rows_per_user=rows_per_user, epsilon=of_total)
-
-    def release(halves: tuple[Sequence[str], Sequence[str]]) -> tuple[Row, ...]:
-        finders, counters = halves
-        names = [row.key for row in finding(finders)]
-        if not names:
-            return number(len(counters))
-        counting = histogram(names, rows_per_user=rows_per_user, epsilon=epsilon - of_total)
-        return number(len(counters)) + counting(counters)
-
-    name = f"{finding.name} in half of the users, {number.name} in the others"
-    theorem = f"{finding.theorem}; {number.theorem}; parallel composition (McSherry 2009)"
-    return Mechanism(name, theorem, finding.cost, release)
-
-
 def threshold(scale: float, rows_per_user: int, delta: Fraction) -> int:
     """Return the least threshold that a user's own keys pass with probability at most delta.
 

@@ -1,1 +1,0 @@
-"""Local estimates and an opted-in group's central release -> one estimate of each string."""
