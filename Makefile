@@ -130,10 +130,10 @@ change: $(READY)  ## what linked reports tell of changing values, against what i
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies change
 
 suite: $(READY)  ## a quick look at the decoder's error rates: 13 cases; fails if a bound is broken
-	$(BIN)/hubbub-simulate suite --quick
+	PYTHONPATH=tests $(BIN)/python -m evaluation.suite --quick
 
 calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
-	$(BIN)/hubbub-simulate suite --seeds 20 --output out/suite.html --output out/suite.json
+	PYTHONPATH=tests $(BIN)/python -m evaluation.suite --seeds 20 --output out/suite.html --output out/suite.json
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies likelihood
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies categories
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies joint
@@ -147,7 +147,7 @@ releases: $(READY)  ## errors of the central mechanisms beside their formulas an
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies releases
 
 paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
-	$(BIN)/hubbub-simulate paper --output out/paper
+	PYTHONPATH=tests $(BIN)/python -m evaluation.paper --output out/paper
 
 kills: $(READY)  ## kill apps, collectors and spenders of a ledger at random moments and look for what is lost, doubled or unpaid
 	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py

@@ -70,8 +70,15 @@ def test_open_strings_are_found_through_a_real_collector_as_in_memory(tmp_path):
 @pytest.mark.long
 def test_suite_measures_one_case_and_writes_its_table(tmp_path):
     output = tmp_path / "suite.json"
-    done = simulate(
-        "suite", "--quick", "--case", "*8x2x128-loose-x0.2", "--seeds", "1", "--output", str(output)
+    done = programs.run(
+        "evaluation.suite",
+        "--quick",
+        "--case",
+        "*8x2x128-loose-x0.2",
+        "--seeds",
+        "1",
+        "--output",
+        str(output),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "zipf1-100-1M-8x2x128-loose-x0.2" in done.stdout
@@ -84,7 +91,9 @@ def test_suite_measures_one_case_and_writes_its_table(tmp_path):
 @pytest.mark.timeout(SECONDS)
 def test_paper_reproduces_the_headline_numbers(tmp_path):
     """Simulated lines may be off by four standard errors of the one run that is made."""
-    done = simulate("paper", "--table", "--runs", "1", "--output", str(tmp_path))
+    done = programs.run(
+        "evaluation.paper", "--table", "--runs", "1", "--output", str(tmp_path), timeout=SECONDS
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = result_of(tmp_path)["headline_numbers"]
     assert {line["number"] for line in lines} == set(range(1, 13))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evaluation.laboratory import run_trials
 from evaluation.studies.categories import (
     LOOSE,
     PAPER,
@@ -23,7 +24,6 @@ from evaluation.studies.categories import (
 )
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
-from hubbub.simulations.laboratory import run_trials
 from parameters import number_of_runs
 from significance import frequency_bounds, z_limit
 

@@ -5,6 +5,7 @@
 
 import pytest
 
+from evaluation.laboratory import run_trials
 from evaluation.studies.categories import PAPER
 from evaluation.studies.comparisons import (
     CASES,
@@ -14,7 +15,6 @@ from evaluation.studies.comparisons import (
     false_share,
     pooled,
 )
-from hubbub.simulations.laboratory import run_trials
 from parameters import number_of_runs, quick_and_full
 from significance import t_limit, z_limit
 

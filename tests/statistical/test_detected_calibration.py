@@ -7,6 +7,7 @@ are those of a ratio estimate over runs. Seeded: what passes once always does.
 
 import pytest
 
+from evaluation.laboratory import run_trials
 from evaluation.studies.categories import LOOSE, TIGHT
 from evaluation.studies.detected import (
     DetectedCells,
@@ -19,7 +20,6 @@ from evaluation.studies.detected import (
 )
 from evaluation.studies.joint import DrawnTable
 from factories import make_params
-from hubbub.simulations.laboratory import run_trials
 from parameters import long_but, number_of_runs
 from significance import t_limit
 

@@ -10,6 +10,7 @@ import pytest
 from scipy import optimize, stats
 
 from evaluation.drawn_counts import draw_repeated_counts
+from evaluation.laboratory import run_trials
 from evaluation.studies.planned_joint import PlannedTable
 from evaluation.studies.planned_power import requests
 from evaluation.studies.planned_strings import PlannedStrings, limit_ratio, share_found
@@ -22,7 +23,6 @@ from hubbub.planning.search import plan
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.joint import JointExperiment
 from hubbub.simulations.joint_populations import FieldSize, joint_population
-from hubbub.simulations.laboratory import run_trials
 from parameters import number_of_runs
 
 _COLLECTIONS = 12

@@ -7,8 +7,8 @@ more metrics, days and runs.
 
 import pytest
 
+from evaluation.laboratory import Figure, run_trials
 from evaluation.studies.repeated_reports import LEAVING, SAME, VISITING, cases
-from hubbub.simulations.laboratory import Figure, run_trials
 from parameters import long_but, quick_and_full
 from significance import z_limit
 

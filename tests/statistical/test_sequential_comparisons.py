@@ -6,10 +6,10 @@ runs.
 
 import pytest
 
+from evaluation.laboratory import Figure, run_trials
 from evaluation.studies.arms import NumberArms
 from evaluation.studies.planned_comparisons import CASES as PLANNED
 from evaluation.studies.sequential import CASES, WatchedArms
-from hubbub.simulations.laboratory import Figure, run_trials
 from parameters import number_of_runs
 from significance import frequency_bounds, t_limit, z_limit
 

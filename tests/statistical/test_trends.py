@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evaluation.laboratory import Case, run_trials
 from evaluation.studies.trends import (
     CATEGORY_SCENARIOS,
     LONG_ONE_TIME_SCENARIOS,
@@ -21,7 +22,6 @@ from evaluation.studies.trends import (
     trends_of,
 )
 from hubbub.inference.trends.changes import change_log_p
-from hubbub.simulations.laboratory import Case, run_trials
 from parameters import long_but, quick_and_full
 
 QUICK = LONG_ONE_TIME_SCENARIOS[1].name

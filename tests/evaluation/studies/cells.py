@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evaluation.drawn_counts import draw_cells
+from evaluation.laboratory import Figure, seed_of
 from evaluation.studies.study import Columns, Study, means
 from factories import make_metric
 from hubbub.client import Metric
@@ -24,7 +25,6 @@ from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.responses import Subset, Window
-from hubbub.simulations.laboratory import Figure, seed_of
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 AT_ONCE = 20

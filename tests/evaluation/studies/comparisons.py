@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from evaluation.drawn_counts import draw_cells, draw_counts
+from evaluation.laboratory import Case, Figure, seed_of
 from evaluation.studies.categories import LOOSE, PAPER, TIGHT
 from evaluation.studies.cells import number_metric
 from evaluation.studies.study import Study
@@ -35,7 +36,6 @@ from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.laboratory import Case, Figure, seed_of
 from hubbub.simulations.populations import family_shares
 
 

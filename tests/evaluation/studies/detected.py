@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.drawn_counts import draw_counts
+from evaluation.laboratory import Case, Figure, seed_of
 from evaluation.studies.categories import LOOSE, PAPER, TIGHT, CategoryCase, make_case
 from evaluation.studies.joint import DrawnTable, SubsetTable, draw_tuples
 from evaluation.studies.study import Study
@@ -28,7 +29,6 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Subset
-from hubbub.simulations.laboratory import Case, Figure, seed_of
 from hubbub.simulations.populations import family_shares
 
 _NEAR = 1.5

@@ -15,13 +15,13 @@ import numpy as np
 
 from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.study import Study, mean, means
+from evaluation.suite.bounds import CellsTrial
+from evaluation.suite.cells_matrix import JointCase, joint_cases
 from hubbub.decoder import CohortCounts
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Subset
 from hubbub.simulations.experiments.joint import JointExperiment, judge_table
 from hubbub.simulations.experiments.scoring import JointScore
-from hubbub.simulations.suite.bounds import CellsTrial
-from hubbub.simulations.suite.cells_matrix import JointCase, joint_cases
 
 KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
 """The intervals of a score."""

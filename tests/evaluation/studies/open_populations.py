@@ -18,6 +18,7 @@ from typing import NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from evaluation.drawn_counts import draw_counts
+from evaluation.laboratory import seed_of
 from evaluation.pem import Spelling, find, length_of_most
 from evaluation.studies.study import Columns, Study
 from evaluation.unlike_populations import CORPORA, HELD_OUT, SCRIPTS, TUNED, four
@@ -35,7 +36,6 @@ from hubbub.planning.open_strings import (
 )
 from hubbub.planning.search import plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.laboratory import seed_of
 from hubbub.simulations.populations import Population
 
 _FOUR = {f"four-{script}": partial(four, script) for script in SCRIPTS}

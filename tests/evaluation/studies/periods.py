@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize
 
+from evaluation.laboratory import Figure, seed_of
 from evaluation.studies.study import Study
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric
@@ -23,7 +24,6 @@ from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.responses import Subset, Window
 from hubbub.protocol.wire import Report
-from hubbub.simulations.laboratory import Figure, seed_of
 from significance import BitArray, unpack
 
 CLIENTS = 1_000

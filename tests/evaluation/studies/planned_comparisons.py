@@ -10,12 +10,12 @@ from functools import cached_property
 
 import numpy as np
 
+from evaluation.laboratory import Case, seed_of
 from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, draw_arms
 from evaluation.studies.categories import LOOSE, PAPER
 from evaluation.studies.comparisons import WIDE
 from evaluation.studies.study import Study, mean
 from hubbub.planning.differences import DifferenceGoal, difference_goal
-from hubbub.simulations.laboratory import Case, seed_of
 
 
 @dataclass(frozen=True)

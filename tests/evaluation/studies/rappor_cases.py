@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from evaluation.genie import Information, detected
+from evaluation.laboratory import seed_of
 from evaluation.studies.regimes import ALPHA, completed, timed
 from evaluation.studies.study import Study, means
 from hubbub.decoder import CohortCounts, Correction, count_records, decode
@@ -25,7 +26,6 @@ from hubbub.inference.packed import PackedReports, pack
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.scoring import score_decoding
-from hubbub.simulations.laboratory import seed_of
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.scenarios import Scenario, make_scenario
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients, as_records

@@ -21,6 +21,7 @@ from numpy.random import Generator
 
 from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.genie import Information, detected
+from evaluation.laboratory import Figure, run_trials, seed_of
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies.cases import draw_records
 from evaluation.studies.study import OUTPUT, show, shown
@@ -34,7 +35,6 @@ from hubbub.inference.parallel import cores
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.command_line import progress_bar
-from hubbub.simulations.laboratory import Figure, run_trials, seed_of
 from hubbub.simulations.populations import family_shares
 
 ALPHA = 0.05

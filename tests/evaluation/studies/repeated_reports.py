@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from evaluation.drawn_counts import draw_repeated_counts
+from evaluation.laboratory import Figure
 from evaluation.studies.study import Study, means
 from factories import make_metric
 from hubbub.decoder import CohortCounts, decode
@@ -37,7 +38,6 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.laboratory import Figure
 from hubbub.simulations.simulated_clients.clients import as_records
 from hubbub.simulations.simulated_clients.true_bits import true_bits
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evaluation.laboratory import Case, Figure, seed_of
 from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, draw_arms
 from evaluation.studies.categories import PAPER
 from evaluation.studies.planned_comparisons import PlannedComparison
@@ -20,7 +21,6 @@ from hubbub.inference.arrays import BoolArray
 from hubbub.inference.comparison import Comparison, Groups, ReportGroup
 from hubbub.inference.testing.looks import OneLook
 from hubbub.inference.testing.multiple_testing import log_q_values
-from hubbub.simulations.laboratory import Case, Figure, seed_of
 
 LOOKS = 30
 

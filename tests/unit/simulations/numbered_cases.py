@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.simulations.laboratory import seed_of
+from evaluation.laboratory import seed_of
 
 
 @dataclass(frozen=True, slots=True)

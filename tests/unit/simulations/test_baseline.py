@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from evaluation.suite.baseline import least_squares_two_se
 from factories import make_params
 from hubbub.inference.candidates import bit_positions
 from hubbub.inference.counts import CohortCounts
 from hubbub.simulations.populations import family_shares, made_up
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
-from hubbub.simulations.suite.baseline import least_squares_two_se
 
 PARAMS = make_params(k=64, h=2, m=8)
 POPULATION = made_up(family_shares("geometric:0.7", 10), "v")

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
-from hubbub.simulations.laboratory import Figure
-from hubbub.simulations.suite.bounds import (
+from evaluation.laboratory import Figure
+from evaluation.suite.bounds import (
     CaseResult,
     CellsTrial,
     StringsTrial,
@@ -17,6 +16,7 @@ from hubbub.simulations.suite.bounds import (
     judge_table,
     promises_kept,
 )
+from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
 
 GOOD = Score(
     detected=50,

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.planning.noise import Budget, count_variance, oue_variance
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.paper.headline import (
+from evaluation.paper.headline import (
     Headline,
     count_deviation,
     formula_lines,
@@ -16,6 +14,8 @@ from hubbub.simulations.paper.headline import (
     symmetric_chaining,
     symmetric_oue_ratio,
 )
+from hubbub.planning.noise import Budget, count_variance, oue_variance
+from hubbub.protocol.params import RapporParams
 from parameters import examples
 
 

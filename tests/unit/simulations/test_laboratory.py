@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from evaluation.drawn_counts import draw_counts
+from evaluation.laboratory import UNKNOWN, Case, Figure, run_trials
 from evaluation.measured_table import ENDINGS, MeasuredTable
 from evaluation.studies.study import Study, mean, means
 from factories import make_params
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.simulations.laboratory import UNKNOWN, Case, Figure, run_trials
 from significance import ALARM, chi_squared_p
 from unit.simulations.numbered_cases import Drawn, Threads
 

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hubbub.inference.repeated_reports import ONCE as ONE_REPORT
-from hubbub.reporting.blocks import Table
-from hubbub.reporting.findings import Level
-from hubbub.simulations.cli import main
-from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
-from hubbub.simulations.suite.bounds import TableBounds, promises_kept
-from hubbub.simulations.suite.cells_matrix import EnumCase, JointCase
-from hubbub.simulations.suite.matrix import (
+from evaluation.suite.__main__ import main
+from evaluation.suite.bounds import TableBounds, promises_kept
+from evaluation.suite.cells_matrix import EnumCase, JointCase
+from evaluation.suite.matrix import (
     DISTRIBUTIONS,
     FILTERS,
     ONCE,
@@ -24,8 +20,12 @@ from hubbub.simulations.suite.matrix import (
     quick_cases,
     run_suite,
 )
-from hubbub.simulations.suite.open_matrix import OpenCase
-from hubbub.simulations.suite.result import suite_estimates, suite_sentence
+from evaluation.suite.open_matrix import OpenCase
+from evaluation.suite.result import suite_estimates, suite_sentence
+from hubbub.inference.repeated_reports import ONCE as ONE_REPORT
+from hubbub.reporting.blocks import Table
+from hubbub.reporting.findings import Level
+from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
 
 TINY = ListedCase("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
 
@@ -137,22 +137,17 @@ def test_a_case_is_a_row_of_figures_and_their_errors():
 
 
 def test_command_lists_the_cases_and_refuses_others():
-    listed = CliRunner().invoke(main, ["suite", "--quick", "--list"])
+    listed = CliRunner().invoke(main, ["--quick", "--list"])
     assert listed.output.split() == [case.name for case in quick_cases()]
-    refused = CliRunner().invoke(main, ["suite", "--case", "nonsense"])
+    refused = CliRunner().invoke(main, ["--case", "nonsense"])
     assert refused.exit_code == 2
     assert "case 'nonsense': matches none of" in refused.output
 
 
 def test_format_that_can_not_be_written_is_refused():
-    refused = CliRunner().invoke(main, ["suite", "--quick", "--output", "table.xlsx"])
+    refused = CliRunner().invoke(main, ["--quick", "--output", "table.xlsx"])
     assert refused.exit_code == 2
     assert "must end in .csv, .json, .parquet or .html" in refused.output
-
-
-def test_help_names_the_commands():
-    shown = CliRunner().invoke(main, ["--help"]).output
-    assert all(command in shown for command in ("demo", "run", "suite", "paper"))
 
 
 def test_enums_are_asked_with_sets_and_bits_once_and_in_several_periods():

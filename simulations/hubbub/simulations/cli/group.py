@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hubbub.protocol.metric_types.open_strings import OpenStringType
     from hubbub.simulations.experiments.experiment import Experiment
     from hubbub.simulations.experiments.result import SimulationResult
-    from hubbub.simulations.laboratory import Progress
     from hubbub.simulations.populations import Population
     from hubbub.simulations.simulated_clients.attacks import Attack
 
@@ -347,7 +346,7 @@ def run(
 
 def _simulation(
     given: Callable[[str], bool], options: dict[str, Any], through: str
-) -> Callable[[Path, int, Progress, dict[str, Any]], SimulationResult]:
+) -> Callable[[Path, int, Callable[[int, int], None], dict[str, Any]], SimulationResult]:
     """Return what simulates the population that is asked for: tables, categories or strings.
 
     It takes the folder, the number of workers, a progress bar, and the options to show.
@@ -562,98 +561,3 @@ def _population(
             raise PopulationError(f"--unique: can't go with --population {population}")
         return LISTS[population]()
     return made_up(family_shares(population, unique), prefix)
-
-
-@main.command()
-@click.option("--quick", is_flag=True, help="Few cases and runs, which take some minutes.")
-@click.option(
-    "--seeds",
-    type=click.IntRange(1),
-    help="Runs per case.  [default: 10, or 5 with --quick]",
-)
-@click.option(
-    "--case",
-    "patterns",
-    multiple=True,
-    help="Only cases whose names match, such as '*null*'; may be repeated.",
-)
-@_workers
-@click.option(
-    "--output",
-    multiple=True,
-    metavar="FILE",
-    help="File for the results (.csv, .json, .parquet or .html), or - for CSV on standard output; "
-    "may be repeated.",
-)
-@click.option("--list", "only_list", is_flag=True, help="List the cases' names and exit.")
-def suite(
-    quick: bool,
-    seeds: int | None,
-    patterns: tuple[str, ...],
-    workers: int | None,
-    output: tuple[str, ...],
-    only_list: bool,
-) -> None:
-    """Measure the decoder over a matrix of cases; exit code 1 if a promise isn't kept.
-
-    Distributions, sizes and filters are those of google/rappor's regression tests. Each run has a
-    population, candidates and reports of its own. A bound counts as broken if it is exceeded by
-    more than the standard error allows (one-sided, probability 0.001).
-    """
-    from hubbub.inference.parallel import cores
-    from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.formats.writers import check_output_option, write_results
-    from hubbub.simulations.suite.bounds import promises_kept
-    from hubbub.simulations.suite.matrix import all_cases, matching, quick_cases, run_suite
-    from hubbub.simulations.suite.result import suite_estimates
-
-    with cli_errors():
-        for path in output:
-            _make_default(Path(path).parent)
-        check_output_option(output)
-    try:
-        cases = matching(quick_cases() if quick else all_cases(), patterns)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    if only_list:
-        for case in cases:
-            click.echo(case.name)
-        return
-    with progress_bar("runs") as bar:
-        results = run_suite(cases, seeds or (5 if quick else 10), workers or cores(), bar)
-    with cli_errors():
-        write_results(suite_estimates(results), output, width=200)
-    if not promises_kept(results):
-        raise click.exceptions.Exit(1)
-
-
-@main.command()
-@click.option("--table", "only_table", is_flag=True, help="Only the headline numbers.")
-@click.option(
-    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Runs per case."
-)
-@_folder("out/paper", "report.html, result.json and the figures")
-def paper(only_table: bool, runs: int, output: Path) -> None:
-    """Repeat the experiments and headline numbers of the RAPPOR paper (CCS 2014).
-
-    Shows each experiment's figure beside what the paper states, and each headline number beside
-    ours. The exit code is 1 if a number isn't reproduced within its tolerance.
-    """
-    from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.formats.terminal import show, stdout_console
-    from hubbub.simulations.paper.experiments import experiments
-    from hubbub.simulations.paper.headline import formula_lines, simulated_lines
-    from hubbub.simulations.paper.result import paper_result
-
-    with cli_errors():
-        _make_folder(output)
-        with progress_bar("experiments") as bar:
-            findings = () if only_table else experiments(runs, bar)
-        lines = sorted([*formula_lines(), *simulated_lines(runs)], key=lambda line: line.number)
-        result = paper_result(findings, lines)
-        result.write(output)
-    console = stdout_console(200)
-    show(result.estimates.blocks(), console)
-    console.print(f"Files in {output}/")
-    if not all(line.within for line in lines):
-        raise click.exceptions.Exit(1)

@@ -17,16 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.inference.decoding import decode
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.scoring import mass_covered, score, score_decoding
-from hubbub.simulations.laboratory import Progress, no_progress, run_trials, seed_of
-from hubbub.simulations.populations import family_shares, made_up
-from hubbub.simulations.scenarios import Scenario, collect, make_scenario
-from hubbub.simulations.suite.baseline import least_squares_two_se, oracle_detections
-from hubbub.simulations.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
-from hubbub.simulations.suite.cells_matrix import (
+from evaluation.laboratory import Progress, no_progress, run_trials, seed_of
+from evaluation.suite.baseline import least_squares_two_se, oracle_detections
+from evaluation.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
+from evaluation.suite.cells_matrix import (
     EnumCase,
     JointCase,
     enum_cases,
@@ -34,7 +28,13 @@ from hubbub.simulations.suite.cells_matrix import (
     quick_enum_cases,
     quick_joint_cases,
 )
-from hubbub.simulations.suite.open_matrix import OpenCase, open_cases, quick_open_cases
+from evaluation.suite.open_matrix import OpenCase, open_cases, quick_open_cases
+from hubbub.inference.decoding import decode
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
+from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.scoring import mass_covered, score, score_decoding
+from hubbub.simulations.populations import family_shares, made_up
+from hubbub.simulations.scenarios import Scenario, collect, make_scenario
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
 FILTERS = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from evaluation.paper.experiments import PaperFinding
+from evaluation.paper.headline import Headline
 from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table
 from hubbub.simulations.experiments.result import SimulationResult, cell, simulation_result
-from hubbub.simulations.paper.experiments import PaperFinding
-from hubbub.simulations.paper.headline import Headline
 
 _HEADINGS = (
     Heading("#", "left"),

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evaluation.laboratory import seed_of
+from evaluation.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.decoding import decode
 from hubbub.inference.open_strings.decoding import decode_open_strings
@@ -26,13 +28,11 @@ from hubbub.simulations.experiments.scoring import (
     mass_covered,
     score,
 )
-from hubbub.simulations.laboratory import seed_of
 from hubbub.simulations.populations import LISTS, Population, family_shares
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,
 )
-from hubbub.simulations.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
 
 _MILLION = 1_000_000
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)

@@ -13,6 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from evaluation.paper.settings import (
+    ABSENT,
+    PRESENT,
+    normal_errors,
+    paper_params,
+    paper_scenario,
+    run_exponential,
+)
 from hubbub.inference.ratios import filter_ratios
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.planning import amplification
@@ -21,14 +29,6 @@ from hubbub.planning.noise import Budget, common_rates, count_variance, rare_rat
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.poisoning import forgery_shift
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
-from hubbub.simulations.paper.settings import (
-    ABSENT,
-    PRESENT,
-    normal_errors,
-    paper_params,
-    paper_scenario,
-    run_exponential,
-)
 from hubbub.simulations.populations import family_shares
 from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients

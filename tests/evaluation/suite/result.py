@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from hubbub.protocol.plurals import counted
-from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
-from hubbub.reporting.estimates import Estimates, columns_from
-from hubbub.reporting.findings import Finding, Level
-from hubbub.simulations.laboratory import Figure
-from hubbub.simulations.suite.bounds import (
+from evaluation.laboratory import Figure
+from evaluation.suite.bounds import (
     CaseResult,
     oracle_ratios,
     promises_kept,
     variation_ratios,
 )
+from hubbub.protocol.plurals import counted
+from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
+from hubbub.reporting.estimates import Estimates, columns_from
+from hubbub.reporting.findings import Finding, Level
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),

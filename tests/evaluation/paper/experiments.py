@@ -12,12 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.reporting.charts import Chart, Labels, Series, XYChart
-from hubbub.simulations.experiments.result import estimates_chart
-from hubbub.simulations.paper.headline import learnable_strings
-from hubbub.simulations.paper.settings import (
+from evaluation.paper.headline import learnable_strings
+from evaluation.paper.settings import (
     PRESENT,
     normal_errors,
     paper_params,
@@ -25,6 +21,10 @@ from hubbub.simulations.paper.settings import (
     run_exponential,
     run_scenario,
 )
+from hubbub.inference.testing.intervals import Z_CONFIDENCE
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.reporting.charts import Chart, Labels, Series, XYChart
+from hubbub.simulations.experiments.result import estimates_chart
 
 _MILLION = 1_000_000  # reports, as in the paper
 _CANDIDATES = 500  # strings and absent candidates together: more than the formula calls learnable

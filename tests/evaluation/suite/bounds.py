@@ -1,6 +1,6 @@
 """Whether a case keeps what is promised: figures over its trials against bounds.
 
-How a figure is compared with its bound is `hubbub.simulations.laboratory`'. Trials with any
+How a figure is compared with its bound is `evaluation.laboratory`'. Trials with any
 false name under the null are counts, and tested by the binomial distribution.
 """
 
@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from scipy import stats
 
+from evaluation.laboratory import ALARM, UNKNOWN, Figure
 from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
-from hubbub.simulations.laboratory import ALARM, UNKNOWN, Figure
 
 ScoreT = TypeVar("ScoreT", Score, JointScore)
 

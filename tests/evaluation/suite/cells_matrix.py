@@ -18,6 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evaluation.suite.bounds import (
+    CaseResult,
+    CellsTrial,
+    TableBounds,
+    judge_enum,
+    judge_table,
+)
 from hubbub.planning.noise import subset_params, subset_within
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams
@@ -27,13 +34,6 @@ from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment, run_
 from hubbub.simulations.experiments.scoring import JointScore, Score
 from hubbub.simulations.joint_populations import HASHED, joint_population, parse_sizes
 from hubbub.simulations.populations import Population, family_shares, made_up
-from hubbub.simulations.suite.bounds import (
-    CaseResult,
-    CellsTrial,
-    TableBounds,
-    judge_enum,
-    judge_table,
-)
 
 _MILLION, _FEW = 1_000_000, 30_000
 """Reports of many clients, and of few."""

@@ -1,0 +1,66 @@
+"""Measure the decoder's error rates over a matrix of cases: python -m evaluation.suite."""
+
+from __future__ import annotations
+
+import click
+
+from evaluation.suite.bounds import promises_kept
+from evaluation.suite.matrix import all_cases, matching, quick_cases, run_suite
+from evaluation.suite.result import suite_estimates
+from hubbub.inference.parallel import cores
+from hubbub.reporting.command_line import cli_errors, progress_bar
+from hubbub.reporting.formats.writers import check_output_option, write_results
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--quick", is_flag=True, help="Few cases and runs, which take some minutes.")
+@click.option(
+    "--seeds", type=click.IntRange(1), help="Runs per case.  [default: 10, or 5 with --quick]"
+)
+@click.option(
+    "--case", "patterns", multiple=True,
+    help="Only cases whose names match, such as '*null*'; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of processes.  [default: one per core]"
+)
+@click.option(
+    "--output", multiple=True, metavar="FILE",
+    help="File for the results (.csv, .json, .parquet or .html), or - for CSV on standard output; "
+    "may be repeated.",
+)  # fmt: skip
+@click.option("--list", "only_list", is_flag=True, help="List the cases' names and exit.")
+def main(
+    quick: bool,
+    seeds: int | None,
+    patterns: tuple[str, ...],
+    workers: int | None,
+    output: tuple[str, ...],
+    only_list: bool,
+) -> None:
+    """Measure the decoder over a matrix of cases; exit code 1 if a promise isn't kept.
+
+    Distributions, sizes and filters are those of google/rappor's regression tests. Each run has a
+    population, candidates and reports of its own. A bound counts as broken if it is exceeded by
+    more than the standard error allows (one-sided, probability 0.001).
+    """
+    with cli_errors():
+        check_output_option(output)
+    try:
+        cases = matching(quick_cases() if quick else all_cases(), patterns)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if only_list:
+        for case in cases:
+            click.echo(case.name)
+        return
+    with progress_bar("runs") as bar:
+        results = run_suite(cases, seeds or (5 if quick else 10), workers or cores(), bar)
+    with cli_errors():
+        write_results(suite_estimates(results), output, width=200)
+    if not promises_kept(results):
+        raise click.exceptions.Exit(1)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m evaluation.suite")
