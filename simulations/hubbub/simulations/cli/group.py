@@ -68,17 +68,12 @@ def _make_folder(folder: Path) -> None:
     """Make a folder for results, in one that exists, for its name may be mistyped."""
     from hubbub.reporting.formats.files import refuse_place
 
-    _make_default(folder.parent)
+    if folder.parent == _OUT:  # all results are in it unless another folder is named
+        _OUT.mkdir(exist_ok=True)
     if not folder.is_dir():
         refuse_place(folder)
         folder.mkdir()
     refuse_place(folder / "result.json")
-
-
-def _make_default(folder: Path) -> None:
-    """Make the folder that all results are in unless another one is named."""
-    if folder == _OUT:
-        folder.mkdir(exist_ok=True)
 
 
 _workers = click.option(
