@@ -33,6 +33,10 @@ MIN_REPORTS = 100
 """Default of `min_reports`: the least group that statistical offices publish is 3 to 100; fewer
 reports couldn't be decoded anyway.
 """
+LEAST_MIN_REPORTS = 10
+"""Lower bound on `min_reports`: statistical offices suppress cells of fewer than about ten, and a
+report hides among those of its slice alone; in a slice of one its client stands by itself.
+"""
 
 _ATOM = r"(?:[A-Za-z0-9_-]|\\[.d]|\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?|[._])+\])"
 _TIMES = r"(?:[?+*]|\{\d{1,2}(?:,\d{1,2})?\})?"

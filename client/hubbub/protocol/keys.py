@@ -164,8 +164,8 @@ METRIC: Mapping[str, Key] = {
     ),
     "mode": _choice(
         MODES,
-        "`once` a period (recommended), `one-time` in a life, or `longitudinal`, the default: "
-        "as often as the app records.",
+        "`once` a period (recommended), `one-time` for each version, or `longitudinal`, the "
+        "default: as often as the app records.",
     ),
     "memory": _choice(
         MEMORIES,
@@ -179,13 +179,13 @@ METRIC: Mapping[str, Key] = {
     "reports_per_day": _integer(1, 1, "1: of a day's reports the newest alone is sent."),
     "max_values": _integer(
         1, MOST_VERSION,
-        'Different values that a client reports in its life, with `memory = "value"`.',
+        'Different values of a version that a client reports, with `memory = "value"`.',
     ),
     "period_days": _integer(
         1, MOST_DAYS,
         "Days of a period, in each of which a client answers anew.",
     ),
-    "max_periods": _integer(1, MOST_VERSION, "Periods that a client answers in its life."),
+    "max_periods": _integer(1, MOST_VERSION, "Periods that a client answers, over all versions."),
     "size": _integer(1, MOST_BITS - 1, 'Categories in a report, with `response = "subset"`.'),
     "f": Key(
         check.share, _SHARE,
@@ -247,7 +247,7 @@ METRIC: Mapping[str, Key] = {
         "Those of the file's dimensions that its reports tell; what matters most comes first.",
     ),
     "min_reports": _integer(
-        1, MOST_VERSION,
+        dimensions.LEAST_MIN_REPORTS, MOST_VERSION,
         "Fewer reports of a combination of dimensions in a day are counted as other.",
     ),
 }  # fmt: skip

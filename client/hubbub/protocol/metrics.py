@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from hubbub.protocol.params import RapporParams
 
 MAX_VALUES = 100
-"""Default of `max_values`: distinct values that a client reports of a metric in its life."""
+"""Default of `max_values`: distinct values that a client reports of a metric's version."""
 MAX_PERIODS = 100
-"""Default of `max_periods`: answers that a client gives to a metric with periods in its life."""
+"""Default of `max_periods`: periods that a client answers, over all versions of a metric."""
 SECONDS_A_DAY = 86_400  # of Unix time, which has no leap seconds
 
 Memory = Literal["value", "period"]
@@ -43,7 +43,7 @@ class Metric(NamedTuple):
         How often a client reports an answer: again and again, with a permanent response; once in
         its life; or once per period. The last two have one response only.
     max_values : int
-        Distinct values that a client reports in its life; not with ``memory = "period"``.
+        Distinct values that a client reports of this version; not with ``memory = "period"``.
     memory : "value" or "period"
         What has a permanent response: each distinct value, for life, or each period.
     period_days, max_periods : int
@@ -87,7 +87,7 @@ class Metric(NamedTuple):
 
     @property
     def one_time(self) -> bool:
-        """Whether a client reports once in its life."""
+        """Whether a client reports this version once."""
         return self.mode == "one-time"
 
     @property
@@ -121,7 +121,7 @@ class Metric(NamedTuple):
 
     @property
     def max_answers(self) -> int:
-        """How many answers a client gives in its life: values, periods, or one report."""
+        """How many answers a client gives: values, periods (of all versions), or one report."""
         if self.one_time:
             return 1
         return self.max_periods if self.memory == "period" else self.max_values

@@ -37,6 +37,8 @@ const USUAL_CAP = 100;
 /** Enough for 2^6 combinations, of which one is left for others. */
 const MOST_DIMENSIONS = 5;
 const USUAL_MIN_REPORTS = 100;
+/** Smaller slices hide nobody. */
+const LEAST_MIN_REPORTS = 10;
 const COMMON = [
   ...["version", "type", "description", "owner", "expires", "mode", "memory", "response"],
   ...["dimensions", "min_reports", "f", "f0", "f1", "p", "q"],
@@ -214,7 +216,7 @@ export function makeMetric(application, name, given, dimensions = new Map()) {
     minReports: integer(
       entry.min_reports ?? USUAL_MIN_REPORTS,
       `${path}.min_reports`,
-      1,
+      LEAST_MIN_REPORTS,
       LARGEST_VERSION,
     ),
     slice: "",

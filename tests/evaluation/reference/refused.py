@@ -193,6 +193,7 @@ def refused_registries() -> list[Json]:
         _row(_telling(PLATFORM, ["platform"], {"min_reports": reports}), why)
         for reports, why in (
             (0, "no report of a slice"),
+            (9, "nine reports of a slice, among which nobody hides"),
             (1.5, "one and a half reports of a slice"),
         )
     ]
@@ -213,7 +214,7 @@ def _accepted() -> list[Json]:
 
 
 _TOLD: tuple[tuple[Json, list[str] | None, Json], ...] = (
-    (PLATFORM, ["platform"], {"min_reports": 1}),
+    (PLATFORM, ["platform"], {"min_reports": 10}),
     (PLATFORM, None, {"min_reports": 2**31 - 1}),
     ({}, None, {}),
     ({"p" * 32: ["m" * 32], "z_9": ["A.b-_9"]}, ["z_9", "p" * 32], {}),

@@ -204,6 +204,7 @@ def test_value_that_is_not_told_apart_is_other_but_refused_in_development():
         (None, 'dimensions = ["arm", "arm"]', "metrics.crash.dimensions"),
         (None, "dimensions = []", "metrics.crash.dimensions"),
         (None, "min_reports = 0", "metrics.crash.min_reports"),
+        (None, "min_reports = 9", "metrics.crash.min_reports"),
         (
             f"[dimensions]\na = {[f'v{i}' for i in range(9)]}\nb = {[f'v{i}' for i in range(6)]}",
             'dimensions = ["a", "b"]',

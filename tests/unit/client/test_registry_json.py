@@ -130,7 +130,7 @@ ODD = registry_toml(
             Dimension("platform", ("mac", "_9.-")),
             Dimension("release", (), r"\d\.[a-c]?"),
         ),
-    )._replace(min_reports=7),
+    )._replace(min_reports=77),
     lifetime_epsilon=1000.5,
 )
 
