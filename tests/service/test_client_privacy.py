@@ -202,7 +202,7 @@ def test_explanation_adds_metrics_and_people_up(tmp_path):
     telemetry.close(0)
     assert "homepage (version 1, string): What the tests ask. Asked by privacy@" in text
     together = (
-        "over a lifetime: at most 6,560-fold (epsilon 8.79) if no answer changes, not bounded"
+        "as they are asked now: at most 6,560-fold (epsilon 8.79) if no answer changes, not bounded"
     )
     assert together in text
     assert (

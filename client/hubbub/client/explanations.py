@@ -89,7 +89,10 @@ def describe_metric(metric: Metric) -> str:
         about += f" It belongs to {metric.group}: a client answers only one question of this group."
     if metric.dimensions:
         told = ", ".join(dimension.name for dimension in metric.dimensions)
-        about += f" Its reports also describe the app, in the clear: {told}."
+        about += (
+            f" Its reports also describe the app, in the clear: {told}. They hide only among "
+            "reports of apps that are described alike."
+        )
     return (
         f"{metric.name} (version {metric.version}, {metric.type.name}): {metric.description}. "
         f"Asked by {metric.owner} until {metric.expires}, {mode}.{about}"
@@ -117,7 +120,9 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
         lines.append(describe_metric(metric))
         lines += (f"  {line}" for line in (*_exposure(metric), *_possible_parts(metric)))
     for group in registry.groups.values():
-        lasting = "for life" if group.choice == "life" else "drawn by lot for each period"
+        lasting = "drawn by lot for each period"
+        if group.choice == "life":
+            lasting = "for life, so its reports hide only among those of clients that chose alike"
         lines.append(
             f"A client answers only one of {', '.join(group.metrics)} ({group.name}), {lasting}."
         )
@@ -128,7 +133,7 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
     used = _used(spending) if spending.metrics else "nothing"
     lines += [
         "",
-        f"All questions together, over a lifetime: {_both(constant, any_history)}.",
+        f"All questions together, as they are asked now: {_both(constant, any_history)}.",
         f"Privacy budget used so far: {used}.",
         f"Paid for: epsilon {_number(spending.committed)}{most}.",
     ]
@@ -168,10 +173,14 @@ def _exposure(metric: Metric) -> Iterator[str]:
     """Yield a line for each set of reports that somebody may see, in the order of their size."""
     report, permanent = _bound(metric.epsilon_report), _bound(metric.epsilon_permanent)
     if metric.one_time:
-        yield f"the report: {report}; there is only one"
+        yield f"the report: {report}; there is only one of each version"
         return
     if metric.mode == "once":
         yield f"the report of one period: {report}; there is only one"
+        yield (
+            f"the reports of two periods: at most {_odds(_linking(metric.epsilon_report))} times "
+            "as likely from one device as from two whose apps are described alike"
+        )
     else:
         yield f"one report: {report}"
     if metric.memory == "period":
@@ -179,10 +188,10 @@ def _exposure(metric: Metric) -> Iterator[str]:
             yield f"all reports of one period: {permanent}"
         yield (
             f"all reports of all periods, however answers change: {_bound(metric.reserve)}, in "
-            f"{metric.max_periods:,} periods"
+            f"{metric.max_periods:,} periods, whatever the version"
         )
     elif metric.max_values == 1:
-        yield f"all reports: {permanent}"
+        yield f"all reports of this version: {permanent}"
     else:
         yield f"all reports of one answer: {permanent}"
         yield "all reports, if the answer changes: not bounded, as that and when it changes shows"
@@ -217,12 +226,19 @@ def _bound(epsilon: float) -> str:
     """Return a bound on the odds: "at most 81-fold (epsilon 4.39)"."""
     if math.isinf(epsilon):
         return "not bounded"
-    exponent = epsilon / math.log(10)
+    return f"at most {_odds(epsilon)}-fold (epsilon {_number(epsilon)})"
+
+
+def _odds(logarithm: float) -> str:
+    exponent = logarithm / math.log(10)
     if exponent < math.log10(_LARGEST_ODDS):
-        odds = _number(math.exp(epsilon))
-    else:
-        odds = f"10^{math.ceil(exponent)}"
-    return f"at most {odds}-fold (epsilon {_number(epsilon)})"
+        return _number(math.exp(logarithm))
+    return f"10^{math.ceil(exponent)}"
+
+
+def _linking(epsilon: float) -> float:
+    """Return ln cosh^2(epsilon / 2), which bounds the likelihood ratio of two periods' reports."""
+    return epsilon + 2 * math.log1p(math.exp(-epsilon)) - 2 * math.log(2)
 
 
 def _number(value: float) -> str:

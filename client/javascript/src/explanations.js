@@ -88,7 +88,10 @@ export function describeMetric(metric) {
     `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
     (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
     (group ? ` It belongs to ${group.name}: a client answers only one question of this group.` : "") +
-    (told ? ` Its reports also describe the app, in the clear: ${told}.` : "")
+    (told
+      ? ` Its reports also describe the app, in the clear: ${told}. They hide only among ` +
+        "reports of apps that are described alike."
+      : "")
   );
 }
 
@@ -123,7 +126,10 @@ export function explain(registry, spending, people) {
     lines.push(...[...exposure(metric), ...possibleParts(metric)].map((line) => `  ${line}`));
   }
   for (const { name, metrics: members, choice } of groupsOf(metrics)) {
-    const lasting = choice === "life" ? "for life" : "drawn by lot for each period";
+    const lasting =
+      choice === "life"
+        ? "for life, so its reports hide only among those of clients that chose alike"
+        : "drawn by lot for each period";
     lines.push(`A client answers only one of ${members.join(", ")} (${name}), ${lasting}.`);
   }
   const constant = reserveOfAll(metrics);
@@ -132,7 +138,7 @@ export function explain(registry, spending, people) {
   const most = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;
   lines.push(
     "",
-    `All questions together, over a lifetime: ${both(constant, anyHistory)}.`,
+    `All questions together, as they are asked now: ${both(constant, anyHistory)}.`,
     `Privacy budget used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
     `Paid for: epsilon ${number(committed)}${most}.`,
   );
@@ -177,21 +183,25 @@ export function describeForgetting(spending) {
 function exposure(metric) {
   const { maxAnswers, mode, memory } = metric;
   const [report, permanent] = [bound(metric.epsilonReport), bound(metric.epsilonPermanent)];
-  if (mode === "one-time") return [`the report: ${report}; there is only one`];
+  if (mode === "one-time") return [`the report: ${report}; there is only one of each version`];
   const one = `one report: ${report}`;
   if (memory === "period") {
     const periods = maxAnswers.toLocaleString("en-US");
     const ofOne =
       mode === "once"
-        ? [`the report of one period: ${report}; there is only one`]
+        ? [
+            `the report of one period: ${report}; there is only one`,
+            `the reports of two periods: at most ${odds(linking(metric.epsilonReport))} times as ` +
+              "likely from one device as from two whose apps are described alike",
+          ]
         : [one, `all reports of one period: ${permanent}`];
     return [
       ...ofOne,
       `all reports of all periods, however answers change: ${bound(reserveOf(metric))}, in ` +
-        `${periods} periods`,
+        `${periods} periods, whatever the version`,
     ];
   }
-  if (maxAnswers === 1) return [one, `all reports: ${permanent}`];
+  if (maxAnswers === 1) return [one, `all reports of this version: ${permanent}`];
   return [
     one,
     `all reports of one answer: ${permanent}`,
@@ -239,10 +249,19 @@ function groupsOf(metrics) {
 /** @param {number} epsilon @returns {string} on the odds: "at most 81-fold (epsilon 4.39)" */
 function bound(epsilon) {
   if (epsilon === Infinity) return "not bounded";
-  const exponent = epsilon / Math.log(10);
+  return `at most ${odds(epsilon)}-fold (epsilon ${number(epsilon)})`;
+}
+
+/** @param {number} logarithm @returns {string} */
+function odds(logarithm) {
+  const exponent = logarithm / Math.log(10);
   const isReadable = exponent < Math.log10(LARGEST_ODDS);
-  const odds = isReadable ? number(Math.exp(epsilon)) : `10^${Math.ceil(exponent)}`;
-  return `at most ${odds}-fold (epsilon ${number(epsilon)})`;
+  return isReadable ? number(Math.exp(logarithm)) : `10^${Math.ceil(exponent)}`;
+}
+
+/** @param {number} epsilon @returns {number} ln cosh^2(epsilon / 2): how two periods' reports are linked */
+function linking(epsilon) {
+  return epsilon + 2 * Math.log1p(Math.exp(-epsilon)) - 2 * Math.LN2;
 }
 
 /** @param {number} value @returns {string} three significant digits */
