@@ -105,16 +105,27 @@ def _index(registry: Registry, metrics: Sequence[Metric], today: dt.date) -> Pag
     )
     heads = ("metric", "what is asked", "owner", "until", "epsilon, report", "epsilon, answer")
     headings = tuple(Heading(head, "left" if i < 4 else "right") for i, head in enumerate(heads))
-    budget = registry.lifetime_epsilon
-    spent = "without a bound over all" if budget is None else f"at most epsilon {budget:g} over all"
     return Page(
         f"What {visible(registry.application)} asks",
         f"{counted(len(registry), 'metric')}. Answers are blurred before they leave a device, and "
-        f"a device spends {spent} of them in its life.",
+        f"a device spends {_spent(registry)}.",
         (Section("Metrics", tables=(Table("What is asked", headings, rows),)),),
         [f"{it.label}: {it.text}." for it in registry_ends(registry, today)],
         {metric.name: f"{metric.name}.html" for metric in metrics},
     )
+
+
+def _spent(registry: Registry) -> str:
+    """Return what a device's answers cost over all metrics, as they are asked now."""
+    bound, budget = registry.reserve(), registry.lifetime_epsilon
+    changes = ""
+    if any(not metric.hides_changes for metric in registry.values()):
+        changes = " if no answer changes" if budget is None else ""
+        changes += "; that and when an answer changed isn't bounded"
+        bound = bound if budget is None else budget
+    elif budget is not None:
+        bound = min(bound, budget)
+    return f"at most epsilon {bound:.4g} over all of them{changes}"
 
 
 def _sections(
@@ -218,12 +229,22 @@ def _linking(metric: Metric, figures: Sequence[PrivacyFigure]) -> str:
     """Return what ties reports of one client together, in a sentence or two."""
     by_key = {figure.key: figure.value for figure in figures}
     if metric.one_time:
-        return "A device sends one report in its life, so there is nothing to link."
+        return "A device sends one report of each version, so there is nothing to link."
     if metric.mode == "once":
-        return (
+        text = (
             "Each report has a cohort and coins of its own: by their content two reports are at "
             f"most {by_key['value_ratio']:.3g} times as likely of one device as of two."
         )
+        if metric.dimensions:
+            text += (
+                " But a report is compared with those of the same combination alone, which are at "
+                f"least {metric.min_reports:,} a day where it is counted by itself."
+            )
+        if metric.group:
+            text += (
+                f" If {metric.group} chooses for life, only devices that chose this metric compare."
+            )
+        return text
     lasting = "a period" if metric.memory == "period" else "life"
     changes = ""
     if not metric.hides_changes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from factories import FAR_AWAY, make_metric, make_registry, registry_toml
+from factories import FAR_AWAY, make_metric, make_params, make_registry, registry_toml
 from hubbub.collector.cli import main
 from hubbub.planning.catalogue import INDEX, pages
 from hubbub.protocol.metric_types import (
@@ -112,6 +112,21 @@ def test_figures_are_those_of_the_metric(tmp_path):
     assert f"all reports of an answer: epsilon {metric.epsilon_permanent:.4g}" in text
     assert "theorem 2" in text
     assert "without a bound" in text  # of what a change shows
+
+
+def test_what_max_periods_bounds_is_not_said_to_be_without_a_bound():
+    once = make_metric("theme", params=make_params(f=0.0), mode="once", period_days=30)
+    text = pages([make_registry(once)], _TODAY)[INDEX].headline
+    assert f"spends at most epsilon {100 * once.epsilon_report:.4g} over all of them." in text
+    capped = make_registry(once, lifetime_epsilon=5.0)
+    assert "at most epsilon 5 over all of them." in pages([capped], _TODAY)[INDEX].headline
+
+
+def test_changes_that_show_are_named_beside_the_sum():
+    value = make_metric("theme")
+    text = pages([make_registry(value)], _TODAY)[INDEX].headline
+    price = f"at most epsilon {value.epsilon_permanent:.4g} over all of them"
+    assert f"{price} if no answer changes; that and when an answer changed isn't bounded." in text
 
 
 def test_history_has_all_versions_and_what_is_gone(tmp_path):
