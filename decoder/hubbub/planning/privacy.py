@@ -32,7 +32,7 @@ from hubbub.planning.linking import (
     value_ratio,
 )
 from hubbub.planning.schedules import A_YEAR
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol.metrics import MAX_PERIODS, Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 
@@ -52,9 +52,10 @@ OF_PERIODS = (
 )
 ONCE_A_PERIOD = "one report in each of {:,} periods at most: docs/understand/proofs.md, Periods"
 AN_ANSWER = "all reports of one answer: {}"
-LIFE = "max_periods times the price of an answer, or one price"
-ONE_REPORT = "one report in a client's life"
-FIRST_VALUE = OF_DAYS + "; only a client's first value is ever reported ({})"
+LIFE = "max_periods = {:,}{} times the price of an answer, over all versions of the metric"
+ONE_ANSWER = "one price for each version of the metric that is asked"
+ONE_REPORT = "one report of each version of the metric that is asked"
+FIRST_VALUE = OF_DAYS + "; only a client's first value of each version is reported ({})"
 NOT_BOUNDED = (
     "not bounded: whoever links reports can see a change: docs/understand/proofs.md, "
     "Values that change"
@@ -78,7 +79,7 @@ BLANKET = "Balle, Bell, Gascon, Nissim 2019, section 5, with the report's own li
 LEAST = "the least of the bounds on one shuffled report, each of which holds"
 ONE_MESSAGE = (
     "all reports of a permanent response as one message, shuffled once, among clients that report "
-    "on the same days and whose value stays, too: docs/understand/proofs.md, More days"
+    "on the same days and whose value and slice stay, too: docs/understand/proofs.md, More days"
 )
 PERIODS_COMPOSE = (
     "all of a period's reports as one message, shuffled once; {:,} periods at most, each with its "
@@ -99,8 +100,18 @@ INFORMATION = "nats that a report has about {}: docs/understand/proofs.md, Linki
 TWO_DAYS, MANY_DAYS = "another of its client's", "the permanent response, which many days show"
 THRESHOLD = "m e^nats: among so many clients more than half of all links are right"
 RIGHT_LINKS = (
-    "predicted share of right links of the best attacker; nats are then to be compared with "
-    "ln(clients/m)"
+    "predicted share of right links of the best attacker among {}; nats are then to be compared "
+    "with ln(clients/m)"
+)
+ONCE_LINKED = (
+    "one report's link to another period's, of {}: at most their ratio by value over their "
+    "number: docs/understand/proofs.md, Reports of mode once"
+)
+ALIKE = "reports that are alike in all that travels in the clear: {}"
+SMALLEST_SLICE = "{:,} reports, the smallest slice that is published (min_reports)"
+LINKED_BY_CHOICE = (
+    "times chance: how much likelier two periods' reports of one metric are of one client because "
+    "the group's metric is chosen for life (1: for each period)"
 )
 
 
@@ -116,8 +127,8 @@ class Situation:
         V, distinct values of a metric that it reports in that time, at most; concerns the figure
         for histories that change at the same times.
     reports : int or None
-        N shuffled reports of each metric a day, one of each client; None: no figures after
-        shuffling.
+        N shuffled reports of each metric's version a day, one of each client; None: no figures
+        after shuffling.
     delta : float
         Of the (epsilon, delta) after shuffling.
 
@@ -195,11 +206,12 @@ def metric_figures(
     for probability in KNOWN:
         reports = math.nan if metric.reports_once else reports_to_know(metric.params, probability)
         figures.append(PrivacyFigure(f"reports_known_{probability:g}", reports, TRACKING))
-    figures += _linking(metric, situation.reports)
-    if situation.reports is not None:
-        found = amplify(metric, situation.reports, situation.delta)
-        size = f"; {situation.reports:,} reports, one per client, delta = {situation.delta:g}"
-        days = central_epsilon(metric, situation.days, situation.reports, situation.delta)
+    alike = reports_alike(metric, situation.reports)
+    figures += _linking(metric, alike)
+    if alike is not None:
+        found = amplify(metric, alike, situation.delta)
+        size = f"; {_crowd(metric, alike)}, one per client, delta = {situation.delta:g}"
+        days = central_epsilon(metric, situation.days, alike, situation.delta)
         why_days = ONE_REPORT if metric.one_time else ONE_MESSAGE
         if metric.memory == "period":
             why_days = PERIODS_COMPOSE.format(most_periods(metric, situation.days))
@@ -207,6 +219,7 @@ def metric_figures(
         if math.isinf(any_history):
             any_days, why_any_days = any_history, why_any
         figures += [
+            PrivacyFigure("central_reports", alike, ALIKE.format(_crowd(metric, alike))),
             PrivacyFigure("central_clones", found.clones, CLONES + size),
             PrivacyFigure("central_blanket", found.blanket, BLANKET + size),
             PrivacyFigure("central_epsilon", found.best, LEAST + size),
@@ -214,6 +227,21 @@ def metric_figures(
             PrivacyFigure("central_epsilon_days_any_history", any_days, why_any_days + size),
         ]
     return tuple(figures)
+
+
+def reports_alike(metric: Metric, reports: int | None) -> int | None:
+    """Return how many of N reports of a day are at least alike in all that isn't noise.
+
+    Dimensions are facts that an observer may know of a client, so its report hides among those of
+    its own slice alone. Cohorts are coins: which one a client drew is as unknown as its noise.
+    """
+    if reports is None or not metric.dimensions:
+        return reports
+    return min(reports, metric.min_reports)
+
+
+def _crowd(metric: Metric, alike: int) -> str:
+    return SMALLEST_SLICE.format(alike) if metric.dimensions else f"{alike:,} reports"
 
 
 def _of_report(metric: Metric, number: int) -> str:
@@ -233,7 +261,14 @@ def _by_window(metric: Metric, budget: LifetimeBudget) -> Iterator[PrivacyFigure
     why = _why_any(metric, year, budget)
     yield PrivacyFigure("epsilon_year", _any(metric, year, budget), why)
     ever = life_epsilon(metric, budget.most_values(metric))
-    yield PrivacyFigure("epsilon_life", ever, LIFE if math.isfinite(ever) else why)
+    yield PrivacyFigure("epsilon_life", ever, _why_ever(metric) if math.isfinite(ever) else why)
+
+
+def _why_ever(metric: Metric) -> str:
+    if metric.memory != "period":
+        return ONE_ANSWER
+    default = " (the default)" if metric.max_periods == MAX_PERIODS else ""
+    return LIFE.format(metric.max_periods, default)
 
 
 def _of_periods(metric: Metric, days: int) -> str:
@@ -242,12 +277,16 @@ def _of_periods(metric: Metric, days: int) -> str:
 
 
 def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
-    """Yield how well reports are linked by content, from two days and from many."""
+    """Yield how well reports are linked, among those alike: from two days or periods, and many."""
     params, width = metric.params, metric.type.width
     ratio = value_ratio(metric.epsilon_report) if metric.mode == "once" else math.nan
     yield PrivacyFigure("value_ratio", ratio, BY_VALUE)
     for suffix, known, about in (("", False, TWO_DAYS), ("_known", True, MANY_DAYS)):
         information = threshold = share = math.nan  # no second report shares any noise
+        among = "clients" if clients is None else _crowd(metric, clients)
+        why_share = RIGHT_LINKS.format(among)
+        if clients is not None and metric.mode == "once" and not known:
+            share, why_share = min(1.0, ratio / clients), ONCE_LINKED.format(among)
         if not metric.reports_once:
             information = link_information(params, width, known=known)
             threshold = linked_clients(params, width, known=known)
@@ -256,7 +295,7 @@ def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
         yield PrivacyFigure(f"linking_information{suffix}", information, INFORMATION.format(about))
         yield PrivacyFigure(f"linked_clients{suffix}", threshold, THRESHOLD)
         if clients is not None:
-            yield PrivacyFigure(f"linked_share{suffix}", share, RIGHT_LINKS)
+            yield PrivacyFigure(f"linked_share{suffix}", share, why_share)
 
 
 def registry_figures(registry: Registry, situation: Situation) -> tuple[PrivacyFigure, ...]:
@@ -308,10 +347,12 @@ def group_figures(
     found = {}
     for group in registry.groups.values():
         epsilons = [_any(registry[name], situation, budget) for name in group.metrics]
+        linked = len(epsilons) if group.choice == "life" else 1
         found[group.name] = (
             PrivacyFigure("epsilon_group", max(epsilons), ONE_OF_GROUP),
             PrivacyFigure("epsilon_ungrouped", math.fsum(epsilons) * ROUNDED_UP, ALL_OF_GROUP),
             PrivacyFigure("share_of_clients", 1 / len(epsilons), PART_OF_GROUP),
+            PrivacyFigure("linked_by_choice", linked, LINKED_BY_CHOICE),
         )
     return found
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
+from hubbub.planning.linking import value_ratio
 from hubbub.planning.privacy import PrivacyFigure, Situation
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.plurals import counted
@@ -30,6 +31,7 @@ _LIFE = {
     "epsilon_any_history": "any history",
 }
 _SHUFFLED = {
+    "central_reports": "among",
     "central_clones": "clones",
     "central_blanket": "blanket",
     "central_epsilon": "least",
@@ -43,7 +45,7 @@ _LINKING = {
     "linked_clients": "clients, 2 days",
     "linked_clients_known": "clients, many",
 }
-_LINKED = {"linked_share": "right, 2 days", "linked_share_known": "right, many"}
+_LINKED = {"linked_share": "right, 2 days or periods", "linked_share_known": "right, many"}
 _SENSES = {
     "epsilon_registry": "histories that change at the same times",
     "epsilon_registry_any_history": "any history",
@@ -116,7 +118,7 @@ def _view(
 ) -> tuple[Block, ...]:
     """Return the tables, the sentences, and what each column of a table rests on."""
     by_metric = {registry[name]: _by_key(figures) for name, figures in metrics.items()}
-    tables = _tables(situation)
+    tables = _tables(registry, situation)
     blocks: list[Block] = []
     for title, headings in tables.items():
         rows = tuple(
@@ -136,7 +138,7 @@ def _view(
     return tuple(blocks)
 
 
-def _tables(situation: Situation) -> Mapping[str, Mapping[str, str]]:
+def _tables(registry: Registry, situation: Situation) -> Mapping[str, Mapping[str, str]]:
     """Return which figures each table shows, under which headings, by the tables' titles."""
     days = counted(situation.days, "day")
     linkable = f"What {days} can reveal to whoever links a client's reports (epsilon)"
@@ -148,9 +150,12 @@ def _tables(situation: Situation) -> Mapping[str, Mapping[str, str]]:
     if situation.reports is None:
         return {**tables, linked: _LINKING}
     shuffled = f"{situation.reports:,} reports (epsilon at delta {situation.delta:g})"
+    among = f"{situation.reports:,} clients"
+    if any(metric.dimensions for metric in registry.values()):
+        among += ", or those of the smallest slice"
     return {
         **tables,
-        f"{linked}; right: among {situation.reports:,} clients": _LINKING | _LINKED,
+        f"{linked}; right: among {among}": _LINKING | _LINKED,
         f"After shuffling {shuffled}": _SHUFFLED,
     }
 
@@ -182,9 +187,18 @@ def _group_findings(
             f"{_number(by_key['epsilon_group'])} instead of "
             f"{_number(by_key['epsilon_ungrouped'])} for all; in return a metric has the reports of"
             f" 1/{metrics} of the clients, whose errors are {math.sqrt(metrics):.2f} times as large"
-            " as from all."
+            f" as from all.{_linked_by_choice(by_key['linked_by_choice'].value)}"
         )
         yield Finding("epsilon_group", "", text, by_key["epsilon_group"].value)
+
+
+def _linked_by_choice(times: float) -> str:
+    if times == 1:
+        return ""
+    return (
+        " A client's periods are all of one metric, so its reports of two periods are linked "
+        f"{times:.0f} times as easily as by chance among all clients."
+    )
 
 
 def _findings(registry: Registry, situation: Situation, figures: _Figures) -> Iterator[Finding]:
@@ -224,9 +238,22 @@ def _clear_findings(registry: Registry) -> Iterator[Finding]:
             f"Reports of {metric.name} tell {', '.join(names)} of the app in the clear, which no "
             "epsilon covers: whoever has an unusual combination stands out to those who see "
             f"batches. In the store, combinations with fewer than {metric.min_reports:,} reports a "
-            "day become other."
+            "day become other. A report hides among those of its own combination only, and is "
+            f"linked with another day's or period's among these: at least {metric.min_reports:,}, "
+            f"or fewer of what is left as other.{_linked_once(metric)}"
         )
         yield Finding(f"in_the_clear:{metric.name}", "", text, names)
+
+
+def _linked_once(metric: Metric) -> str:
+    """Return what a link of two periods is worth in the smallest slice."""
+    if metric.mode != "once":
+        return ""
+    share = min(1.0, value_ratio(metric.epsilon_report) / metric.min_reports)
+    return (
+        f" Among {metric.min_reports:,} a link of two periods is right in at most "
+        f"{100 * share:.2g}% of cases."
+    )
 
 
 def _filled(heading: str, situation: Situation) -> str:
@@ -239,6 +266,8 @@ def _filled(heading: str, situation: Situation) -> str:
 def _number(figure: PrivacyFigure) -> str:
     if math.isnan(figure.value):
         return "-"
+    if figure.key == "central_reports":
+        return f"{figure.value:,.0f}"
     if figure.key.startswith("linked_clients"):
         return f"{figure.value:,.0f}" if figure.value < _EVERYBODY else "everybody"
     if figure.key.startswith("linked_share"):

@@ -189,7 +189,7 @@ class DemoOutcome:
         )
         yield Line(
             f"epsilon {summary['epsilon_report']:.2f} a report, "
-            f"{summary['epsilon_permanent']:.2f} for life; a share of "
+            f"{summary['epsilon_permanent']:.2f} for all of an answer's; a share of "
             f"{summary['detection_limit']:.2%} is found with probability 0.9; "
             f"{mass_interval(summary['unknown_share'], summary['unknown_std_error'])} of the "
             "reports hold names that are too rare to detect"

@@ -184,10 +184,10 @@ def test_a_client_reports_no_more_values_than_the_registry_allows():
         (make_metric(), "not bounded: whoever links reports can see a change"),
         (
             make_metric(max_values=1),
-            "only a client's first value is ever reported (max_values = 1)",
+            "only a client's first value of each version is reported (max_values = 1)",
         ),
         (make_metric(period_days=7), "the sum over periods of what their reports reveal"),
-        (ONE_TIME, "one report in a client's life"),
+        (ONE_TIME, "one report of each version of the metric"),
     ],
     ids=["values", "one value", "periods", "one-time"],
 )
@@ -346,7 +346,7 @@ def test_a_metric_that_is_asked_once_a_period_has_one_price_each_for_any_values(
     assert found["epsilon_values"] == found["epsilon_days"] == pytest.approx(15 * price)
     assert found["epsilon_life"] == pytest.approx(24 * price)
     assert found["value_ratio"] == pytest.approx(math.cosh(price / 2) ** 2)
-    assert math.isnan(found["linked_share"])
+    assert found["linked_share"] == pytest.approx(found["value_ratio"] / 10_000)
     assert found["central_epsilon_days_any_history"] < 15 * found["central_epsilon"] * 1.2
 
 
