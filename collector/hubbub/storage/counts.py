@@ -129,8 +129,22 @@ class Counts:
             raise StoreError("; ".join(sorted(faults)))
         return counted
 
-    async def move(self, key: MetricVersion, day: dt.date, slice_: str) -> int:
-        """Add a row's counts to those of another slice; return how many reports they are of."""
+    async def move(self, key: MetricVersion, day: dt.date, slices: Sequence[str], into: str) -> int:
+        """Add a day's counts of some slices to another's; return how many reports they are of."""
+        is_moved = (
+            _counts.c.metric == key.metric,
+            _counts.c.version == key.version,
+            _counts.c.day == day,
+            _counts.c.slice != into,
+        )
+        async with self._database.read() as connection:
+            there = (await connection.scalars(sa.select(_counts.c.slice).where(*is_moved))).all()
+        moved = 0
+        for text in set(there).intersection(slices):
+            moved += await self._move_row(key._replace(slice=text), day, into)
+        return moved
+
+    async def _move_row(self, key: MetricVersion, day: dt.date, slice_: str) -> int:
         row, into = DayRow(key, day), DayRow(key._replace(slice=slice_), day)
         while moving := await self.read_packed(row):
             kept = await asyncio.to_thread(read_counts, moving, row)
@@ -200,7 +214,9 @@ class Counts:
                     await delete_segments(connection, chunk, row.day)
                     await self._replace(connection, row, packed, values)
                 break
-        self._database.note_written(len(packed) + BYTES_OF_REPORT * kept.total)
+        self._database.note_written(
+            len(packed) + BYTES_OF_REPORT * kept.total, len(chunk)
+        )
         return kept.total
 
     async def _replace(

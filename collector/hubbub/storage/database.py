@@ -100,8 +100,11 @@ class Database(abc.ABC):
             "filter" or "reshuffle".
         """
 
-    def note_written(self, size: int) -> None:  # noqa: B027 (nothing, on a server)
-        """Take note that about `size` bytes were committed; a server sees to its log itself."""
+    def note_written(self, size: int, rows: int = 0) -> None:  # noqa: B027 (nothing, on a server)
+        """Take note of about so many bytes, and rows under random keys, that were committed.
+
+        A server sees to its log itself.
+        """
 
     @abc.abstractmethod
     async def reclaim_space(self) -> None:

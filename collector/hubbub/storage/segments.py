@@ -202,7 +202,7 @@ class Segments(abc.ABC):
             for chunk in chunked(await self.sizes(*which)):
                 async with self._database.write() as connection:
                     reports = await delete_segments(connection, chunk)
-                self._database.note_written(BYTES_OF_REPORT * sum(reports))
+                self._database.note_written(BYTES_OF_REPORT * sum(reports), len(reports))
                 deleted += sum(reports)
                 # Some were merged meanwhile, so their reports are in another segment.
                 complete = complete and len(reports) == len(chunk)
@@ -224,9 +224,10 @@ class Segments(abc.ABC):
             # In the order in which all others lock, so that no two deadlock.
             rows = sa.select(segments.c.reports).where(*which).order_by(segments.c.segment_id)
             async with self._database.write() as connection:
-                moved += sum((await connection.scalars(rows.with_for_update())).all())
+                reports = (await connection.scalars(rows.with_for_update())).all()
                 await connection.execute(sa.update(segments).where(*which).values(slice=into))
-        self._database.note_written(moved * BYTES_OF_REPORT)
+            moved += sum(reports)
+            self._database.note_written(0, len(reports))
         return moved
 
     async def groups(
@@ -307,7 +308,8 @@ class Segments(abc.ABC):
             await delete_segments(connection, chunk, day)
             into = await self.merge_target(connection, day) if table is None else table
             await self._database.insert_rows(connection, into, rows)
-        self._database.note_written(2 * sum(len(row["records"]) for row in rows))
+        size = sum(len(row["records"]) for row in rows)
+        self._database.note_written(2 * size, len(chunk) + len(rows))
         return True
 
 

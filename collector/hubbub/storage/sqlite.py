@@ -82,6 +82,11 @@ _FREE_PAGES = "PRAGMA freelist_count"
 _BYTES_OF_COMMIT = 4 * _PAGE_BYTES
 """Written at each commit besides the data: pages of the tables and of the index."""
 
+_BYTES_OF_ROW = 2 * _PAGE_BYTES
+"""Written for each row besides the data: its key is random, so nearly all have pages of their own,
+in the table and in the index.
+"""
+
 
 class SqliteDatabase(Database):
     """An open SQLite file; use `open_database`.
@@ -137,9 +142,9 @@ class SqliteDatabase(Database):
         """Let all do it: the workers of a collector leave maintenance to one."""
         yield lambda: True
 
-    def note_written(self, size: int) -> None:
+    def note_written(self, size: int, rows: int = 0) -> None:
         """Have the log copied in the background once it is long."""
-        self._uncopied += size + _BYTES_OF_COMMIT
+        self._uncopied += size + rows * _BYTES_OF_ROW + _BYTES_OF_COMMIT
         if self._uncopied >= PAGES_TO_COPY * _PAGE_BYTES:
             self._uncopied = 0
             self._due.set()

@@ -163,7 +163,7 @@ class Store(Reader):
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
         unseen = await self.ids.append(firsts, day, received or day)
         stored = [records for new in unseen for records in firsts[new].records.values()]
-        self.database.note_written(sum([len(records.data) for records in stored]))
+        self.database.note_written(sum([len(it.data) for it in stored]), len(stored))
         return are_new(batches, unseen)
 
     async def replay_quarantine(
@@ -398,8 +398,7 @@ class Store(Reader):
                         goes.setdefault(into, []).append(text)
                 for into, texts in goes.items():
                     moved += await self.segments.move(key, day, texts, into)
-                    for text in texts:
-                        moved += await self.counts.move(key._replace(slice=text), day, into)
+                    moved += await self.counts.move(key, day, texts, into)
         return moved
 
     async def unmixed_days(self, today: dt.date) -> int:

@@ -2,7 +2,7 @@
 
 Each key has a token bucket, which holds at most `burst` tokens and gains `rate` of them a second; a
 report takes one, a batch `LEAST_CHARGE` at least, or all that a smaller bucket holds: its id costs
-memory and disk, too. So in any t seconds a key gets at most burst + rate * t reports through, and a
+memory and disk, too, and so does each slice that a metric's version has beyond one. So in any t seconds a key gets at most burst + rate * t reports through, and a
 tenth as many batches. What is
 stored already and comes again costs nothing of that but has a second bucket of the same size, so
 that nobody makes more than twice the work of a quota. Each worker process has buckets of its own
@@ -117,7 +117,7 @@ class Quotas:
                     buckets[name] = TokenBucket(rate, key.burst, self._clock)
         self._keys = keys
 
-    def take(self, name: str | None, reports: int) -> float:
+    def take(self, name: str | None, reports: int, sections: int = 1) -> float:
         """Return 0.0 if a key may send so many reports now, else the seconds to wait.
 
         Parameters
@@ -126,24 +126,26 @@ class Quotas:
             As `IngestGate.admit` returns it; requests without a key have no quota.
         reports : int
             Infinity is returned for more than the key's burst: such a batch is too large (413).
+        sections : int
+            One, and one for each further slice of a metric's version.
         """
         bucket = self._buckets.get(name or "")  # none: revoked since the request was let in
-        return bucket.take(self._charge(name, reports)) if bucket else 0.0
+        return bucket.take(self._charge(name, reports, sections)) if bucket else 0.0
 
-    def repeat(self, name: str | None, reports: int) -> bool:
+    def repeat(self, name: str | None, reports: int, sections: int = 1) -> bool:
         """Return whether a key may now send again so many reports, and count them as sent again."""
         bucket = self._repeats.get(name or "")
-        return not bucket or bucket.take(self._charge(name, reports)) == 0
+        return not bucket or bucket.take(self._charge(name, reports, sections)) == 0
 
-    def refund(self, name: str | None, reports: int) -> None:
+    def refund(self, name: str | None, reports: int, sections: int = 1) -> None:
         """Give back what was taken for reports that had been stored already, as far as allowed."""
         bucket = self._buckets.get(name or "")
-        if bucket and self.repeat(name, reports):
-            bucket.put(self._charge(name, reports))
+        if bucket and self.repeat(name, reports, sections):
+            bucket.put(self._charge(name, reports, sections))
 
-    def _charge(self, name: str | None, reports: int) -> int:
+    def _charge(self, name: str | None, reports: int, sections: int) -> int:
         """Return the tokens that a batch of a key with a quota takes."""
-        return max(reports, min(LEAST_CHARGE, self._keys[name or ""].burst))
+        return max(reports, min(LEAST_CHARGE * sections, self._keys[name or ""].burst))
 
 
 class Admission:
@@ -169,7 +171,7 @@ class Admission:
         """
         return self._gate.admit(authorization, dt.datetime.now(dt.UTC).date())
 
-    def spend(self, key: str | None, reports: int) -> None:
+    def spend(self, key: str | None, reports: int, sections: int) -> None:
         """Take reports from a key's quota.
 
         Raises
@@ -177,7 +179,7 @@ class Admission:
         RefusalError
             429 with the seconds to wait, or 413 if no wait would help.
         """
-        wait = self._quotas.take(key, reports)
+        wait = self._quotas.take(key, reports, sections)
         if math.isinf(wait):
             burst = self._keys[key or ""].burst
             detail = f"reports: {reports}; this key may send at most {burst} at once"
@@ -186,13 +188,13 @@ class Admission:
             detail = "quota of this key is used up; see Retry-After"
             raise RefusalError(429, "quota", detail, retry_after=wait, key=key)
 
-    def may_repeat(self, key: str | None, reports: int) -> bool:
+    def may_repeat(self, key: str | None, reports: int, sections: int) -> bool:
         """Return whether a key without quota may ask if these reports are stored already."""
-        return self._quotas.repeat(key, reports)
+        return self._quotas.repeat(key, reports, sections)
 
-    def refund(self, key: str | None, reports: int) -> None:
+    def refund(self, key: str | None, reports: int, sections: int) -> None:
         """Give back the quota for reports that turned out to be stored already."""
-        self._quotas.refund(key, reports)
+        self._quotas.refund(key, reports, sections)
 
 
 class LoadLimiter:

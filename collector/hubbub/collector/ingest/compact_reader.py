@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,10 +36,16 @@ from hubbub.protocol.records import Records, column, joined
 from hubbub.storage import MetricVersion, NewBatch
 
 _NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
+_HEAD_NUMBERS = struct.Struct("<IH")  # without the last
 _FEW = 32
 """Up to so many records are checked sooner one by one, in place, than by numpy."""
 _SLICES = 4096
-"""Sections of slices that are known by their heads once they were read: some 300 bytes each."""
+"""Sections of slices that are known by their heads, used last: some 300 bytes each."""
+
+MOST_SECTIONS_OF_SLICES = 1024
+"""A new slice takes ten times as long as a record, so this many take as long as a full batch. One
+client has a section for each metric, and two in a batch from before and after an update.
+"""
 
 
 class ExpectedReports(NamedTuple):
@@ -95,7 +102,7 @@ class CompactReader:
             section_head(*key[:2], one.width): (key[:2], *one)
             for key, one in self._expected.items()
         }
-        self._most_sections = len(self._sections) + _SLICES
+        self._of_slice = lru_cache(_SLICES)(self._section_of_slice)
 
     def read(self, body: bytes) -> NewBatch:  # noqa: PLR0912, PLR0915 - calls take time
         """Return the batch in a body.
@@ -103,14 +110,16 @@ class CompactReader:
         Raises
         ------
         TooManyReportsError
-            If there are more reports than a batch may have.
+            If there are more reports, or sections of slices, than a batch may have.
         CompactError
             If the body is anything but the one compact form of a batch; says where it isn't.
         """
         known, most, end = self._sections, self._most_reports, len(body)
         at, total, fits = HEAD_BYTES, 0, True
+        of_slices = 0
         last: _Order = ("", 0)
         records: dict[MetricVersion, Records] = {}
+        more: dict[MetricVersion, list[Records]] = {}  # of slices that are stored as one
         try:
             sections = body[at - 2] | body[at - 1] << 8
             if body[0] != FORMAT or not 0 < sections <= most:
@@ -120,7 +129,12 @@ class CompactReader:
                 try:
                     order, key, cohorts, width = known[body[at:head_end]]
                 except KeyError:
-                    order, key, cohorts, width = self._unknown(body, number, at)
+                    of_slices += 1
+                    if of_slices > MOST_SECTIONS_OF_SLICES:
+                        raise _too_many_slices() from None
+                    order, key, cohorts, width = self._of_slice(
+                        body[at:head_end]
+                    ) or self._unexpected(body, number, at)
                     fits = fits and cohorts > 0
                 if order <= last:
                     raise _disordered(number, order, last)
@@ -130,8 +144,8 @@ class CompactReader:
                 if not count or stop > end:
                     _read_head(body, number, at)  # raises
                 found = Records(width, body[start:stop])
-                if key in records:  # another slice that isn't told apart, either
-                    records[key] = joined([records[key], found])
+                if key in records:
+                    more.setdefault(key, [records[key]]).append(found)
                 else:
                     records[key] = found
                 if count == 1:
@@ -159,6 +173,7 @@ class CompactReader:
             raise
         if at != end or total > most:
             self._check_end(end - at, total)  # raises
+        records.update((key, joined(pool)) for key, pool in more.items())
         batch = NewBatch(body[1 : 1 + ID_BYTES], records)
         return batch if fits else self._look_at_each(batch)
 
@@ -180,22 +195,31 @@ class CompactReader:
         if reports > self._most_reports:
             raise TooManyReportsError(f"reports: {reports}; must be at most {self._most_reports}")
 
-    def _unknown(self, body: bytes, number: int, begin: int) -> _Section:
-        """Return a section that isn't known by its head: of another slice, or not expected.
+    def _section_of_slice(self, head: bytes) -> _Section | None:
+        """Return the section of a slice of an expected version, if this is a head of one."""
+        name, numbers = head[1 : 1 + head[0]], head[1 + head[0] :]
+        metric, separator, slice_ = name.decode("latin-1").partition(SEPARATOR)
+        if len(numbers) != _HEAD_NUMBERS.size or not (separator and is_slice(slice_)):
+            return None
+        version, bits = _HEAD_NUMBERS.unpack(numbers)
+        expected = self._expected.get(MetricVersion(metric, version))
+        if not slice_ or expected is None or expected.width != COHORT_BYTES + bits:
+            return None
+        key = expected.key._replace(slice=self._told(metric, slice_))
+        return (name.decode("ascii"), version), key, expected.cohorts, expected.width
 
-        Of those that aren't expected all cohorts are refused later.
-        """
+    def _unexpected(self, body: bytes, number: int, begin: int) -> _Section:
+        """Return a section that no version expects: all of its cohorts are refused later."""
         order, width = _read_head(body, number, begin)
         metric, _, slice_ = order[0].partition(SEPARATOR)
-        key = MetricVersion(metric, order[1], slice_)
-        expected = self._expected.get(key.whole)
-        if not (slice_ and expected and expected.width == width and is_slice(slice_)):
-            return order, key, 0, width
-        told = key._replace(slice=self._told(metric, slice_))
-        section = (order, told, expected.cohorts, width)
-        if len(self._sections) < self._most_sections:
-            self._sections[section_head(*order, width)] = section
-        return section
+        return order, MetricVersion(metric, order[1], slice_), 0, width
+
+
+def _too_many_slices() -> TooManyReportsError:
+    return TooManyReportsError(
+        f"sections: more than {MOST_SECTIONS_OF_SLICES} have a slice, or a version that isn't "
+        f"known; must be at most {MOST_SECTIONS_OF_SLICES}"
+    )
 
 
 def _read_head(body: bytes, number: int, begin: int) -> tuple[_Order, int]:

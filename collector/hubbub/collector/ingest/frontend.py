@@ -8,6 +8,7 @@ room before there is a body. Invariant: an answer 200 or 201 means that the repo
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from hubbub.collector.ingest.body import check_encoding, decompress
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
 from hubbub.collector.ingest.report_validator import ReportValidator
+from hubbub.collector.ingest.slice_limit import SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import BatchError, RefusalError
 from hubbub.storage import MetricVersion, NewBatch, Store
@@ -38,6 +40,7 @@ class Frontend:
         self,
         settings: Settings,
         reader: BatchReader,
+        slice_limit: SliceLimit,
         store: Store,
         commit: GroupCommit,
         limiter: LoadLimiter,
@@ -54,13 +57,14 @@ class Frontend:
         self._store = store
         self._looking, self._lookers = asyncio.Lock(), 0
         self._rollout = Rollout(store)
-        self.use(settings, reader)
+        self.use(settings, reader, slice_limit)
 
-    def use(self, settings: Settings, reader: BatchReader) -> None:
-        """Go by these keys and this reader from now on."""
+    def use(self, settings: Settings, reader: BatchReader, slice_limit: SliceLimit) -> None:
+        """Go by these keys, this reader and this limit from now on."""
         self._settings = settings
         self._admission.use(settings)
         self._reader = reader
+        self._slice_limit = slice_limit
 
     def begin(self, head: Head) -> _Posting:
         """Let a request in by its head; what is returned takes its body.
@@ -146,10 +150,11 @@ class Frontend:
         One that is stored already costs no quota, and is acknowledged again without any: its sender
         never got the answer.
         """
+        sections = 1 + len(batch.records) - len({(it.metric, it.version) for it in batch.records})
         try:
-            self._admission.spend(key, reports)
+            self._admission.spend(key, reports, sections)
         except RefusalError as error:
-            if error.status == 429 and self._admission.may_repeat(key, reports):
+            if error.status == 429 and self._admission.may_repeat(key, reports, sections):
                 # One at a time, and few who wait, so that those without quota keep nobody else from
                 # the store or from a slot.
                 if self._lookers >= _MAX_CONCURRENT_LOOKUPS:
@@ -160,6 +165,7 @@ class Frontend:
                     self._count_duplicates(1)
                     return False
             raise
+        batch = self._slice_limit.applied(batch, dt.datetime.now(dt.UTC).date())
         try:
             is_new = await self._commit.submit(batch)
         except QuarantineFullError:
@@ -169,7 +175,7 @@ class Frontend:
             self._count_duplicates(1)
             is_new = False
         if not is_new:
-            self._admission.refund(key, reports)
+            self._admission.refund(key, reports, sections)
         return is_new
 
     @asynccontextmanager

@@ -18,7 +18,11 @@ from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
-from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReports
+from hubbub.collector.ingest.compact_reader import (
+    MOST_SECTIONS_OF_SLICES,
+    CompactReader,
+    ExpectedReports,
+)
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact, sealed
 from hubbub.protocol.checks import is_metric_name
@@ -298,6 +302,7 @@ class BatchReader:
                 pools[type(report)].append(report)
         cohorts = self._cohorts
         records = {}
+        slices = 0
         for struct, pool in pools.items():
             key, _, width = self._usual[struct]
             texts = {report.slice for report in pool}
@@ -305,6 +310,8 @@ class BatchReader:
                 data = b"".join([cohorts[report.cohort] + report.bits for report in pool])
                 records[key] = Records(width, data)
                 continue
+            slices += len(texts)
+            _check_number_of_slices(slices)
             if not all(map(is_slice, texts)):
                 raise _SliceError
             told = {text: self._told(key.metric, text) for text in texts}
@@ -375,6 +382,7 @@ class BatchReader:
 
     def _check_all(self, batch: _Batch) -> NewBatch:
         """Read a batch that holds older versions, or find out what is wrong with it."""
+        _check_number_of_slices(len({(it.metric, it.version, it.slice) for it in batch.reports if it.slice}))
         mendable: dict[int, str] = {}
         faults: dict[int, str] = {}
         unknown: set[tuple[str, int]] = set()
@@ -464,6 +472,13 @@ class BatchReader:
         if len(report.bits) != width:
             return f"bits: {len(report.bits)} bytes; must be {width} bytes"
         return f"slice = {_cut(report.slice)!r}: must be like platform=mac,release=1.2"
+
+
+def _check_number_of_slices(slices: int) -> None:
+    if slices > MOST_SECTIONS_OF_SLICES:
+        raise BatchError(
+            413, f"reports: of {slices} slices; must be of at most {MOST_SECTIONS_OF_SLICES}"
+        )
 
 
 def _record(report: _Report) -> bytes:

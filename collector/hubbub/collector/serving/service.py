@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import gc
 import json
 import signal
@@ -27,6 +28,7 @@ from hubbub.collector.ingest.frontend import Frontend
 from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
+from hubbub.collector.ingest.slice_limit import SliceLimit
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import Connections
@@ -206,7 +208,7 @@ class Ingest:
         try:
             found, unheeded = self.files.read()
             settings, registry = found
-            reader = await _make_reader(settings, registry, self.store)
+            reader, slice_limit = await _make_reader(settings, registry, self.store)
             if self.tls and settings.tls_certificate and settings.tls_key:
                 load_certificate(self.tls, settings.tls_certificate, settings.tls_key)
         except HubbubError as error:
@@ -215,7 +217,7 @@ class Ingest:
             return
         self.files.current = found
         self.validator.use(registry)
-        self.frontend.use(settings, reader)
+        self.frontend.use(settings, reader, slice_limit)
         self.description.use(settings, registry)
         self.metrics.reloaded(succeeded=True)
         _lifecycle.info("reloaded", metrics=len(registry), keys=len(settings.ingest_keys))
@@ -233,19 +235,24 @@ class Ingest:
             _lifecycle.warning("gave up requests that didn't end within drain_seconds")
 
 
-async def _make_reader(settings: Settings, registry: Registry, store: Store) -> BatchReader:
-    """Declare a registry's metrics in the store and return the reader of their batches."""
+async def _make_reader(
+    settings: Settings, registry: Registry, store: Store
+) -> tuple[BatchReader, SliceLimit]:
+    """Declare a registry's metrics in the store; return what reads and bounds their batches."""
     await store.declare(registry.values())
     keys = {entry.key.key_id for entry in settings.sealing_keys.values()}
     if keys:
         await store.declare_sealed()
-    return BatchReader(
+    slice_limit = SliceLimit(registry.values())
+    await slice_limit.load(store, dt.datetime.now(dt.UTC).date())
+    reader = BatchReader(
         registry,
         await store.declared(),
         settings.max_reports,
         keys,
         quarantines=settings.quarantine_days is not None,
     )
+    return reader, slice_limit
 
 
 @asynccontextmanager
@@ -259,7 +266,7 @@ async def running_ingest(
         _lifecycle.warning("fewer connections, as the limit of open files is low", most=room.most)
     if settings.tls_certificate and settings.tls_key:
         tls = tls_context(settings.tls_certificate, settings.tls_key)
-    reader = await _make_reader(settings, registry, store)
+    reader, slice_limit = await _make_reader(settings, registry, store)
     limiter = LoadLimiter(
         settings.max_requests, settings.max_waiting_bytes, settings.retry_after_seconds
     )
@@ -270,7 +277,9 @@ async def running_ingest(
                 store, partial(_count, metrics, validator), settings.quarantine_bytes
             )
         )
-        frontend = Frontend(settings, reader, store, commit, limiter, validator, metrics)
+        frontend = Frontend(
+            settings, reader, slice_limit, store, commit, limiter, validator, metrics
+        )
         probes = Probes(settings, store, commit)
         description = Description(settings, registry)
         switch = ServedSwitch(settings.switch, registry.application) if settings.switch else None
