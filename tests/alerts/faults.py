@@ -29,6 +29,7 @@ FACTS = {
     CounterName("store_free"): 1e12,
     CounterName("quarantine"): 0.0,
     CounterName("unmixed_days"): 0.0,
+    CounterName("slices", ("homepage", "1")): 0.0,
     **{CounterName("registry_findings", (code,)): 0.0 for code in END_CODES},
 }
 FAULTS: dict[str, dict[str, float | str]] = {
@@ -60,6 +61,7 @@ FAULTS: dict[str, dict[str, float | str]] = {
         (REQUESTS % ("stored", 201), REPORTS, "hubbub_commit_reports_sum"), 0
     ),
     "HubbubQuarantine": {"hubbub_quarantine_reports": 1},
+    "HubbubManySlices": {'hubbub_slices{metric="homepage",version="1"}': 300},
     "HubbubStoreLarge": {"hubbub_store_size_bytes": 60e9},
     "HubbubDiskFull": {"hubbub_store_free_bytes": 1e9},
     "HubbubUncounted": {"hubbub_uncounted_total": "0+1x"},

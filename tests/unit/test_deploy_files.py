@@ -342,6 +342,7 @@ def test_every_kind_of_trouble_that_is_counted_has_an_alert():
         "switch_failing",
         "key_refusals",
         "unmixed_days",
+        "slices",
         "expiry",
         "build",
     ):

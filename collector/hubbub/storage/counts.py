@@ -214,9 +214,7 @@ class Counts:
                     await delete_segments(connection, chunk, row.day)
                     await self._replace(connection, row, packed, values)
                 break
-        self._database.note_written(
-            len(packed) + BYTES_OF_REPORT * kept.total, len(chunk)
-        )
+        self._database.note_written(len(packed) + BYTES_OF_REPORT * kept.total, len(chunk))
         return kept.total
 
     async def _replace(

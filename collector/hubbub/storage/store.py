@@ -271,6 +271,14 @@ class Store(Reader):
             rows = (await connection.execute(sa.union_all(*queries))).all()
         return added((day, text, int(reports)) for day, text, reports in rows)
 
+    async def count_slices(self, day: dt.date) -> dict[MetricVersion, int]:
+        """Return how many slices each metric's version has that has reports of a day."""
+        version = (_segments.c.metric, _segments.c.version)
+        query = sa.select(*version, sa.func.count(_segments.c.slice.distinct()))
+        async with self.database.read() as connection:
+            rows = await connection.execute(query.where(_segments.c.day == day).group_by(*version))
+            return {MetricVersion(metric, number): n for metric, number, n in rows}
+
     async def _chosen(
         self, key: MetricVersion, since: dt.date | None, until: dt.date | None
     ) -> set[tuple[dt.date, str]] | None:

@@ -154,3 +154,14 @@ def test_workers_share_the_rate_and_have_the_burst_each():
     clock.now += 1
     assert [quotas.take("app", 25) for quotas in workers] == [0.0] * 4
     assert all(quotas.take("app", 1) > 0 for quotas in workers)
+
+
+def test_each_further_slice_of_a_metric_costs_as_much_as_a_batch():
+    quotas = Quotas({"app": IngestKey(sha256="0" * 64, burst=1000)}, clock=Clock())
+    assert quotas.take("app", 64, sections=64) == 0
+    assert quotas.take("app", 1000 - 64 * LEAST_CHARGE + 1) > 0
+    quotas.refund("app", 64, sections=64)
+    assert quotas.take("app", 1000) == 0
+    quotas = Quotas({"small": IngestKey(sha256="0" * 64, burst=50)}, clock=Clock())
+    assert quotas.take("small", 64, sections=64) == math.inf  # more reports than the burst
+    assert quotas.take("small", 20, sections=20) == 0

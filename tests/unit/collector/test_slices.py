@@ -17,8 +17,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from factories import make_metric
+from hubbub.collector.ingest import compact_reader
+from hubbub.collector.ingest.compact_reader import MOST_SECTIONS_OF_SLICES
 from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.ingest.slice_limit import MOST_STORED, SliceLimit
 from hubbub.collector.problems import BatchError
+from hubbub.protocol import dimensions
 from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.dimensions import MOST_SLICES, Dimension, slice_of
 from hubbub.protocol.metrics import Metric
@@ -42,6 +46,7 @@ from hubbub.storage.maintenance import Maintenance
 from hubbub.storage.quarantine import MOST_KEYS
 from hubbub.storage.segments import segment_row
 from hubbub.storage.slices import Where, values_of
+from hubbub.storage.sqlite import PAGES_AT_MOST
 from unit.collector.batches import WIDTH, make_records
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import export_all
@@ -247,6 +252,127 @@ def test_batch_with_very_many_slices_keeps_as_many_as_may_be_told_apart():
         assert len(records) == MOST_SLICES + 1
         assert records[_KEY].reports == 200 - MOST_SLICES
         assert sum(found.reports for found in records.values()) == 200
+
+
+def _made_up(slices: int, first: int = 0) -> Batch:
+    """Return reports that each have a slice of their own."""
+    numbers = range(first, first + slices)
+    return Batch(
+        tuple(
+            Report("homepage", 1, 0, number.to_bytes(16, "little"), f"release={number}.0")
+            for number in numbers
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("write", "media_type"), [(batch_to_json, _JSON), (batch_to_compact, MEDIA_TYPE)]
+)
+def test_batch_of_thousands_of_slices_is_refused_before_most_are_looked_at(
+    write, media_type, monkeypatch
+):
+    looked_at = _counted(monkeypatch, dimensions, "parse_slice")
+    reader = BatchReader(_REGISTRY)
+    with pytest.raises(BatchError) as caught:
+        reader.read(write(_made_up(9000)), media_type)
+    assert caught.value.status == 413
+    assert len(looked_at) <= MOST_SECTIONS_OF_SLICES
+    assert len(reader.read(write(_made_up(1000)), media_type).records) == MOST_SLICES + 1
+
+
+def test_section_that_was_read_lately_is_known_however_many_came_before(monkeypatch):
+    reader = BatchReader(_REGISTRY)
+    for first in range(0, 6000, 1000):
+        reader.read(batch_to_compact(_made_up(1000, first)), MEDIA_TYPE)
+    body = batch_to_compact(Batch((Report("homepage", 1, 0, bytes(16), _MAC),)))
+    looked_at = _counted(monkeypatch, compact_reader, "is_slice")
+    for _ in range(3):
+        reader.read(body, MEDIA_TYPE)
+    assert looked_at == [_MAC]
+
+
+def _counted(monkeypatch, module, name: str) -> list[str]:
+    """Return a list to which each text is added with which a function is called."""
+    texts: list[str] = []
+    function = getattr(module, name)
+
+    def counted(text: str) -> object:
+        texts.append(text)
+        return function(text)
+
+    monkeypatch.setattr(module, name, counted)
+    return texts
+
+
+def _limited(limit: SliceLimit, day: dt.date, *slices: str, reports: int = 1) -> set[str]:
+    batch = limit.applied(_batch(dict.fromkeys(slices, reports)), day)
+    assert sum(records.reports for records in batch.records.values()) == reports * len(slices)
+    return {key.slice for key in batch.records}
+
+
+def test_slices_of_a_day_are_bounded_and_what_is_listed_stays():
+    limit = SliceLimit([_METRIC, _SEARCH])
+    stored: set[str] = set()
+    for batch in range(100):
+        made_up = [f"platform=mac,release={batch}.{number}" for number in range(64)]
+        stored |= _limited(limit, _DAY, *made_up)
+    assert len(stored) == MOST_STORED + 1
+    assert "platform=mac" in stored
+    assert _limited(limit, _DAY, "release=7777.0") == {""}
+    assert _limited(limit, _DAY, "platform=mac,release=0.1") == {"platform=mac,release=0.1"}
+    assert _limited(limit, _DAY + dt.timedelta(days=1), "release=7777.0") == {"release=7777.0"}
+
+
+def test_slices_that_were_published_keep_their_place_on_the_next_day():
+    limit = SliceLimit([_METRIC])
+    _limited(limit, _DAY, _MAC, _NEW, reports=_METRIC.min_reports)
+    tomorrow = _DAY + dt.timedelta(days=1)
+    _limited(limit, tomorrow, *(f"release={number}.0" for number in range(MOST_STORED)))
+    assert _limited(limit, tomorrow, _MAC, _NEW, "release=9999.0") == {_MAC, _NEW, ""}
+
+
+@in_event_loop
+async def test_limit_goes_on_with_what_is_stored(any_store_url):
+    async with open_store(any_store_url, create=True) as store:
+        await store.declare([_METRIC])
+        await store.append([_batch({_MAC: 30, "release=9.9": 2})], _DAY - dt.timedelta(days=1))
+        today = [f"release={number}.0" for number in range(MOST_STORED - 1)]
+        await store.append([_batch(dict.fromkeys(today, 1))], _DAY)
+        assert await store.count_slices(_DAY) == {_KEY: len(today)}
+        limit = SliceLimit([_METRIC])
+        await limit.load(store, _DAY)
+        assert _limited(limit, _DAY, _MAC, "release=9.9", today[0]) == {_MAC, "", today[0]}
+
+
+@in_event_loop
+async def test_very_many_slices_are_pooled_with_one_question_for_counts(any_store_url):
+    async with open_store(any_store_url, create=True) as store:
+        await store.declare([_METRIC])
+        slices = {f"release={number}.0": 1 for number in range(600)}
+        await store.append([_batch(slices)], _DAY)
+        asked: list[str] = []
+
+        def note(_connection, _cursor, statement, *_arguments):
+            asked.append(statement)
+
+        sa.event.listen(store.database.reading.sync_engine, "before_cursor_execute", note)
+        assert await store.pool_slices(_DAY + dt.timedelta(days=1)) == 600
+        assert sum("FROM counts" in statement for statement in asked) <= 3
+        assert await store.slices(_KEY) == {_DAY: {"": 600}}
+
+
+@in_event_loop
+async def test_log_stays_short_while_very_many_small_segments_are_stored_and_pooled(tmp_path):
+    log, longest = tmp_path / "a.db-wal", 0
+    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
+        await store.declare([_METRIC])
+        for number in range(0, 20_000, 500):
+            some = {f"release={it}.0": 1 for it in range(number, number + 500)}
+            await store.append([_batch(some)], _DAY)
+            longest = max(longest, log.stat().st_size)
+        assert await store.pool_slices(_DAY + dt.timedelta(days=1)) == 20_000
+        longest = max(longest, log.stat().st_size)
+    assert longest < 2 * PAGES_AT_MOST * 4096
 
 
 @in_event_loop

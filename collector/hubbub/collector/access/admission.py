@@ -1,14 +1,14 @@
 """Whether a request is admitted: its key (401), that key's quota, and the room there is (429).
 
-Each key has a token bucket, which holds at most `burst` tokens and gains `rate` of them a second; a
-report takes one, a batch `LEAST_CHARGE` at least, or all that a smaller bucket holds: its id costs
-memory and disk, too, and so does each slice that a metric's version has beyond one. So in any t seconds a key gets at most burst + rate * t reports through, and a
-tenth as many batches. What is
-stored already and comes again costs nothing of that but has a second bucket of the same size, so
-that nobody makes more than twice the work of a quota. Each worker process has buckets of its own
-with its share of the rate, because shared ones would cost every request a lock. Without keys in the
-configuration anyone may send what there is room for. Requests that were let in are served to their
-end; one too many is shed before its body is read.
+Each key has a token bucket, which holds at most `burst` tokens and gains `rate` of them a second. A
+report takes one. A batch takes `LEAST_CHARGE` at least, and as many again for each slice that a
+metric's version has beyond one, or all that a smaller bucket holds: its id and its rows cost memory
+and disk, too. So in any t seconds a key gets at most burst + rate * t reports through, and a tenth
+as many batches. What is stored already and comes again costs nothing of that but has a second
+bucket of the same size, so that nobody makes more than twice the work of a quota. Each worker
+process has buckets of its own with its share of the rate, because shared ones would cost every
+request a lock. Without keys in the configuration anyone may send what there is room for. Requests
+that were let in are served to their end; one too many is shed before its body is read.
 Invariant: the probes of an orchestrator never pass through here.
 """
 

@@ -382,7 +382,9 @@ class BatchReader:
 
     def _check_all(self, batch: _Batch) -> NewBatch:
         """Read a batch that holds older versions, or find out what is wrong with it."""
-        _check_number_of_slices(len({(it.metric, it.version, it.slice) for it in batch.reports if it.slice}))
+        _check_number_of_slices(
+            len({(it.metric, it.version, it.slice) for it in batch.reports if it.slice})
+        )
         mendable: dict[int, str] = {}
         faults: dict[int, str] = {}
         unknown: set[tuple[str, int]] = set()

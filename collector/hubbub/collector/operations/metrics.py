@@ -198,6 +198,13 @@ FAMILIES: Mapping[str, Family] = {
     "unmixed_days": Family(
         _LATEST, "hubbub_unmixed_days", "Closed days whose reports aren't mixed yet"
     ),
+    "slices": Family(
+        _LATEST,
+        "hubbub_slices",
+        "Different slices stored today, in hundreds; after 256 of them a process counts new ones "
+        "as other",
+        ("metric", "version"),
+    ),
     "store_size": Family(
         _LATEST, "hubbub_store_size_bytes", "Bytes that the store takes, in whole MiB"
     ),

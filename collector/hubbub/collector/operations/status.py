@@ -300,6 +300,8 @@ class Stored:
     free : int, optional
         Bytes that are free there, if it is a disk of this machine.
     unmixed_days : int
+    slices : mapping of MetricVersion to int
+        How many are stored today, in hundreds.
     schema : str, optional
     at : datetime.datetime, optional
         When all this was read; None: never yet.
@@ -312,6 +314,7 @@ class Stored:
     size: int | None = None
     free: int | None = None
     unmixed_days: int = 0
+    slices: Mapping[MetricVersion, int] = field(default_factory=dict)
     schema: str | None = None
     at: dt.datetime | None = None
 

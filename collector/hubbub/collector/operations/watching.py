@@ -75,7 +75,7 @@ class Watch:
         self._started = dt.datetime.now(dt.UTC)
         self._seconds = in_force()[0].publish_seconds
         self._sampler = Sampler(store)
-        self._coarse, self._coarse_samples = Coarse(), Coarse()
+        self._coarse, self._coarse_samples, self._coarse_slices = Coarse(), Coarse(), Coarse()
         self._stored = Stored()
         self._published_at: dt.datetime | None = None
         self._fault: str | None = None
@@ -188,6 +188,8 @@ class Watch:
         waiting = sum(one.reports for one in stored.quarantined)
         facts |= {CounterName("quarantine"): waiting}
         facts |= {CounterName("unmixed_days"): stored.unmixed_days}
+        for key, slices in stored.slices.items():
+            facts[CounterName("slices", (key.metric, str(key.version)))] = slices
         for key, sample in stored.samples.items():
             labels = (key.metric, str(key.version))
             facts[CounterName("sampled", labels)] = sample.reports
@@ -209,6 +211,7 @@ class Watch:
                 quarantined = await self._store.quarantine.days()
                 size = await self._store.database.size_bytes()
                 unmixed = await self._store.unmixed_days(today)
+                slices = await self._store.count_slices(today)
                 schema = await self._store.schema()
                 free = None
                 if (folder := self._store.database.folder) is not None:
@@ -221,6 +224,7 @@ class Watch:
         kept = {MetricVersion(count.metric, count.version) for count in shown}
         samples = {key: it for key, it in self._sampler.samples.items() if key in kept}
         examined = self._coarse_samples({key: it.reports for key, it in samples.items()})
+        shown_slices = self._coarse_slices({(today, key): n for key, n in slices.items()})
         self._stored = Stored(
             declared,
             shown,
@@ -229,6 +233,7 @@ class Watch:
             size // _MIB * _MIB,
             free,
             unmixed,
+            {key: n for (_, key), n in shown_slices.items()},
             schema,
             self._published_at,
         )
