@@ -93,7 +93,8 @@ def linked_clients(params: RapporParams, width: int | None, *, known: bool = Fal
 def value_ratio(epsilon: float) -> float:
     """Return how much likelier two reports of independent responses are of one client, at most.
 
-    Two periods' reports of mode "once" share nothing but the value. With pi_v the values' shares
+    Two periods' reports of mode "once" share nothing but the value and the slice; this is about
+    reports of one slice. With pi_v the values' shares
     and l_v(r) = P(r | v)/P(r), the likelihood ratio against two clients is sum_v pi_v l_v(r1)
     l_v(r2), at most the larger of sum_v pi_v l_v(r)^2. The l_v of a report have the mean 1 and
     differ by a factor of e^eps at most, so that is at most cosh^2(eps/2): where the ratios are

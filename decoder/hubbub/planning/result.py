@@ -247,12 +247,13 @@ class _Asked:
         text = (
             f"A client answers once in {counted(schedule.period_days, 'day')}, on a day of its "
             f"own, and spends an epsilon of {spent:.4g} each time, {life:.4g} in "
-            f"{counted(schedule.max_periods, 'period')}, whatever its values are."
+            f"{counted(schedule.max_periods, 'period')} over all versions, whatever its values are."
         )
         yield Finding("epsilon_life", "", text, life)
         text = (
-            "Reports of two periods have nothing in common but the value: they are at most "
-            f"{ratio:.3g} times as likely from one client as from two, cosh^2(epsilon/2)."
+            "Reports of two periods have nothing in common but the value (and dimensions): they "
+            f"are at most {ratio:.3g} times as likely from one client as from two, "
+            "cosh^2(epsilon/2)."
         )
         yield Finding("value_ratio", "", text, ratio)
         repeated = [plan for plan in self.comparison.plans if plan.goal.test.reports_each > 1]

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import make_metric, make_params, make_registry
 from hubbub.collector.cli import main
 from hubbub.collector.operations.registry_findings import changes, key_lines, line_of
 from hubbub.protocol.registry import Registry
@@ -250,3 +251,13 @@ def test_lines_are_those_where_statements_begin(tables):
     lines = key_lines(text)
     assert {field: lines[field] for field in expected} == expected
     assert {line_of(f"{field}.none", lines) for field in expected} == set(expected.values())
+
+
+def test_a_new_version_costs_the_periods_that_are_left_and_values_anew():
+    once = make_metric("mood", params=make_params(f=0.0), mode="once", period_days=30)
+    value = make_metric("theme")
+    after = [metric._replace(version=2, description="Changed") for metric in (once, value)]
+    found = {f.label: f.text for f in changes(make_registry(once, value), make_registry(*after))}
+    assert "answer it from their next period on" in found["metrics.mood"]
+    assert "at most 100 (max_periods)" in found["metrics.mood"]
+    assert f"spend up to {value.price:.6g} again" in found["metrics.theme"]

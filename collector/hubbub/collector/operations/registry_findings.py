@@ -124,8 +124,16 @@ def _new_version(before: Metric, metric: Metric) -> Finding:
     """Return what another version costs, which is for nothing if all is as it was."""
     spent = (
         f"clients answer anew, and spend up to {metric.reserve:.6g} again beside what version "
-        f"{before.version} cost them; stored reports of version {before.version} stay, and are "
-        f"decoded by themselves with a registry that has it"
+        f"{before.version} cost them"
+    )
+    if before.memory == metric.memory == "period":
+        spent = (
+            "clients answer it from their next period on, as long as the periods of all versions "
+            f"are at most {metric.max_periods:,} (max_periods), for {metric.price:.6g} each"
+        )
+    spent += (
+        f"; stored reports of version {before.version} stay, and are decoded by themselves with a "
+        "registry that has it"
     )
     if metric.definition == before.definition:
         text = f"version {metric.version} asks what version {before.version} did: {spent}"
