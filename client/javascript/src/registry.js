@@ -59,11 +59,11 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {number} version
  * @property {import("./metric-type.js").MetricType} type
  * @property {"longitudinal" | "one-time" | "once"} mode how often a client reports an answer: again and
- *   again, with a permanent response; once in its life; or once per period
+ *   again, with a permanent response; once for each version; or once per period
  * @property {"value" | "period"} memory what has a permanent response: each distinct value, for
  *   life, or each period
  * @property {number} periodDays length of a period; 0 with memory "value"
- * @property {number} maxAnswers how many answers a client gives in its life: distinct values,
+ * @property {number} maxAnswers how many answers a client gives: distinct values,
  *   periods, or one report
  * @property {number} reportsPerDay 1: no second report is sent on a day (UTC); 0: no limit
  * @property {string} description
