@@ -214,23 +214,104 @@ async def test_threads_that_record_while_it_closes_are_never_disturbed(tmp_path)
     assert failures == []
 
 
-def test_loop_that_was_closed_too_early_does_not_make_record_raise(tmp_path):
-    script = """
+_OUTLIVED = """
 import asyncio, logging
-from hubbub.client.aio import AsyncTelemetry
-from hubbub.client.transport import DeliveryFailure
+from hubbub.client import AsyncTelemetry
 
-logging.disable()  # asyncio and aiohttp say what is wrong with this app
+logging.disable(logging.ERROR)
 telemetry = AsyncTelemetry(sys.argv[1], sys.argv[2], sys.argv[3])
 
 async def enter_and_never_leave():
     await telemetry.__aenter__()
-
-asyncio.run(enter_and_never_leave())
-record(telemetry, 3)
-print(telemetry.status().recorded)
+    record(telemetry, 2)  # in memory when the loop ends
 """
-    assert App(tmp_path, NOWHERE).run(script).output == ["3"]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "asyncio.run(enter_and_never_leave())",
+        "loop = asyncio.new_event_loop(); loop.run_until_complete(enter_and_never_leave())",
+        "telemetry._recorder  # never entered",
+    ],
+)
+def test_what_is_recorded_without_a_loop_is_stored_and_sent_at_the_next_start(tmp_path, run):
+    script = f"""{_OUTLIVED}
+{run}
+record(telemetry, 3)
+print(telemetry.status().disabled, telemetry.status().postponed)
+"""
+    count = 3 if "never entered" in run else 5
+    ended = App(tmp_path, NOWHERE).run(script)
+    assert ended.output[0].startswith("None no event loop runs; reports are stored")
+    with scripted_server() as server:
+        app = App(tmp_path, server.url)
+        assert len(app.records_on_disk()) == count
+        # They were recorded for another collector.
+        with closing(sqlite3.connect(app.state / "client.db")) as connection, connection:
+            connection.execute("UPDATE reports SET origin = ?", (server.url,))
+        app.run("sys.exit(not open_telemetry().flush(30))")
+    assert len(server.reports) == count
+
+
+@pytest.mark.parametrize("end", ["flush()", "close(30)", "__aenter__()"])
+def test_second_loop_takes_over_from_one_that_has_ended(tmp_path, end):
+    script = f"""{_OUTLIVED}
+asyncio.run(enter_and_never_leave())
+record(telemetry, 1)
+
+async def go_on():
+    await telemetry.{end}
+    record(telemetry, {1 if end == "flush()" else 0})
+    await telemetry.close(30)
+    print(telemetry.status().waiting, telemetry.status().disabled)
+
+asyncio.run(go_on())
+"""
+    with scripted_server() as server:
+        assert App(tmp_path, server.url).run(script).output == ["0 closed"]
+    assert len(server.reports) == (4 if end == "flush()" else 3)
+
+
+def test_other_loops_use_the_one_that_delivers(tmp_path):
+    """An app's worker thread with a loop of its own flushes and closes what the main loop sends."""
+
+    async def other() -> None:
+        assert await telemetry.flush(30)
+        await telemetry.close(30)
+
+    async def main() -> None:
+        async with telemetry:
+            record(telemetry, 2)
+            await asyncio.to_thread(asyncio.run, other())
+
+    with scripted_server() as server:
+        telemetry = AsyncTelemetry(make_registry(), server.url, tmp_path)
+        asyncio.run(main())
+    assert len(server.reports) == 2
+    assert telemetry.status().disabled == "closed"
+
+
+def test_loop_that_runs_on_while_python_ends_stores_what_it_records(tmp_path):
+    """In a thread that outlives the main one, after which no worker thread takes any work."""
+    script = """
+import asyncio
+from hubbub.client import AsyncTelemetry
+
+async def main():
+    async with AsyncTelemetry(sys.argv[1], sys.argv[2], sys.argv[3]) as telemetry:
+        record(telemetry, 1)
+        threading.main_thread().join()
+        await asyncio.sleep(0.2)
+        record(telemetry, 2)
+        await asyncio.sleep(1.5)  # stored meanwhile
+        print(telemetry.status().disabled)
+
+threading.Thread(target=asyncio.run, args=(main(),)).start()
+"""
+    with scripted_server() as server:
+        assert App(tmp_path, server.url).run(script).output == ["None"]
+    assert len(server.reports) == 3
 
 
 @in_loop
@@ -268,9 +349,8 @@ async def test_damaged_state_turns_it_off_and_does_not_raise(tmp_path):
 
 
 @in_loop
-async def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monkeypatch):
+async def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path):
     """It is locked just when an answer arrives, and for longer than SQLite waits."""
-    monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)
     locks: list[sqlite3.Connection] = []
 
     def lock_at_first(number: int) -> Answer:

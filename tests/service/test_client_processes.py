@@ -133,14 +133,128 @@ print(time.monotonic())
     assert by_metric(server) == {"homepage": app.reports_in_ledger()}
 
 
-def test_app_that_can_start_no_thread_is_told_and_lives_on(tmp_path):
+def sent_at_the_next_start(app: App, server: ScriptedServer) -> int:
+    """Return how many reports a later run of an app brings to a collector that is back."""
+    app.run("sys.exit(not open_telemetry().flush(30))")
+    return by_metric(server)["homepage"]
+
+
+def test_app_that_can_start_no_thread_has_its_reports_stored(tmp_path):
+    script = """
+telemetry = open_telemetry()
+threading.stack_size(2**46)  # what no machine has
+record(telemetry, 2)
+status = telemetry.status()
+print(status.disabled, status.waiting, status.postponed)
+started = time.monotonic()
+print(telemetry.flush(30), time.monotonic() - started < 10)
+"""
+    with scripted_server() as server:
+        app = App(tmp_path, server.url)
+        assert app.run(script).output == [
+            "None 2 can't start new thread; reports are stored, and sent after the next start",
+            "False True",
+        ]
+        assert len(app.records_on_disk()) == 2
+        assert sent_at_the_next_start(app, server) == 2
+
+
+def test_app_that_can_start_threads_again_sends(tmp_path):
     script = """
 telemetry = open_telemetry()
 threading.stack_size(2**46)
-record(telemetry, 2)
-print(telemetry.status().disabled)
+record(telemetry, 1)
+threading.stack_size(0)
+record(telemetry, 1)
+print(telemetry.flush(30), telemetry.status().postponed)
 """
-    assert App(tmp_path, NOWHERE).run(script).output == ["can't start new thread"]
+    with scripted_server() as server:
+        assert App(tmp_path, server.url).run(script).output == ["True None"]
+    assert by_metric(server) == {"homepage": 2}
+
+
+# Recordings at moments at which Python has ended our threads, or starts no more.
+_LATE = {
+    "atexit": "atexit.register(record, open_telemetry(), 2)",
+    "atexit, in a new client": "atexit.register(lambda: record(open_telemetry(), 2))",
+    "atexit, without a thread": """
+telemetry = open_telemetry()
+threading.stack_size(2**46)
+atexit.register(record, telemetry, 2)
+""",
+    "after our own farewell": """
+atexit._clear()  # as if this had been registered before the import
+atexit.register(record, telemetry := open_telemetry(), 2)
+atexit.register(hubbub.client.telemetry._close_all)
+""",
+    "a thread after main": """
+def work(telemetry):
+    threading.main_thread().join()
+    time.sleep(0.2)
+    record(telemetry, 2)
+threading.Thread(target=work, args=(open_telemetry(),)).start()
+""",
+}
+
+
+@pytest.mark.parametrize("moment", _LATE)
+def test_what_is_recorded_while_python_ends_is_sent_then_or_at_the_next_start(
+    tmp_path, monkeypatch, moment
+):
+    monkeypatch.setenv("PYTHONDEVMODE", "1")
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    with scripted_server() as server:
+        app = App(tmp_path, server.url)
+        ended = app.run("import atexit, hubbub.client.telemetry\nos.dup2(1, 2)\n" + _LATE[moment])
+        said = [line for line in ended.output if not line.startswith("hubbub stores reports")]
+        assert said == []
+        assert sent_at_the_next_start(app, server) == 2
+
+
+def test_record_does_not_raise_while_python_unloads_its_modules(tmp_path):
+    """Then nothing can be imported, so nothing can be stored: it is dropped, and counted."""
+    script = """
+os.dup2(1, 2)
+
+class Late:
+    def __init__(self):
+        self.telemetry = open_telemetry()
+    def __del__(self):
+        self.telemetry.record("homepage", "x")
+        print(sum(self.telemetry.status().dropped.values()))
+
+late = Late()
+"""
+    assert App(tmp_path, NOWHERE).run(script).output == ["1"]
+
+
+def test_signal_handlers_that_record_neither_hang_nor_lose_anything(tmp_path):
+    """A handler interrupts the main thread in the middle of `record`, `flush` and `status`."""
+    script = """
+telemetry = open_telemetry(batch_size=20)
+handled = 0
+
+def handle(*_):
+    global handled
+    handled += 1
+    record(telemetry, 1)
+
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+ends, recorded = time.monotonic() + 1, 0
+while time.monotonic() < ends:
+    record(telemetry, 10)
+    recorded += 10
+    telemetry.status()
+    telemetry.flush(0.01)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(handled > 50, telemetry.flush(60))
+status = telemetry.status()
+print(status.recorded - handled - recorded, status.delivered - status.recorded, status.dropped)
+"""
+    with scripted_server() as server:
+        ended = App(tmp_path, server.url).run(script)
+    assert ended.output == ["True True", "0 0 {}"]
 
 
 def test_forked_child_sends_its_own_and_never_its_parents(tmp_path):
@@ -334,9 +448,8 @@ def test_flush_sees_what_another_process_stores_just_after_it_looked(tmp_path, m
     assert by_metric(server) == {"homepage": 3}
 
 
-def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path, monkeypatch):
+def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path):
     """It is locked just when an answer arrives, and for longer than SQLite waits."""
-    monkeypatch.setattr("hubbub.client.storage._BUSY_SECONDS", 0.1)
 
     def lock_at_first(number: int) -> Answer:
         if number == 0:

@@ -1,5 +1,7 @@
 """The client that apps embed: values in, noisy reports out."""
 
+from typing import TYPE_CHECKING
+
 from hubbub.client.base import consent_refusal
 from hubbub.client.encoder import Encoder
 from hubbub.client.errors import StateError
@@ -24,6 +26,9 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry, check_compatible
 from hubbub.protocol.wire import Batch, Report, batch_to_json
+
+if TYPE_CHECKING:
+    from hubbub.client.aio import AsyncTelemetry as AsyncTelemetry
 
 __version__ = "0.1.0"
 
@@ -54,3 +59,12 @@ __all__ = [
     "check_compatible",
     "consent_refusal",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import `AsyncTelemetry` when it is asked for: threads need no aiohttp."""
+    if name == "AsyncTelemetry":
+        from hubbub.client.aio import AsyncTelemetry
+
+        return AsyncTelemetry
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,14 +8,16 @@ install 'hubbub[aiohttp]'.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -47,15 +49,18 @@ from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.wire import Batch
 
 _Result = TypeVar("_Result")
+# The last while Python is shutting down: names can't be looked up any more.
+_FAILURES = (aiohttp.ClientError, OSError, ValueError, RuntimeError)
 
 
 class AsyncTelemetry(BaseTelemetry):
     """Records values and delivers their noisy reports from the running event loop.
 
     Takes the parameters of `Telemetry`. Enter it as an asynchronous context; leaving it flushes for
-    up to two seconds, and what is left stays on disk for the next start. `record` may be called
-    from the loop's thread, and from others; `set_consent` from the loop's thread. A forked child
-    starts anew: it has to enter the context again before its own reports are delivered.
+    up to two seconds, and what is left stays on disk for the next start. `record` and `set_consent`
+    may be called from the loop's thread, and from others. Where no loop runs (before the context is
+    entered, once the loop has ended, in a forked child), reports are stored; they are sent when
+    another loop enters the context, flushes or closes.
 
     Examples
     --------
@@ -70,18 +75,22 @@ class AsyncTelemetry(BaseTelemetry):
 
     _loop: asyncio.AbstractEventLoop | None
     _pool: ThreadPoolExecutor
+    _has_worker: bool
+    _is_queued: bool
     _session: aiohttp.ClientSession
     _tasks: tuple[asyncio.Task[None], ...]
     _wake: asyncio.Event
-    _entered: bool
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
         self._recorder.record(metric, value)
+        if self._recorder.pending and not self._has_loop():
+            self._store_soon()
 
     async def __aenter__(self) -> Self:
         """Begin to deliver."""
-        self._entered = True
+        if not self._has_loop():
+            self._tasks, self._loop = (), asyncio.get_running_loop()
         if not self._recorder.disabled:
             self._start()
         return self
@@ -99,18 +108,23 @@ class AsyncTelemetry(BaseTelemetry):
 
         What is left stays on disk.
         """
-        if not self._tasks:
-            self._shut()
+        if elsewhere := self._running_elsewhere():
+            await _in_loop(elsewhere, self.close(timeout), timeout)
             return
         try:
-            await self._hurry_until(self._is_idle, timeout)
+            if timeout > 0:
+                await self._hurry_until(self._is_idle, timeout)
         finally:
             await self._stop()
 
     async def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         """Send what waits, now; return whether a state was reached in time."""
-        if self._recorder.disabled or not self._tasks:
+        if self._recorder.disabled or self._loop is None:
             return False
+        if elsewhere := self._running_elsewhere():
+            done = await _in_loop(elsewhere, self._hurry_until(reached, timeout), timeout)
+            return bool(done)
+        self._start()
         with self._recorder.changed:
             self._lanes.hurry()
         self._wake.set()
@@ -134,33 +148,61 @@ class AsyncTelemetry(BaseTelemetry):
         self._url = check_endpoint(self._endpoint)
         self._encoder = RequestEncoder(self._ingest_key, self._sealer)
         self._recorder.listener = self._wake_up
+        _instances.add(self)
         self._reset_after_fork()
 
     def _reset_after_fork(self) -> None:
         """Set everything that tasks use; a forked child starts here too."""
         self._tasks, self._loop = (), None
         self._wake = asyncio.Event()
-        self._entered = False
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hubbub disk")
+        self._has_worker = self._is_queued = False
 
     def _is_to_be_resumed(self) -> bool:
         return True
 
     def _start(self) -> None:
-        if self._tasks or not self._entered:
+        """Begin to store and to send in the loop that was entered, or in another if that ended."""
+        if self._loop is None or self._lanes.closed:
             return
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hubbub disk")
-        self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(
-                sock_connect=self._settings.connect_timeout,
-                total=self._settings.connect_timeout + self._settings.read_timeout,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
-        )
-        self._loop = asyncio.get_running_loop()
+        if elsewhere := self._running_elsewhere():
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                elsewhere.call_soon_threadsafe(self._start)
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # no loop runs: another one may come
+            return
+        if self._tasks and self._loop is loop:
+            return
+        self._loop, self._wake = loop, asyncio.Event()
+        self._lanes.reset_after_fork()  # what the tasks of a loop that ended were doing
         self._tasks = tuple(
-            asyncio.create_task(self._with_store(work), name="hubbub")
+            loop.create_task(self._with_store(work), name="hubbub")
             for work in (self._write, self._send)
         )
+
+    def _has_loop(self) -> bool:
+        """Whether the loop that was entered runs."""
+        loop = self._loop  # another thread may be closing
+        return loop is not None and loop.is_running()
+
+    def _running_elsewhere(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop that was entered, if it runs in another thread."""
+        loop = self._loop
+        if loop is None or not loop.is_running() or loop is asyncio._get_running_loop():
+            return None
+        return loop
+
+    def _store_soon(self) -> None:
+        """Store what waits, on the worker thread if there can be one."""
+        if not self._is_queued:
+            self._is_queued = True
+            self._submit(self._store_queued)
+
+    def _store_queued(self) -> None:
+        self._is_queued = False
+        self._store_now()
 
     def _wake_up(self) -> None:
         loop = self._loop  # another thread may be closing
@@ -178,7 +220,9 @@ class AsyncTelemetry(BaseTelemetry):
                 try:
                     await work(store)
                 finally:
-                    self._pool.submit(store.close)
+                    self._submit(store.close)
+                    if self._recorder.pending:  # perhaps the loop ends, and nobody closes this
+                        self._store_soon()
             except UnavailableError as error:
                 self._note_unavailable(error)
                 await asyncio.sleep(RETRY_DISK_SECONDS)
@@ -198,6 +242,16 @@ class AsyncTelemetry(BaseTelemetry):
 
     async def _send(self, store: ClientStore) -> None:
         """Bring batches to the collector until closed (another task)."""
+        async with aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(
+                sock_connect=self._settings.connect_timeout,
+                total=self._settings.connect_timeout + self._settings.read_timeout,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
+        ) as self._session:
+            await self._send_batches(store)
+
+    async def _send_batches(self, store: ClientStore) -> None:
         while self._is_running():
             seen = self._lanes.changes  # before the disk is read, or a report would be overlooked
             seconds = IDLE_SECONDS
@@ -227,21 +281,26 @@ class AsyncTelemetry(BaseTelemetry):
         return 0.0
 
     async def _stop(self) -> None:
-        tasks, self._tasks, self._loop = self._tasks, (), None
-        if not tasks:
-            return
+        tasks, self._tasks = self._tasks, ()
+        loop, self._loop = self._loop, None
         self._shut()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._session.close()
+        if loop is asyncio.get_running_loop():
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(StateError, UnavailableError):
             await self._in_pool(self._store_the_rest)
         self._pool.shutdown()
 
     def _store_the_rest(self) -> None:
-        with closing(self._open_store()) as store:
-            self._store_waiting(store)
+        if self._recorder.pending or self._lanes.withdrawn:
+            with closing(self._open_store()) as store:
+                self._store_waiting(store)
+
+    def _why_postponed(self) -> str | None:
+        if self._has_loop() or self._recorder.disabled:
+            return None
+        return "no event loop runs; reports are stored, and sent once one enters the context"
 
     def _is_running(self) -> bool:
         """Whether the task that asks is a lane of this process: a forked child has none."""
@@ -283,7 +342,7 @@ class AsyncTelemetry(BaseTelemetry):
             ) as response:
                 answer = await _read(response.content)
                 return classify_response(response.status, response.headers, answer, time.time())
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except _FAILURES as error:
             return failure(error, time.time())
 
     async def _fetch(self, address: str) -> bytes | Answer:
@@ -300,11 +359,46 @@ class AsyncTelemetry(BaseTelemetry):
             ) as response:
                 body = await _read(response.content, SWITCH_BYTES)
                 return switch_answer(response.status, response.headers, body, time.time())
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except _FAILURES as error:
             return failure(error, time.time())
 
     async def _in_pool(self, work: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Callable[[], _Result]) -> Future[_Result]:
+        """Have the worker thread do something, or do it at once if there can be no such thread."""
+        try:
+            future = self._pool.submit(work)
+            self._has_worker = True
+        except RuntimeError:  # too many threads, or Python is shutting down
+            # What it couldn't start a thread for it has queued, and mustn't do later.
+            self._pool.shutdown(wait=False, cancel_futures=not self._has_worker)
+            future = Future()
+            try:
+                future.set_result(work())
+            except Exception as error:
+                future.set_exception(error)
+        return future
+
+
+async def _in_loop(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _Result], seconds: float
+) -> _Result | None:
+    """Do something in a loop that runs in another thread; None if that ends meanwhile."""
+    future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+    with contextlib.suppress(TimeoutError):
+        return await asyncio.wait_for(future, seconds + EXIT_SECONDS)
+    return None
+
+
+@atexit.register
+def _store_all() -> None:
+    """Store what was recorded just before the loops ended."""
+    for instance in list(_instances):
+        instance._store_now()
+
+
+_instances: weakref.WeakSet[AsyncTelemetry] = weakref.WeakSet()
 
 
 def _proxy_for(address: str) -> tuple[URL | None, dict[str, str]]:

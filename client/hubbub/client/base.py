@@ -8,6 +8,7 @@ consent, are imported where they are used, so that importing the client stays ch
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -82,6 +83,10 @@ def consent_refusal(consent: bool, environment: Mapping[str, str]) -> str | None
 class BaseTelemetry:
     """Start-up, recording and accounts; see `Telemetry` for the parameters."""
 
+    _postponed: str | None
+    _storing: threading.Lock
+    _store_again_at: float
+
     def __init__(
         self,
         metrics: Registry | str | Path,
@@ -154,6 +159,8 @@ class BaseTelemetry:
         self._recorder.waits = not development
         self._lanes = Lanes(batch_size)
         self._last_error: DeliveryFailure | None = None
+        self._development = development
+        self._reset_storing()
         self._refusal = consent_refusal(consent, os.environ)
         if self._refusal:
             self._recorder.disabled = self._refusal
@@ -176,6 +183,8 @@ class BaseTelemetry:
                 dropped=dict(recorder.dropped),
                 disabled=recorder.disabled or recorder.unavailable,
                 last_error=self._last_error,
+                first_periods=recorder.first_periods(),
+                postponed=self._why_postponed(),
             )
 
     def ledger(self) -> Spending:
@@ -328,6 +337,42 @@ class BaseTelemetry:
             self._recorder.disabled = self._recorder.disabled or reason
             self._recorder.notify()
 
+    def _why_postponed(self) -> str | None:
+        return self._postponed
+
+    def _postpone(self, reason: object) -> None:
+        """Note that nothing can be sent: what is recorded is stored by the thread that records."""
+        if self._postponed is None:
+            log("WARNING", f"hubbub stores reports and sends them after the next start: {reason}")
+        self._postponed = f"{reason}; reports are stored, and sent after the next start"
+
+    def _store_now(self) -> None:
+        """Store what waits, on this thread, unless another thread, or this one, is at it."""
+        recorder = self._recorder
+        while recorder.pending and time.monotonic() >= self._store_again_at:
+            if recorder.disabled or not self._storing.acquire(blocking=False):
+                return
+            stored = False
+            try:
+                with closing(self._open_store(briefly=True)) as store:
+                    stored = self._store_drained(store)
+            except UnavailableError as error:
+                self._note_unavailable(error)
+            except ReplacedSecretError:
+                stored = True  # the next turn opens the new one
+            except Exception as error:  # an app must never fail because of telemetry
+                self._fail(error)
+            finally:
+                if not stored:
+                    self._store_again_at = time.monotonic() + RETRY_DISK_SECONDS
+                self._storing.release()
+
+    def _reset_storing(self) -> None:
+        """Forget what other threads were storing; a forked child starts here too."""
+        self._storing = threading.Lock()
+        self._store_again_at = 0.0
+        self._postponed = None
+
     def _fail(self, error: Exception) -> None:
         """Stop recording after an error that will not pass."""
         known = isinstance(error, StateError)
@@ -384,13 +429,15 @@ class BaseTelemetry:
             log("WARNING", f"hubbub can't use its state, and will try again: {error}")
         self._recorder.unavailable = f"{error}; will try again"
 
-    def _open_store(self, former: bytes | None = None) -> ClientStore:
+    def _open_store(self, former: bytes | None = None, *, briefly: bool = False) -> ClientStore:
         """Open the database, and the state too unless it is open.
 
         Parameters
         ----------
         former : bytes, optional
             A secret that has been replaced.
+        briefly : bool
+            Hardly wait for other processes' transactions.
 
         Raises
         ------
@@ -398,14 +445,15 @@ class BaseTelemetry:
         """
         with no_fork():
             from hubbub.client.delivery import ClientStore
-            from hubbub.client.state import open_state
+            from hubbub.client.state import PATIENCE, SHORT_PATIENCE, open_state
 
+        patience = SHORT_PATIENCE if briefly else PATIENCE
         secret = self._recorder.secret
         if secret is None or secret == former:  # else this process has replaced it itself
-            state = open_state(self._folder, self._registry, self._settings.origin)
+            state = open_state(self._folder, self._registry, self._settings.origin, patience)
             secret = state.secret
             self._take_over(state)
-        store = ClientStore(self._folder, self._registry, self._settings, secret)
+        store = ClientStore(self._folder, self._registry, self._settings, secret, patience=patience)
         self._recorder.unavailable = None
         return store
 
@@ -417,6 +465,10 @@ class BaseTelemetry:
         StateError
             If the state can't be trusted any more; the recordings are counted as lost.
         """
+        with self._storing:
+            return self._store_drained(store)
+
+    def _store_drained(self, store: ClientStore) -> bool:
         changed = False
         with self._recorder.changed:
             self._lanes.begin_storing()
@@ -582,6 +634,7 @@ def _restart_in_child() -> None:
     for instance in list(_instances):
         instance._recorder.reset_after_fork()
         instance._lanes.reset_after_fork()
+        instance._reset_storing()
         instance._reset_after_fork()
         if is_orphaned():
             instance._recorder.disable(ORPHANED)

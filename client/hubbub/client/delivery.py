@@ -34,6 +34,7 @@ from hubbub.client.outbox import (
 )
 from hubbub.client.recorder import RecorderSettings
 from hubbub.client.storage import (
+    BUSY_SECONDS,
     Storage,
     count_waiting,
     forget_periods,
@@ -249,6 +250,8 @@ class ClientStore:
         Seconds since the epoch.
     chance : callable
         Uniform in [0, 1), for jitter.
+    patience : float
+        Seconds to wait for other connections' transactions.
 
     Raises
     ------
@@ -266,6 +269,8 @@ class ClientStore:
         secret: bytes,
         clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
         chance: Callable[[], float] = system_chance,
+        *,
+        patience: float = BUSY_SECONDS,
     ) -> None:
         # Twice, for a batch may go out once more as JSON, as `HttpSender` says.
         lease = 2 * (settings.connect_timeout + settings.read_timeout) + _LEASE_MARGIN
@@ -275,7 +280,7 @@ class ClientStore:
         self._encoders = {name: Encoder(metric, secret) for name, metric in registry.items()}
         self._origin = settings.origin
         self._obeys_switch = settings.obeys_switch
-        self._storage = Storage(folder, registry.application)
+        self._storage = Storage(folder, registry.application, patience=patience)
         self.outbox = Outbox(
             self._storage,
             secret,

@@ -8,6 +8,7 @@ Code that only records needs `TelemetryProtocol`, with threads as with asyncio.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from hubbub.client.ledger import Spending
@@ -38,6 +39,11 @@ class Status(NamedTuple):
         Why nothing is recorded at all, if so.
     last_error : DeliveryFailure or None
         Why a batch was last not delivered, and when.
+    first_periods : mapping of str to str
+        By metric, the day (UTC) on which this client's first period starts; nothing is reported
+        before it. Only metrics that wait for it are listed.
+    postponed : str or None
+        Why reports are stored and not sent until the next start, if so.
     """
 
     recorded: int
@@ -47,6 +53,8 @@ class Status(NamedTuple):
     dropped: Mapping[str, int]
     disabled: str | None
     last_error: DeliveryFailure | None
+    first_periods: Mapping[str, str] = MappingProxyType({})
+    postponed: str | None = None
 
 
 class Preview(NamedTuple):

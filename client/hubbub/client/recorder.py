@@ -11,6 +11,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import date
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder, PermanentResponse
@@ -35,7 +37,7 @@ from hubbub.client.ledger import (
     Verdict,
     new_period_response,
 )
-from hubbub.client.schedule import chosen
+from hubbub.client.schedule import chosen, first_day
 from hubbub.client.switch import NO_SWITCH, Switch
 from hubbub.protocol.errors import (
     EncodingError,
@@ -54,6 +56,7 @@ EXPIRED = "expired metric"
 REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
+_EPOCH = 719_163  # date(1970, 1, 1).toordinal()
 _MOST_RESPONSES = 1024  # bounds memory; far above the values that one process records of a metric
 _UNDRAWN = PermanentResponse(0, 0)
 """In place of a period's response that isn't drawn yet; known as an object."""
@@ -299,8 +302,8 @@ class Recorder:
         with self.changed:
             if secret != self.secret:
                 raise ReplacedSecretError("this process has replaced its secret")
-            self._leaving = list(self.pending)
-            self.pending.clear()
+            # One by one: a signal handler or `__del__` may record between any two steps.
+            self._leaving = [self.pending.popleft() for _ in range(len(self.pending))]
             return self._leaving
 
     def settle(self, account: Account, charges: Charges) -> None:
@@ -353,9 +356,28 @@ class Recorder:
     def drop_pending(self, reason: str) -> None:
         """Count all that waits in memory as lost."""
         with self.changed:
-            count = len(self.pending)
-            self.pending.clear()
+            count = len([self.pending.popleft() for _ in range(len(self.pending))])
         self.drop(reason, count)
+
+    def first_periods(self) -> dict[str, str]:
+        """Return when the first period starts of each metric that waits for it."""
+        with self.changed:
+            account, metrics, secret = self._account, self._metrics, self.secret
+        starts: dict[str, str] = {}
+        if secret is None or not self.waits or self.answers_all:
+            return starts
+        now = time.time()
+        for name, prepared in metrics.items():
+            metric = prepared.encoder.metric
+            if metric.mode != "once" or now >= prepared.ends:
+                continue
+            period, begins = prepared.encoder.period(now)
+            own = new_period_response(metric, _UNDRAWN, period)
+            waits = account.decide(Recording(own, now, begins)).refusal == WAITING
+            if waits and self._is_chosen(prepared, period + 1):
+                day = first_day(metric, secret, period + 1)
+                starts[name] = date.fromordinal(_EPOCH + day).isoformat()
+        return starts
 
     def _prepared(self, metric: str) -> _PreparedMetric:
         prepared = self._metrics.get(metric)
@@ -429,9 +451,10 @@ class _NotRecordedError(HubbubError):
 
 def log(level: str, message: str) -> None:
     """Write to the app's log."""
-    import logging  # every `Telemetry` has done so at construction, so this waits for nothing
+    with suppress(Exception):  # of the app's own handlers; at Python's very end nothing is imported
+        import logging  # every `Telemetry` has done so at construction, so this waits for nothing
 
-    logging.getLogger("hubbub.client").log(getattr(logging, level), message)
+        logging.getLogger("hubbub.client").log(getattr(logging, level), message)
 
 
 def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:
@@ -450,5 +473,4 @@ def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:
 
 def _end_of_day(metric: Metric) -> float:
     """Return when a metric's last day is over (UTC), in seconds since the epoch."""
-    epoch = 719_163  # date(1970, 1, 1).toordinal()
-    return float((metric.expires.toordinal() - epoch + 1) * SECONDS_A_DAY)
+    return float((metric.expires.toordinal() - _EPOCH + 1) * SECONDS_A_DAY)

@@ -38,7 +38,7 @@ _REMEDY = "nothing is sent; forget() starts this client's privacy account anew"
 _FORMAT = re.compile(rb"hubbub-secret-1 ([0-9a-f]{64}) ([0-9a-f]{16})\n")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_PATIENCE = 5.0
+PATIENCE = 5.0
 """SQLite's usual 5 s: a transaction takes milliseconds, so longer means a hung process."""
 SHORT_PATIENCE = 0.5
 """Seconds that an app's own thread may wait for other processes' transactions."""
@@ -68,7 +68,7 @@ def open_state(
     directory: str | Path,
     registry: Registry,
     origin: str | None = None,
-    patience: float = _PATIENCE,
+    patience: float = PATIENCE,
 ) -> State:
     """Return this client's secret and account, making both if the directory has neither.
 

@@ -39,7 +39,7 @@ _CONSEQUENCE = (
     "nothing is sent, because what this client has spent of its privacy is no longer known; "
     "forget() starts anew"
 )
-_BUSY_SECONDS = 5.0  # as `State` waits
+BUSY_SECONDS = 5.0  # as `State` waits
 _FORMAT = 2  # user_version of the schema below; others are refused
 _SCHEMA = """
 CREATE TABLE account (
@@ -144,7 +144,7 @@ class Storage:
         application: str,
         *,
         create: bool = False,
-        patience: float = _BUSY_SECONDS,
+        patience: float = BUSY_SECONDS,
     ) -> None:
         if is_orphaned():
             raise StateError(ORPHANED)

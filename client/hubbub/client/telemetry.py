@@ -118,6 +118,8 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         recorder = self._recorder
         if not self._started and (recorder.pending or recorder.unavailable or recorder.asks):
             self._start()
+        if self._postponed and not (self._writer and self._writer.is_alive()):
+            self._store_now()
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
@@ -129,25 +131,36 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         What is left stays on disk. Later calls of `record` are dropped.
         """
         deadline = time.monotonic() + max(timeout, EXIT_SECONDS)
-        self._flush_and_stop(timeout)
+        self._send_what_waits(timeout)
+        self._shut()
         self._join(deadline)
 
-    def _flush_and_stop(self, timeout: float) -> None:
+    def _send_what_waits(self, timeout: float) -> None:
         if timeout > 0 and self._started:
             self._hurry_until(self._is_idle, timeout)
-        self._shut()
 
     def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         """Send what waits, now; return whether a state was reached in time."""
         if self._recorder.disabled or self._lanes.closed:
             return False
         self._start()
+        if not self._started:  # what can be done without threads is done
+            return False
         with self._recorder.changed:
             self._lanes.hurry()
             self._recorder.notify()
             in_time = self._recorder.changed.wait_for(reached, timeout)
             self._lanes.relax()
             return in_time
+
+    def _end(self) -> None:
+        """End both threads, since Python ends; what is still recorded is stored without them."""
+        with self._recorder.changed:
+            self._lanes.close()
+            self._postponed = (
+                "Python is shutting down; reports are stored, and sent after the next start"
+            )
+            self._recorder.notify()
 
     def _join(self, deadline: float) -> None:
         """Wait until the writer has stored what waits."""
@@ -197,12 +210,15 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         with self._recorder.changed:
             if self._started or self._lanes.closed:
                 return
-            self._started = True
+            self._started = True  # before a signal handler records and begins this once more
             try:
-                self._writer = self._start_thread(self._write, "hubbub disk")
+                if self._writer is None:
+                    self._writer = self._start_thread(self._write, "hubbub disk")
                 self._start_thread(self._send, "hubbub network")
+                self._postponed = None
             except RuntimeError as error:  # too many threads, or Python is shutting down
-                self._recorder.disable(str(error))
+                self._started = False
+                self._postpone(error)
 
     def _start_thread(self, work: Callable[[ClientStore], None], name: str) -> threading.Thread:
         thread = threading.Thread(target=self._with_store, args=(work,), name=name, daemon=True)
@@ -300,8 +316,11 @@ _to_be_closed: weakref.WeakSet[Telemetry] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
+    """Send what waits and end all threads; who still records stores that without them."""
     deadline = time.monotonic() + EXIT_SECONDS
-    for instance in list(_to_be_closed):
-        instance._flush_and_stop(max(0.0, deadline - _WRITE_SECONDS - time.monotonic()))
-    for instance in list(_to_be_closed):
+    instances = list(_to_be_closed)
+    for instance in instances:
+        instance._send_what_waits(max(0.0, deadline - _WRITE_SECONDS - time.monotonic()))
+        instance._end()
+    for instance in instances:
         instance._join(deadline)
