@@ -3,9 +3,13 @@
 import base64
 import datetime as dt
 import logging
+import re
+import subprocess
+import sys
 import threading
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,16 +19,19 @@ from http_servers import Answer, scripted_server
 from hubbub.client import (
     EncodingError,
     MetricError,
+    StateError,
     Telemetry,
     UnknownCategoryError,
     UnknownMetricError,
 )
+from hubbub.client.aio import AsyncTelemetry
+from hubbub.client.errors import UnavailableError
 from hubbub.client.transport import DeliveryFailure
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
-from service.apps import NOWHERE, bytes_on_disk
+from service.apps import NOWHERE, bytes_on_disk, held_database
 from service.posting import wait_until
 
 
@@ -265,6 +272,102 @@ def test_mistakes_at_start_up_are_raised(tmp_path):
         Telemetry(make_registry(), NOWHERE, tmp_path, batch_size=0)
     with pytest.raises(ValueError, match="ingest_key: must be letters, digits and"):
         Telemetry(make_registry(), NOWHERE, tmp_path, ingest_key="two\nlines")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"state_dir": 5}, "state_dir = 5: must be a path"),
+        ({"state_dir": ""}, "state_dir = '': must be a path"),
+        (
+            {"state_dir": "~nobody-has-this-name/state"},
+            "state_dir = '~nobody-has-this-name/state': ",
+        ),
+        ({"metrics": 5}, "metrics = 5: must be a Registry or a path"),
+        ({"endpoint": 5}, "endpoint = 5: must start with https:// or http://"),
+        ({"endpoint": "https:///reports"}, "endpoint = 'https:///reports': must name a host"),
+        ({"batch_size": "5"}, "batch_size = '5': must be a number"),
+        ({"read_timeout": None}, "read_timeout = None: must be a number"),
+        ({"batch_seconds": float("nan")}, "batch_seconds = nan: must be a number"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Telemetry, AsyncTelemetry])
+def test_arguments_of_a_wrong_kind_are_named(tmp_path, kind, wrong, message):
+    arguments = {"metrics": make_registry(), "endpoint": NOWHERE, "state_dir": tmp_path}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kind(**(arguments | wrong))
+
+
+def _refused_folder(_: Path) -> Path:
+    """Return a folder in which even root can make nothing."""
+    return Path("/proc/hubbub")
+
+
+def _file(tmp_path: Path) -> Path:
+    (tmp_path / "state").touch()
+    return tmp_path / "state"
+
+
+def _below_a_file(tmp_path: Path) -> Path:
+    return _file(tmp_path) / "state"
+
+
+def _damaged(tmp_path: Path) -> Path:
+    (tmp_path / "secret").write_bytes(b"garbage")
+    (tmp_path / "secret").chmod(0o600)
+    return tmp_path
+
+
+@pytest.mark.parametrize("place", [_file, _below_a_file, _refused_folder, _damaged])
+def test_state_that_can_not_be_used_raises_while_an_app_is_developed(tmp_path, place):
+    folder = place(tmp_path)
+    for kind in (Telemetry, AsyncTelemetry):
+        with pytest.raises((StateError, UnavailableError), match=re.escape(str(folder))):
+            kind(make_registry(), NOWHERE, folder, development=True)
+    with Telemetry(make_registry(), NOWHERE, folder) as telemetry:  # users' apps go on
+        assert str(folder) in str(telemetry.status().disabled)
+    unsure = Telemetry(make_registry(), NOWHERE, folder, development=True, consent=False)
+    with pytest.raises((StateError, UnavailableError)):
+        unsure.set_consent(True)
+
+
+def test_state_that_another_process_uses_does_not_raise(tmp_path):
+    with Telemetry(make_registry(), NOWHERE, tmp_path):
+        pass
+    with held_database(tmp_path):
+        telemetry = Telemetry(make_registry(), NOWHERE, tmp_path, development=True)
+        assert "database is locked; will try again" in str(telemetry.status().disabled)
+    telemetry.close(0)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "warns"),
+    [
+        ("http://telemetry.example.com:8100/a", True),
+        ("http://127.0.0.1.example.com", True),
+        ("http://192.168.0.7", True),
+        ("http://127.8.0.1:8100", False),
+        ("http://[::1]:8100", False),
+        ("http://LocalHost", False),
+        ("https://telemetry.example.com", False),
+    ],
+)
+def test_plain_http_to_another_machine_is_warned_of(tmp_path, caplog, endpoint, warns):
+    Telemetry(make_registry(), endpoint, tmp_path, ingest_key="a-key").close(0)
+    said = "reports and the ingest key travel in the clear: use https"
+    assert caplog.text.count(said) == warns
+    assert "a-key" not in caplog.text
+
+
+def test_importing_the_client_stays_cheap_and_offers_both_kinds():
+    program = """
+import sys, hubbub.client
+heavy = {"aiohttp", "asyncio", "ssl", "sqlite3", "urllib.request", "logging"} & set(sys.modules)
+from hubbub.client import AsyncTelemetry
+print(sorted(heavy), AsyncTelemetry.__module__, hasattr(hubbub.client, "nothing"))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.decode() == "[] hubbub.client.aio False\n"
 
 
 def test_threads_lose_nothing_between_them(tmp_path):

@@ -108,6 +108,18 @@ class BaseTelemetry:
         switch_key: str | None = None,
         on_error: Callable[[DeliveryFailure], object] | None = None,
     ) -> None:
+        _check_arguments(
+            metrics,
+            state_dir,
+            {
+                "batch_size": batch_size,
+                "batch_seconds": batch_seconds,
+                "max_pending": max_pending,
+                "max_outbox_bytes": max_outbox_bytes,
+                "connect_timeout": connect_timeout,
+                "read_timeout": read_timeout,
+            },
+        )
         if not 1 <= batch_size <= max_pending:
             raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
         with no_fork():
@@ -117,6 +129,7 @@ class BaseTelemetry:
             from hubbub.client.transport import (
                 check_endpoint,
                 check_ingest_key,
+                is_in_the_clear,
                 origin_of,
                 switch_address,
             )
@@ -136,7 +149,10 @@ class BaseTelemetry:
         self._on_error = on_error
         registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
         self._registry = registry.telling(dimensions or {}, strict=development)
-        self._folder = Path(state_dir).expanduser()
+        try:
+            self._folder = Path(state_dir).expanduser()
+        except RuntimeError as error:  # no home directory
+            raise ValueError(f"state_dir = {os.fspath(state_dir)!r}: {error}") from error
         self._sealer: Sealer | None = None
         if sealed_to is not None:
             with no_fork():
@@ -157,6 +173,12 @@ class BaseTelemetry:
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
         self._recorder.waits = not development
+        if is_in_the_clear(endpoint):
+            what = "reports and the ingest key" if ingest_key else "reports"
+            log(
+                "WARNING",
+                f"endpoint = {origin_of(endpoint)!r}: {what} travel in the clear: use https",
+            )
         self._lanes = Lanes(batch_size)
         self._last_error: DeliveryFailure | None = None
         self._development = development
@@ -401,6 +423,8 @@ class BaseTelemetry:
         ------
         OtherApplicationError
             If it is another application's, which only the app's author can mend.
+        StateError, UnavailableError
+            With `development`, unless it is in use by another process.
         """
         from hubbub.client.state import SHORT_PATIENCE, open_state
 
@@ -412,10 +436,12 @@ class BaseTelemetry:
                 self._recorder.obey(store.load_switch())
         except StateError as error:
             self._recorder.disable(str(error))
-            if isinstance(error, OtherApplicationError):
+            if self._development or isinstance(error, OtherApplicationError):
                 raise
         except UnavailableError as error:
             self._note_unavailable(error)
+            if self._development and not error.is_busy:
+                raise
 
     def _take_over(self, state: State) -> None:
         """Begin to record, with this state."""
@@ -625,6 +651,17 @@ class BaseTelemetry:
                 self._on_error(error)
             except Exception as mistake:
                 log("WARNING", f"on_error raised {type(mistake).__name__}")
+
+
+def _check_arguments(metrics: object, state_dir: object, numbers: Mapping[str, object]) -> None:
+    """Raise ValueError for what has another type than `Telemetry` takes, or can't be of use."""
+    if not isinstance(metrics, (Registry, str, os.PathLike)):
+        raise ValueError(f"metrics = {metrics!r}: must be a Registry or a path")
+    if not isinstance(state_dir, (str, os.PathLike)) or not os.fspath(state_dir):
+        raise ValueError(f"state_dir = {state_dir!r}: must be a path")
+    for name, number in numbers.items():
+        if not isinstance(number, (int, float)) or isinstance(number, bool) or not number >= 0:
+            raise ValueError(f"{name} = {number!r}: must be a number, 0 or more")
 
 
 _instances: weakref.WeakSet[BaseTelemetry] = weakref.WeakSet()

@@ -25,3 +25,6 @@ class ReplacedSecretError(StateError):
 
 class UnavailableError(HubbubError):
     """The client's state can't be read or written for now (in use, disk full): try again later."""
+
+    is_busy = False
+    """Whether another process has it in use."""

@@ -114,6 +114,7 @@ _PASSING = (
     "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN",
     "SQLITE_READONLY", "SQLITE_NOMEM", "SQLITE_PROTOCOL", "SQLITE_INTERRUPT", "SQLITE_PERM",
 )  # fmt: skip
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 
 
 class Storage:
@@ -448,8 +449,11 @@ def translated_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorname", "").startswith(_PASSING):
-            raise UnavailableError(f"{path}: {error}") from error
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(_PASSING):
+            unavailable = UnavailableError(f"{path}: {error}")
+            unavailable.is_busy = name.startswith(_BUSY)
+            raise unavailable from error
         raise StateError(f"{path}: {error}; {_CONSEQUENCE}") from error
     except sqlite3.DatabaseError as error:
         raise StateError(f"{path}: damaged ({error}); {_CONSEQUENCE}") from error

@@ -57,8 +57,9 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         `set_consent` gives another answer. A no there deletes what wasn't sent.
     development : bool
         Let `record` raise for an unknown metric or category and for a value of the wrong type, so
-        that an app's author notices; otherwise they are dropped and counted. And don't wait for the
-        first period of a metric with mode "once", so that the author sees a report.
+        that an app's author notices; otherwise they are dropped and counted. Raise for a
+        `state_dir` that can't be used, too. And don't wait for the first period of a metric with
+        mode "once", so that the author sees a report.
     batch_size : int
         Send as soon as this many reports wait.
     batch_seconds : float
@@ -96,9 +97,10 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         At construction only, for a registry or argument that can't work.
     OtherApplicationError
         At construction, if the state directory is another application's: they would report each
-        other's answers. Damaged state doesn't raise: it disables the object, and
-        `status().disabled` says why. State that can't be used for now (a full disk, too many open
-        files) is tried again until it can.
+        other's answers. Without `development` other trouble with the state doesn't raise: if it is
+        damaged, or its directory can't be one, the object is disabled and `status().disabled` says
+        why; if it can't be used for now (a full disk, too many open files, no permission), it is
+        tried again until it can.
 
     Examples
     --------

@@ -51,6 +51,7 @@ _PROXY_LOGIN = 407  # comes from a proxy, not from the collector
 _RETRY_STATUSES = frozenset({_PROXY_LOGIN, 408, 429})
 """Timeout and too many requests: refusals of this moment, not of the batch."""
 _TUNNEL_REFUSED = re.compile(r"Tunnel connection failed: (\d{3})\b", re.ASCII)
+_LOOPBACK = re.compile(r"127(\.\d{1,3}){3}", re.ASCII)
 _BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 
 
@@ -116,8 +117,10 @@ class Answer(NamedTuple):
 
 def check_endpoint(endpoint: str) -> str:
     """Return the address to post to (raises ValueError if it isn't an http or https address)."""
-    if not endpoint.startswith(("https://", "http://")):
+    if not isinstance(endpoint, str) or not endpoint.startswith(("https://", "http://")):
         raise ValueError(f"endpoint = {endpoint!r}: must start with https:// or http://")
+    if not urlsplit(endpoint).hostname:
+        raise ValueError(f"endpoint = {endpoint!r}: must name a host")
     return endpoint.rstrip("/") + "/v1/reports"
 
 
@@ -126,6 +129,14 @@ def origin_of(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.scheme}://{parts.hostname}:{port}"
+
+
+def is_in_the_clear(address: str) -> bool:
+    """Whether what goes to an address can be read on the way: plain http, not to this machine."""
+    parts = urlsplit(address)
+    host = (parts.hostname or "").rstrip(".")
+    is_local = host in {"localhost", "::1"} or host.endswith(".localhost")
+    return parts.scheme == "http" and not is_local and not _LOOPBACK.fullmatch(host)
 
 
 def check_ingest_key(key: str | None) -> None:
