@@ -172,15 +172,6 @@ def test_what_was_paid_for_is_shown_though_a_file_can_not_be_written(run):
     assert "/proc/r.csv" in result.stderr
 
 
-def test_candidates_and_their_counts_survive_a_file_that_can_not_be_written(run):
-    budget = ("--column", "home", "--epsilon", "20", "--delta", "1e-6", "--user-column", "user")
-    files = ("--output", "/proc/r.json", "--output", "r.json")
-    result = run("candidates", "people.parquet", *budget, *files, code=1)
-    assert result.stdout == "news.example\nsearch.example\n"
-    assert "search.example" in result.stderr
-    assert json.loads(Path("r.json").read_text())["rows"][0]["key"] == "news.example"
-
-
 def test_a_list_of_bins_may_begin_with_a_byte_order_mark(run):
     init(run)
     Path("bins.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
