@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs that compile all they import take twice as long to start, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-watch try docs test test-random test-long test-browser test-package test-lowest test-spark test-pgbouncer test-proxies test-alerts lint lint-javascript dist changelog bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
+.PHONY: help demo demo-watch try docs test test-random test-long test-browser test-package test-lowest test-pgbouncer test-proxies test-alerts lint lint-javascript dist changelog bench engines attacks change suite calibration planning releases paper kills law laws fuzz golden model soak fortnight growth mixing cluster clean
 .DEFAULT_GOAL := help
 
 help:  ## list these targets
@@ -76,10 +76,6 @@ test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows, in an 
 	out/lowest/bin/pip install --quiet --no-compile --constraint out/lowest.txt --editable '.[test]'
 	out/lowest/bin/pytest -n $(WORKERS) --dist worksteal -m 'not long and not nightly' -o filterwarnings=default tests/unit tests/service
 
-test-spark: $(READY)  ## the decoder on Spark (needs Java 17: Debian's openjdk-17-jre-headless; installs 490 MB into .venv)
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'
-	$(BIN)/pytest tests/spark
-
 test-pgbouncer: $(READY)  ## a store behind PgBouncer (Debian's package pgbouncer)
 	$(BIN)/pytest tests/pgbouncer
 
@@ -120,7 +116,7 @@ changelog: $(READY)  ## the section that changelog.d becomes; RELEASE=yes writes
 bench: $(READY)  ## speed, as ratios to baselines timed in the same run
 	PYTHONPATH=tests $(BIN)/python -m evaluation.benchmarks
 
-engines: $(READY)  ## reports counted by local threads, Dask and, if there, Spark: CPU seconds and ratios
+engines: $(READY)  ## reports counted by local threads and Dask: CPU seconds and ratios
 	PYTHONPATH=tests $(BIN)/python -m evaluation.ways count
 
 attacks: $(READY)  ## attack what is claimed: what is measured beside what is promised; fails if a claim is broken (some minutes)
@@ -180,8 +176,7 @@ mixing: $(READY)  ## what it costs to mix a day that is over, and what ingest no
 	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store postgresql --reports 20000000
 	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store sqlite --reports 20000000
 
-cluster: $(READY)  ## a whole service on one machine, of which one of each process is killed (15 minutes; needs Java 17, as test-spark)
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[spark]'
+cluster: $(READY)  ## a whole service on one machine, of which one of each process is killed (10 minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.cluster
 
 clean:  ## remove .venv and everything that was made

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.decoder.engines import Keeper
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.files.parquet import write_records
@@ -24,15 +23,6 @@ def write_export(folder: Path, params: RapporParams, reports: int = 30_000) -> s
         parts = (Records(width, part.tobytes()) for part in np.array_split(rows, 4))
         write_records(folder / f"metric=homepage/version=1/day={day}/part-0.parquet", width, parts)
     return f"parquet:{folder}"
-
-
-def check_kept(keeper: Keeper, flag: Path) -> None:
-    """Assert that what is kept is used again, and made again if its worker is killed."""
-    kept = keeper.keep(scaled, 3, range(12))
-    assert list(kept.map(scaled, 2)) == [6 * task for task in range(12)]
-    kept = keeper.keep(scaled, 1, range(12))
-    assert list(kept.map(die_once, flag)) == list(range(12))
-    assert list(kept.map(scaled, 5)) == [5 * task for task in range(12)]
 
 
 def scaled(factor: int, task: int) -> int:

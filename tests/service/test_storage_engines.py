@@ -12,8 +12,7 @@ from engine_storage import (
     check_vanished_object,
     running_s3,
 )
-from hubbub.decoder.engines import Engine, open_engine
-from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines import Engine, LocalEngine, open_engine
 from hubbub.protocol.records import Records
 from hubbub.storage.files.locations import resolve
 from hubbub.storage.files.parquet import read_records, write_records

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-_LEFT_OUT = {"all", "dev", "dist", "spark", "test"}
+_LEFT_OUT = {"all", "dev", "dist", "test"}
 
 
 def lowest(requirements: list[str]) -> dict[str, str]:

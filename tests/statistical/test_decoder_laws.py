@@ -29,7 +29,7 @@ from evaluation.studies.regimes import (
     score,
 )
 from hubbub.decoder import Decoding, decode
-from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines import LocalEngine
 from hubbub.decoder.screening.decoding import screen
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS

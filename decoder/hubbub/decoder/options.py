@@ -304,7 +304,7 @@ def check_estimate(options: DecodeOptions) -> None:
         _check_engine(source, engine)
     elif engine.master is not None:
         raise OptionError(
-            Option("master", engine.master), " belongs to ", Option("engine", "dask or spark"), "."
+            Option("master", engine.master), " belongs to ", Option("engine", "dask"), "."
         )
     cache = options.candidates.candidate_cache
     if cache is not None and not isinstance(options.candidates.candidates, str):

@@ -146,11 +146,11 @@ def decode_metric(
         Of a metric of type open-string, a list of public strings to learn letters from.
     alphabet : str
         Of a metric of type open-string, the characters of most strings, if they are known.
-    engine : "local", "dask" or "spark"
+    engine : "local" or "dask"
         Where files of reports are counted, and kept if they are needed whole and many, and lists
         that are screened are tested.
     master : str, optional
-        The address of a Dask scheduler, or Spark's master; by default workers of this machine.
+        The address of a Dask scheduler; by default workers of this machine.
 
     Returns
     -------

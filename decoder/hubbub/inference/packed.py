@@ -124,6 +124,11 @@ class PackedReports:
     copies: FloatArray | None
     total: int
 
+    def __sizeof__(self) -> int:
+        """Return the bytes of all arrays, by which Dask knows when to spill them."""
+        arrays = (self.starts, self.bits, self.copies)
+        return sum(0 if array is None else array.nbytes for array in arrays)
+
     @property
     def rows(self) -> int:
         """Rows that a pass over the reports reads."""

@@ -3,8 +3,8 @@
 Two collectors with two workers each store in one PostgreSQL what simulated clients, and some real
 ones, report over HTTP. Meanwhile a worker, a collector, the database, a process of the simulated
 clients and that of the real ones are killed and started again. Then all is exported to a server
-that speaks S3, and decoded from there by an engine. An export is killed, and a worker of the
-engine; the S3 server, which keeps objects in memory, is killed during an export and during a
+that speaks S3, and decoded from there by three workers of Dask. An export is killed, and one of the
+workers; the S3 server, which keeps objects in memory, is killed during an export and during a
 decoding, each of which must end with an error in a line, and all is exported again.
 
 Fails if a report was lost or counted twice, if the count of any bit differs from what the clients
@@ -15,10 +15,8 @@ rates say.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -34,7 +32,6 @@ from evaluation.cluster.processes import (
     ClusterError,
     Program,
     Service,
-    descendants,
     talking_to,
     wait_for,
 )
@@ -42,7 +39,6 @@ from evaluation.cluster.timetable import Timetable
 from factories import make_metric, make_params, registry_toml
 from hubbub.reporting.formats.terminal import stdout_console
 from hubbub.simulations.populations import census_names
-from service.faults import kill
 
 _NAMES = make_metric("first_name")
 _ANSWER = make_metric("answer", params=make_params(f=0.0), one_time=True)
@@ -52,9 +48,8 @@ _FLEETS = 2
 _MOST_PART, _LEAST_PARTS = 200_000, 20
 _SEED = 20261123
 _SERVER = {"shared_buffers": "512MB", "max_wal_size": "4GB", "autovacuum": "on"}
-_ENGINES = {"spark": ["--engine", "spark", "--master", "local[2]"], "dask": ["--engine", "dask"]}
-_WORKERS = {"spark": "pyspark.daemon", "dask": "spawn_main"}
-"""In the commands of an engine's processes that compute."""
+_WORKERS = 3
+"""Of Dask."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,16 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m evaluation.cluster", description=__doc__)
     parser.add_argument("--reports", type=float, default=20e6, help="of simulated clients")
     parser.add_argument("--clients", type=int, default=200, help="real ones, of one report each")
-    parser.add_argument("--engine", choices=[*_ENGINES], default="spark")
     given = parser.parse_args(arguments)
     if given.reports < _LEAST_REPORTS:
         parser.error(f"--reports {given.reports:.0f}: must be {_LEAST_REPORTS} or more")
-    if given.engine == "spark" and not (importlib.util.find_spec("pyspark") and _has_java()):
-        parser.error("--engine spark: needs pip install 'hubbub[spark]' and Java 17 or newer")
     timetable = Timetable()
     try:
         with tempfile.TemporaryDirectory(prefix="hubbub-cluster-") as folder:
-            found = _run(Path(folder), int(given.reports), given.clients, given.engine, timetable)
+            found = _run(Path(folder), int(given.reports), given.clients, timetable)
     except ClusterError as error:
         print(f"FAULT: {error}")
         return 1
@@ -86,12 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(bool(faults))
 
 
-def _has_java() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return bool(shutil.which("java", path=f"{home}/bin" if home else None))
-
-
-def _run(folder: Path, reports: int, clients: int, engine: str, timetable: Timetable) -> Comparison:
+def _run(folder: Path, reports: int, clients: int, timetable: Timetable) -> Comparison:
     """Report, export, decode and compare, in an empty folder."""
     registry, names, journals = folder / "metrics.toml", folder / "names.txt", folder / "journals"
     registry.write_text(registry_toml(_NAMES, _ANSWER), encoding="utf-8")
@@ -111,20 +98,21 @@ def _run(folder: Path, reports: int, clients: int, engine: str, timetable: Timet
         address = f"parquet:{objects.address}"
         with timetable.phase("export to S3, the third time undisturbed"):
             _export(store, objects, timetable)
-        with timetable.phase(f"decode with {engine}, and export once more"):
-            failing = _decode(folder, address, there, engine)
-            _reading(failing, engine, objects)
+        master, workers = _start_dask(folder)
+        with timetable.phase("decode with Dask, and export once more"):
+            failing = _decode(folder, address, there, master)
+            _reading(failing, workers, objects)
             objects.kill()
-            timetable.killed("the S3 server", f"while {engine} read from it")
+            timetable.killed("the S3 server", "while Dask read from it")
             timetable.tell(failing.refusal())
             if there.exists():
                 raise ClusterError("a decoding that failed wrote a table")
             objects.start()
             Program("hubbub.collector", _export_command(store, objects)).finish()
-        with timetable.phase(f"decode with {engine}"):
-            decoding = _decode(folder, address, there, engine)
-            kill(_reading(decoding, engine, objects))
-            timetable.killed(f"a worker of {engine}", "while it read from the S3 server")
+        with timetable.phase("decode with Dask"):
+            decoding = _decode(folder, address, there, master)
+            _reading(decoding, workers, objects).kill()
+            timetable.killed("a worker of Dask", "while it read from the S3 server")
             decoding.finish()
         with timetable.phase("decode from PostgreSQL with threads"):
             _decode(folder, store, here).finish()
@@ -253,25 +241,36 @@ def _uploading(export: Sequence[str], objects: ObjectStore) -> Program:
     return program
 
 
-def _reading(decoding: Program, engine: str, objects: ObjectStore) -> int:
-    """Wait until a process of a decoding's engine reads from the S3 server, and return it."""
+def _start_dask(folder: Path) -> tuple[str, list[Program]]:
+    """Start a scheduler and workers; return its address, and them."""
+    os.environ["DASK_LOGGING__DISTRIBUTED"] = "error"  # nobody reads what they write
+    file = folder / "scheduler.json"
+    common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+    scheduler = Program("dask", ["scheduler", "--port", "0", *common])
+    # The scheduler makes the file first, and writes it then.
+    wait_for(lambda: file.exists() and file.read_text().endswith("}"), [scheduler])
+    own = ["worker", "--no-nanny", "--nthreads", "1", "--local-directory", str(folder), *common]
+    return json.loads(file.read_text())["address"], [Program("dask", own) for _ in range(_WORKERS)]
 
-    found: list[int] = []
+
+def _reading(decoding: Program, workers: Sequence[Program], objects: ObjectStore) -> Program:
+    """Wait until a worker reads from the S3 server, and return it."""
+    found: list[Program] = []
 
     def is_read() -> bool:
-        found[:] = talking_to(objects.port, descendants(decoding.pid, _WORKERS[engine]))
+        found[:] = [each for each in workers if talking_to(objects.port, [each.pid])]
         return bool(found)
 
     wait_for(is_read, [decoding])
     return found[0]
 
 
-def _decode(folder: Path, store: str, output: Path, engine: str | None = None) -> Program:
+def _decode(folder: Path, store: str, output: Path, master: str | None = None) -> Program:
     """Start a decoding."""
     where = ["--metrics", str(folder / "metrics.toml"), "--store", store]
     names = ["--candidates", str(folder / "names.txt"), "--correction", "bonferroni"]
     how = ["--alpha", str(FALSE_ALARM), "--method", "regression", "--output", str(output)]
-    options = [*where, *names, *how, *(_ENGINES[engine] if engine else [])]
+    options = [*where, *names, *how, *(["--engine", "dask", "--master", master] if master else [])]
     return Program("hubbub.decoder", ["decode", _NAMES.name, *options])
 
 

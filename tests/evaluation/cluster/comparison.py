@@ -1,4 +1,4 @@
-"""What came out beside what went in: counts to the last bit, tables as printed, and the truth."""
+"""What came out beside what went in: counts and tables to the last bit, and the truth."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def compare(
         clients=clients,
         answers=_stored(store, answer).total,
         cells=len(pairs),
-        wrong_cells=sum(_printed(cell) != _printed(other) for cell, other in pairs),
+        wrong_cells=sum(cell != other for cell, other in pairs),
         outside=outside,
         score=found,
     )
@@ -165,11 +165,6 @@ def _cells(there: Path, here: Path) -> Iterator[tuple[object, object]]:
         if row.keys() != other.keys():
             raise ClusterError(f"columns {[*row]}; a local decoding has {[*other]}")
         yield from ((row[column], other[column]) for column in row)
-
-
-def _printed(value: object) -> str:
-    """Return a cell as the terminal and CSV files show it."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _judge(path: Path, holders: IntArray) -> tuple[Score, int]:

@@ -11,7 +11,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
 
-from evaluation.machine import below
 from hubbub.simulations.experiments.processes import Collector, running_collector
 from service.faults import kill, processes_of, workers_of
 
@@ -145,17 +144,6 @@ def wait_for(condition: Callable[[], bool], programs: Sequence[Program] = ()) ->
         if time.monotonic() > deadline:
             raise ClusterError(f"still waiting after {_SECONDS:.0f} s")
         time.sleep(0.01)
-
-
-def descendants(pid: int, words: str) -> list[int]:
-    """Return processes below a process that have words in their command, the newest first."""
-    found = []
-    for process, _ in below(pid):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended
-            command = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
-            if process != pid and words in command:
-                found.append(process)
-    return sorted(found, reverse=True)
 
 
 def talking_to(port: int, pids: Sequence[int]) -> list[int]:

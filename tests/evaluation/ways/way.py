@@ -2,12 +2,11 @@
 
 Each way is a process of its own. CPU seconds are those of all its processes, the start of Python
 and of an engine included; *work* leaves out what comes before the work itself. Memory is the peak
-of that process, and of its largest child, such as Spark's JVM.
+of that process, and of its largest child.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import resource
 import subprocess
@@ -79,9 +78,6 @@ class Job:
             self.write(Path(folder), size)
             first = None
             for way in ways:
-                if way == "spark" and importlib.util.find_spec("pyspark") is None:
-                    print("spark isn't installed: make test-spark installs it")
-                    continue
                 took = _in_process(name, way, folder)
                 first = first or took
                 rows.append(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hubbub.decoder.engines import Keeper, open_engine
+from hubbub.decoder.engines import open_engine
 from hubbub.decoder.engines.dask import DaskEngine
 from hubbub.inference.parallel import cores
 
@@ -18,7 +18,7 @@ def dask_of_session() -> Iterator[DaskEngine]:
 
 
 @pytest.fixture
-def dask(dask_of_session) -> Iterator[Keeper]:
+def dask(dask_of_session) -> Iterator[DaskEngine]:
     """Leave all workers running to whoever comes next.
 
     One that was killed starts with this process's environment and folder of then: those of another

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine_tasks import check_kept, refuse_three, scaled
+from engine_tasks import die_once, refuse_three, scaled
 from factories import make_params
 from hubbub.decoder.reports.distributed import (
     DistributedReports,
@@ -71,11 +71,15 @@ def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch):
 
 
 def test_what_dask_keeps_is_used_again_and_made_again_if_it_is_lost(dask, tmp_path):
-    check_kept(dask, tmp_path / "flag")
+    kept = dask.keep(scaled, 3, range(12))
+    assert list(dask.map(scaled, 2, kept)) == [6 * task for task in range(12)]
+    kept = dask.keep(scaled, 1, range(12))
+    assert list(dask.map(die_once, tmp_path / "flag", kept)) == list(range(12))
+    assert list(dask.map(scaled, 5, kept)) == [5 * task for task in range(12)]
 
 
 def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask):
-    results = dask.keep(refuse_three, None, range(5)).map(scaled, 2)
+    results = dask.map(scaled, 2, dask.keep(refuse_three, None, range(5)))
     assert [next(results) for _ in range(3)] == [0, 2, 4]
     with pytest.raises(ValueError, match="three"):
         next(results)

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from engine_tasks import DAYS, die, die_once, megabytes, refuse_three, scaled, write_export
 from factories import make_metric, make_params
-from hubbub.decoder.engines import open_engine
-from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines import LocalEngine, open_engine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.loading import Counting, StoredReports, load_days, load_reports
 from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, count_tasks, plan_tasks
@@ -147,7 +146,7 @@ def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path):
         cluster.start_worker(tmp_path)
         with pytest.raises(EngineError) as caught, open_engine("dask", cluster.master) as engine:
             list(engine.map(scaled, 1, [1]))
-    assert "has hubbub 9.9.9 (protocol 1), but this side hubbub" in str(caught.value)
+    assert "has hubbub 9.9.9, but this side has hubbub" in str(caught.value)
 
 
 def test_workers_without_hubbub_are_named(tmp_path):

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from hubbub.decoder import decode_metric
-from hubbub.decoder.engines import open_engine
-from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines import LocalEngine, open_engine
 from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.errors import OptionError
 
@@ -62,7 +61,7 @@ def test_the_first_exception_in_the_order_of_tasks_is_raised():
         next(results)
 
 
-@pytest.mark.parametrize(("name", "master"), [("ray", None), ("local", "spark://host:7077")])
+@pytest.mark.parametrize(("name", "master"), [("ray", None), ("local", "tcp://host:8786")])
 def test_what_isnt_an_engine_is_refused(name, master):
     with pytest.raises(OptionError, match=r"^(engine|master)="), open_engine(name, master):
         pass

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from factories import make_metric
-from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines import LocalEngine
 from hubbub.decoder.options import MIN_REPORTS
 from hubbub.decoder.reports.loading import require_enough
 from hubbub.decoder.reports.sources import ParquetFile, count

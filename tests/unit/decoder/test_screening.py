@@ -21,7 +21,7 @@ from hubbub.client import RapporParams
 from hubbub.decoder import Correction
 from hubbub.decoder.candidates import parts as cutting
 from hubbub.decoder.candidates.files import read_list
-from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines import LocalEngine
 from hubbub.decoder.screening import distinct as distinct_module
 from hubbub.decoder.screening import search as search_module
 from hubbub.decoder.screening import testing

@@ -52,14 +52,13 @@ engine = click.option(
     default=LOCAL,
     show_default=True,
     type=click.Choice(ENGINES),
-    help="Where the heavy work is done: threads on this machine, or workers of Dask or Spark, "
-    "which must see the same files.",
+    help="Where the heavy work is done: threads on this machine, or workers of Dask, which must "
+    "see the same files.",
 )
 master = click.option(
     "--master",
     metavar="URL",
-    help="Dask's scheduler, such as tcp://HOST:8786, or Spark's master, such as spark://HOST:7077 "
-    "or k8s://...  [default: workers on this machine]",
+    help="Dask's scheduler, such as tcp://HOST:8786.  [default: workers on this machine]",
 )
 output = click.option(
     "--output",

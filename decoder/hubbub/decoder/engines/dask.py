@@ -9,37 +9,30 @@ key that was made for them: anybody who can talk to a worker can run code in it.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
+import os
+import pickle
 import pkgutil
+import platform
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
+from functools import lru_cache, partial
+from importlib.metadata import version
 from typing import Any, TypeVar
 
-from hubbub.decoder.engines.interfaces import Kept
-from hubbub.decoder.engines.remote import (
-    explained,
-    own_versions,
-    packed_task,
-    packed_work,
-    result_of,
-    run,
-)
+from hubbub.decoder.engines import AHEAD
 from hubbub.decoder.errors import EngineError
 from hubbub.inference.parallel import cores
 
-_Shared = TypeVar("_Shared")
-_Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_AHEAD = 3  # tasks of each thread of the workers: one runs, and more are there when it ends
 _PATIENCE = 60.0
 """Seconds to wait for a scheduler, or for workers where all are gone."""
 _LOOK = 1.0  # seconds: lost workers are seen within two of these
-_NOBODY = (
+_NO_WORKER = (
     f"--engine dask: no worker stayed in the last {_PATIENCE:.0f} seconds: they were lost, or "
     "ended at their first task, as those do that have no hubbub, or an earlier one; see their logs"
 )
@@ -51,15 +44,12 @@ _SETTINGS = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**30,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
 }
+_DASKS_OWN = ("dask", "distributed", "tornado", "asyncio", "concurrent")
+"""Packages whose exceptions aren't those of a task's work."""
 
 
 class DaskEngine:
-    """The workers that a client of `distributed` knows.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    """
+    """The workers that a `distributed.Client` knows."""
 
     name = "dask"
 
@@ -67,56 +57,50 @@ class DaskEngine:
         self._client = client
 
     def map(
-        self,
-        work: Callable[[_Shared, _Task], _Result],
-        shared: _Shared,
-        tasks: Sequence[_Task],
+        self, work: Callable[[Any, Any], _Result], shared: Any, tasks: Sequence[Any]
     ) -> Iterator[_Result]:
-        """Yield results in the order of tasks; see `Engine`."""
-        return self._results(work, shared, map(packed_task, tasks))
-
-    def keep(
-        self,
-        make: Callable[[_Shared, _Task], _Result],
-        shared: _Shared,
-        tasks: Sequence[_Task],
-    ) -> Kept[_Result]:
-        """Keep results in the workers' memory, which Dask spills to their disks; see `Keeper`."""
-        held = self._client.submit(_held, packed_work(make, shared), pure=False)
-        expected = (*own_versions(),)
-        return _KeptOnDask(
-            self._results,
-            [
-                self._client.submit(run, expected, held, packed_task(task), pure=False)
-                for task in tasks
-            ],
-        )
-
-    def _results(
-        self, work: Callable[[_Shared, Any], _Result], shared: _Shared, tasks: Iterable[Any]
-    ) -> Iterator[_Result]:
-        """Yield results of tasks that are bytes, or Dask's results of earlier ones."""
-        expected = (*own_versions(),)
+        """Yield results in the order of tasks, which may be what `keep` returned; see `Engine`."""
         under_way: deque[Any] = deque()
         try:
-            held = self._client.submit(_held, packed_work(work, shared), pure=False)
-            for packed in tasks:
-                under_way.append(self._client.submit(run, expected, held, packed, pure=False))
-                if len(under_way) > _AHEAD * max(1, sum(self._workers().values())):
-                    yield result_of(self._wait(under_way.popleft()))
+            submit = self._submitter(work, shared)
+            for task in tasks:
+                under_way.append(submit(task))
+                if len(under_way) > AHEAD * max(1, sum(self._workers().values())):
+                    yield self._wait(under_way.popleft())
             while under_way:
-                yield result_of(self._wait(under_way.popleft()))
+                yield self._wait(under_way.popleft())
         finally:
             for future in under_way:
                 future.release()
+
+    def keep(
+        self, make: Callable[[Any, Any], object], shared: Any, tasks: Sequence[Any]
+    ) -> list[Any]:
+        """Let workers keep `make(shared, task)` of each task; `map` takes them as tasks.
+
+        They stay where they were made, in memory or on the worker's disk; what is lost with a
+        worker is made again.
+        """
+        return list(map(self._submitter(make, shared), tasks))
+
+    def _submitter(self, work: Callable[[Any, Any], object], shared: Any) -> Callable[[Any], Any]:
+        held = self._client.submit(_held, pickle.dumps(partial(work, shared)), pure=False)
+
+        def submit(task: Any) -> Any:
+            given = task if hasattr(task, "key") else pickle.dumps(task)  # futures have keys
+            return self._client.submit(_run, _own_version(), held, given, pure=False)
+
+        return submit
 
     def _workers(self) -> dict[str, int]:
         """Return the threads of each worker, by its address."""
         found = self._client.scheduler_info(n_workers=-1)["workers"]
         return {address: worker["nthreads"] for address, worker in found.items()}
 
-    def _wait(self, future: Any) -> bytes:
-        """Return a task's answer, unless there is nobody to do it."""
+    def _wait(self, future: Any) -> Any:
+        """Return a task's result, unless there is no worker left to do it."""
+        import asyncio  # noqa: PLC0415 - takes long to import
+
         # Asked for once: a call that gives up after a second begins to fetch anew each time, and
         # never ends where an answer takes longer to come.
         answer = asyncio.run_coroutine_threadsafe(_fetch(future), self._client.loop.asyncio_loop)
@@ -129,36 +113,48 @@ class DaskEngine:
                 if now & before:
                     deadline = time.monotonic() + _PATIENCE
                 elif time.monotonic() > deadline:
-                    raise EngineError(_NOBODY)
+                    raise EngineError(_NO_WORKER)
                 before = now
             return answer.result()
-        except EngineError:
-            raise
         except Exception as error:
-            raise explained("dask", error) from error
+            if type(error).__module__.partition(".")[0] in _DASKS_OWN:
+                raise _explained(error) from error
+            raise
         finally:
             answer.cancel()
 
 
-class _KeptOnDask:
-    """Results of tasks, each with a worker that has it."""
-
-    def __init__(self, results: Callable[..., Iterator[Any]], futures: list[Any]) -> None:
-        self._results = results
-        self._futures = futures
-
-    def map(self, work: Callable[[_Shared, Any], _Result], shared: _Shared) -> Iterator[_Result]:
-        """Yield results in order; see `Kept`."""
-        return self._results(work, shared, self._futures)
-
-
-async def _fetch(future: Any) -> bytes:
-    answer: bytes = await future
-    return answer
+async def _fetch(future: Any) -> Any:
+    return await future
 
 
 def _held(packed: bytes) -> bytes:
     return packed
+
+
+def _run(expected: str, packed: bytes, task: Any) -> object:
+    """Do one task, in a worker: bytes to unpickle, or what was kept.
+
+    It unpickles only what is meant for its hubbub, and by itself: what Dask can't unpickle ends the
+    worker.
+    """
+    if (own := _own_version()) != expected:
+        raise EngineError(
+            f"the worker on {platform.node()} (process {os.getpid()}) has {own}, but this side has "
+            f"{expected}: install the same on both"
+        )
+    call = _unpacked(packed)
+    return call(pickle.loads(task) if isinstance(task, bytes) else task)  # noqa: S301 - as above
+
+
+@lru_cache(maxsize=1)  # a worker gets many tasks of the same work
+def _unpacked(packed: bytes) -> Callable[[Any], object]:
+    call: Callable[[Any], object] = pickle.loads(packed)  # noqa: S301 - from whoever may run code
+    return call
+
+
+def _own_version() -> str:
+    return f"hubbub {version('hubbub')}"
 
 
 @contextmanager
@@ -193,16 +189,12 @@ def open_dask(master: str | None) -> Iterator[DaskEngine]:
                 client.wait_for_workers(1, timeout=_PATIENCE)
             except TimeoutError as error:
                 raise EngineError(f"--master {master}: has no workers") from error
-            _require_hubbub(client)
+            try:
+                # A task would end a worker that has no hubbub, instead of failing.
+                client.run(pkgutil.resolve_name, f"{__name__}:{_run.__name__}.__name__")
+            except Exception as error:
+                raise _explained(error) from error
             yield DaskEngine(client)
-
-
-def _require_hubbub(client: Any) -> None:
-    """Raise EngineError if a worker has none: a task would end the worker instead of failing."""
-    try:
-        client.run(pkgutil.resolve_name, f"{run.__module__}:{run.__name__}.__name__")
-    except Exception as error:
-        raise explained("dask", error) from error
 
 
 def _own_cluster(distributed: Any) -> Any:
@@ -220,3 +212,14 @@ def _own_cluster(distributed: Any) -> Any:
         raise EngineError(
             f"--engine dask: this machine's own workers didn't start: {error}"
         ) from error
+
+
+def _explained(error: Exception) -> EngineError:
+    """Return the error of an engine that gave up, in a line."""
+    text = str(error) or type(error).__name__
+    if "No module named 'hubbub" in text:
+        return EngineError(
+            f"--engine dask: a worker has no hubbub, or an earlier one; expected {_own_version()} "
+            "and the decoder's packages: pip install 'hubbub[dask]'"
+        )
+    return EngineError(f"--engine dask: {type(error).__name__}: {text.strip().splitlines()[0]}")

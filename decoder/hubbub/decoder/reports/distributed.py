@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from hubbub.decoder.engines import Engine, Keeper, Kept
+from hubbub.decoder.engines import Engine
+from hubbub.decoder.engines.dask import DaskEngine
 from hubbub.decoder.reports.tasks import Task, read_task
 from hubbub.inference import packed
 from hubbub.inference.arrays import FloatArray
@@ -75,7 +76,8 @@ class DistributedReports:
 
     params: RapporParams
     by_cohort: FloatArray
-    kept: Kept[PackedReports]
+    engine: DaskEngine
+    kept: Sequence[Any]
 
     @property
     def total(self) -> int:
@@ -94,7 +96,7 @@ class DistributedReports:
         threads: int,  # noqa: ARG002 - engines do as many tasks at once as they have cores
     ) -> Iterator[_Result]:
         """Yield `work(shared, part, 1)` of each part, in order."""
-        return self.kept.map(_do, (work, shared))
+        return self.engine.map(_do, (work, shared), self.kept)
 
 
 def _do(asked: _Asked[_Shared, _Result], part: PackedReports) -> _Result:
@@ -107,7 +109,7 @@ def is_distributed(engine: Engine | None, n_reports: int) -> bool:
 
     What is one part has no use for more than one worker.
     """
-    return isinstance(engine, Keeper) and n_reports > packed.PART_REPORTS
+    return isinstance(engine, DaskEngine) and n_reports > packed.PART_REPORTS
 
 
 def distribute(
@@ -139,7 +141,7 @@ def distribute(
         for grouped in engine.map(group_task, params, tasks):
             spool.add_grouped(grouped)
         return spool.finish()
-    if not isinstance(engine, Keeper):
+    if not isinstance(engine, DaskEngine):
         raise TypeError(f"{engine.name}: must be an engine that keeps results")
     parts = cut_cohorts(params, counts.total)
     for cohorts in parts:
@@ -151,4 +153,4 @@ def distribute(
                 f"{MOST_BYTES:,}. Decode fewer days, or use --method regression"
             )
     kept = engine.keep(pack_cohorts, PackSettings(params, tuple(tasks)), parts)
-    return DistributedReports(params, counts.reports.astype(np.float64), kept)
+    return DistributedReports(params, counts.reports.astype(np.float64), engine, kept)

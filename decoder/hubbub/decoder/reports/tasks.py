@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.decoder.engines import Engine
-from hubbub.decoder.engines.local import LocalEngine
+from hubbub.decoder.engines import Engine, LocalEngine
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.protocol.counts import KeptCounts, keep_columns, keep_none
 from hubbub.protocol.params import RapporParams
