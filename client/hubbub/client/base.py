@@ -169,7 +169,7 @@ class BaseTelemetry:
             read_timeout,
             origin_of(endpoint),
             sealed=self._sealer is not None,
-            obeys_switch=self._switch_address is not None,
+            switch_key=None if self._switch_address is None else str(self._switch_key or ""),
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
         self._recorder.waits = not development
@@ -599,11 +599,11 @@ class BaseTelemetry:
         try:
             file = SwitchFile.parse(answer)
             with no_fork():
-                file.check(self._registry.application, self._switch_key)
+                file.check(self._registry.application, self._switch_key, time.time())
         except SwitchError as error:
             log("WARNING", f"hubbub goes on with the switch as before: {error}")
             return
-        if not store.keep_switch(file, is_signed=self._switch_key is not None):
+        if not store.keep_switch(file):
             log("WARNING", "hubbub goes on with the switch as before: a later one is obeyed")
         self._recorder.obey(store.load_switch())
 

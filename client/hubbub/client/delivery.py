@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import (
+    NOT_SAMPLED,
     REPLACED_BY_NEWER,
     REPORTED_TODAY,
     Account,
@@ -41,6 +42,7 @@ from hubbub.client.storage import (
     load_account,
     save_definitions,
     save_memory,
+    save_periods,
     save_rows,
 )
 from hubbub.client.switch import NO_SWITCH, Switch, claim_fetch, keep_switch, load_switch
@@ -279,7 +281,7 @@ class ClientStore:
         self._clock = clock
         self._encoders = {name: Encoder(metric, secret) for name, metric in registry.items()}
         self._origin = settings.origin
-        self._obeys_switch = settings.obeys_switch
+        self._switch_key = settings.switch_key
         self._storage = Storage(folder, registry.application, patience=patience)
         self.outbox = Outbox(
             self._storage,
@@ -314,13 +316,16 @@ class ClientStore:
         """
         with self._storage.transaction(self.secret) as connection:
             account = load_account(connection, self._registry)
-            before = dict(account.memory)
+            before = account.copy()
             now = self._clock()
             switch = self._switch(connection)
-            recordings, switched_off = switch.without_refused(recordings)
-            due, refused = self._due_today(connection, recordings, now)
+            by_reason = switch.sort(recordings)
+            due, refused = self._due_today(connection, by_reason.pop(None), now)
+            for recording in by_reason.get(NOT_SAMPLED, ()):
+                account.wait(recording)
             charges = account.charge(round_robin(due))
-            charges.refused.update(refused + switched_off)
+            charges.refused.update(refused)
+            charges.refused.update({why: len(off) for why, off in by_reason.items() if why})
             reports = [
                 self._encoders[cached.answer.metric].report(cached.response)
                 for cached in round_robin(charges.admitted)
@@ -328,8 +333,8 @@ class ClientStore:
             answers = {cached.answer for cached in charges.admitted}
             save_rows(connection, map(account.ledger.row, answers))
             save_definitions(connection, [self._registry[answer.metric] for answer in answers])
-            changed = [m for name, m in account.memory.items() if before.get(name) != m]
-            save_memory(connection, self._registry, changed)
+            save_memory(connection, self._registry, before.memory, account.memory)
+            save_periods(connection, before.periods, account.periods)
             replaced = sum(
                 delete_waiting(connection, name, self._origin)
                 for name in self._daily & {answer.metric for answer in answers}
@@ -368,19 +373,21 @@ class ClientStore:
         with self._storage.transaction(self.secret) as connection:
             return self._switch(connection)
 
-    def keep_switch(self, file: SwitchFile, *, is_signed: bool) -> bool:
-        """Obey a switch from now on, unless a signed one is later; return whether it is obeyed."""
+    def keep_switch(self, file: SwitchFile) -> bool:
+        """Obey a checked switch from now on, unless a signed one is later; return whether so."""
         with self._storage.transaction(self.secret) as connection:
-            return keep_switch(connection, file, is_signed=is_signed)
+            return keep_switch(connection, file, self._switch_key or "")
 
     def _switch(self, connection: sqlite3.Connection) -> Switch:
-        return load_switch(connection, self.secret) if self._obeys_switch else NO_SWITCH
+        if self._switch_key is None:
+            return NO_SWITCH
+        return load_switch(connection, self.secret, self._switch_key)
 
     def _claim_fetch(self, now: float) -> bool:
-        if not self._obeys_switch:
+        if self._switch_key is None:
             return False
         with self._storage.transaction(self.secret) as connection:
-            return claim_fetch(connection, now)
+            return claim_fetch(connection, now, self._switch_key)
 
     def forget_periods(self) -> None:
         """Delete the answers of past periods."""

@@ -23,10 +23,10 @@ from hubbub.client.randomness import (
     os_stream,
     uniform_below,
 )
-from hubbub.client.schedule import period_at
+from hubbub.client.schedule import Period, period_at
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.responses import Response, Subset, Window
 from hubbub.protocol.wire import Report
 
@@ -86,6 +86,7 @@ class Encoder:
         "_digest",
         "_instantaneous",
         "_length",
+        "_period",
         "_permanent",
         "_permanent_stream",
         "_responses",
@@ -108,6 +109,7 @@ class Encoder:
         self._instantaneous = bernoulli_sampler(params.k, params.p, params.q)
         self._responses: dict[int, PermanentResponse] = {}
         self._secret = secret
+        self._period: Period | None = None
         self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
         in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))
         self._permanent_stream = KeyedStream(_keyed(_PERMANENT_TAG, secret, metric) + in_cohort)
@@ -193,12 +195,13 @@ class Encoder:
         digest.update(bits.to_bytes(self._width, "little"))
         return digest.digest()[:_DIGEST_BYTES]
 
-    def period(self, seconds: float) -> tuple[int, bool]:
-        """Return the number of this client's period at a moment, and whether it is its first day.
-
-        The moment is in seconds since the epoch.
-        """
-        return period_at(self.metric, self._secret, seconds)
+    def period(self, seconds: float) -> Period:
+        """Return this client's period at a moment, in seconds since the epoch."""
+        known = self._period
+        if known and known.first_day <= seconds // SECONDS_A_DAY < known.end_day:
+            return known
+        self._period = found = period_at(self.metric, self._secret, seconds)
+        return found
 
     def _bits_in(self, value: Value, cohort: int, stream: ByteStream) -> int:
         """Return a value's true bits in a cohort, no more than the stated epsilons allow for.

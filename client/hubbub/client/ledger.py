@@ -20,6 +20,7 @@ from copy import copy
 from typing import NamedTuple
 
 from hubbub.client.encoder import PermanentResponse
+from hubbub.client.schedule import Period
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
@@ -180,13 +181,14 @@ class ClientLedger:
             if metric.name not in unusable
         }
         self._once = any(metric.one_time for metric in self._rules.values())
-        self._counted_with = _counted_together(registry, self._rules)
+        self._registry = registry
         unlimited = registry.lifetime_epsilon is None
         self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
         self._resets, self._restores = resets, restores
         self.revealing = set(revealing)
         self._rows: dict[AnswerKey, LedgerRow] = {}
         self._answers: Counter[tuple[str, int]] = Counter()
+        self._first_answers: Counter[str] = Counter()
         self._first = self._changed = 0.0
         first_of_others = 0.0
         for row in rows:
@@ -214,8 +216,7 @@ class ClientLedger:
             return Verdict.REFUSED, ALREADY_REPORTED
         if known:
             return Verdict.AGAIN, ""
-        together = self._counted_with.get(answer[:2], (answer[:2],))
-        used_up = sum(self._answers[each] for each in together) >= rules.max_answers
+        used_up = self._count_of_cap(rules) >= rules.max_answers
         if answered and rules.memory == "value":  # another value than the last one
             changes, total = self._changed + rules.price, self._first + self._changed + rules.price
             over_part = changes > self._for_changes * _TOLERANCE
@@ -226,6 +227,18 @@ class ClientLedger:
         if self._first + rules.price > self._for_first * _TOLERANCE:
             return Verdict.REFUSED, OVER_BUDGET
         return Verdict.NEW, ""
+
+    def _count_of_cap(self, metric: Metric) -> int:
+        """Return how many answers count against a metric's `max_values` or `max_periods`.
+
+        `max_periods` holds for the metric's name: a version that is raised doesn't start it again,
+        nor do other metrics of a group that chooses for each period. All first answers count, of
+        versions without periods, too, for these follow from times; further values would make
+        silence depend on values.
+        """
+        if metric.memory == "value":
+            return self._answers[metric.name, metric.version]
+        return sum(self._first_answers[name] for name in self._registry.shares_periods(metric))
 
     def add(self, answer: AnswerKey, *, answered: bool) -> None:
         """Enter a report of an answer that is admitted, or by this call (see `judge`)."""
@@ -247,6 +260,7 @@ class ClientLedger:
         """Return a ledger of its own, with the same rows."""
         other = copy(self)
         other._rows, other._answers = self._rows.copy(), self._answers.copy()
+        other._first_answers = self._first_answers.copy()
         other.revealing = self.revealing.copy()
         return other
 
@@ -293,23 +307,8 @@ class ClientLedger:
         if row.changed:
             self._changed += row.price
         else:
+            self._first_answers[row.answer.metric] += 1
             self._first += row.price
-
-
-def _counted_together(
-    registry: Registry, rules: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], list[tuple[str, int]]]:
-    """Return the metrics, with their versions, whose answers count against one `max_periods`.
-
-    Those of a group whose choice is "period": else each metric could be answered in so many periods
-    of its own, and a client would spend their sum.
-    """
-    together: dict[tuple[str, int], list[tuple[str, int]]] = {}
-    for group in registry.groups.values():
-        if group.choice == "period":
-            members = [key for key in rules if key[0] in group.metrics]
-            together |= dict.fromkeys(members, members)
-    return together
 
 
 class CachedResponse(NamedTuple):
@@ -319,19 +318,35 @@ class CachedResponse(NamedTuple):
     ----------
     answer : AnswerKey
     response : PermanentResponse
-    period : int or None
-        Number of the period that it is for; None with ``memory = "value"``.
-    behind_since : float or None
-        The clock's earliest reading in an earlier period than this one, in seconds since the epoch.
-    forgotten : bool
-        Whether the response was deleted, because its period was over; only its number is left.
+    end_day : int or None
+        The day, from the epoch, on which its period is over; None with ``memory = "value"``.
     """
 
     answer: AnswerKey
     response: PermanentResponse
-    period: int | None = None
+    end_day: int | None = None
+
+
+class LastPeriod(NamedTuple):
+    """The last period that a client answered, or waited in, of all of a metric's versions.
+
+    Attributes
+    ----------
+    version : int
+        Of the metric, then.
+    first_day, end_day : int
+        From the epoch; it is over on the second one.
+    answered : bool
+        If not, the client waited in it.
+    behind_since : float or None
+        The clock's earliest reading before this period, in seconds since the epoch.
+    """
+
+    version: int
+    first_day: int
+    end_day: int
+    answered: bool
     behind_since: float | None = None
-    forgotten: bool = False
 
 
 class Recording(NamedTuple):
@@ -343,12 +358,15 @@ class Recording(NamedTuple):
         The answer to report if it is admitted.
     recorded_at : float
         Seconds since the epoch.
+    period : Period or None
+        The client's, then; None with ``memory = "value"``.
     begins : bool
-        Whether that is the first day of its period, on which a client may start at once.
+        Whether that was its first day, on which a client may start at once.
     """
 
     own: CachedResponse
     recorded_at: float
+    period: Period | None = None
     begins: bool = True
 
 
@@ -388,61 +406,36 @@ class Charges(NamedTuple):
 
 
 def recall(
-    cached: CachedResponse | None, metric: Metric, period: int, now: float
-) -> CachedResponse | None:
-    """Return the period's answer as it is in use at this moment; None if another must be drawn.
+    last: LastPeriod | None, metric: Metric, period: Period, now: float
+) -> LastPeriod | None:
+    """Return the last period as it is at this moment; None if the client may answer in another.
 
-    Parameters
-    ----------
-    cached : CachedResponse or None
-        The answer that was admitted last.
-    metric : Metric
-    period : int
-        Number of the period at this moment.
-    now : float
-        This moment, in seconds since the epoch.
-
-    Notes
-    -----
-    While the clock is in an earlier period than the answer's, that stays in use, but only for the
-    length of a period: a clock that was wrong once must not keep it for years. An answer that was
-    deleted is returned for its own period and the one before, so that nothing that was recorded
-    then, and comes late, is answered once more. Mode "once" deletes an answer when it is reported,
-    and so goes by the clock as if it were still there.
+    That is one which begins only when the last one is over. This holds between versions, and where
+    these have other periods: no two periods that a client answers share a day, nor does a version
+    that is raised within one answer once more in it. While the clock is before the last period
+    nothing is drawn, but only for the length of a period: a clock that was wrong once must not
+    silence a client for years.
     """
-    if cached is None or cached.period is None:
+    if last is None or period.first_day >= last.end_day:
         return None
-    if cached.forgotten and metric.mode != "once":
-        return cached if cached.period - 1 <= period <= cached.period else None
-    if period == cached.period:
-        return cached if cached.behind_since is None else cached._replace(behind_since=None)
-    if period > cached.period:
-        return None
-    if cached.behind_since is None or now < cached.behind_since:
-        return cached._replace(behind_since=now)
-    return cached if now - cached.behind_since < metric.period_days * SECONDS_A_DAY else None
-
-
-def new_period_response(metric: Metric, response: PermanentResponse, period: int) -> CachedResponse:
-    """Return a new answer for a period."""
-    key = AnswerKey(metric.name, metric.version, b"")  # numbered when it is admitted
-    return CachedResponse(key, response, period)
-
-
-def _emptied(cached: CachedResponse) -> CachedResponse:
-    """Return an answer of which only the period's number is left."""
-    return cached._replace(response=PermanentResponse(0, 0), forgotten=True)
+    if now >= last.first_day * SECONDS_A_DAY:
+        return last if last.behind_since is None else last._replace(behind_since=None)
+    if last.behind_since is None or now < last.behind_since:
+        return last._replace(behind_since=now)
+    return last if now - last.behind_since < metric.period_days * SECONDS_A_DAY else None
 
 
 class Account:
-    """A client's ledger, and of each metric the answer that was admitted last.
+    """A client's ledger, the answers that it may report again, and its last periods.
 
     Parameters
     ----------
     registry : Registry
     ledger : ClientLedger, optional
     memory : mapping of str to CachedResponse
-        By metric.
+        By metric, of the registered version: the answer that was admitted last.
+    periods : mapping of str to LastPeriod
+        By metric, of all versions.
     unusable : frozenset of str
         Metrics whose definition changed under the same version.
     """
@@ -452,43 +445,73 @@ class Account:
         registry: Registry,
         ledger: ClientLedger | None = None,
         memory: Mapping[str, CachedResponse] | None = None,
+        periods: Mapping[str, LastPeriod] | None = None,
         unusable: frozenset[str] = frozenset(),
     ) -> None:
         self._registry = registry
         self.ledger = ledger or ClientLedger(registry)
         self.memory = dict(memory or {})
+        self.periods = dict(periods or {})
         self.unusable = unusable
 
     def copy(self) -> Account:
         """Return an account of its own, that holds the same."""
-        return Account(self._registry, self.ledger.copy(), self.memory, self.unusable)
+        copied = self.ledger.copy()
+        return Account(self._registry, copied, self.memory, self.periods, self.unusable)
 
     def decide(self, recording: Recording) -> Decision:
         """Return what becomes of a recording, without charging for it."""
-        cached, recorded_at, begins = recording
+        cached = recording.own
         name = cached.answer.metric
         if name in self.unusable:
             return Decision(Verdict.REFUSED, cached, CHANGED_DEFINITION)
         metric = self._registry[name]
-        if metric.group and self._answers_another(metric, cached.period):
+        if metric.group and self._answers_another(metric):
             return Decision(Verdict.REFUSED, cached, NOT_CHOSEN)
-        last = self.memory.get(name)
-        if cached.period is not None:
-            in_use = recall(last, metric, cached.period, recorded_at)
-            if in_use is not None:
-                if in_use.forgotten:
-                    verdict = Verdict.REFUSED if in_use == last else Verdict.WAITS
-                    return Decision(verdict, cached, _why_forgotten(metric, in_use))
-                return Decision(Verdict.AGAIN, in_use, "")
-            if metric.mode == "once" and not begins and not self._has_begun(metric):
+        if recording.period is not None:
+            if in_use := self._in_use(recording):
+                return self._decide_in(in_use, recording)
+            if not recording.begins and self.is_new_to(metric):
                 return Decision(Verdict.WAITS, cached, WAITING)
             number = self.ledger.count(name, cached.answer.version) + 1
             key = number.to_bytes(_NUMBER_BYTES, "big")
             cached = cached._replace(answer=cached.answer._replace(key=key))
+        last = self.memory.get(name)
         verdict, refusal = self.ledger.judge(cached.answer, answered=last is not None)
         if verdict is Verdict.STALE and last is not None:
             return Decision(verdict, last, "")
         return Decision(verdict, cached, refusal)
+
+    def _in_use(self, recording: Recording) -> dict[str, LastPeriod]:
+        """Return the last periods, by metric, because of which a recording draws no answer.
+
+        Metrics of a group that chooses for each period are one question here: a clock that goes
+        back to a period in which the client has another choice finds it answered.
+        """
+        found = {}
+        if recording.period is not None:
+            metric = self._registry[recording.own.answer.metric]
+            for name in self._registry.shares_periods(metric):
+                last = self.periods.get(name)
+                if kept := recall(last, metric, recording.period, recording.recorded_at):
+                    found[name] = kept
+        return found
+
+    def _decide_in(self, in_use: Mapping[str, LastPeriod], recording: Recording) -> Decision:
+        """Decide on a recording while some last periods are in use."""
+        cached = recording.own
+        name = cached.answer.metric
+        last = in_use.get(name)
+        answer = self.memory.get(name)
+        if last and answer and last.version == cached.answer.version:
+            return Decision(Verdict.AGAIN, answer, "")
+        is_news = any(self.periods[each] != kept for each, kept in in_use.items())
+        verdict = Verdict.WAITS if is_news else Verdict.REFUSED
+        if not any(kept.answered for kept in in_use.values()):
+            return Decision(verdict, cached, WAITING)
+        is_own = last is not None and last.version == cached.answer.version
+        late = is_own and self._registry[name].mode != "once"  # the answer is deleted
+        return Decision(verdict, cached, PERIOD_OVER if late else REPORTED_IN_PERIOD)
 
     def charge(self, recordings: Iterable[Recording]) -> Charges:
         """Decide on recordings, and enter a report of each that isn't refused."""
@@ -496,61 +519,55 @@ class Account:
         stale = 0
         for recording in recordings:
             decision = self.decide(recording)
-            if decision.verdict is Verdict.WAITS:
-                self._wait(recording)
+            in_use = self._in_use(recording)
+            self.periods.update(in_use)
+            if decision.verdict is Verdict.WAITS and not in_use:
+                self.wait(recording)
             if decision.refusal:
                 charges.refused[decision.refusal] += 1
                 continue
-            self._enter(decision)
+            self._enter(decision, recording)
             stale += decision.verdict is Verdict.STALE
             charges.admitted.append(decision.cached)
         return charges._replace(stale=stale)
 
-    def _wait(self, recording: Recording) -> None:
-        """Remember the period in which a client begins to wait, or that its clock went back."""
-        own, recorded_at, _ = recording
-        name = own.answer.metric
-        last = recall(self.memory.get(name), self._registry[name], own.period or 0, recorded_at)
-        self.memory[name] = last or _emptied(own)
+    def wait(self, recording: Recording) -> None:
+        """Remember the period in which a client begins to wait, if it is new to a metric.
 
-    def _enter(self, decision: Decision) -> None:
+        Also if it is in no sample then, or the samples of some periods would have no new clients.
+        """
+        name, version, _ = recording.own.answer
+        if recording.period is not None and self.is_new_to(self._registry[name]):
+            _, first_day, end_day = recording.period
+            self.periods[name] = LastPeriod(version, first_day, end_day, answered=False)
+
+    def _enter(self, decision: Decision, recording: Recording) -> None:
         """Count a report of a decision's answer, and remember that.
 
         Where an answer is reported once only its period is remembered, if it has one: the response
         is never used again, and where f = 0 it is the true bits.
         """
         cached = decision.cached
-        name = cached.answer.metric
+        name, version, _ = cached.answer
         last = self.memory.get(name)
         self.ledger.add(cached.answer, answered=last is not None)
-        if self._registry[name].one_time:
-            return
-        if self._registry[name].mode == "once":
-            self.memory[name] = _emptied(cached)
-        elif last is None or decision.verdict is Verdict.NEW or cached.period is not None:
+        is_new = decision.verdict is Verdict.NEW
+        if is_new and recording.period is not None:
+            _, first_day, end_day = recording.period
+            self.periods[name] = LastPeriod(version, first_day, end_day, answered=True)
+        if not self._registry[name].reports_once and (last is None or is_new):
             self.memory[name] = cached
 
-    def _has_begun(self, metric: Metric) -> bool:
-        """Whether this client was asked a metric, or another of its group, in a period before."""
-        group = self._registry.groups.get(metric.group)
-        names = group.metrics if group and group.choice == "period" else (metric.name,)
-        return any(name in self.memory for name in names)
+    def is_new_to(self, metric: Metric) -> bool:
+        """Whether this client waits for a first period of a metric, or of others of its group."""
+        names = self._registry.shares_periods(metric)
+        return metric.mode == "once" and not any(name in self.periods for name in names)
 
-    def _answers_another(self, metric: Metric, period: int | None) -> bool:
-        """Whether another metric of its group has this client's answer, for life or this period.
+    def _answers_another(self, metric: Metric) -> bool:
+        """Whether another metric of its group has this client's answer for life.
 
         The secret's choice says so already, unless the group had other metrics then.
         """
         group = self._registry.groups[metric.group]
         others = [name for name in group.metrics if name != metric.name]
-        if group.choice == "life":
-            return self.ledger.has_answered(others)
-        answered = (self.memory.get(name) for name in others)
-        return any(last and last.answer.key and last.period == period for last in answered)
-
-
-def _why_forgotten(metric: Metric, last: CachedResponse) -> str:
-    """Return why nothing more is reported in the period of an answer that isn't there any more."""
-    if metric.mode != "once":
-        return PERIOD_OVER  # recorded before the period was over
-    return REPORTED_IN_PERIOD if last.answer.key else WAITING
+        return group.choice == "life" and self.ledger.has_answered(others)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
+from hubbub.client.ledger import SWITCHED_OFF
 from hubbub.client.storage import Storage, count_waiting, delete_unsent
 from hubbub.client.switch import NO_SWITCH, Switch
 from hubbub.protocol.compact import section_name
@@ -294,8 +295,10 @@ class Outbox:
             (key,),
         ).fetchall():
             reason = fault or (None if checksum == _checksum(*content) else DAMAGED)
-            if reason is None and (reason := switch.refusal(*content[:2])) and batch_id is not None:
-                note_sent(connection, [content[0]], now)  # what shows that is deleted
+            if reason is None and switch.is_off(*content[:2]):
+                reason = SWITCHED_OFF
+                if batch_id is not None:
+                    note_sent(connection, [content[0]], now)  # what shows that is deleted
             if reason is None:
                 metric, version, record, slice_ = content
                 order = section_name(metric, slice_), version, record, row

@@ -35,7 +35,6 @@ from hubbub.client.ledger import (
     Recording,
     Spending,
     Verdict,
-    new_period_response,
 )
 from hubbub.client.schedule import chosen, first_day
 from hubbub.client.switch import NO_SWITCH, Switch
@@ -90,7 +89,7 @@ class RecorderSettings(NamedTuple):
     read_timeout: float
     origin: str = ""
     sealed: bool = False
-    obeys_switch: bool = False
+    switch_key: str | None = None  # None: obeys no switch; empty: one that nobody signs
 
 
 class _PreparedMetric(NamedTuple):
@@ -212,10 +211,8 @@ class Recorder:
         """Whether the answer of a past period is still known."""
         with self.changed:
             return any(
-                cached.period is not None
-                and not cached.forgotten
-                and cached.period < self.registry[name].period(time.time())
-                for name, cached in self._account.memory.items()
+                cached.end_day is not None and cached.end_day * SECONDS_A_DAY <= time.time()
+                for cached in self._account.memory.values()
             )
 
     def notify(self) -> None:
@@ -268,10 +265,10 @@ class Recorder:
         The stored account doesn't know yet that the clock came back to an answer's period; what is
         stored decides (`Account.charge`).
         """
-        lasts = refused.own.period is not None and refusal not in _FINAL
-        return lasts and any(
-            waiting.own.answer.metric == refused.own.answer.metric for waiting in self.pending
-        )
+        if refused.period is None or refusal in _FINAL:
+            return False
+        names = self.registry.shares_periods(self.registry[refused.own.answer.metric])
+        return any(waiting.own.answer.metric in names for waiting in self.pending)
 
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
         """Return a report of a value as `record` would have it drawn, without spending.
@@ -394,20 +391,24 @@ class Recorder:
         prepared, now = self._prepared(metric), time.time()
         encoder = prepared.encoder
         if encoder.metric.memory == "period":
-            period, begins = encoder.period(now)
             encoder.check(value)
-            own = new_period_response(encoder.metric, _UNDRAWN, period)
+            period = encoder.period(now)
+            key = AnswerKey(encoder.metric.name, encoder.metric.version, b"")  # numbered later
+            own = CachedResponse(key, _UNDRAWN, period.end_day)
             at_once = self.answers_all or not self.waits
-            recording = Recording(own, now, begins or at_once)
+            begins = at_once or period.first_day == now // SECONDS_A_DAY
+            recording = Recording(own, now, period, begins)
         else:
             own = _response_of(prepared, encoder.true_bits(value))
             recording = Recording(own, now)
         if now >= prepared.ends:
             return recording, Decision(Verdict.REFUSED, own, EXPIRED)
-        if why := self._switch.refusal(encoder.metric.name, encoder.metric.version):
-            return recording, Decision(Verdict.REFUSED, own, why)
-        if not self._is_chosen(prepared, own.period or 0):
-            return recording, Decision(Verdict.REFUSED, own, NOT_CHOSEN)
+        why = self._switch.refusal(recording)
+        if not self._is_chosen(prepared, recording.period.number if recording.period else 0):
+            return recording, Decision(Verdict.REFUSED, own, why or NOT_CHOSEN)
+        if why:
+            waits = why == NOT_SAMPLED and account.is_new_to(encoder.metric)
+            return recording, Decision(Verdict.WAITS if waits else Verdict.REFUSED, own, why)
         return recording, account.decide(recording)
 
     def _is_chosen(self, prepared: _PreparedMetric, period: int) -> bool:

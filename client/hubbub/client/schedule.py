@@ -7,6 +7,8 @@ and periods begin on days that are independent of each other, so that days link 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hubbub.client.randomness import KeyedStream, keyed_message, uniform_below
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Group
@@ -17,6 +19,14 @@ _SAMPLE_TAG = b"hubbub/1/sample"
 _WEIGHT_BYTES = 16  # two metrics weigh the same with chance 2^-128
 _NUMBER_BYTES = 8  # a period's number is a 64-bit integer in the protocol (section 11)
 _NUMBERS = 2**64  # two's complement: periods before the epoch are negative
+
+
+class Period(NamedTuple):
+    """A client's period: its number, its first day, and the day after its last, from the epoch."""
+
+    number: int
+    first_day: int
+    end_day: int
 
 
 def first_day(metric: Metric, secret: bytes, period: int) -> int:
@@ -35,24 +45,17 @@ def first_day(metric: Metric, secret: bytes, period: int) -> int:
     return period * days + uniform_below(days, KeyedStream(keyed_message(_DAY_TAG, *parts)))
 
 
-def period_at(metric: Metric, secret: bytes, seconds: float) -> tuple[int, bool]:
-    """Return the number of a client's period at a moment, and whether it is its first day.
+def period_at(metric: Metric, secret: bytes, seconds: float) -> Period:
+    """Return a client's period at a moment, in seconds since the epoch.
 
-    A period lasts until the next one begins: 1 to 2 `period_days` - 1 days.
-
-    Parameters
-    ----------
-    metric : Metric
-    secret : bytes
-    seconds : float
-        Since the epoch.
+    It lasts until the next one begins: 1 to 2 `period_days` - 1 days.
     """
     day = int(seconds // SECONDS_A_DAY)
-    period = day // metric.period_days
-    begins = first_day(metric, secret, period)
+    number = day // metric.period_days
+    begins = first_day(metric, secret, number)
     if day >= begins:
-        return period, day == begins
-    return period - 1, day == first_day(metric, secret, period - 1)
+        return Period(number, begins, first_day(metric, secret, number + 1))
+    return Period(number - 1, first_day(metric, secret, number - 1), begins)
 
 
 def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> str:
@@ -79,13 +82,16 @@ def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> st
     return max(sorted(group.metrics), key=weight)
 
 
-def sample_draw(metric: str, application: str, secret: bytes) -> float:
+def sample_draw(metric: str, application: str, secret: bytes, period: int | None) -> float:
     """Return a client's number for a metric, uniform in [0, 1) over secrets.
 
-    A client is in a sample of rate r if its number is below r. It is one for life, so samples of
-    lower rates are parts of those of higher ones, and no change of rates tells anything of values.
+    A client is in a sample of rate r if its number is below r, so a sample is part of every larger
+    one. Each period has a number of its own: one for life would link the reports of two periods
+    more closely, as fewer clients made them. None: the metric has no periods, and its number is
+    for life; another one would ask clients that weren't asked before.
     """
-    parts = (secret, application.encode(), metric.encode())
+    moment = () if period is None else (_number(period),)
+    parts = (secret, application.encode(), metric.encode(), *moment)
     stream = KeyedStream(keyed_message(_SAMPLE_TAG, *parts))
     return (int.from_bytes(stream(7), "little") >> 3) / 2**53
 

@@ -291,9 +291,9 @@ def _notice_copy(
     )
     now = time.time()
     connection.executemany(
-        "INSERT OR REPLACE INTO memory VALUES (?, ?, x'', 0, x'', ?, NULL)",
+        "INSERT OR REPLACE INTO periods VALUES (?, ?, ?, ?, 0, NULL)",
         [
-            (m.name, m.version, period_at(m, secret, now)[0])
+            (m.name, m.version, *period_at(m, secret, now)[1:])
             for m in registry.values()
             if m.mode == "once"
         ],

@@ -17,7 +17,7 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,14 @@ from hubbub.client.errors import (
     UnavailableError,
 )
 from hubbub.client.forks import ORPHANED, before_fork, is_orphaned, no_fork
-from hubbub.client.ledger import Account, AnswerKey, CachedResponse, ClientLedger, LedgerRow
+from hubbub.client.ledger import (
+    Account,
+    AnswerKey,
+    CachedResponse,
+    ClientLedger,
+    LastPeriod,
+    LedgerRow,
+)
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
@@ -40,7 +47,7 @@ _CONSEQUENCE = (
     "forget() starts anew"
 )
 BUSY_SECONDS = 5.0  # as `State` waits
-_FORMAT = 2  # user_version of the schema below; others are refused
+_FORMAT = 3  # user_version of the schema below; others are refused
 _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -74,10 +81,17 @@ CREATE TABLE memory (             -- the answer that was admitted last
     version INTEGER NOT NULL,
     answer BLOB NOT NULL,
     cohort INTEGER NOT NULL,
-    bits BLOB NOT NULL,           -- after the permanent response, empty once the period is over
-    period INTEGER,               -- NULL with memory = "value"
-    behind_since REAL,
+    bits BLOB NOT NULL,           -- after the permanent response
+    end_day INTEGER,              -- from 1970, when it is deleted, NULL with memory = "value"
     PRIMARY KEY (metric, version)
+) WITHOUT ROWID;
+CREATE TABLE periods (            -- the last one that was answered, or waited in, of all versions
+    metric TEXT PRIMARY KEY,
+    version INTEGER NOT NULL,     -- that answered or waited
+    first_day INTEGER NOT NULL,   -- counted from 1970
+    end_day INTEGER NOT NULL,     -- on which it is over
+    answered INTEGER NOT NULL,
+    behind_since REAL             -- the clock's earliest reading before it, while it is behind
 ) WITHOUT ROWID;
 CREATE TABLE reports (            -- that are to be sent
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -93,11 +107,10 @@ CREATE TABLE reports (            -- that are to be sent
 );
 CREATE INDEX reports_of_batch ON reports (batch);
 CREATE TABLE switch (             -- once it was asked for
-    only INTEGER PRIMARY KEY CHECK (only = 1),
+    key TEXT PRIMARY KEY,         -- that the app has, and that signed the body, or empty
     asked REAL NOT NULL,          -- when, last
-    signed INTEGER NOT NULL,      -- whether the body was, with a key of the app
     body BLOB NOT NULL            -- the document that is obeyed, empty if there is none
-);
+) WITHOUT ROWID;
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: a slow process may still settle it
     origin TEXT NOT NULL,
@@ -108,7 +121,7 @@ CREATE TABLE batches (
     lease_expires_at REAL NOT NULL DEFAULT 0
 );
 """
-_OF_SECRET = ("memory", "reports", "batches")
+_OF_SECRET = ("memory", "periods", "reports", "batches")
 # Trouble that may pass: a full disk, too many open files, a file system mounted read-only.
 _PASSING = (
     "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN",
@@ -330,7 +343,8 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
         if made_by.get((metric.name, metric.version), _definition(metric)) != _definition(metric)
     )
     ledger = ClientLedger(registry, rows, resets, restores, unusable, revealing)
-    return Account(registry, ledger, _load_memory(connection, registry), unusable)
+    memory, periods = _load_memory(connection, registry), _load_periods(connection)
+    return Account(registry, ledger, memory, periods, unusable)
 
 
 def save_rows(connection: sqlite3.Connection, rows: Iterable[LedgerRow]) -> None:
@@ -353,58 +367,58 @@ def save_definitions(connection: sqlite3.Connection, metrics: Collection[Metric]
 
 def _load_memory(connection: sqlite3.Connection, registry: Registry) -> dict[str, CachedResponse]:
     """Return, by metric, the answer that was admitted last."""
-    query = "SELECT metric, version, answer, cohort, bits, period, behind_since FROM memory"
+    query = "SELECT metric, version, answer, cohort, bits, end_day FROM memory"
     return {
         name: CachedResponse(
             AnswerKey(name, version, answer),
             PermanentResponse(cohort, int.from_bytes(bits, "little")),
-            period,
-            behind_since,
-            forgotten=not bits,
+            end_day,
         )
-        for name, version, answer, cohort, bits, period, behind_since in connection.execute(query)
+        for name, version, answer, cohort, bits, end_day in connection.execute(query)
         if name in registry and registry[name].version == version
     }
 
 
+def _load_periods(connection: sqlite3.Connection) -> dict[str, LastPeriod]:
+    query = "SELECT metric, version, first_day, end_day, answered, behind_since FROM periods"
+    return {
+        name: LastPeriod(version, first_day, end_day, bool(answered), behind_since)
+        for name, version, first_day, end_day, answered, behind_since in connection.execute(query)
+    }
+
+
 def save_memory(
-    connection: sqlite3.Connection, registry: Registry, memory: Iterable[CachedResponse]
+    connection: sqlite3.Connection,
+    registry: Registry,
+    before: Mapping[str, CachedResponse],
+    memory: Mapping[str, CachedResponse],
 ) -> None:
-    """Store the answers that were admitted last, in place of earlier ones."""
-    for cached in memory:
-        width = registry[cached.answer.metric].params.k // 8
-        cohort, bits = cached.response
-        connection.execute(
-            "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                *cached.answer,
-                cohort,
-                b"" if cached.forgotten else bits.to_bytes(width, "little"),
-                cached.period,
-                cached.behind_since,
-            ),
-        )
+    """Store the answers that were admitted last, where they aren't what they were before."""
+    for name, cached in memory.items():
+        if before.get(name) != cached:
+            cohort, bits = cached.response
+            data = bits.to_bytes(registry[name].params.k // 8, "little")
+            connection.execute(
+                "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?)",
+                (*cached.answer, cohort, data, cached.end_day),
+            )
+
+
+def save_periods(
+    connection: sqlite3.Connection,
+    before: Mapping[str, LastPeriod],
+    periods: Mapping[str, LastPeriod],
+) -> None:
+    """Store the last periods, where they aren't what they were before."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO periods VALUES (?, ?, ?, ?, ?, ?)",
+        [(name, *last) for name, last in periods.items() if before.get(name) != last],
+    )
 
 
 def forget_periods(connection: sqlite3.Connection, now: float) -> None:
-    """Delete the answers of past periods, except for the periods' numbers.
-
-    The numbers stay, or a late recording of such a period would be answered a second time. The
-    length of a period is read from the stored definition: other processes may have another
-    registry, and still use these answers.
-    """
-    periods = connection.execute(
-        "SELECT metric, version, period, definition FROM memory "
-        "JOIN definitions USING (metric, version) WHERE period IS NOT NULL AND bits != x''"
-    )
-    over = [
-        (name, version)
-        for name, version, period, definition in periods.fetchall()
-        if period < now // (json.loads(definition)["period_days"] * SECONDS_A_DAY)
-    ]
-    connection.executemany(
-        "UPDATE memory SET cohort = 0, bits = x'' WHERE metric = ? AND version = ?", over
-    )
+    """Delete the answers of past periods; that these were answered stays."""
+    connection.execute("DELETE FROM memory WHERE end_day <= ?", (now // SECONDS_A_DAY,))
 
 
 def _create(path: Path, application: str, patience: float) -> None:

@@ -210,6 +210,11 @@ class Registry(Mapping[str, Metric]):
                 reserves.setdefault(metric.group or f"alone {name}", []).append(metric.reserve)
         return math.fsum(map(max, reserves.values()))
 
+    def shares_periods(self, metric: Metric) -> tuple[str, ...]:
+        """Return the metrics that have periods, and one `max_periods`, together with a metric."""
+        group = self.groups.get(metric.group)
+        return group.metrics if group and group.choice == "period" else (metric.name,)
+
     def __getitem__(self, name: str) -> Metric:
         try:
             return self._metrics[name]

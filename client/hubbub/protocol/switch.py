@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime as dt
 import json
 import os
 import re
@@ -24,6 +25,12 @@ MOST_BYTES = 65_536
 """Of a file; longer ones are malformed."""
 PATH = "/v1/switch"
 """Where a collector serves it."""
+LEAST_RATE = 0.001
+"""Of a sample. A smaller one is no use: of 100,000 clients it leaves 100, the fewest reports that
+are published for a part of them (`min_reports`). But it would single out the few that answer."""
+CLOCK_SKEW = 86_400.0
+"""Seconds by which a file may seem to be from the future: a clock that is set to local time instead
+of UTC is wrong by up to 14 hours."""
 
 _DOMAIN = b"hubbub/1/switch\n"
 _LINE = re.compile(rb"hubbub-switch-1 ([A-Za-z0-9_-]{86})\n")
@@ -35,6 +42,7 @@ _ISSUED = re.compile(
 _KEY_BYTES = 32
 _LARGEST_VERSION = 2**31 - 1
 _MEMBERS = frozenset({"hubbub_switch", "application", "issued", "rates"})
+_LATEST = 253_402_300_799  # the last second of the year 9999
 _SHOWN = 80  # characters of a value in a message
 
 
@@ -127,14 +135,19 @@ def _rate(entry: object, field: str) -> Rate:
     metric, rate = table["metric"], table["rate"]
     if not (isinstance(metric, str) and _NAME.fullmatch(metric)):
         raise _wrong(f"{field}.metric", metric, "a metric's name")
-    if not _is_number(rate) or not 0 <= rate < 1:
-        raise _wrong(f"{field}.rate", rate, "a number from 0 to below 1")
+    check_rate(f"{field}.rate", rate)
     if "version" not in table:
         return Rate(metric, None, float(rate))
     version = table["version"]
     if not (_is_integer(version) and 1 <= version <= _LARGEST_VERSION):
         raise _wrong(f"{field}.version", version, f"an integer from 1 to {_LARGEST_VERSION}")
     return Rate(metric, int(version), float(rate))
+
+
+def check_rate(field: str, rate: object) -> None:
+    """Raise SwitchError unless a switch may have this rate."""
+    if not _is_number(rate) or not (rate == 0 or LEAST_RATE <= rate < 1):  # type: ignore[operator]
+        raise _wrong(field, rate, f"0, or a number from {LEAST_RATE} to below 1")
 
 
 def _table(
@@ -279,22 +292,36 @@ class SwitchFile(NamedTuple):
         body = data[line.end() :]
         return cls(parse_document(body), body, _decoded(line[1].decode()))
 
-    def check(self, application: str, key: VerifyKey | None) -> None:
-        """Raise SwitchError unless an application may obey it.
+    def check(self, application: str, key: VerifyKey | None, now: float) -> None:
+        """Raise SwitchError unless an application may obey it at a moment.
+
+        A file from the future would outlast all that are issued until then.
 
         Parameters
         ----------
         application : str
         key : VerifyKey or None
             With it, the file must be signed, with this key.
+        now : float
+            Seconds since the epoch.
         """
         if self.document.application != application:
             raise _wrong("application", self.document.application, _shown(application))
+        latest = _text_of(now + CLOCK_SKEW)
+        if self.document.issued > latest:
+            expected = f"at most {latest}, a day from now by this machine's clock"
+            raise _wrong("issued", self.document.issued, expected)
         if key is None:
             return
         if self.signature is None:
             raise SwitchError("switch: isn't signed; must be, as this app has a key")
         key.check(self.signature, self.body)
+
+
+def _text_of(seconds: float) -> str:
+    """Return a time as `issued` has it; the order of such texts is that of time."""
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=min(seconds // 1, _LATEST))  # noqa: DTZ001
+    return f"{moment.isoformat()}Z"
 
 
 def _require_cryptography() -> None:

@@ -14,8 +14,8 @@ import { Nap } from "./nap.js";
 import {
   batchSpooled,
   countsOf,
+  dropOff,
   dropOtherForm,
-  dropRefused,
   leaseOldest,
   MAY_HAVE_ARRIVED,
   noteSent,
@@ -26,8 +26,9 @@ import {
   checkSwitch,
   claimFetch,
   keepSwitch,
+  offBy,
   parseSwitch,
-  refusalBy,
+  SWITCHED_OFF,
   SwitchError,
 } from "./switch.js";
 
@@ -39,9 +40,9 @@ const PAUSE = 500;
 /** @typedef {NonNullable<ReturnType<typeof leaseOldest>>} LeasedBatch */
 /** @typedef {import("./outbox.js").Counts} Counts */
 /**
- * Where to ask for the switch, for whom, and which key must have signed it.
+ * Where to ask for the switch, for whom, and which key must have signed it; `keptAs` is the key's name.
  *
- * @typedef {{address: string, application: string, key: Uint8Array | null}} Switched
+ * @typedef {{address: string, application: string, key: Uint8Array | null, keptAs: string}} Switched
  */
 
 /**
@@ -246,8 +247,9 @@ export class Delivery {
       const { outbox } = state;
       const now = Date.now();
       const lease = { holder: this.#holder, since: now, millis: timeoutMillis + LEASE_MARGIN };
-      const off = dropRefused(outbox, refusalBy(state, switched !== null), now);
-      const dropped = { ...trim(outbox, most, now), ...off };
+      const off = dropOff(outbox, offBy(state, switched?.keptAs ?? null), now);
+      /** @type {Record<string, number>} */
+      const dropped = { ...trim(outbox, most, now), [SWITCHED_OFF]: off };
       dropped[MAY_HAVE_ARRIVED] = dropOtherForm(outbox, route, now);
       let batch = leaseOldest(outbox, lease, route);
       if (!batch && this.#isBatchDue(countsOf(outbox, route.origin).spooled)) {
@@ -297,15 +299,15 @@ export class Delivery {
   async #fetchSwitch() {
     const { store, sender, switched, onNoSwitch } = this.#options;
     if (!switched || this.#stopped) return;
-    if (!(await store.change((state) => claimFetch(state, Date.now())))) return;
-    const bytes = await sender.fetchSwitch(switched.address, this.#requests.signal);
+    const { address, application, key, keptAs } = switched;
+    if (!(await store.change((state) => claimFetch(state, Date.now(), keptAs)))) return;
+    const bytes = await sender.fetchSwitch(address, this.#requests.signal);
     if (this.#stopped) return;
     if (!bytes) return onNoSwitch("it can't be fetched");
     try {
       const file = parseSwitch(bytes);
-      await checkSwitch(file, switched.application, switched.key);
-      const signed = switched.key !== null;
-      const kept = await store.change((state) => keepSwitch(state, file.document, signed));
+      await checkSwitch(file, application, key, Date.now());
+      const kept = await store.change((state) => keepSwitch(state, file.document, keptAs));
       if (!kept) onNoSwitch("a later one is obeyed");
     } catch (error) {
       if (!(error instanceof SwitchError)) throw error;

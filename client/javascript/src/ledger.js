@@ -10,7 +10,7 @@
  */
 
 import { definitionOf, epsilonAfter, reserveOfAll } from "./registry.js";
-import { calendarPeriod, periodSeconds } from "./schedule.js";
+import { calendarPeriod, dayAt, inSeconds } from "./schedule.js";
 
 export const ALREADY_REPORTED = "already reported (one-time metric)";
 export const REPORTED_IN_PERIOD = "already reported in this period";
@@ -24,6 +24,8 @@ export const REDEFINED = "definition changed without a new version";
 export const EXPIRED = "expired metric";
 export const PERIOD_OVER = "recorded in a period that is over";
 
+/** Refusals of recordings that say nothing of periods. */
+const TURNED_AWAY = new Set([EXPIRED, NOT_CHOSEN, REDEFINED]);
 const TOLERANCE = 1 + 1e-9;
 
 /** @typedef {Readonly<import("./registry.js").Metric>} Metric */
@@ -52,6 +54,7 @@ const TOLERANCE = 1 + 1e-9;
  * @property {boolean} alone whether all of it was recorded while a second answer was out of the
  *   question (max_values = 1), so that no change can have been seen
  * @property {number} answers how many were ever admitted
+ * @property {number} firsts how many of those times alone decided
  * @property {number} first sum of the prices of those on which times alone decided
  * @property {number} changed sum of the prices of the others: second and later distinct values
  * @property {number} closed what was spent by answers that are reported no more
@@ -61,9 +64,19 @@ const TOLERANCE = 1 + 1e-9;
  * @property {OpenAnswer[]} open
  * @property {{digest: string | null, cohort: number, permanent: string} | null} last the answer that
  *   was admitted last; its permanent bits in hexadecimal. Null once its period is over
- * @property {{number: number, backSince: number | null, waits?: boolean} | null} period the last answer's,
- *   which stays when that is deleted, and the clock's earliest reading in an earlier one (seconds since
- *   1970); or that in which the client began to wait for its first period
+ * @property {number | null} endDay on which that is, counted from 1970; null without periods
+ */
+
+/**
+ * The last period that a client answered, or waited in, of all versions of a metric.
+ *
+ * @typedef {object} LastPeriod
+ * @property {number} version that answered or waited
+ * @property {number} firstDay counted from 1970
+ * @property {number} endDay on which it is over
+ * @property {boolean} answered
+ * @property {number | null} backSince the clock's earliest reading before it (seconds since 1970), while it
+ *   is behind
  */
 
 /**
@@ -71,6 +84,7 @@ const TOLERANCE = 1 + 1e-9;
  *
  * @typedef {object} Account
  * @property {Entry[]} entries
+ * @property {Record<string, LastPeriod>} periods by metric
  * @property {number} resets how often the secret was replaced
  * @property {number} restores how often the state was found to be a copy, whose original may have
  *   spent more
@@ -82,8 +96,8 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} seconds since 1970
  * @property {{digest: string | null, cohort: number, permanent: string}} answer what it would report
  *   if it is admitted; permanent bits in hexadecimal
- * @property {import("./schedule.js").Period} [period] the client's; by default the calendar's, on its
- *   first day
+ * @property {import("./schedule.js").Period} [period] the client's; by default the calendar's
+ * @property {boolean} [begins] whether it is its first day, on which a client may start at once (default: true)
  * @property {boolean} [isChosen] whether the client answers the metric, as one of its group (default: true)
  */
 
@@ -96,7 +110,7 @@ const TOLERANCE = 1 + 1e-9;
 
 /** @returns {Account} */
 export function emptyAccount() {
-  return { entries: [], resets: 0, restores: 0 };
+  return { entries: [], periods: {}, resets: 0, restores: 0 };
 }
 
 /**
@@ -113,58 +127,102 @@ export function decide(account, registry, recording) {
   const entry = entryOf(account, metric);
   if (metric.group && !isChosen(account, metric.group, recording)) return refused(NOT_CHOSEN);
   if (entry && !isDefined(entry, metric)) return refused(REDEFINED);
-  if (metric.mode === "once") return decideOnce(account, registry, recording, entry);
+  if (metric.memory === "period") return decidePeriod(account, registry, recording, entry);
   if (!entry) return admitIf(roomForFirst(account, registry, metric), answer);
   if (metric.mode === "one-time") return refused(ALREADY_REPORTED);
   const { last } = entry;
-  if (metric.memory === "period") {
-    if (isLate(entry, metric, seconds)) return refused(PERIOD_OVER);
-    if (last && isInUse(entry, recording)) return { kind: "again", answer: last };
-  } else if (entry.open.some(({ digest }) => digest === answer.digest)) {
+  if (entry.open.some(({ digest }) => digest === answer.digest)) {
     return { kind: "again", answer };
   } else if (last) {
     const room = entry.answers < metric.maxAnswers && roomForChange(account, registry, metric);
     return room ? { kind: "admitted", answer } : { kind: "stale", answer: last };
   }
-  if (metric.memory === "period" && entry.answers >= metric.maxAnswers) {
-    return refused(TOO_MANY_ANSWERS);
-  }
   return admitIf(roomForFirst(account, registry, metric), answer);
 }
 
 /**
- * Return what becomes of a recording of a metric that is reported once per period.
+ * Return what becomes of a recording of a metric with periods.
  *
  * @param {Account} account @param {Registry} registry @param {Recording} recording
  * @param {Entry | undefined} entry
  * @returns {Decision}
  */
-function decideOnce(account, registry, recording, entry) {
+function decidePeriod(account, registry, recording, entry) {
   const { metric, answer } = recording;
-  if (entry && isInUse(entry, recording)) {
-    return refused(entry.period?.waits ? WAITING : REPORTED_IN_PERIOD);
+  const inUse = periodsInUse(account, recording);
+  const own = inUse.get(metric.name);
+  const isOwn = own?.version === metric.version;
+  if (isOwn && entry?.last) return { kind: "again", answer: entry.last };
+  if (inUse.size) {
+    if (![...inUse.values()].some(({ answered }) => answered)) return refused(WAITING);
+    return refused(isOwn && metric.mode !== "once" ? PERIOD_OVER : REPORTED_IN_PERIOD);
   }
-  if (mustWait(account, recording)) return refused(WAITING);
-  if (answersTogether(account, registry, metric) >= metric.maxAnswers) {
+  if (!(recording.begins ?? true) && isNewTo(account, metric)) return refused(WAITING);
+  if (firstAnswers(account, namesTogether(metric)) >= metric.maxAnswers) {
     return refused(TOO_MANY_ANSWERS);
   }
   return admitIf(roomForFirst(account, registry, metric), answer);
 }
 
 /**
- * Return how many answers count against a metric's max_periods: its own, and those of all metrics of a group
- * that chooses for each period, or a client would spend their sum.
+ * Return the last periods, by metric, because of which a recording draws no answer, as they are at its
+ * moment. Metrics of a group that chooses for each period are one question here: a clock that goes back to a
+ * period in which the client has another choice finds it answered.
  *
- * @param {Account} account @param {Registry} registry @param {Metric} metric
+ * @param {Account} account @param {Recording} recording
+ * @returns {Map<string, LastPeriod>}
  */
-function answersTogether(account, registry, metric) {
-  const { group, name } = metric;
-  const names = group?.choice === "period" ? group.metrics : [name];
-  const entries = names.map((each) => {
-    const registered = registry.metrics.get(each);
-    return registered && entryOf(account, registered);
-  });
-  return entries.reduce((sum, entry) => sum + (entry?.answers ?? 0), 0);
+function periodsInUse(account, recording) {
+  const found = new Map();
+  for (const name of namesTogether(recording.metric)) {
+    const kept = inUse(account.periods[name], recording);
+    if (kept) found.set(name, kept);
+  }
+  return found;
+}
+
+/**
+ * Return the last period as it is at this moment; null if the client may answer in another. That is one which
+ * begins only when the last one is over. This holds between versions, and where these have other periods: no
+ * two periods that a client answers share a day, nor does a version that is raised within one answer once
+ * more in it. While the clock is before the last period nothing is drawn, but only for the length of a
+ * period: a clock that was wrong once must not silence a client for years.
+ *
+ * @param {LastPeriod | undefined} last @param {Recording} recording
+ * @returns {LastPeriod | null}
+ */
+function inUse(last, recording) {
+  const { metric, seconds } = recording;
+  if (!last || periodOf(recording).firstDay >= last.endDay) return null;
+  if (seconds >= inSeconds(last.firstDay)) return { ...last, backSince: null };
+  const backSince = Math.min(last.backSince ?? seconds, seconds);
+  return seconds - backSince < inSeconds(metric.periodDays) ? { ...last, backSince } : null;
+}
+
+/** @param {Metric} metric @returns {readonly string[]} the metrics that have periods, and max_periods, together */
+function namesTogether({ group, name }) {
+  return group?.choice === "period" ? group.metrics : [name];
+}
+
+/**
+ * Return how many answers count against max_periods. That holds for a metric's name: a version that is raised
+ * doesn't start it again. All first answers count, of versions without periods, too, for these follow from
+ * times; further values would make silence depend on values.
+ *
+ * @param {Account} account @param {readonly string[]} names
+ */
+function firstAnswers({ entries }, names) {
+  return sum(entries.map((entry) => (names.includes(entry.metric) ? entry.firsts : 0)));
+}
+
+/**
+ * Whether a client waits for a first period of a metric, or of others of its group. So the reports of a
+ * roll-out come evenly.
+ *
+ * @param {Account} account @param {Metric} metric
+ */
+export function isNewTo({ periods }, metric) {
+  return metric.mode === "once" && !namesTogether(metric).some((name) => periods[name]);
 }
 
 /**
@@ -179,15 +237,18 @@ export function enter(account, registry, recording) {
   const { metric, seconds, answer } = recording;
   closePastPeriods(account, seconds);
   const decision = decide(account, registry, recording);
-  if (decision.kind === "refused") {
-    if (decision.reason === WAITING || decision.reason === REPORTED_IN_PERIOD) {
-      waitOrNoticeClock(account, recording);
-    }
-    return decision;
+  const isTurnedAway = decision.kind === "refused" && TURNED_AWAY.has(decision.reason);
+  if (metric.memory === "period" && !isTurnedAway) {
+    const kept = periodsInUse(account, recording);
+    for (const [name, last] of kept) account.periods[name] = last;
+    if (decision.kind === "refused" && decision.reason === WAITING) wait(account, recording);
   }
+  if (decision.kind === "refused") return decision;
   const entry = entryOf(account, metric) ?? addEntry(account, metric);
-  if (decision.kind === "admitted") admit(entry, recording);
-  else if (metric.memory === "period") noticeClock(entry, recording);
+  if (decision.kind === "admitted") {
+    admit(entry, recording);
+    if (metric.memory === "period") account.periods[metric.name] = lastPeriod(recording, true);
+  }
   const digest = decision.kind === "stale" ? entry.last?.digest : digestKept(metric, answer);
   const open = entry.open.find((candidate) => candidate.digest === digest);
   if (open) {
@@ -209,12 +270,26 @@ export function enter(account, registry, recording) {
  */
 export function closePastPeriods(account, seconds) {
   for (const entry of account.entries) {
-    const days = Number(entry.definition.period_days);
-    const { period, last } = entry;
-    if (!period || !last || calendarPeriod(days, seconds) <= period.number) continue;
-    close(entry);
-    entry.period = { number: period.number, backSince: null };
+    if (entry.endDay !== null && dayAt(seconds) >= entry.endDay) close(entry);
   }
+}
+
+/**
+ * Remember the period in which a client begins to wait, if it is new to a metric. Also if it is in no sample
+ * then, or the samples of some periods would have no new clients.
+ *
+ * @param {Account} account is changed
+ * @param {Recording} recording
+ */
+export function wait(account, recording) {
+  const { metric } = recording;
+  if (isNewTo(account, metric)) account.periods[metric.name] = lastPeriod(recording, false);
+}
+
+/** @param {Recording} recording @param {boolean} answered @returns {LastPeriod} */
+function lastPeriod(recording, answered) {
+  const { firstDay, endDay } = periodOf(recording);
+  return { version: recording.metric.version, firstDay, endDay, answered, backSince: null };
 }
 
 /**
@@ -225,6 +300,7 @@ export function closePastPeriods(account, seconds) {
 export function countReset(account) {
   account.resets++;
   account.entries.forEach(close);
+  account.periods = {};
 }
 
 /**
@@ -233,18 +309,18 @@ export function countReset(account) {
  *
  * @param {Account} account is changed
  * @param {Registry} registry
- * @param {(metric: Metric) => number} currentPeriod
+ * @param {(metric: Metric) => import("./schedule.js").Period} currentPeriod
  */
 export function countRestore(account, registry, currentPeriod) {
   account.restores++;
   for (const metric of registry.metrics.values()) {
-    const known = entryOf(account, metric);
     if (metric.mode === "once") {
-      const entry = known ?? addEntry(account, metric);
-      entry.period = { number: currentPeriod(metric), backSince: null, waits: true };
-    } else if (metric.mode === "one-time" && !known) {
+      const { firstDay, endDay } = currentPeriod(metric);
+      const { name, version } = metric;
+      account.periods[name] = { version, firstDay, endDay, answered: false, backSince: null };
+    } else if (metric.mode === "one-time" && !entryOf(account, metric)) {
       const entry = addEntry(account, metric);
-      entry.answers = 1;
+      entry.answers = entry.firsts = 1;
       entry.first = entry.closed = metric.price;
     }
   }
@@ -314,13 +390,14 @@ function addEntry(account, metric) {
     oneTime: metric.mode === "one-time",
     alone: isAlone(metric),
     answers: 0,
+    firsts: 0,
     first: 0,
     changed: 0,
     closed: 0,
     reports: 0,
     open: [],
     last: null,
-    period: null,
+    endDay: null,
   };
   account.entries.push(entry);
   return entry;
@@ -333,13 +410,14 @@ function admit(entry, recording) {
   if (metric.memory === "period") close(entry);
   entry.definition = definitionOf(metric);
   entry.answers++;
+  if (!isChange) entry.firsts++;
   entry[isChange ? "changed" : "first"] += metric.price;
   const { epsilonReport, price } = metric;
   const digest = digestKept(metric, answer);
   entry.open.push({ digest, price, epsilonReport, reports: 0 });
   // What is reported once is never repeated, so nothing of it is kept.
   if (metric.mode === "longitudinal") entry.last = answer;
-  if (metric.memory === "period") entry.period = { number: periodNow(recording), backSince: null };
+  if (entry.last && metric.memory === "period") entry.endDay = periodOf(recording).endDay;
 }
 
 /**
@@ -355,7 +433,7 @@ function digestKept({ mode }, { digest }) {
 /** @param {Entry} entry whose answers can't be reported any more */
 function close(entry) {
   closeAnswers(entry);
-  entry.last = entry.period = null;
+  entry.last = entry.endDay = null;
 }
 
 /** @param {Entry} entry */
@@ -379,77 +457,12 @@ function isChosen(account, group, recording) {
   const others = account.entries.filter(({ metric }) => {
     return metric !== name && group.metrics.includes(metric);
   });
-  if (group.choice === "life") return !others.some(({ answers }) => answers > 0);
-  const now = periodNow(recording);
-  return !others.some(({ period }) => period && !period.waits && period.number === now);
+  return group.choice === "period" || !others.some(({ answers }) => answers > 0);
 }
 
-/**
- * Whether a client has to wait for the next period: it comes after the first day of this one, and wasn't
- * asked in an earlier period. So the reports of a roll-out come evenly.
- *
- * @param {Account} account @param {Recording} recording
- */
-function mustWait(account, { metric, period }) {
-  if (period?.begins ?? true) return false;
-  const { group, name } = metric;
-  const names = group?.choice === "period" ? group.metrics : [name];
-  return !account.entries.some((entry) => {
-    const isThisVersion = entry.metric !== name || entry.version === metric.version;
-    return entry.period !== null && isThisVersion && names.includes(entry.metric);
-  });
-}
-
-/**
- * Remember the period in which a client begins to wait, or that its clock went back.
- *
- * @param {Account} account @param {Recording} recording
- */
-function waitOrNoticeClock(account, recording) {
-  const { metric } = recording;
-  const entry = entryOf(account, metric) ?? addEntry(account, metric);
-  if (isInUse(entry, recording)) return noticeClock(entry, recording);
-  entry.period = { number: periodNow(recording), backSince: null, waits: true };
-}
-
-/**
- * Whether something was recorded in the period whose answer was deleted, or in the one before.
- *
- * @param {Entry} entry @param {Metric} metric @param {number} seconds
- */
-function isLate({ period, last }, { periodDays }, seconds) {
-  if (!period || last) return false;
-  const behind = period.number - calendarPeriod(periodDays, seconds);
-  return behind === 0 || behind === 1;
-}
-
-/**
- * Whether the period's answer is in use at this moment. While the clock is in an earlier period it
- * stays so, but only for the length of a period: a clock that was wrong once must not keep it for years.
- *
- * @param {Entry} entry @param {Recording} recording
- */
-function isInUse({ period }, recording) {
-  if (!period) return false;
-  const { metric, seconds } = recording;
-  const now = periodNow(recording);
-  if (now >= period.number) return now === period.number;
-  const { backSince } = period;
-  if (backSince === null || seconds < backSince) return true;
-  return seconds - backSince < periodSeconds(metric.periodDays);
-}
-
-/** @param {Entry} entry @param {Recording} recording */
-function noticeClock({ period }, recording) {
-  if (!period) return;
-  const { seconds } = recording;
-  if (periodNow(recording) === period.number) period.backSince = null;
-  else period.backSince = Math.min(period.backSince ?? seconds, seconds);
-}
-
-/** @param {Recording} recording @returns {number} */
-function periodNow({ metric, seconds, period }) {
-  return period?.number ?? calendarPeriod(metric.periodDays, seconds);
+/** @param {Recording} recording @returns {import("./schedule.js").Period} */
+function periodOf({ metric, seconds, period }) {
+  return period ?? calendarPeriod(metric.periodDays, seconds);
 }
 
 /**

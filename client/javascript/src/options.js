@@ -4,7 +4,7 @@ import { OptionError, shown } from "./errors.js";
 import { makeRegistry, telling } from "./registry.js";
 import { Sealer } from "./sealed.js";
 import { isStorage } from "./storage.js";
-import { parseVerifyKey } from "./switch.js";
+import { nameOfKey, parseVerifyKey } from "./switch.js";
 
 /**
  * @typedef {object} Options
@@ -138,7 +138,7 @@ function checkSwitched({ switch: wanted, switchKey }, endpoint, application) {
   if (endpoint.protocol === "https:" && url.protocol !== "https:") {
     throw new OptionError(`switch = ${shown(url.href)}: must be an https address, as the endpoint is`);
   }
-  return { address: url.href, application, key };
+  return { address: url.href, application, key, keptAs: nameOfKey(key) };
 }
 
 /** @param {unknown} endpoint @param {string} name @returns {URL} */

@@ -256,32 +256,25 @@ export function dropOtherForm(outbox, { origin, sealed }, now) {
 }
 
 /**
- * Drop reports that aren't to be sent any more, but for those that are being sent.
+ * Drop reports of what is switched off, but for those that are being sent.
  *
  * @param {Outbox} outbox is changed
- * @param {import("./switch.js").Refusal} refusal
+ * @param {(metric: string, version: number) => boolean} isOff
  * @param {number} now milliseconds since 1970
- * @returns {Record<string, number>} dropped reports by reason
+ * @returns {number} how many
  */
-export function dropRefused(outbox, refusal, now) {
-  /** @type {Record<string, number>} */
-  const dropped = {};
-  const stays = (/** @type {StoredReport} */ { metric, version }) => {
-    const reason = refusal(metric, version);
-    if (reason !== null) dropped[reason] = (dropped[reason] ?? 0) + 1;
-    return reason === null;
-  };
+export function dropOff(outbox, isOff, now) {
+  const before = countsOf(outbox).waiting;
+  const stays = (/** @type {StoredReport} */ { metric, version }) => !isOff(metric, version);
   outbox.spool = outbox.spool.filter(({ report }) => stays(report));
   for (const batch of outbox.batches.filter((candidate) => !isLeased(candidate, now))) {
-    const before = batch.reports;
-    batch.reports = before.filter(stays);
-    if (batch.id === null) continue;
+    const gone = batch.reports.filter((report) => !stays(report));
+    batch.reports = batch.reports.filter(stays);
     // What shows that they may have arrived is deleted.
-    const gone = before.filter((report) => !batch.reports.includes(report));
-    for (const { metric } of gone) noteSent(outbox, metric, now);
+    if (batch.id !== null) for (const { metric } of gone) noteSent(outbox, metric, now);
   }
   outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
-  return dropped;
+  return before - countsOf(outbox).waiting;
 }
 
 /**

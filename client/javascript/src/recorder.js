@@ -11,10 +11,11 @@ import { waitAfter } from "./backoff.js";
 import { storedReport } from "./batch.js";
 import { fromHex, toHex } from "./bytes.js";
 import { HubbubError } from "./errors.js";
-import { enter, REPLACED_BY_NEWER, REPORTED_TODAY } from "./ledger.js";
+import { enter, REPLACED_BY_NEWER, REPORTED_TODAY, wait } from "./ledger.js";
 import { Nap } from "./nap.js";
 import { countsOf, dropWaiting, isSent, QUEUE_FULL, spool, trim } from "./outbox.js";
-import { isFetchDue, refusalBy } from "./switch.js";
+import { dayAt } from "./schedule.js";
+import { isFetchDue, NOT_SAMPLED, refusalBy } from "./switch.js";
 
 /** A page or process that vanishes loses at most the recordings of this time. */
 const SPOOL_MILLIS = 1_000;
@@ -54,7 +55,7 @@ const UNDRAWN = { digest: null, cohort: 0, permanent: "" };
  * @property {Readonly<import("./registry.js").Registry>} registry
  * @property {import("./ledger.js").Account} account as it was opened
  * @property {import("./outbox.js").Route} route
- * @property {boolean} obeys whether the app has a switch
+ * @property {string | null} switchKey as of `refusalBy`
  * @property {number} batchSize store as soon as this many wait
  * @property {number} batchMillis store at the latest this long after the first, or after a second; sooner
  *   where that is cheap, for a page may be left at any moment
@@ -84,8 +85,8 @@ export function makeEntry(encoder, value, seconds, atOnce = false) {
 export function recordingOf({ encoder, seconds, answer, atOnce }) {
   const { metric } = encoder;
   const period = encoder.period(seconds);
-  if (period && atOnce) period.begins = true;
-  return { metric, seconds, answer, period, isChosen: encoder.isChosen(period?.number) };
+  const begins = atOnce || period?.firstDay === dayAt(seconds);
+  return { metric, seconds, answer, period, begins, isChosen: encoder.isChosen(period?.number) };
 }
 
 /**
@@ -96,10 +97,10 @@ export function recordingOf({ encoder, seconds, answer, atOnce }) {
  * @param {string} origin of the collector
  * @param {readonly Entry[]} entries
  * @param {{reports: number, bytes: number}} most reports in the outbox
- * @param {boolean} [obeys] whether the app has a switch
+ * @param {string | null} [switchKey] as of `refusalBy`
  * @returns {Stored}
  */
-export function commit(state, registry, origin, entries, most, obeys = false) {
+export function commit(state, registry, origin, entries, most, switchKey = null) {
   const { account, outbox } = state;
   let [recorded, stale, replaced] = [0, 0, 0];
   const now = Date.now();
@@ -108,15 +109,17 @@ export function commit(state, registry, origin, entries, most, obeys = false) {
   const refuse = (/** @type {string} */ reason) => {
     refused.set(reason, (refused.get(reason) ?? 0) + 1);
   };
-  const off = refusalBy(state, obeys);
+  const off = refusalBy(state, switchKey);
   let asks = false;
   const newest = new Map(entries.map(({ encoder }, i) => [encoder.metric.name, i]));
   for (const [i, entry] of entries.entries()) {
     const { encoder } = entry;
     const { metric } = encoder;
-    const why = off(metric.name, metric.version);
+    const recording = recordingOf(entry);
+    const why = off(metric, recording.period);
     if (why !== null) {
-      asks = isFetchDue(state, now);
+      asks = isFetchDue(state, now, switchKey ?? "");
+      if (why === NOT_SAMPLED && recording.isChosen) wait(account, recording);
       refuse(why);
       continue;
     }
@@ -130,7 +133,7 @@ export function commit(state, registry, origin, entries, most, obeys = false) {
       refuse(REPLACED_BY_NEWER);
       continue;
     }
-    const decision = enter(account, registry, recordingOf(entry));
+    const decision = enter(account, registry, recording);
     if (decision.kind === "refused") {
       refuse(decision.reason);
       continue;
@@ -251,13 +254,13 @@ export class Recorder {
 
   /** @param {Entry[]} entries */
   async #attempt(entries) {
-    const { store, registry, route, most, delays, obeys, onStored, onTrouble } = this.#options;
+    const { store, registry, route, most, delays, switchKey, onStored, onTrouble } = this.#options;
     const { origin } = route;
     this.#underWay = entries;
     try {
       const start = performance.now();
       const stored = await store.change((state) =>
-        commit(state, registry, origin, entries, most, obeys),
+        commit(state, registry, origin, entries, most, switchKey),
       );
       this.#lastTook = performance.now() - start;
       this.#account = stored.account;

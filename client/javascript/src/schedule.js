@@ -20,9 +20,9 @@ const encoder = new TextEncoder();
 /** @typedef {Readonly<import("./registry.js").Metric>} Metric */
 
 /**
- * A client's period, and whether this is its first day, on which a client may start at once.
+ * A client's period: its number, its first day, and the day after its last, counted from 1970 on.
  *
- * @typedef {{number: number, begins: boolean}} Period
+ * @typedef {{number: number, firstDay: number, endDay: number}} Period
  */
 
 /**
@@ -54,21 +54,29 @@ export function firstDay({ mode, group, name, application, periodDays }, secret,
  * @returns {Period}
  */
 export function periodAt(metric, secret, seconds) {
-  const day = Math.floor(seconds / SECONDS_A_DAY);
+  const day = dayAt(seconds);
   const number = Math.floor(day / metric.periodDays);
   const begin = firstDay(metric, secret, number);
-  if (day >= begin) return { number, begins: day === begin };
-  return { number: number - 1, begins: day === firstDay(metric, secret, number - 1) };
+  if (day >= begin) {
+    return { number, firstDay: begin, endDay: firstDay(metric, secret, number + 1) };
+  }
+  return { number: number - 1, firstDay: firstDay(metric, secret, number - 1), endDay: begin };
 }
 
-/** @param {number} periodDays @param {number} seconds since 1970 @returns {number} of the calendar's period */
+/** @param {number} periodDays @param {number} seconds since 1970 @returns {Period} the calendar's */
 export function calendarPeriod(periodDays, seconds) {
-  return Math.floor(seconds / periodSeconds(periodDays));
+  const number = Math.floor(dayAt(seconds) / periodDays);
+  return { number, firstDay: number * periodDays, endDay: (number + 1) * periodDays };
 }
 
-/** @param {number} periodDays @returns {number} so many days in seconds */
-export function periodSeconds(periodDays) {
-  return periodDays * SECONDS_A_DAY;
+/** @param {number} seconds since 1970 @returns {number} the day, counted from 1970 on */
+export function dayAt(seconds) {
+  return Math.floor(seconds / SECONDS_A_DAY);
+}
+
+/** @param {number} days @returns {number} */
+export function inSeconds(days) {
+  return days * SECONDS_A_DAY;
 }
 
 /**
@@ -94,15 +102,19 @@ export function chosen(group, application, secret, period) {
 
 /**
  * Return a client's number for a metric, uniform in [0, 1) over secrets: it is in a sample of a rate if its
- * number is below that. So samples of lower rates are parts of those of higher ones.
+ * number is below that. So samples of lower rates are parts of those of higher ones. Each period has a number
+ * of its own: one for life would link the reports of two periods more closely, as fewer clients made them.
  *
  * @param {string} metric
  * @param {string} application
  * @param {Uint8Array} secret
+ * @param {number} [period] its number; a metric without periods has a number for life
  * @returns {number}
  */
-export function sampleNumber(metric, application, secret) {
-  const bytes = keyed(SAMPLE, secret, [application, metric]).fill(new Uint8Array(8)).subarray(0, 7);
+export function sampleNumber(metric, application, secret, period) {
+  const moment = period === undefined ? [] : [eightBytes(period)];
+  const stream = keyed(SAMPLE, secret, [application, metric], ...moment);
+  const bytes = stream.fill(new Uint8Array(8)).subarray(0, 7);
   const number = bytes.reduceRight((rest, byte) => (rest << 8n) | BigInt(byte), 0n);
   return Number(number >> 3n) / 2 ** 53;
 }

@@ -17,7 +17,7 @@ import { clear, countsOf, dropUnsent, emptyOutbox, noteSent } from "./outbox.js"
 import { periodAt } from "./schedule.js";
 import { updaterOf } from "./storage.js";
 
-const FORMAT = "hubbub-javascript-state-1";
+const FORMAT = "hubbub-javascript-state-2";
 const REMEDY = "nothing is sent; forget() starts this client's privacy account anew";
 const encoder = new TextEncoder();
 
@@ -26,7 +26,7 @@ const encoder = new TextEncoder();
  * @property {string} secret 64 hexadecimal digits
  * @property {import("./ledger.js").Account} account
  * @property {import("./outbox.js").Outbox} outbox
- * @property {import("./switch.js").KeptSwitch} [switch] once it was asked for
+ * @property {import("./switch.js").KeptSwitches} switches that were asked for
  */
 
 /** The state was deleted or replaced by another tab or process, or by this one. */
@@ -67,7 +67,7 @@ export class StateStore {
       lost = 0;
       if (copied) {
         const secret = fromHex(opened.secret);
-        countRestore(opened.account, registry, (metric) => periodAt(metric, secret, seconds).number);
+        countRestore(opened.account, registry, (metric) => periodAt(metric, secret, seconds));
         for (const { name, reportsPerDay } of registry.metrics.values()) {
           if (reportsPerDay) noteSent(opened.outbox, name, seconds * 1_000);
         }
@@ -185,7 +185,7 @@ export class StateStore {
 /** @returns {State} */
 function newState() {
   const secret = toHex(randomBytes(SECRET_BYTES));
-  return { secret, account: emptyAccount(), outbox: emptyOutbox() };
+  return { secret, account: emptyAccount(), outbox: emptyOutbox(), switches: {} };
 }
 
 /** @param {State} state @returns {string} */
@@ -195,8 +195,8 @@ export function serialize(state) {
 }
 
 /** @param {State} state */
-function toJson({ secret, account, outbox, switch: kept }) {
-  return JSON.stringify({ secret, account, outbox, switch: kept });
+function toJson({ secret, account, outbox, switches }) {
+  return JSON.stringify({ secret, account, outbox, switches });
 }
 
 /**

@@ -6,7 +6,7 @@
  * charged, while answers, account and periods stay as they are.
  */
 
-import { fromHex } from "./bytes.js";
+import { fromHex, toHex } from "./bytes.js";
 import { isName } from "./checks.js";
 import { HubbubError, OptionError, shown } from "./errors.js";
 import { sampleNumber } from "./schedule.js";
@@ -16,6 +16,14 @@ export const NOT_SAMPLED = "not in the sample";
 /** One more than any switch has: what is longer is malformed. */
 export const SWITCH_BYTES = 65_537;
 
+/**
+ * A smaller sample is no use: of 100,000 clients it leaves 100, the fewest reports that are published for a
+ * part of them (min_reports). But it would single out the few that answer.
+ */
+export const LEAST_RATE = 0.001;
+/** A file may seem to be from the future: a clock set to local time instead of UTC is wrong by up to 14 hours. */
+const CLOCK_SKEW = 86_400_000;
+const LATEST = Date.UTC(9999, 11, 31, 23, 59, 59);
 const FORMAT = 1;
 const MILLIS_A_DAY = 86_400_000;
 const LARGEST_VERSION = 2 ** 31 - 1;
@@ -41,11 +49,19 @@ export class SwitchError extends HubbubError {}
  *
  * @typedef {object} KeptSwitch
  * @property {number} asked when it was asked for last, in milliseconds since 1970
- * @property {boolean} signed whether the document was, with a key of the app
  * @property {SwitchDocument | null} document what is obeyed
  */
 
-/** @typedef {(metric: string, version: number) => string | null} Refusal why it isn't reported, if so */
+/**
+ * By the key that signed them, or "" where an app has none. What another key signed, or none, isn't obeyed: an
+ * app that got a key, or another one, may have been given a file by whoever made it necessary.
+ *
+ * @typedef {Record<string, KeptSwitch>} KeptSwitches
+ */
+
+/** @typedef {Readonly<import("./registry.js").Metric>} Metric */
+/** @typedef {import("./schedule.js").Period} Period */
+/** @typedef {(metric: Metric, period?: Period) => string | null} Refusal why it isn't reported, if so */
 
 /**
  * Read a file; its signature isn't looked at.
@@ -91,8 +107,8 @@ function parseRate(value, field) {
   if (typeof metric !== "string" || !isName(metric)) {
     throw wrong(`${field}.metric`, metric, "a metric's name");
   }
-  if (typeof rate !== "number" || !(rate >= 0 && rate < 1)) {
-    throw wrong(`${field}.rate`, rate, "a number from 0 to below 1");
+  if (typeof rate !== "number" || !(rate === 0 || (rate >= LEAST_RATE && rate < 1))) {
+    throw wrong(`${field}.rate`, rate, `0, or a number from ${LEAST_RATE} to below 1`);
   }
   if (version === undefined) return { metric, rate };
   const number = typeof version === "number" ? version : NaN;
@@ -123,16 +139,24 @@ function wrong(field, found, expected) {
 }
 
 /**
- * Reject unless an application may obey a file.
+ * Reject unless an application may obey a file at a moment. One from the future would outlast all that are
+ * issued until then.
  *
  * @param {SwitchFile} file
  * @param {string} application
  * @param {Uint8Array | null} key with it, the file must be signed, with this key
+ * @param {number} now milliseconds since 1970
  * @returns {Promise<void>} rejects with SwitchError
  */
-export async function checkSwitch({ document, body, signature }, application, key) {
+export async function checkSwitch({ document, body, signature }, application, key, now) {
   if (document.application !== application) {
     throw wrong("application", document.application, shown(application));
+  }
+  // Texts of this form are ordered as times are.
+  const latest = `${new Date(Math.min(now + CLOCK_SKEW, LATEST)).toISOString().slice(0, -5)}Z`;
+  if (document.issued > latest) {
+    const expected = `at most ${latest}, a day from now by this machine's clock`;
+    throw wrong("issued", document.issued, expected);
   }
   if (!key) return;
   if (!signature) throw new SwitchError("switch: isn't signed; must be, as this app has a key");
@@ -187,31 +211,55 @@ export function rateOf({ rates }, metric, version) {
   return Math.min(1, ...named.map(({ rate }) => rate));
 }
 
+/** @param {Uint8Array | null} key @returns {string} what names it among the kept switches */
+export function nameOfKey(key) {
+  return key ? toHex(key) : "";
+}
+
 /**
- * Return why a client doesn't report a metric's version, if so.
+ * Return why a client doesn't report a metric in a period, if so.
  *
  * @param {import("./state.js").State} state
- * @param {boolean} obeys whether the app has a switch
+ * @param {string | null} switchKey as of `nameOfKey`; null: the app has no switch
  * @returns {Refusal}
  */
-export function refusalBy({ secret, switch: kept }, obeys) {
-  const document = obeys ? kept?.document : null;
+export function refusalBy(state, switchKey) {
+  const document = documentOf(state, switchKey);
   if (!document?.rates.length) return () => null;
-  const bytes = fromHex(secret);
-  return (metric, version) => {
-    const rate = rateOf(document, metric, version);
+  const bytes = fromHex(state.secret);
+  return ({ name, version }, period) => {
+    const rate = rateOf(document, name, version);
     if (rate === 0) return SWITCHED_OFF;
     if (rate === 1) return null;
-    return sampleNumber(metric, document.application, bytes) < rate ? null : NOT_SAMPLED;
+    const number = sampleNumber(name, document.application, bytes, period?.number);
+    return number < rate ? null : NOT_SAMPLED;
   };
+}
+
+/**
+ * Return whether nobody reports a metric's version, which goes for what waits, too.
+ *
+ * @param {import("./state.js").State} state @param {string | null} switchKey as of `refusalBy`
+ * @returns {(metric: string, version: number) => boolean}
+ */
+export function offBy(state, switchKey) {
+  const document = documentOf(state, switchKey);
+  return (metric, version) => document !== null && rateOf(document, metric, version) === 0;
+}
+
+/** @param {import("./state.js").State} state @param {string | null} switchKey */
+function documentOf({ switches }, switchKey) {
+  return switchKey === null ? null : (switches[switchKey]?.document ?? null);
 }
 
 /**
  * Whether a day has passed since the switch was asked for; also if a clock was set back.
  *
  * @param {import("./state.js").State} state @param {number} now milliseconds since 1970
+ * @param {string} switchKey as of `nameOfKey`
  */
-export function isFetchDue({ switch: kept }, now) {
+export function isFetchDue({ switches }, now, switchKey) {
+  const kept = switches[switchKey];
   return !kept || !(kept.asked <= now && now < kept.asked + MILLIS_A_DAY);
 }
 
@@ -220,26 +268,26 @@ export function isFetchDue({ switch: kept }, now) {
  *
  * @param {import("./state.js").State} state is changed
  * @param {number} now milliseconds since 1970
+ * @param {string} switchKey as of `nameOfKey`
  */
-export function claimFetch(state, now) {
-  if (!isFetchDue(state, now)) return false;
-  state.switch = { signed: false, document: null, ...state.switch, asked: now };
+export function claimFetch(state, now, switchKey) {
+  if (!isFetchDue(state, now, switchKey)) return false;
+  state.switches[switchKey] = { document: state.switches[switchKey]?.document ?? null, asked: now };
   return true;
 }
 
 /**
- * Obey a document from now on; but none that was issued before a signed one that is obeyed: whoever keeps
- * old files, and has no key, can't bring them back.
+ * Obey a document from now on; but none that the same key signed before the one that is obeyed: whoever keeps
+ * old files, and has no key, can't bring them back. Without a signature anybody could state any time.
  *
  * @param {import("./state.js").State} state is changed
  * @param {SwitchDocument} document
- * @param {boolean} signed with a key of the app
+ * @param {string} switchKey as of `nameOfKey`
  * @returns {boolean} whether it is obeyed
  */
-export function keepSwitch(state, document, signed) {
-  const kept = state.switch;
-  const last = kept?.signed ? (kept.document?.issued ?? "") : "";
-  if (signed && document.issued < last) return false;
-  state.switch = { asked: kept?.asked ?? 0, signed, document };
+export function keepSwitch({ switches }, document, switchKey) {
+  const kept = switches[switchKey];
+  if (switchKey && kept?.document && document.issued < kept.document.issued) return false;
+  switches[switchKey] = { asked: kept?.asked ?? 0, document };
   return true;
 }

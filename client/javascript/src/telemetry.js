@@ -322,7 +322,7 @@ export class Telemetry {
     const { cohort, permanent } = refused ? answer : decision.answer;
     const report = encoder.report({ cohort, permanent: fromHex(permanent) });
     const isDone = state && known.reportsPerDay && isSent(state.outbox, metric, seconds * 1_000);
-    const off = state && refusalBy(state, this.#options.switched !== null)(metric, known.version);
+    const off = state && refusalBy(state, this.#switchKey())(known, recording.period);
     const reason = off ?? (refused ? decision.reason : isDone ? REPORTED_TODAY : null);
     const why = this.#disabled ?? (this.#closed ? "closed" : reason);
     return {
@@ -334,6 +334,11 @@ export class Telemetry {
       epsilonReport: known.epsilonReport,
       epsilonPermanent: known.epsilonPermanent,
     };
+  }
+
+  /** @returns {string | null} what names the key of the app's switch; null: it has none */
+  #switchKey() {
+    return this.#options.switched?.keptAs ?? null;
   }
 
   /** @param {import("./encoder.js").Report} report @param {Uint8Array} secret */
@@ -549,7 +554,7 @@ export class Telemetry {
       ...shared,
       registry,
       account,
-      obeys: switched !== null,
+      switchKey: this.#switchKey(),
       onStored: ({ recorded, stale, refused, dropped, counts, asks }) => {
         this.#recorded += recorded;
         this.#stale += stale;

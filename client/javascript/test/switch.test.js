@@ -7,8 +7,9 @@ import { test } from "node:test";
 
 import { fromHex } from "../src/bytes.js";
 import { OptionError } from "../src/errors.js";
-import { dropRefused, emptyOutbox, isSent } from "../src/outbox.js";
-import { sampleNumber } from "../src/schedule.js";
+import { dropOff, emptyOutbox, isSent } from "../src/outbox.js";
+import { makeRegistry } from "../src/registry.js";
+import { periodAt, sampleNumber } from "../src/schedule.js";
 import {
   checkSwitch,
   NOT_SAMPLED,
@@ -76,12 +77,12 @@ async function letADayPass(t, milliseconds = DAY) {
 }
 
 test("files mean what the vectors say", async () => {
-  for (const { name, file, spaces, application, key, rates } of vectors("switch")) {
+  for (const { name, file, spaces, application, key, now, rates } of vectors("switch")) {
     const bytes = Uint8Array.from([...fromHex(file), ...Array(spaces).fill(32)]);
     let found = null;
     try {
       const parsed = parseSwitch(bytes);
-      await checkSwitch(parsed, application, key && parseVerifyKey(key));
+      await checkSwitch(parsed, application, key && parseVerifyKey(key), now * 1_000);
       found = rates?.map(([metric, version]) => [
         metric,
         version,
@@ -96,8 +97,9 @@ test("files mean what the vectors say", async () => {
 });
 
 test("samples are those of the vectors", () => {
-  for (const { application, metric, secret, number } of vectors("samples")) {
-    assert.equal(sampleNumber(metric, application, fromHex(secret)), number / 2 ** 53);
+  for (const { application, metric, secret, period, number } of vectors("samples")) {
+    const drawn = sampleNumber(metric, application, fromHex(secret), period ?? undefined);
+    assert.equal(drawn, number / 2 ** 53);
   }
 });
 
@@ -117,7 +119,7 @@ test("a metric that is off is neither recorded nor charged, and its waiting repo
   assert.equal((await telemetry.preview("homepage", "b")).refusal, SWITCHED_OFF);
   assert.equal(host.requests.length, 1);
   assert.deepEqual(logged, []);
-  assert.deepEqual(storedState(storage).switch.document.rates, off("homepage"));
+  assert.deepEqual(storedState(storage).switches[""].document.rates, off("homepage"));
 });
 
 test("what is off stays off after a restart, and costs nothing when it is on again", async (t) => {
@@ -227,6 +229,78 @@ test("an older signed file replaces no later one", async (t) => {
   assert.deepEqual(telemetry.status().dropped, { [SWITCHED_OFF]: 2 });
 });
 
+test("what another key signed, or none, isn't obeyed, and takes nothing from the app's own", async (t) => {
+  const other = generateKeyPairSync("ed25519");
+  const otherKey = `hub_verify_${other.publicKey.export({ format: "jwk" }).x}`;
+  const storage = memoryStorage();
+  const visit = async (body, switchKey, status = "200 OK") => {
+    const host = Object.assign(await hosting(t, body), { status });
+    const { telemetry } = await start(t, host, { storage, switchKey });
+    for (const metric of ["theme", "homepage"]) {
+      telemetry.record(metric, "a");
+      await telemetry.flush();
+    }
+    await telemetry.close();
+    return telemetry.status().dropped;
+  };
+  const isOff = { [SWITCHED_OFF]: 1 };
+  const nothing = "404 Not Found";
+  assert.deepEqual(await visit(document(off("homepage")), undefined), isOff);
+  assert.deepEqual(await visit("", PUBLIC, nothing), {}, "an unsigned file, and now a key");
+  await letADayPass(t);
+  assert.deepEqual(await visit(signed(document(off("homepage"))), PUBLIC), isOff);
+  await letADayPass(t, 2 * DAY);
+  assert.deepEqual(await visit(document(), undefined), {}, "a process without a key");
+  assert.deepEqual(await visit("", PUBLIC, nothing), isOff);
+  await letADayPass(t, 3 * DAY);
+  assert.deepEqual(await visit(signed(document([], "2026-11-26T00:00:00Z")), PUBLIC), isOff, "an old file");
+  assert.deepEqual(await visit("", otherKey, nothing), {}, "another key");
+});
+
+test("a file from the future, or with a rate that singles clients out, is ignored", async (t) => {
+  const tooSmall = document([{ metric: "homepage", rate: 1e-12 }]);
+  for (const [body, why] of [
+    [document(off("homepage"), "9999-12-31T00:00:00Z"), /issued = "9999.*Z": must be at most 20.*Z, a day/],
+    [tooSmall, /rates\[0\]\.rate = 1e-12: must be 0, or a number from 0\.001 to below 1/],
+  ]) {
+    const host = await hosting(t, body);
+    const { telemetry, logged } = await start(t, host);
+    for (const value of ["a", "b"]) {
+      telemetry.record("homepage", value);
+      await telemetry.flush();
+    }
+    assert.equal(telemetry.status().delivered, 2);
+    assert.match(logged.join(), why);
+  }
+});
+
+test("samples are drawn anew in each period, and a client that is new waits in no sample either", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 20_000 * DAY });
+  const once = { mode: "once", f: 0, period_days: 1 };
+  const weekly = buildRegistry({ homepage: { ...once, period_days: 7 }, theme: once });
+  const host = await hosting(t, document([{ metric: "homepage", rate: 0.5 }], "2024-01-01T00:00:00Z"));
+  const storage = memoryStorage();
+  const { telemetry } = await start(t, host, { registry: weekly, storage });
+  telemetry.record("theme", "a");
+  await telemetry.flush();
+  const secret = fromHex(storedState(storage).secret);
+  const metric = makeRegistry(weekly).metrics.get("homepage");
+  const expected = [];
+  const reported = [];
+  for (let day = 20_000; day < 20_000 + 30 * 7; day++) {
+    t.mock.timers.setTime(day * DAY);
+    const before = telemetry.status().delivered;
+    telemetry.record("homepage", "a");
+    await telemetry.flush();
+    if (telemetry.status().delivered > before) reported.push(day);
+    const { number, firstDay } = periodAt(metric, secret, day * 86_400);
+    const isSampled = sampleNumber("homepage", APPLICATION, secret, number) < 0.5;
+    if (isSampled && day === firstDay) expected.push(day);
+  }
+  assert.deepEqual(reported, expected);
+  assert.ok(reported.length > 3 && reported.length < 27); // P(not) < 1e-5 of another secret
+});
+
 test("a client that sends nothing asks nothing", async (t) => {
   const host = await hosting(t, document());
   const { telemetry } = startTelemetry(t, { registry, switch: host.url });
@@ -277,8 +351,7 @@ test("a report of today that may have arrived is remembered when it is dropped",
     { id: "1", origin: "", sealed: false, day: 0, reports, lease: null },
     { id: null, origin: "", sealed: false, day: 0, reports: [report], lease: null },
   ];
-  const refusal = (metric) => (metric === "homepage" ? SWITCHED_OFF : null);
-  assert.deepEqual(dropRefused(outbox, refusal, DAY), { [SWITCHED_OFF]: 2 });
+  assert.equal(dropOff(outbox, (metric) => metric === "homepage", DAY), 2);
   assert.deepEqual(
     outbox.batches.map((batch) => batch.reports.map(({ metric }) => metric)),
     [["theme"]],

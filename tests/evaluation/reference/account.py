@@ -43,10 +43,20 @@ class Version:
     definition: Json | None = None
     answers: list[Answer] = field(default_factory=list)
     by_value: dict[Any, Answer] = field(default_factory=dict)
-    period: int | None = None  # with mode "once" also that in which a client begins to wait
-    behind_since: float | None = None
-    is_reported: bool = False  # that period, with mode "once"
     is_fresh: bool = True  # no answer of this secret yet
+
+
+@dataclass
+class LastPeriod:
+    """The last period of a metric, of whichever version, that was answered or waited in.
+
+    It lasts from day `first` to the day before `end`.
+    """
+
+    version: int
+    first: int
+    end: int
+    behind_since: float | None = None
 
 
 class Account:
@@ -56,6 +66,7 @@ class Account:
         self.registry = registry
         self.secret = secret
         self.versions: dict[tuple[str, int], Version] = {}
+        self.periods: dict[str, LastPeriod] = {}
         self.answers: list[Answer] = []
 
     def record(self, time: float, metric: str, value: Any) -> tuple[str, int | None]:
@@ -64,7 +75,7 @@ class Account:
         version = self._version(metric)
         if not self._is_chosen(time, metric) or not self._is_as_answered(metric):
             return "refused", None
-        if self._answers_another(time, metric):
+        if self._answers_another(metric):
             return "refused", None
         if entry.get("mode") == "once":
             result, answer = self._record_once_a_period(time, metric, version)
@@ -122,57 +133,71 @@ class Account:
         self, time: float, metric: str, version: Version
     ) -> tuple[str, Answer | None]:
         entry = self.registry["metrics"][metric]
-        length = entry["period_days"] * DAY
-        now = int(time // length)
-        if self._is_in_use(time, now, length, version):
-            return "again", version.answers[-1]
-        if len(version.answers) >= entry.get("max_periods", 100):
-            return "refused", None
-        result, answer = self._admit_first(metric, version)
-        if answer is not None:
-            version.period, version.behind_since = now, None
-        return result, answer
+        days = entry["period_days"]
+        first = int(time // (days * DAY)) * days
+        if self._is_in_use(time, first, days, metric):
+            is_own = self.periods[metric].version == entry["version"]
+            return ("again", version.answers[-1]) if is_own else ("refused", None)
+        return self._admit_period(metric, version, first, first + days)
 
     def _record_once_a_period(
         self, time: float, metric: str, version: Version
     ) -> tuple[str, Answer | None]:
         entry = self.registry["metrics"][metric]
-        now, is_first_day = self._period(time, metric)
-        if self._is_in_use(time, now, entry["period_days"] * DAY, version):
+        days = entry["period_days"]
+        number, is_first_day = self._period(time, metric)
+        first, end = (self._first_day(metric, i) for i in (number, number + 1))
+        together = self._together(metric)
+        in_use = [self._is_in_use(time, first, days, name) for name in together]
+        if any(in_use):
             return "refused", None
-        if not is_first_day and not self._has_begun(metric):
-            version.period, version.is_reported = now, False
+        if not is_first_day and not any(name in self.periods for name in together):
+            self.periods[metric] = LastPeriod(entry["version"], first, end)
             return "refused", None
-        if self._answered_together(metric) >= entry.get("max_periods", 100):
+        return self._admit_period(metric, version, first, end)
+
+    def _admit_period(
+        self, metric: str, version: Version, first: int, end: int
+    ) -> tuple[str, Answer | None]:
+        entry = self.registry["metrics"][metric]
+        names = self._together(metric)
+        firsts = sum(answer.first and answer.metric in names for answer in self.answers)
+        if firsts >= entry.get("max_periods", 100):
             return "refused", None
         result, answer = self._admit_first(metric, version)
         if answer is not None:
-            version.period, version.behind_since, version.is_reported = now, None, True
+            self.periods[metric] = LastPeriod(entry["version"], first, end)
         return result, answer
 
-    def _answered_together(self, metric: str) -> int:
-        """Return how many answers count against `max_periods`: a group's, if it chooses anew."""
+    def _together(self, metric: str) -> list[str]:
+        """Return the metrics that have periods, and max_periods, together."""
         found = schedule.group_of(self.registry, metric)
         by_period = found is not None and found[1].get("choice") == "period"
-        names = found[1]["metrics"] if found is not None and by_period else [metric]
-        return sum(len(self._version(name).answers) for name in names)
+        return list(found[1]["metrics"]) if found is not None and by_period else [metric]
 
-    @staticmethod
-    def _is_in_use(time: float, now: int, length: int, version: Version) -> bool:
-        if version.period is None or now > version.period:
+    def _is_in_use(self, time: float, first: int, days: int, metric: str) -> bool:
+        """Whether a last period keeps one from being answered that begins on a day."""
+        last = self.periods.get(metric)
+        if last is None or first >= last.end:
             return False
-        if now == version.period:
-            version.behind_since = None
+        if time >= last.first * DAY:
+            last.behind_since = None
             return True
-        if version.behind_since is None or time < version.behind_since:
-            version.behind_since = time
-        return time < version.behind_since + length
+        if last.behind_since is None or time < last.behind_since:
+            last.behind_since = time
+        return time < last.behind_since + days * DAY
 
     def _period(self, time: float, metric: str) -> tuple[int, bool]:
         """Return the number of a period of mode "once", and whether it is its first day."""
         days = self.registry["metrics"][metric]["period_days"]
         name = schedule.shared_name(self.registry, metric)
         return schedule.period(time, self.secret, self.registry["application"], name, days)
+
+    def _first_day(self, metric: str, number: int) -> int:
+        days = self.registry["metrics"][metric]["period_days"]
+        name = schedule.shared_name(self.registry, metric)
+        application = self.registry["application"]
+        return schedule.first_day(self.secret, application, name, days, number)
 
     def _is_chosen(self, time: float, metric: str) -> bool:
         found = schedule.group_of(self.registry, metric)
@@ -183,25 +208,13 @@ class Account:
         application = self.registry["application"]
         return metric == schedule.choice(self.secret, application, name, group, number)
 
-    def _answers_another(self, time: float, metric: str) -> bool:
-        """Whether another metric of the group was answered, for life or in this period."""
+    def _answers_another(self, metric: str) -> bool:
+        """Whether another metric of the group was answered, for life."""
         found = schedule.group_of(self.registry, metric)
-        if found is None:
+        if found is None or found[1].get("choice") == "period":
             return False
         others = [name for name in found[1]["metrics"] if name != metric]
-        if found[1].get("choice") != "period":
-            return any(answer.metric in others for answer in self.answers)
-        now, _ = self._period(time, metric)
-        versions = [self._version(name) for name in others]
-        return any(v.is_reported and v.period == now for v in versions)
-
-    def _has_begun(self, metric: str) -> bool:
-        """Whether an earlier period was the first, of this metric or of its group."""
-        found = schedule.group_of(self.registry, metric)
-        names = [metric]
-        if found is not None and found[1].get("choice") == "period":
-            names = found[1]["metrics"]
-        return any(self._version(name).period is not None for name in names)
+        return any(answer.metric in others for answer in self.answers)
 
     def _admit_first(self, metric: str, version: Version) -> tuple[str, Answer | None]:
         price = prices(self.registry["metrics"][metric])[0]
@@ -261,9 +274,8 @@ class Account:
         """Take another secret: no former answer can be reported, and the next one is a first."""
         for version in self.versions.values():
             version.by_value.clear()
-            version.period = version.behind_since = None
-            version.is_reported = False
             version.is_fresh = True
+        self.periods.clear()
 
     @staticmethod
     def _fits(total: float, bound: float) -> bool:

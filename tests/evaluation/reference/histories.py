@@ -386,10 +386,62 @@ def _updates() -> list[History]:
             ],
         ),
         History(
-            "a period's new version is answered at once",
+            "a new version doesn't answer once more in a period that was answered, nor does the "
+            "old one after it",
             [
                 (short, daily("mood", "red")),
-                (registry(mood=periods(ENUM, 10, version=2)), daily("mood", "red", "green")),
+                (
+                    registry(mood=periods(ENUM, 10, version=2)),
+                    at("mood", "red", DAY, 10 * DAY - 1, 10 * DAY),
+                ),
+                (short, at("mood", "blue", 11 * DAY, 20 * DAY)),
+            ],
+        ),
+        History(
+            "max_periods holds for all versions together",
+            [
+                (
+                    registry(mood=periods(BOOLEAN, 1, most=2, version=version)),
+                    daily("mood", True, False, first_day=2 * version),
+                )
+                for version in (1, 2, 3)
+            ],
+        ),
+        History(
+            "first values of versions without periods count against max_periods, changes don't",
+            [
+                (
+                    registry(mood=metric(ENUM)),
+                    daily("mood", "red", "green", "blue"),
+                ),
+                (
+                    registry(mood=periods(ENUM, 1, most=2, version=2)),
+                    daily("mood", "red", "red", "red", first_day=3),
+                ),
+                (
+                    registry(mood=metric(ENUM, 3)),
+                    daily("mood", "red", "green", first_day=6),
+                ),
+            ],
+        ),
+        History(
+            "a version with longer periods answers none that shares a day with an answered one",
+            [
+                (registry(mood=periods(ENUM, 5)), at("mood", "red", 6 * DAY)),
+                (
+                    registry(mood=periods(ENUM, 20, version=2)),
+                    at("mood", "red", 9 * DAY, 10 * DAY, 19 * DAY, 20 * DAY),
+                ),
+            ],
+        ),
+        History(
+            "a version with shorter periods waits until the longer one is over",
+            [
+                (registry(mood=periods(ENUM, 20)), at("mood", "red", 0)),
+                (
+                    registry(mood=periods(ENUM, 5, version=2)),
+                    at("mood", "red", 5 * DAY, 20 * DAY - 1, 20 * DAY, 24 * DAY, 25 * DAY),
+                ),
             ],
         ),
         History(

@@ -19,6 +19,7 @@ from evaluation.reference.histories import (
     at,
     daily,
     metric,
+    periods,
     registry,
     turns,
 )
@@ -257,6 +258,17 @@ def _groups() -> list[tuple[bytes, History]]:
             turns(daily("crash", *["red"] * 30), daily("page", *[5] * 30)),
         ),
         of_client(
+            "a clock that goes back to periods in which a client has another choice finds the "
+            "group answered",
+            client_with(MOOD, 0, 2),
+            grouped(weekly, mood=BY_PERIOD),
+            turns(daily("crash", *["red"] * 8), daily("page", *[5] * 8)),
+            turns(
+                at("crash", "red", *(day * DAY for day in (-8, -7, -6, -5, 0, 2, 9, 10))),
+                at("page", 5, *(day * DAY for day in (-8, -7, -6, -5, 0, 2, 9, 10))),
+            ),
+        ),
+        of_client(
             "waiting with one metric of a group is waiting with all, if it chooses for periods",
             client_with(MOOD, 1, 2),
             grouped(weekly, mood=BY_PERIOD),
@@ -293,12 +305,68 @@ def _updates() -> list[tuple[bytes, History]]:
         (
             waits,
             History(
-                "a new version waits for the next period, which begins on the same day",
+                "a new version doesn't report again in a period; the next begins on the same day",
                 [
                     (registry(crash=once_metric(SET)), at("crash", "red", begin, begin + HOUR)),
                     (
                         registry(crash=once_metric(SET, version=2)),
                         at("crash", "red", begin + DAY, second - 1, second, third - 1, third),
+                    ),
+                ],
+            ),
+        ),
+        (
+            waits,
+            History(
+                "a version that moves to mode once waits until the calendar's period is over",
+                [
+                    (registry(crash=periods(BOOLEAN, 10)), at("crash", True, begin)),
+                    (
+                        registry(crash=once_metric(SET, version=2)),
+                        at("crash", "red", begin + DAY, 10 * DAY, second - 1, second),
+                    ),
+                    (
+                        registry(crash=periods(BOOLEAN, 10, version=3)),
+                        at("crash", True, second + DAY, 20 * DAY, third - 1, third, 30 * DAY),
+                    ),
+                ],
+            ),
+        ),
+        (
+            waits,
+            History(
+                "another length of the period is another calendar, and max_periods is one",
+                [
+                    (
+                        registry(crash=once_metric(SET, max_periods=3)),
+                        at("crash", "red", begin, begin + HOUR),
+                    ),
+                    (
+                        registry(crash=once_metric(SET, 1, 2, max_periods=3)),
+                        daily("crash", *["red"] * 12, first_day=4),
+                    ),
+                    (
+                        registry(crash=once_metric(SET, 3, 3, max_periods=4)),
+                        daily("crash", *["red"] * 12, first_day=16),
+                    ),
+                ],
+            ),
+        ),
+        (
+            waits,
+            History(
+                "a metric that joins a group brings along the period that it answered",
+                [
+                    (registry(crash=once_metric(SET)), at("crash", "red", begin)),
+                    (
+                        grouped(
+                            registry(crash=once_metric(SET, version=2), page=once_metric(MEAN)),
+                            mood=BY_PERIOD,
+                        ),
+                        turns(
+                            daily("crash", *["red"] * 30, first_day=3),
+                            daily("page", *[5] * 30, first_day=3),
+                        ),
                     ),
                 ],
             ),

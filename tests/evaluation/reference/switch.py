@@ -12,12 +12,13 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from evaluation.reference import protocol
-from evaluation.reference.sealed import prefixed
+from evaluation.reference.schedule import eight_bytes
 
 _APPLICATION = "com.example.browser"
 _PRIVATE = protocol.shake(b"switch", 32)
 _OTHER = protocol.shake(b"another switch", 32)
-_NOON = "2026-11-27T12:00:00Z"
+_NOON, _SECONDS = "2026-11-27T12:00:00Z", 1_795_780_800
+_FAR = "9999-12-31T23:59:59Z"
 _RATES = [{"metric": "homepage", "rate": 0}]
 _OFF = {"homepage": {1: 0.0, 2: 0.0}}
 
@@ -89,7 +90,9 @@ _CASES = (
     _Case("the last of two members", _text().replace("{", '{"rates": 7, ', 1).encode(), _OFF),
     _Case("escapes", _text().replace("homepage", "\\u0068omepage").encode(), _OFF),
     _Case("a rate of minus zero", _raw("-0.0"), {"homepage": {1: 0.0}}),
-    _Case("a tiny rate", _raw("5e-324"), {"homepage": {1: 5e-324}}),
+    _Case("the least rate of a sample", _raw("0.001"), {"homepage": {1: 0.001}}),
+    _Case("a rate below that", _raw("0.00099999999999999")),
+    _Case("a tiny rate", _raw("5e-324")),
     _Case("a rate too small for a double", _raw("1e-400"), {"homepage": {1: 0.0}}),
     _Case("the largest rate", _raw("0.9999999999999999"), {"homepage": {1: 1 - 2**-53}}),
     _Case("a signature without a key", _signed(_body()), _OFF),
@@ -141,6 +144,9 @@ _CASES = (
     _Case("a time without Z", _body(issued="2026-11-27T12:00:00")),
     _Case("month 13", _body(issued="2026-13-27T12:00:00Z")),
     _Case("hour 24", _body(issued="2026-11-27T24:00:00Z")),
+    _Case("a day from the future", _body(issued="2026-11-28T12:00:00Z"), _OFF),
+    _Case("a second more than a day from the future", _body(issued="2026-11-28T12:00:01Z")),
+    _Case("a signature for the year 9999", _signed(_body(issued=_FAR)), signed=True),
     _Case("a time with a line's end", _body(issued=_NOON + "\n")),
     _Case("a time in other digits", _body(issued=_NOON.replace("2", "\u0662"))),
 )
@@ -153,6 +159,7 @@ def switch() -> list[dict[str, object]]:
             "name": case.name,
             "application": _APPLICATION,
             "key": _key(_PRIVATE) if case.signed else None,
+            "now": _SECONDS,
             "file": case.file.hex(),
             "spaces": case.spaces,
             "rates": case.rates
@@ -169,16 +176,20 @@ def samples() -> list[dict[str, object]]:
             "application": application,
             "metric": metric,
             "secret": secret.hex(),
+            "period": period,
             "number": int.from_bytes(
-                protocol.shake(
-                    prefixed(b"hubbub/1/sample", secret, application.encode(), metric.encode()),
-                    7,
-                ),
-                "little",
+                protocol.shake(_message(application, metric, secret, period), 7), "little"
             )
             // 8,
         }
         for application in (_APPLICATION, "Zürich")
         for metric in ("homepage", "theme")
         for secret in (bytes(32), bytes(range(32)))
+        for period in (None, 0, 2811, -1)
     ]
+
+
+def _message(application: str, metric: str, secret: bytes, period: int | None) -> bytes:
+    names = (application.encode(), metric.encode())
+    moment = () if period is None else (eight_bytes(period),)
+    return protocol.message(b"hubbub/1/sample", secret, *names, *moment)

@@ -19,6 +19,7 @@ from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from evaluation.reference.schedule import DAY
 from factories import APPLICATION, make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
+from hubbub.client.ledger import AnswerKey
 from hubbub.client.state import open_state, read_account, replace_secret
 from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
@@ -297,13 +298,28 @@ def test_of_two_processes_one_reports_a_one_time_metric(tmp_path):
     assert list(stored_reports(tmp_path).values()) == [1]
 
 
-def test_two_versions_of_an_app_leave_each_others_periods_alone(tmp_path):
+def test_of_two_versions_of_an_app_one_answers_a_period(tmp_path):
     """While an update spreads, processes of both write to one directory."""
     old, new = (Process(tmp_path, make_registry(mood(version=version))) for version in (1, 2))
-    for hour in range(6):
-        for process in (old, new):
-            assert not process.store(START + hour * HOUR, "mood", True).charges.refused
-    assert sorted(stored_reports(tmp_path).values()) == [6, 6]
+    for first, second, day in ((old, new, 0), (new, old, 10)):
+        for hour in range(6):
+            now = START + day * DAY + hour * HOUR
+            assert not first.store(now, "mood", True).charges.refused
+            second.store(now, "mood", True)
+    assert sorted(stored_reports(tmp_path).items()) == [
+        (AnswerKey("mood", version, b"\0\0\0\1"), 6) for version in (1, 2)
+    ]
+
+
+def test_three_versions_give_max_periods_answers_in_all(tmp_path):
+    for version in (1, 2, 3):
+        metric = mood(version=version, period_days=1)._replace(max_periods=2)
+        process = Process(tmp_path, make_registry(metric))
+        for day in (2 * version, 2 * version + 1):
+            process.store(START + day * DAY, "mood", True)
+    spending = read_account(tmp_path, process.registry).ledger.spending()
+    assert sum(each.answers for each in spending.metrics) == 2
+    assert spending.committed == pytest.approx(2 * metric.price)
 
 
 def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_longer_registered(
@@ -318,7 +334,7 @@ def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_long
 
 
 def stored_periods(folder: Path) -> int:
-    query = "SELECT count(*) FROM memory WHERE period IS NOT NULL AND bits != x''"
+    query = "SELECT count(*) FROM memory WHERE end_day IS NOT NULL"
     with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
         return int(connection.execute(query).fetchone()[0])
 

@@ -107,7 +107,7 @@ def test_a_new_version_waits_for_the_next_period():
     old = Client(make_registry(once()))
     days = old.days_of_reports(range(20_000, 20_000 + 2 * DAYS))
     new = Client(make_registry(once(version=2)))
-    period, _ = period_at(once(), new.secret, days[-1] * SECONDS_A_DAY)
+    period = period_at(once(), new.secret, days[-1] * SECONDS_A_DAY).number
     following = first_day(once(), new.secret, period + 1)
     assert new.days_of_reports(range(days[-1] + 1, following + 1)) == [following]
 
@@ -155,7 +155,7 @@ def stored_memory(folder):
 def test_nothing_of_the_value_stays_on_the_disk_but_the_unsent_report(tmp_path):
     process = Process(tmp_path, make_registry(once(period_days=1)))
     process.store(20_000 * SECONDS_A_DAY, "crash", "blue")
-    assert stored_memory(tmp_path) == [(b"\0\0\0\1", 0, b"")]
+    assert stored_memory(tmp_path) == []
 
 
 def test_other_processes_and_later_starts_know_that_a_period_was_reported(tmp_path):
@@ -176,7 +176,7 @@ def test_a_copy_counts_the_current_period_as_reported(tmp_path):
     open_state(tmp_path / "original", registry)
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
     process = Process(tmp_path / "copy", registry)
-    assert process.recorder._account.memory["crash"].forgotten
+    assert process.recorder._account.periods["crash"].answered is False
 
 
 def test_reports_of_different_periods_are_in_fresh_cohorts():
@@ -226,6 +226,35 @@ def test_metrics_of_a_group_share_their_periods_and_cost_no_more_than_the_deares
         assert spending.epsilon == pytest.approx(registry.reserve())
 
 
+def test_a_clock_that_is_set_back_finds_a_groups_period_answered_by_another_metric():
+    """As it would be by the metric itself; as long as the clock isn't behind for a period."""
+    weekly = [once(name) for name in NAMES]
+    client = Client(grouped(*weekly, choice="period"))
+    metric = weekly[0]._replace(group="mood")
+    firsts = [first_day(metric, client.secret, 3000 + i) for i in range(30)]
+    for now in firsts:
+        assert sum(client.record(now, name) for name in NAMES) == 1
+        behind = range(now - 20, now - 20 + DAYS)
+        assert not any(client.record(day, name) for day in behind for name in NAMES)
+
+
+def test_a_version_raised_within_a_period_does_not_report_again_in_it():
+    reported_twice = 0
+    for number in range(33):
+        old = Client(make_registry(once(period_days=1)), number)
+        assert old.record(20_000)
+        new = Client(make_registry(once(period_days=1, version=2)), number)
+        new.account = Account(
+            make_registry(once(period_days=1, version=2)),
+            periods=old.account.periods,
+            memory=old.account.memory,
+        )
+        new.recorder.refresh(new.account)
+        reported_twice += new.record(20_000)
+        assert new.record(20_001)
+    assert reported_twice == 0
+
+
 def test_the_account_holds_to_a_groups_first_answer_when_its_metrics_change():
     alone = make_registry(once(period_days=1), once("page", period_days=1))
     for number in range(10):
@@ -233,7 +262,7 @@ def test_the_account_holds_to_a_groups_first_answer_when_its_metrics_change():
         assert client.record(20_000, "crash")
         both = Registry(APPLICATION, alone, None, [Group("mood", NAMES, "life")])
         later = Client(both, number)
-        later.account = Account(both, memory=client.account.memory, ledger=client.account.ledger)
+        later.account = Account(both, client.account.ledger, periods=client.account.periods)
         later.recorder.refresh(later.account)
         assert not later.record(20_001, "page")
 

@@ -62,9 +62,9 @@ def test_periods_of_a_permanent_response_are_those_of_the_calendar():
 @given(day=st.integers(-100, 40_000), client=st.integers(0, 30))
 def test_a_period_lasts_until_the_next_begins(day, client):
     secret = make_secret(client)
-    period, begins = period_at(ONCE, secret, day * SECONDS_A_DAY + 3600)
-    assert first_day(ONCE, secret, period) <= day < first_day(ONCE, secret, period + 1)
-    assert begins == (day == first_day(ONCE, secret, period))
+    number, first, end = period_at(ONCE, secret, day * SECONDS_A_DAY + 3600)
+    assert first == first_day(ONCE, secret, number) <= day
+    assert day < first_day(ONCE, secret, number + 1) == end
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])

@@ -365,7 +365,7 @@ def test_database_of_another_format_is_not_taken_for_damaged(tmp_path):
     secret_of(tmp_path)
     with closing(Storage(tmp_path, APPLICATION)) as storage:
         storage._connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(StateError, match="its format is 9: must be 2"):
+    with pytest.raises(StateError, match="its format is 9: must be 3"):
         open_state(tmp_path, REGISTRY)
 
 

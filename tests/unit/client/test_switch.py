@@ -14,15 +14,25 @@ from hypothesis import strategies as st
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
 from hubbub.client import Registry
 from hubbub.client.delivery import ClientStore, CommitResult, Fetch
-from hubbub.client.ledger import NOT_SAMPLED, REPORTED_TODAY, SWITCHED_OFF
+from hubbub.client.encoder import PermanentResponse
+from hubbub.client.ledger import (
+    NOT_SAMPLED,
+    REPORTED_TODAY,
+    SWITCHED_OFF,
+    AnswerKey,
+    CachedResponse,
+    Recording,
+)
 from hubbub.client.outbox import LeasedBatch
 from hubbub.client.recorder import Recorder, RecorderSettings
-from hubbub.client.schedule import sample_draw
+from hubbub.client.schedule import Period, first_day, sample_draw
 from hubbub.client.state import open_state
 from hubbub.client.switch import Switch
 from hubbub.client.transport import Answer, Outcome, switch_address
 from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.switch import (
+    CLOCK_SKEW,
+    LEAST_RATE,
     MOST_BYTES,
     Rate,
     SigningKey,
@@ -35,10 +45,12 @@ from parameters import examples
 from unit.client.test_vectors import vectors
 
 NOON, DAY = 1_700_000_000.0, 86_400.0
+ISSUED = 1_795_771_800.0
+"""When the documents below were."""
 NAMES = ["homepage", "theme"]
 REGISTRY = make_registry(make_metric(), make_metric("theme", params=make_params(m=1)))
-SETTINGS = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0, obeys_switch=True)
-RATES = st.floats(0, 1, exclude_max=True) | st.just(0.0)
+SETTINGS = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0, switch_key="")
+RATES = st.floats(LEAST_RATE, 1, exclude_max=True) | st.just(0.0)
 DOCUMENTS = st.builds(
     SwitchDocument,
     st.just(APPLICATION),
@@ -53,6 +65,11 @@ JSON = st.recursive(
 )
 
 
+def recording(metric: str, version: int = 1, period: int | None = None) -> Recording:
+    answer = CachedResponse(AnswerKey(metric, version, b""), PermanentResponse(0, 0))
+    return Recording(answer, NOON, None if period is None else Period(period, 0, 1))
+
+
 def document(*rates: Rate, issued: str = "2026-11-27T09:30:00Z") -> SwitchDocument:
     return SwitchDocument(APPLICATION, issued, rates)
 
@@ -64,12 +81,12 @@ def file(*rates: Rate, issued: str = "2026-11-27T09:30:00Z") -> SwitchFile:
 class Client:
     """One process of an app, at a time that is set."""
 
-    def __init__(self, folder: Path, registry: Registry = REGISTRY, *, obeys: bool = True) -> None:
+    def __init__(self, folder: Path, registry: Registry = REGISTRY, key: str | None = "") -> None:
         self.folder, self.now = folder, NOON
         state = open_state(folder, registry)
         self.recorder = Recorder(registry, 100, 100)
         self.recorder.open(state.secret, state.account)
-        settings = SETTINGS._replace(obeys_switch=obeys)
+        settings = SETTINGS._replace(switch_key=key)
         self.store = ClientStore(folder, registry, settings, state.secret, lambda: self.now)
         self.recorder.obey(self.store.load_switch())
 
@@ -81,11 +98,11 @@ class Client:
         self.recorder.obey(result.switch)
         return result
 
-    def fetch(self, got: SwitchFile, *, is_signed: bool = False) -> bool:
+    def fetch(self, got: SwitchFile) -> bool:
         """Have the switch asked for, whenever that was done last."""
         self.store.scheduler.ask()
         assert self.store.scheduler.next() is Fetch.SWITCH
-        kept = self.store.keep_switch(got, is_signed=is_signed)
+        kept = self.store.keep_switch(got)
         self.recorder.obey(self.store.load_switch())
         return kept
 
@@ -110,7 +127,8 @@ def client(tmp_path):
 def test_file_means_what_the_vectors_say(row):
     try:
         found = SwitchFile.parse(bytes.fromhex(row["file"]) + b" " * row["spaces"])
-        found.check(row["application"], row["key"] and VerifyKey.parse(row["key"]))
+        key = row["key"] and VerifyKey.parse(row["key"])
+        found.check(row["application"], key, row["now"])
     except SwitchError:
         assert row["rates"] is None
     else:
@@ -119,7 +137,8 @@ def test_file_means_what_the_vectors_say(row):
 
 def test_samples_are_those_of_the_vectors():
     for row in vectors("samples"):
-        drawn = sample_draw(row["metric"], row["application"], bytes.fromhex(row["secret"]))
+        secret = bytes.fromhex(row["secret"])
+        drawn = sample_draw(row["metric"], row["application"], secret, row["period"])
         assert drawn == row["number"] / 2**53
 
 
@@ -145,7 +164,7 @@ def test_no_document_turns_on_more_than_there_is_and_lower_rates_are_parts(one, 
     def reporting(*documents: SwitchDocument) -> set[tuple[str, int]]:
         together = document(*(rate for each in documents for rate in each.rates))
         switch = Switch(together, secret)
-        return {key for key in keys if switch.refusal(*key) is None}
+        return {key for key in keys if switch.refusal(recording(*key)) is None}
 
     assert reporting(one, other) == reporting(one) & reporting(other) <= reporting() == set(keys)
 
@@ -174,16 +193,18 @@ def test_no_document_makes_a_client_report_or_spend_more(tmp_path_factory, off, 
 def test_sample_is_a_part_of_every_larger_one(one, other):
     low, high = sorted((one, other))
     secret = make_secret("a client")
-    larger = Switch(document(Rate("homepage", None, high)), secret).refusal("homepage", 1)
-    if larger is not None:
-        assert Switch(document(Rate("homepage", None, low)), secret).refusal("homepage", 1)
+    larger, smaller = (
+        Switch(document(Rate("homepage", None, rate)), secret).refusal(recording("homepage"))
+        for rate in (high, low)
+    )
+    assert smaller if larger else True
 
 
 def test_samples_have_their_shares_and_two_metrics_are_independent():
     """20,000 clients; 5.3 standard errors in each of 4 counts: P(false alarm) < 5e-7."""
     n, rates = 20_000, {"homepage": 0.1, "theme": 0.5}
     secrets = list(map(make_secret, range(n)))
-    drawn = {m: [sample_draw(m, APPLICATION, s) for s in secrets] for m in NAMES}
+    drawn = {m: [sample_draw(m, APPLICATION, s, None) for s in secrets] for m in NAMES}
     taking = {m: [u < rates[m] for u in drawn[m]] for m in NAMES}
     both = [one and other for one, other in zip(*taking.values(), strict=True)]
     for found, share in ((taking["homepage"], 0.1), (taking["theme"], 0.5), (both, 0.05)):
@@ -241,7 +262,7 @@ def test_report_of_today_that_may_have_arrived_is_remembered_when_it_is_dropped(
         assert isinstance(client.store.scheduler.next(hurry=True), LeasedBatch)
         client.fetch(file(Rate("homepage", None, 0.0)))  # and no answer ever comes
         assert client.sent() == []
-        client.store.keep_switch(file(), is_signed=False)
+        client.store.keep_switch(file())
         client.recorder.obey(client.store.load_switch())
         assert client.record("homepage").charges.refused == {REPORTED_TODAY: 1}
 
@@ -280,7 +301,7 @@ def test_switch_outlives_the_process_and_holds_for_others(client):
 
 def test_app_that_has_no_switch_obeys_none(client):
     client.fetch(file(Rate("homepage", None, 0.0)))
-    other = Client(client.folder, obeys=False)
+    other = Client(client.folder, key=None)
     with closing(other.store):
         other.record("homepage")
         assert other.sent() == ["homepage"]
@@ -334,33 +355,156 @@ def test_clock_that_was_set_back_does_not_put_it_off(client):
     assert client.sent() == []
 
 
-def test_older_signed_file_replaces_no_later_one(client):
-    off, on = (
-        file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z"),
-        "2026-11-27T09:29:59Z",
-    )
-    assert client.fetch(off, is_signed=True)
-    client.now += DAY
-    assert not client.fetch(file(issued=on), is_signed=True)
-    client.record("homepage")
-    assert client.sent() == []
-    client.now += DAY
-    assert client.fetch(file(issued="2026-11-28T00:00:00Z"), is_signed=True)
-    client.record("homepage")
-    assert client.sent() == ["homepage"]
+def test_older_signed_file_replaces_no_later_one(tmp_path):
+    client = Client(tmp_path, key="a key")
+    with closing(client.store):
+        assert client.fetch(file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z"))
+        client.now += DAY
+        assert not client.fetch(file(issued="2026-11-27T09:29:59Z"))
+        client.record("homepage")
+        assert client.sent() == []
+        client.now += DAY
+        assert client.fetch(file(issued="2026-11-28T00:00:00Z"))
+        client.record("homepage")
+        assert client.sent() == ["homepage"]
 
 
 def test_time_of_an_unsigned_file_binds_nobody(client):
-    """Anybody could have stated one that lies in a far future."""
+    """Anybody could have stated one that lies in the future."""
     client.fetch(file(Rate("homepage", None, 0.0), issued="9999-12-31T00:00:00Z"))
     client.now += DAY
-    assert client.fetch(file(), is_signed=True)
+    assert client.fetch(file())
     client.record("homepage")
     assert client.sent() == ["homepage"]
 
 
+OFF = file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z")
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "new"), ("stolen", "new"), ("old", "")])
+def test_what_another_key_signed_or_none_is_not_obeyed(tmp_path, before, after):
+    """Nor does its date keep anything out; and an app that returns finds its own as it was."""
+    first = Client(tmp_path, key=before)
+    with closing(first.store):
+        first.fetch(OFF)
+    updated = Client(tmp_path, key=after)
+    with closing(updated.store):
+        updated.record("homepage")
+        assert updated.sent() == ["homepage"]
+        updated.now += DAY
+        assert updated.fetch(file(issued="2026-01-01T00:00:00Z"))
+    returned = Client(tmp_path, key=before)
+    with closing(returned.store):
+        returned.recorder.record("homepage", "a")
+        assert returned.recorder.dropped == {SWITCHED_OFF: 1}
+
+
+def test_process_without_a_key_takes_nothing_from_one_that_has_one(tmp_path):
+    """It can neither turn its metrics on, nor bring old files back, nor use up its question."""
+    keyed, other = Client(tmp_path, key="a key"), Client(tmp_path)
+    with closing(keyed.store), closing(other.store):
+        other.fetch(file(issued="2026-11-28T00:00:00Z"))
+        assert keyed.fetch(OFF)
+        keyed.now = other.now = NOON + DAY
+        other.fetch(file(issued="2026-11-28T00:00:00Z"))
+        assert not keyed.fetch(file(issued="2026-01-01T00:00:00Z"))
+        keyed.record("homepage")
+        assert keyed.sent() == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_obeyed"), [(0, True), (CLOCK_SKEW, True), (CLOCK_SKEW + 1, False)]
+)
+def test_file_is_at_most_a_day_from_the_future(seconds, is_obeyed):
+    made = file(issued="2026-11-27T09:30:00Z")
+    if is_obeyed:
+        made.check(APPLICATION, None, ISSUED - seconds)
+    else:
+        with pytest.raises(
+            SwitchError, match=r"issued = .*09:30:00Z': must be at most .*09:29:59Z"
+        ):
+            made.check(APPLICATION, None, ISSUED - seconds)
+
+
+@pytest.mark.parametrize("now", [-1e9, 1e18])
+def test_clock_that_is_far_from_right_raises_nothing_else(now):
+    with suppress(SwitchError):
+        file().check(APPLICATION, None, now)
+
+
+@pytest.mark.parametrize("rate", [1e-12, 0.000999, -0.1, 1.0, True, math.nan])
+def test_rate_that_would_single_clients_out_is_refused(rate):
+    body = json.dumps(
+        {
+            "hubbub_switch": 1,
+            "application": APPLICATION,
+            "issued": "2026-11-27T09:30:00Z",
+            "rates": [{"metric": "homepage", "rate": rate}],
+        }
+    )
+    with pytest.raises(SwitchError, match=r"rate|JSON"):
+        parse_document(body.encode())
+
+
+def test_sample_is_drawn_anew_in_each_period_and_holds_within_it():
+    """Two draws of 4,000 clients; the share in both is r^2 within 5.3 errors: P < 2e-7."""
+    switch = [
+        Switch(document(Rate("homepage", None, 0.5)), make_secret(n), NOON) for n in range(4_000)
+    ]
+    taking = [
+        [each.refusal(recording("homepage", period=period)) is None for each in switch]
+        for period in (700, 701)
+    ]
+    both = sum(one and other for one, other in zip(*taking, strict=True))
+    assert abs(both - 1_000) < 5.3 * math.sqrt(4_000 * 0.25 * 0.75)
+    again = [each.refusal(recording("homepage", version=2, period=700)) is None for each in switch]
+    assert again == taking[0]
+
+
+WEEKLY = make_registry(
+    make_metric(mode="once", params=make_params(f=0.0), period_days=7, max_periods=50)
+)
+
+
+def test_client_reports_in_the_periods_whose_sample_it_is_in(tmp_path, monkeypatch):
+    client = Client(tmp_path, WEEKLY)
+    metric, secret = WEEKLY["homepage"], client.store.secret
+    reported = set()
+    with closing(client.store):
+        client.fetch(file(Rate("homepage", None, 0.5)))
+        monkeypatch.setattr("time.time", lambda: client.now)
+        begin = first_day(metric, secret, 2811)
+        for day in range(begin, first_day(metric, secret, 2831)):
+            client.now = day * DAY
+            if client.record("homepage").charges.admitted:
+                reported.add(day)
+    assert reported == {
+        first_day(metric, secret, period)
+        for period in range(2811, 2831)
+        if sample_draw("homepage", APPLICATION, secret, period) < 0.5
+    }
+    assert 0 < len(reported) < 20
+
+
+def test_client_that_is_new_waits_in_no_sample_either(tmp_path, monkeypatch):
+    """Or most of a small sample's periods would pass before it began to wait."""
+    client = Client(tmp_path, WEEKLY)
+    metric, secret = WEEKLY["homepage"], client.store.secret
+    drawn = {p: sample_draw("homepage", APPLICATION, secret, p) for p in range(2811, 2900)}
+    period = next(p for p in drawn if drawn[p] > 0.5 > drawn[p + 1])
+    with closing(client.store):
+        client.fetch(file(Rate("homepage", None, 0.5)))
+        monkeypatch.setattr("time.time", lambda: client.now)
+        client.now = (first_day(metric, secret, period + 1) - 1) * DAY
+        assert client.record("homepage").charges.refused == {NOT_SAMPLED: 1}
+        client.recorder.record("homepage", "a")
+        assert not client.recorder.pending
+        client.now = (first_day(metric, secret, period + 2) - 1) * DAY
+        assert client.record("homepage").charges.admitted
+
+
 def test_client_outside_of_a_sample_is_told_so(client):
-    share = sample_draw("homepage", APPLICATION, client.store.secret)
+    share = sample_draw("homepage", APPLICATION, client.store.secret, None)
     client.fetch(file(Rate("homepage", None, share)))  # in a sample are those below
     client.record("homepage")
     assert client.recorder.dropped == {NOT_SAMPLED: 1}
@@ -375,9 +519,9 @@ def test_keys_are_read_as_they_are_written():
     assert SigningKey.parse(str(key)).public == key.public
     assert VerifyKey.parse(str(key.public)) == key.public
     signed = SwitchFile.parse(key.sign(document().to_json()))
-    signed.check(APPLICATION, key.public)
+    signed.check(APPLICATION, key.public, ISSUED)
     with pytest.raises(SwitchError, match="signature"):
-        signed.check(APPLICATION, SigningKey.generate().public)
+        signed.check(APPLICATION, SigningKey.generate().public, ISSUED)
     for text in ("", str(key)[:-1], str(key.public), "hub_sign_" + "_" * 43):
         with pytest.raises(SwitchError, match="key: ") as error:
             SigningKey.parse(text)

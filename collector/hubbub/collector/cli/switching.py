@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from hubbub.collector.cli.key_files import read_key, write_key
 from hubbub.collector.cli.stores import configured, metrics_option
 from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.switch import Rate, SigningKey, SwitchDocument, SwitchFile, VerifyKey
+from hubbub.protocol.switch import (
+    Rate,
+    SigningKey,
+    SwitchDocument,
+    SwitchFile,
+    VerifyKey,
+    check_rate,
+)
 
 _Command = Callable[..., None]
 _version_option = click.option(
@@ -86,11 +94,12 @@ def off(metric: str, version: int | None, **options: Any) -> None:
 def sample(metric: str, rate: float, version: int | None, **options: Any) -> None:
     """Let only a share of clients, such as 0.1, report a metric.
 
-    Each client draws once per metric, so the clients of a lower rate also belong to every higher
-    one.
+    Clients draw anew in each period of the metric, or once if it has no periods. The clients of a
+    lower rate also belong to every higher one. The least rate is 0.001, as fewer clients than that
+    could be singled out; 0 turns the metric off.
     """
-    if not 0 <= rate < 1:
-        raise click.UsageError(f"RATE {rate:g}: must be from 0 to below 1")
+    with cli_errors():
+        check_rate("RATE", rate)
     _set_rate(metric, version, rate, **options)
 
 
@@ -113,7 +122,8 @@ def show(file: Path | None, public: str | None, metrics: str | None, config: Pat
     with cli_errors():
         path, registry = _configured(file, metrics, config)
         found = SwitchFile.parse(path.read_bytes())
-        found.check(registry.application, VerifyKey.parse(public) if public else None)
+        verify = VerifyKey.parse(public) if public else None
+        found.check(registry.application, verify, time.time())
     _print(found.document, "signed" if found.signature else "not signed")
 
 
@@ -136,7 +146,7 @@ def _set_rate(
         before = SwitchDocument(registry.application, "")
         if path.exists():
             found = SwitchFile.parse(path.read_bytes())
-            found.check(registry.application, None)
+            found.check(registry.application, None, time.time())
             if found.signature and not signer:
                 raise SwitchError(f"{path}: is signed; give --key to sign it again")
             before = found.document
@@ -161,7 +171,10 @@ def _issued(before: str) -> str:
     """Return the present, or what follows the last time if that is later: clients go by it."""
     now = dt.datetime.now(dt.UTC).replace(microsecond=0)
     if before:
-        last = dt.datetime.strptime(before, _TIME).replace(tzinfo=dt.UTC)
+        try:
+            last = dt.datetime.strptime(before, _TIME).replace(tzinfo=dt.UTC)
+        except ValueError as error:  # a day that isn't in the calendar
+            raise SwitchError(f"issued = {before!r}: must be a time in the calendar") from error
         now = max(now, last + dt.timedelta(seconds=1))
     return now.strftime(_TIME)
 

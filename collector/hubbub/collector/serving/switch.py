@@ -6,6 +6,7 @@ read, and a wrong file replaces nothing; no answer depends on the request, so no
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from hubbub.collector.http1 import Head, HttpResponse
@@ -22,12 +23,12 @@ def read_switch(path: Path, application: str) -> bytes:
     Raises
     ------
     SwitchError
-        If it can't be read, isn't a switch, or is another application's.
+        If it can't be read, isn't a switch that is obeyed now, or is another application's.
     """
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
-        SwitchFile.parse(data).check(application, None)
+        SwitchFile.parse(data).check(application, None, time.time())
     except OSError as error:
         raise SwitchError(f"{path}: {error.strerror or error}") from error
     except SwitchError as error:
