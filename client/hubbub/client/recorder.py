@@ -36,7 +36,7 @@ from hubbub.client.ledger import (
     Spending,
     Verdict,
 )
-from hubbub.client.schedule import chosen, first_day
+from hubbub.client.schedule import chosen
 from hubbub.client.switch import NO_SWITCH, Switch
 from hubbub.protocol.errors import (
     EncodingError,
@@ -368,11 +368,14 @@ class Recorder:
             metric = prepared.encoder.metric
             if metric.mode != "once" or now >= prepared.ends:
                 continue
-            period, begins = prepared.encoder.period(now)
-            own = new_period_response(metric, _UNDRAWN, period)
-            waits = account.decide(Recording(own, now, begins)).refusal == WAITING
-            if waits and self._is_chosen(prepared, period + 1):
-                day = first_day(metric, secret, period + 1)
+            recording = _undrawn(prepared.encoder, now)
+            waits = account.decide(recording).refusal == WAITING
+            if (
+                waits
+                and recording.period
+                and self._is_chosen(prepared, recording.period.number + 1)
+            ):
+                day = recording.period.end_day
                 starts[name] = date.fromordinal(_EPOCH + day).isoformat()
         return starts
 
@@ -392,15 +395,10 @@ class Recorder:
         encoder = prepared.encoder
         if encoder.metric.memory == "period":
             encoder.check(value)
-            period = encoder.period(now)
-            key = AnswerKey(encoder.metric.name, encoder.metric.version, b"")  # numbered later
-            own = CachedResponse(key, _UNDRAWN, period.end_day)
-            at_once = self.answers_all or not self.waits
-            begins = at_once or period.first_day == now // SECONDS_A_DAY
-            recording = Recording(own, now, period, begins)
+            recording = _undrawn(encoder, now, at_once=self.answers_all or not self.waits)
         else:
-            own = _response_of(prepared, encoder.true_bits(value))
-            recording = Recording(own, now)
+            recording = Recording(_response_of(prepared, encoder.true_bits(value)), now)
+        own = recording.own
         if now >= prepared.ends:
             return recording, Decision(Verdict.REFUSED, own, EXPIRED)
         why = self._switch.refusal(recording)
@@ -456,6 +454,14 @@ def log(level: str, message: str) -> None:
         import logging  # every `Telemetry` has done so at construction, so this waits for nothing
 
         logging.getLogger("hubbub.client").log(getattr(logging, level), message)
+
+
+def _undrawn(encoder: Encoder, now: float, *, at_once: bool = False) -> Recording:
+    """Return a recording of a metric with periods, without its response."""
+    period = encoder.period(now)
+    key = AnswerKey(encoder.metric.name, encoder.metric.version, b"")  # numbered when admitted
+    begins = at_once or period.first_day == now // SECONDS_A_DAY
+    return Recording(CachedResponse(key, _UNDRAWN, period.end_day), now, period, begins)
 
 
 def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:
