@@ -1,6 +1,7 @@
 """A switch on its way: from the command through a collector, or any host, to real clients."""
 
 import contextlib
+import datetime as dt
 import json
 import socket
 import sqlite3
@@ -316,7 +317,10 @@ def test_collector_without_a_switch_has_none(collector):
     [
         (None, "No such file or directory"),
         (b"{", "switch: must be JSON, in UTF-8"),
-        (document("theme").replace(b"0.0", b"1.0"), "rates[0].rate = 1.0: must be a number from"),
+        (
+            document("theme").replace(b"0.0", b"1.0"),
+            "rates[0].rate = 1.0: must be 0, or a number from",
+        ),
         (document().replace(b"com.", b"org."), "application = 'org.example.browser': must be"),
     ],
 )
@@ -371,14 +375,34 @@ def test_command_needs_a_key_for_a_signed_file_and_names_what_there_is(tmp_path,
 
 
 def test_each_file_is_issued_later_than_the_one_before(tmp_path, metrics):
-    """Also if the one before was issued in the future: clients go by it."""
+    """Also if the clock that the one before was issued by was ahead: clients go by it."""
     file = tmp_path / "switch"
-    file.write_bytes(document(issued="2999-12-31T23:59:59Z"))
+    ahead = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(hours=12)
+    file.write_bytes(document(issued=f"{ahead:%Y-%m-%dT%H:%M:%SZ}"))
     done = command("switch", "sample", "theme", ".1", "--metrics", metrics, "--switch", file)
     assert done.exit_code == 0
     found_ = json.loads(file.read_bytes())
-    assert found_["issued"] == "3000-01-01T00:00:00Z"
+    assert found_["issued"] == f"{ahead + dt.timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
     assert found_["rates"] == [{"metric": "theme", "rate": 0.1}]
+
+
+@pytest.mark.parametrize("issued", ["9999-12-31T00:00:00Z", "2026-02-30T00:00:00Z"])
+def test_no_file_is_written_after_one_that_no_client_obeys(tmp_path, metrics, issued):
+    file = tmp_path / "switch"
+    file.write_bytes(document(issued=issued))
+    done = command("switch", "off", "theme", "--metrics", metrics, "--switch", file)
+    assert done.exit_code == 1
+    assert f"issued = '{issued}': must be " in done.stderr
+    assert file.read_bytes() == document(issued=issued)
+
+
+@pytest.mark.parametrize("rate", ["1e-12", "1", "-.5", "nan"])
+def test_rate_that_would_single_clients_out_is_not_written(tmp_path, metrics, rate):
+    file = tmp_path / "switch"
+    done = command("switch", "sample", "--metrics", metrics, "--switch", file, "--", "theme", rate)
+    assert done.exit_code == 2
+    assert f"RATE = {float(rate)!r}: must be 0, or a number from 0.001 to below 1" in done.stderr
+    assert not file.exists()
 
 
 def test_only_an_app_with_a_key_imports_the_cryptography(tmp_path):

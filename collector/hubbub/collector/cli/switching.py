@@ -98,8 +98,10 @@ def sample(metric: str, rate: float, version: int | None, **options: Any) -> Non
     lower rate also belong to every higher one. The least rate is 0.001, as fewer clients than that
     could be singled out; 0 turns the metric off.
     """
-    with cli_errors():
+    try:
         check_rate("RATE", rate)
+    except SwitchError as error:
+        raise click.UsageError(str(error)) from error
     _set_rate(metric, version, rate, **options)
 
 
