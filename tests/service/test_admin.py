@@ -166,6 +166,9 @@ def test_records_are_exported_as_they_were_sent(served):
     assert sorted(found) == sorted(record for batch in batches for record in records_of(batch))
     assert served.ask(f"{_RECORDS}?until=2020-01-01", "export").body == b""
     assert served.ask(f"{_RECORDS}?since=yesterday", "export").status == 400
+    reversed_days = served.ask(f"{_RECORDS}?since=2026-03-02&until=2026-03-01", "export")
+    assert reversed_days.status == 400
+    assert "since = 2026-03-02: must not be after" in reversed_days.json["detail"]
     assert served.ask(_RECORDS.replace("homepage", "search"), "export").status == 404
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         backup_store,
         migrate_store,
         open_store,
-        wait_for_schema,
+        why_to_wait,
     )
 
 __all__ = [
@@ -52,11 +52,11 @@ __all__ = [
     "migrate_store",
     "open_store",
     "sealed_key",
-    "wait_for_schema",
+    "why_to_wait",
 ]
 
 _OF_STORE = frozenset(
-    ("DATABASES", "Store", "backup_store", "migrate_store", "open_store", "wait_for_schema")
+    ("DATABASES", "Store", "backup_store", "migrate_store", "open_store", "why_to_wait")
 )
 """Names in `store`; the others are in `reports`."""
 

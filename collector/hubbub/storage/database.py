@@ -19,7 +19,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from hubbub.storage.errors import StoreError
+from hubbub.storage.errors import StoreError, UnreachableError
+
+_PASSING = ("08", "57P", "53300", "25006")
+"""PostgreSQL's states of errors of a connection, of a start or stop, of too many connections, and
+of a server that takes no writes because it recovers."""
 
 Row = dict[str, Any]
 """The columns of a segment, or of a row in quarantine."""
@@ -137,11 +141,19 @@ async def translate_errors(prefix: str = "store") -> AsyncIterator[None]:
     except SQLAlchemyError as error:
         original = getattr(error, "orig", None)
         reason = type(error).__name__ if original is None else _reason(original)
-        raise StoreError(f"{prefix}: {reason}") from error
+        raise _class_for(original or error)(f"{prefix}: {reason}") from error
     except Exception as error:
         if not isinstance(error, (OSError, sqlite3.Error)) and not _is_of_asyncpg(error):
             raise
-        raise StoreError(f"{prefix}: {_reason(error)}") from error
+        raise _class_for(error)(f"{prefix}: {_reason(error)}") from error
+
+
+def _class_for(error: BaseException) -> type[StoreError]:
+    """Return the class of an error of a server that may go by itself, or StoreError."""
+    state = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
+    if state is None:
+        return UnreachableError if isinstance(error, OSError) else StoreError
+    return UnreachableError if state.startswith(_PASSING) else StoreError
 
 
 def _reason(error: BaseException) -> str:

@@ -25,6 +25,10 @@ class StoreError(HubbubError):
         return cls(f"store {mask_address(url)!r}: {fault}")
 
 
+class UnreachableError(StoreError):
+    """The store's server doesn't answer, or takes no writes yet; it may do so later."""
+
+
 class ReportFileError(StoreError):
     """A file or directory of reports isn't what it should be; the message says where."""
 

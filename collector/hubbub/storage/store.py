@@ -11,7 +11,6 @@ import asyncio
 import datetime as dt
 import importlib
 import json
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from operator import itemgetter
@@ -27,7 +26,7 @@ from hubbub.protocol.dimensions import Dimension, parse_slice, slice_of
 from hubbub.protocol.metrics import Metric
 from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, DayRow, read_counts
-from hubbub.storage.errors import StoreError
+from hubbub.storage.errors import StoreError, UnreachableError
 from hubbub.storage.quarantine import Quarantine, Screen
 from hubbub.storage.reports import (
     DayCount,
@@ -55,16 +54,11 @@ DATABASES = {
 }
 """The databases that can be stores, each in the module of that name, and their addresses."""
 
-_LOOK_SECONDS = 1.0
-"""How soon a collector serves once somebody has migrated its store."""
-
 _SEGMENTS_IN_MEMORY = 8
 """Segments are fetched so many at a time: merged ones of k = 1024 take 17 MB together."""
 
 _TEXTS_A_QUERY = 500
 """Slices that a query selects by; rows of more are read, and what isn't chosen passed over."""
-
-_log = logging.getLogger("hubbub.collector")
 
 
 class Store(Reader):
@@ -503,18 +497,30 @@ async def backup_store(
         await opened.database.backup(target, progress)
 
 
-async def wait_for_schema(url: str) -> None:
-    """Return once somebody has migrated the store at an address (raises as `open_store`)."""
-    told = False
-    while True:
-        try:
+async def why_to_wait(url: str, *, migrates: bool) -> str | None:
+    """Return why the store at an address can't be used yet, or None if it can.
+
+    Parameters
+    ----------
+    url : str
+    migrates : bool
+        Whether an old schema is no reason.
+
+    Raises
+    ------
+    StoreError
+        If it won't be usable however long one waits.
+    """
+    try:
+        if not url.startswith("sqlite"):  # a server, which may be away or recovering
+            async with _open_database(url, create=True):
+                pass
+        if not migrates:
             async with open_store(url, create=False):
-                return
-        except OldSchemaError as error:
-            if not told:
-                _log.warning("waiting: %s", error)
-            told = True
-        await asyncio.sleep(_LOOK_SECONDS)
+                pass
+    except (OldSchemaError, UnreachableError) as error:
+        return str(error)
+    return None
 
 
 @asynccontextmanager

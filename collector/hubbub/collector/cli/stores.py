@@ -133,6 +133,9 @@ def export(
     Credentials for object storage come from the environment (AWS_ACCESS_KEY_ID and so on;
     AWS_ENDPOINT_URL for a server other than Amazon's), never from the address.
     """
+    if since and until and since > until:
+        message = f"{since:%F} is after --until {until:%F}"
+        raise click.BadParameter(message, param_hint="--since")
     url = configured(config, store=store).store
 
     async def run() -> None:

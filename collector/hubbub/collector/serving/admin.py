@@ -142,6 +142,9 @@ class _Admin:
     async def get_records(self, request: web.Request) -> web.StreamResponse:
         """Send the records of one version, one segment after the other."""
         since, until = (_day(request, name) for name in ("since", "until"))
+        if since and until and since > until:
+            detail = f"since = {since}: must not be after until = {until}"
+            raise RefusalError(400, "malformed", detail)
         metric, asked = request.match_info["metric"], request.match_info["version"]
         versions = {v.version: v for v in await self._store.declared() if v.metric == metric}
         if not _is_number(asked) or int(asked) not in versions:

@@ -201,3 +201,15 @@ class Probes:
 
 def _get_livez(_head: Head) -> HttpResponse:
     return _ALIVE
+
+
+def refuse_for_now(_head: Head) -> HttpResponse:
+    """Answer while there is no store yet (raises RefusalError: 503)."""
+    raise RefusalError(503, "store", _NOT_READY, retry_after=_PATIENCE_SECONDS)
+
+
+NOT_READY: Mapping[str, Mapping[str, Handler]] = {
+    "/livez": {"GET": _get_livez, "HEAD": _get_livez},
+    "/readyz": {"GET": refuse_for_now, "HEAD": refuse_for_now},
+}
+"""The probes of a collector that waits for its store."""

@@ -7,9 +7,12 @@ admin listener while the workers take reports.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator, Callable
+import fcntl
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.report_validator import replay
@@ -21,16 +24,21 @@ from hubbub.collector.serving.service import (
     Addresses,
     Ports,
     ServiceFiles,
+    answering_not_ready,
     on_hangup,
     running_ingest,
     stop_event,
 )
 from hubbub.protocol.errors import HubbubError
 from hubbub.reporting.findings import registry_ends
-from hubbub.storage import Store, open_store, wait_for_schema
+from hubbub.storage import Store, open_store, why_to_wait
+from hubbub.storage.errors import StoreError
 from hubbub.storage.maintenance import Maintenance, QuarantineCare, running_maintenance
 
 Announce = Callable[[str], None]
+
+_LOOK_SECONDS = 1.0
+"""How soon a collector serves once its store can be used."""
 
 _lifecycle = get_logger(LIFECYCLE)
 
@@ -54,14 +62,16 @@ def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) 
         If the store can't be used.
     """
     serve = _serve_alone if settings.workers == 1 else _supervise
-    asyncio.run(serve(ServiceFiles(settings, reread), announce))
+    files = ServiceFiles(settings, reread)
+    with _sole_collector(settings.store):
+        asyncio.run(serve(files, announce))
     _lifecycle.info("stopped")
 
 
 async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
     settings = files.current.settings
     stop = stop_event()
-    if not await _schema_is_ready(settings, stop):
+    if not await _store_is_ready(settings, stop):
         return
     metrics = Metrics()
     async with (
@@ -79,7 +89,7 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
 
     settings = files.current.settings
     stop = stop_event()
-    if not await _schema_is_ready(settings, stop):
+    if not await _store_is_ready(settings, stop):
         return
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(shared_directory())
@@ -112,29 +122,60 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
         await stop.wait()
 
 
-async def _schema_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
-    """Leave an old schema to others, if so configured; return whether to go on.
+async def _store_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
+    """Wait for a store that can't be used yet; return whether to go on.
+
+    Meanwhile probes are answered: alive, but not ready.
 
     Raises
     ------
     StoreError
-        If the schema is old, and to be refused.
+        If the store won't be usable, or its schema is old, and to be refused.
     """
-    if settings.old_schema == "migrate":
-        return True
+    told = None
+    async with AsyncExitStack() as stack:
+        while why := await why_to_wait(settings.store, migrates=settings.old_schema != "wait"):
+            if stop.is_set():
+                return False
+            if told is None:
+                await stack.enter_async_context(answering_not_ready(settings))
+            if why != told:
+                _lifecycle.warning(f"waiting: {why}")
+            told = why
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
     if settings.old_schema == "refuse":
         async with open_store(settings.store, create=False):
-            return True
-    waiting = asyncio.create_task(wait_for_schema(settings.store))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
-    for task in (waiting, stopping):
-        task.cancel()
-    await asyncio.wait([waiting, stopping])
-    if stop.is_set():
-        return False
-    waiting.result()
-    return True
+            pass
+    return not stop.is_set()
+
+
+@contextlib.contextmanager
+def _sole_collector(url: str) -> Iterator[None]:
+    """Keep other collectors from the store at an address, if only one may use it.
+
+    The lock is on a file beside SQLite's, because closing that anywhere in this process would give
+    up SQLite's own locks. It goes with the process, however that ends, and keeps no tools out.
+
+    Raises
+    ------
+    StoreError
+        If another collector has the store.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # opening the store will name the fault
+            if (path := url.removeprefix("sqlite:///")) != url:
+                file = Path(path).resolve()
+                lock = stack.enter_context(file.with_name(f"{file.name}-lock").open("ab"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise StoreError.at(
+                        url,
+                        "another collector serves it; an SQLite file takes one collector, which "
+                        "may have several workers, and a PostgreSQL takes several collectors",
+                    ) from None
+        yield
 
 
 @asynccontextmanager

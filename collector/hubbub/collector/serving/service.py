@@ -33,7 +33,7 @@ from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.connections import Connections
 from hubbub.collector.serving.listening import Listener, listening, room_for_connections
-from hubbub.collector.serving.routes import Probes, Routes, preflight
+from hubbub.collector.serving.routes import NOT_READY, Probes, Routes, preflight, refuse_for_now
 from hubbub.collector.serving.switch import ServedSwitch, read_switch
 from hubbub.collector.serving.tls import load_certificate, tls_context
 from hubbub.protocol.errors import HubbubError
@@ -352,19 +352,52 @@ async def _probed(
     if port is None:
         yield None
         return
-    connections = Connections(
-        Routes(probes.routes, metrics, settings.retry_after_seconds),
+    routes = Routes(probes.routes, metrics, settings.retry_after_seconds)
+    connections = _few_connections(routes, settings, metrics)
+    async with listening(
+        connections, settings.probe_host, port, kind="probe-", shared=settings.workers > 1
+    ) as listener:
+        yield listener.address
+
+
+@asynccontextmanager
+async def answering_not_ready(settings: Settings) -> AsyncIterator[None]:
+    """Answer probes, and 503 to reports, where a service will listen."""
+    metrics = Metrics()
+    routes = Routes(
+        {**NOT_READY, "/v1/reports": {"POST": refuse_for_now}},
+        metrics,
+        settings.retry_after_seconds,
+        settings.cors_origins,
+    )
+    tls = None
+    if settings.tls_certificate and settings.tls_key:
+        tls = tls_context(settings.tls_certificate, settings.tls_key)
+    async with AsyncExitStack() as stack:
+        public = _few_connections(routes, settings, metrics, tls)
+        await stack.enter_async_context(listening(public, settings.host, settings.port))
+        if settings.probe_port is not None:
+            probed = _few_connections(routes, settings, metrics)
+            await stack.enter_async_context(
+                listening(probed, settings.probe_host, settings.probe_port, kind="probe-")
+            )
+        yield
+
+
+def _few_connections(
+    routes: Routes, settings: Settings, metrics: Metrics, tls: ssl.SSLContext | None = None
+) -> Connections:
+    """Return connections for orchestrators and who else reaches them."""
+    return Connections(
+        routes,
         LoadLimiter(0, _PROBE_BYTES, settings.retry_after_seconds),
         most=_PROBE_CONNECTIONS,
         most_of_address=_PROBE_CONNECTIONS,
         idle_seconds=settings.header_seconds,
         send_seconds=settings.header_seconds,
         turned_away=lambda: metrics.shed("probe_connections"),
+        tls=tls,
     )
-    async with listening(
-        connections, settings.probe_host, port, kind="probe-", shared=settings.workers > 1
-    ) as listener:
-        yield listener.address
 
 
 async def _load_filters(store: Store, most_bytes: int) -> None:

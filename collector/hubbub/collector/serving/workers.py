@@ -125,8 +125,12 @@ class Workers:
             args=(self._files, self._counters, self._ports, theirs, beats),
             daemon=True,
         )
-        process.start()
-        theirs.close()
+        try:
+            process.start()
+        except OSError as error:  # it ended before it had read what to do
+            raise WorkerError(f"worker didn't start: {error.strerror}") from error
+        finally:
+            theirs.close()
         self._workers[number] = _Worker(process, ours, beats)
         return await asyncio.to_thread(_await_start, ours)
 
@@ -166,7 +170,7 @@ class Workers:
                 return
             try:
                 await self._start(number)
-            except (WorkerError, OSError) as error:
+            except WorkerError as error:
                 _lifecycle.error("worker not replaced", fault=str(error))
                 await asyncio.to_thread(self._settle)
             else:
@@ -204,7 +208,7 @@ def _await_start(pipe: Connection) -> Addresses:
     """Return the addresses that a new worker sends (raises WorkerError if it sends a fault)."""
     try:
         sent: Addresses | str = pipe.recv() if pipe.poll(_START_SECONDS) else "took too long"
-    except EOFError:
+    except (EOFError, OSError):
         sent = "it ended without an answer"
     if isinstance(sent, str):
         raise WorkerError(f"worker didn't start: {sent}")
@@ -237,7 +241,8 @@ async def _serve(
         running_ingest(files, store, Metrics(counters), ports) as ingest,
     ):
         on_hangup(ingest.reload)
-        pipe.send(ingest.addresses)
+        with contextlib.suppress(OSError):  # the supervisor has ended, which is a reason to stop
+            pipe.send(ingest.addresses)
         await stop.wait()
     heart.cancel()
 

@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hubbub.storage.database import Database, Row, translate_errors
-from hubbub.storage.errors import StoreError, mask_address
+from hubbub.storage.errors import StoreError, UnreachableError, mask_address
 from hubbub.storage.postgresql.driver import (
     MAKE_ARRIVED,
     AppendingConnections,
@@ -218,7 +218,7 @@ class PostgresqlDatabase(Database):
             f"  pg_dump --format=custom --file={dump} {address}\n"
             "and restores them, into a new and empty database:\n"
             f"  pg_restore --exit-on-error --single-transaction --dbname=ADDRESS {dump}\n"
-            "docs/do/operate.md says what each way can lose.",
+            "docs/do/backup.md says what each way can lose.",
         )
 
     async def close(self) -> None:
@@ -269,6 +269,8 @@ async def open_sessions(url: str, *, create: bool) -> PostgresqlDatabase:
             translate_errors(f"store {mask_address(url)!r}"),
             database.reading.connect() as connection,
         ):
+            if create and await connection.scalar(sa.text("SELECT pg_is_in_recovery()")):
+                raise UnreachableError.at(url, "recovers or is a replica, so it takes no writes")
             if create and await connection.scalar(sa.text("SHOW fsync")) == "off":
                 _log.warning(
                     "the PostgreSQL server runs with fsync = off: reports that were acknowledged "
