@@ -164,7 +164,8 @@ def _sole_collector(url: str) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # opening the store will name the fault
-            if (path := url.removeprefix("sqlite:///")) != url:
+            path = url.removeprefix("sqlite:///")
+            if path not in {url, "", ":memory:"} and "?" not in path:
                 file = Path(path).resolve()
                 lock = stack.enter_context(file.with_name(f"{file.name}-lock").open("ab"))
                 try:
