@@ -32,7 +32,7 @@ endef
 # Compiled on all cores, once: workers that begin together would each compile all that they import.
 $(READY): pyproject.toml constraints.txt
 	$(call install,dev)
-	-$(BIN)/python -m compileall -qq -j 0 $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') client collector decoder simulations tests
+	-$(BIN)/python -m compileall -qq -j 0 "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" client collector decoder simulations tests
 	@touch $(RUNS) $@
 
 $(RUNS): pyproject.toml constraints.txt

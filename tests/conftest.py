@@ -30,7 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # disk most of what they wait for is that. `make test` holds up to .6 GB there.
 _MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders in it that only its user reads
 _ENOUGH_BYTES = 4 << 30
-if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
     os.environ.setdefault("TMPDIR", str(_MEMORY))
     # pytest has asked for the folder before.
     tempfile.tempdir = None

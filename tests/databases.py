@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pwd
+import re
 import secrets
 import shutil
 import subprocess
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 _SECONDS = 60.0
 _PROGRAMS = Path("pginstall18", "bin")
@@ -117,7 +117,7 @@ class PostgresqlServer:
     def url(self, database: str, user: str = "postgres", password: str = "") -> str:
         """Return the address of a database."""
         who = f"{user}:{password}" if password else user
-        return f"postgresql://{who}@/{database}?host={quote(str(self._folder))}"
+        return f"postgresql://{who}@/{database}?host={self._folder}"
 
     def execute(self, *statements: str, url: str | None = None) -> str:
         """Run SQL as the administrator; return the rows, columns parted by "|"."""
@@ -173,15 +173,15 @@ def _package() -> Path:
     return Path(found.submodule_search_locations[0])
 
 
-def _place() -> Path:
-    """Return where a server's folder can be, which all users enter, and where programs run.
+def place_for_servers() -> Path:
+    """Return where a server's folder can be: all users enter it, and programs in it run.
 
-    The path of a socket may have no more than 107 bytes.
+    The path of a socket may have no more than 107 bytes, and is part of addresses.
     """
     for place in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108
         open_to_all = all(folder.stat().st_mode & 1 for folder in (place, *place.parents))
         runs_programs = not os.statvfs(place).f_flag & os.ST_NOEXEC
-        if open_to_all and runs_programs and len(os.fsencode(place)) <= 60:
+        if open_to_all and runs_programs and re.fullmatch(r"[\w./-]{1,60}", str(place), re.ASCII):
             return place
     raise AssertionError("PostgreSQL needs /tmp: open to all users, and without noexec")
 
@@ -189,7 +189,7 @@ def _place() -> Path:
 @contextmanager
 def running_postgresql() -> Iterator[PostgresqlServer]:
     """Run a server for as long as the context is open."""
-    with tempfile.TemporaryDirectory("", "hubbub-pg-", _place(), True) as folder:
+    with tempfile.TemporaryDirectory("", "hubbub-pg-", place_for_servers(), True) as folder:
         server = PostgresqlServer(Path(folder))
         try:
             yield server

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from databases import place_for_servers
 from service.posting import wait_until
 
 _PROGRAM = "/usr/sbin/pgbouncer"
@@ -71,7 +72,7 @@ def pooled(url: str, mode: str, **settings: object) -> Iterator[Pool]:
     settings : object
         More of its configuration.
     """
-    with tempfile.TemporaryDirectory(prefix="hubbub-pool-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hubbub-pool-", dir=place_for_servers()) as folder:
         Path(folder).chmod(0o755)  # for the user that it becomes
         pool = Pool(Path(folder), url, {"pool_mode": mode, **settings})
         try:
