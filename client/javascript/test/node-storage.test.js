@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { chmod, cp, link, readdir, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { Worker } from "node:worker_threads";
 
@@ -11,7 +12,7 @@ import { fileStorage, makeFileStorage } from "../src/node-storage.js";
 import { temporaryFolder } from "../testing/folders.js";
 import { until } from "../testing/waiting.js";
 
-const COUNTING = new URL("../testing/counting.js", import.meta.url);
+const COUNTING = fileURLToPath(new URL("../testing/counting.js", import.meta.url));
 
 const increment = (text) => String(Number(text ?? 0) + 1);
 
@@ -84,7 +85,7 @@ for (const [name, makeLink] of Object.entries(FILE_SYSTEMS)) {
 
 test("of many processes' updates none is lost", async (t) => {
   const folder = await temporaryFolder(t);
-  const counting = () => promisify(execFile)(process.execPath, [COUNTING.pathname, folder, "15"]);
+  const counting = () => promisify(execFile)(process.execPath, [COUNTING, folder, "15"]);
   await Promise.all(Array.from({ length: 4 }, counting));
   assert.equal((await read(fileStorage(folder), "n")).text, "60");
 });
@@ -101,7 +102,7 @@ test("a process that is killed at any moment leaves a whole text and no lock", a
   const storage = fileStorage(folder);
   let before = 0;
   for (let kill = 0; kill < 6; kill++) {
-    const child = spawn(process.execPath, [COUNTING.pathname, folder, "1000000"]);
+    const child = spawn(process.execPath, [COUNTING, folder, "1000000"]);
     const enough = before + 1 + 3 * kill;
     await until(async () => Number((await read(storage, "n")).text) >= enough);
     child.kill("SIGKILL");

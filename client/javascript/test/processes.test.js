@@ -6,6 +6,7 @@ import { once } from "node:events";
 import { chmod, cp, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 
 import { fileStorage } from "../src/node-storage.js";
@@ -14,7 +15,7 @@ import { temporaryFolder } from "../testing/folders.js";
 import { buildRegistry } from "../testing/making.js";
 import { until } from "../testing/waiting.js";
 
-const RECORDING = new URL("../testing/recording.js", import.meta.url);
+const RECORDING = fileURLToPath(new URL("../testing/recording.js", import.meta.url));
 const METRICS = {
   homepage: { max_values: 3 },
   page: { memory: "period", period_days: 3650 },
@@ -40,7 +41,7 @@ test("processes and workers of one directory are one client", async (t) => {
   const folder = await temporaryFolder(t);
   const { url, received } = await scriptedCollector(t);
   const job = jobOf(folder, url, 10);
-  const processes = [0, 1].map(() => spawn(process.execPath, [RECORDING.pathname, job]));
+  const processes = [0, 1].map(() => spawn(process.execPath, [RECORDING, job]));
   const workers = [0, 1].map(() => new Worker(RECORDING, { argv: [job] }));
   const ends = await Promise.all([...processes, ...workers].map((one) => once(one, "exit")));
   assert.deepEqual(
@@ -68,7 +69,7 @@ test("processes that are killed send no report under two ids, and lose none that
   const { url, received } = await scriptedCollector(t);
   for (let kill = 0; kill < 3; kill++) {
     const before = received.length;
-    const child = spawn(process.execPath, [RECORDING.pathname, jobOf(folder, url, 1_000_000, 50)]);
+    const child = spawn(process.execPath, [RECORDING, jobOf(folder, url, 1_000_000, 50)]);
     await until(() => received.length > before + kill);
     child.kill("SIGKILL");
     await once(child, "exit");
