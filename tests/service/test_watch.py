@@ -110,7 +110,7 @@ def test_waiting_process_ends_at_a_signal(folder, number):
     """It does what is due, of which the store has nothing, then waits for tomorrow."""
     command = [sys.executable, "-m", "hubbub.decoder", *_ask(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    index = folder.path / "results" / "feed.json"
+    index = folder.path / "results" / "index.html"
     deadline = time.monotonic() + 60
     while not index.exists() and time.monotonic() < deadline:
         time.sleep(0.05)

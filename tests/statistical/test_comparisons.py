@@ -11,7 +11,6 @@ from evaluation.studies.comparisons import (
     CASES,
     ComparedCategories,
     ComparedNumbers,
-    ComparedQuantiles,
     false_share,
     pooled,
 )
@@ -29,7 +28,6 @@ def trials_of(case, runs):
     [
         (ComparedCategories(20, PAPER, 100_000, 100_000), 1),
         (ComparedNumbers(0.5, 100_000, 30_000), 2),
-        (ComparedQuantiles(2.0, PAPER, 100_000, 30_000), 1),
     ],
     ids=lambda value: getattr(value, "name", None),
 )

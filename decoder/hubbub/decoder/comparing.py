@@ -45,7 +45,6 @@ from hubbub.inference.likelihood.choice import Method
 from hubbub.inference.parallel import one_thread
 from hubbub.protocol.dimensions import is_slice, parse_slice
 from hubbub.protocol.errors import Missing, Option, OptionError
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.comparison import comparison_estimates, ratio_finding
 from hubbub.reporting.estimates import Estimates, Finding, Level
@@ -91,7 +90,6 @@ def compare_metric(
     reports_per_client: float | None = None,
     sample_ratio: float | None = None,
     sequential: bool = False,
-    quantiles: bool = False,
     engine: str = "local",
     master: str | None = None,
 ) -> Estimates:
@@ -128,8 +126,6 @@ def compare_metric(
     sequential : bool
         Whether you look again as reports come in, and stop when you like: intervals, p- and
         q-values hold at all looks together, and are wider for it.
-    quantiles : bool
-        Of an ordinal metric, compare its quantiles instead of its buckets' shares.
     engine, master
         As for `decode_metric`.
 
@@ -160,29 +156,12 @@ def compare_metric(
             min_reports=min_reports_or_default(min_reports),
             reports_per_client=reports_per_client,
             sequential=sequential,
-            quantiles=quantiles,
         ),
         EngineOptions(engine, master),
     )
     check_options(options)
     with one_thread():  # as `decode_metric`
         return compare(CompareOptions(control, treatment, options, sample_ratio))
-
-
-def _check_quantiles(metric: Metric, options: DecodeOptions) -> None:
-    """Raise OptionError for quantiles of what has none, and for those at every look."""
-    if not options.estimate.quantiles:
-        return
-    if not isinstance(metric.type, OrdinalType):
-        what = f"metrics.{metric.name}.type = {metric.type.name!r}"
-        raise OptionError(
-            Option("quantiles"), f": must be left out; {what} has none, as an ordinal has."
-        )
-    if options.estimate.sequential:
-        raise OptionError(
-            Option("quantiles"), ": can't be compared every day. Leave ", Option("sequential"),
-            " out, or compare the buckets' shares.",
-        )  # fmt: skip
 
 
 def compare(
@@ -205,7 +184,6 @@ def compare(
         raise OptionError(Option("sample_ratio", assigned), ": must be above 0.")
     sources = _sources(options)
     metric = metric_of(decode.source)
-    _check_quantiles(metric, decode)
     decoder = decoder_of(metric)
     check_type(decoder, metric, decode)
     for side in sources:

@@ -115,8 +115,6 @@ class EstimateOptions:
         allow.
     estimand : str
         A value of `hubbub.inference.repeated_reports.Estimand`.
-    quantiles : bool
-        Whether a comparison is of an ordinal's quantiles, instead of its buckets' shares.
     sequential : bool
         Whether a comparison may be looked at every day.
     """
@@ -133,7 +131,6 @@ class EstimateOptions:
     reports_per_client: float | None = None
     estimand: str = "population"
     sequential: bool = False
-    quantiles: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,6 @@ from scipy import linalg, sparse, special
 from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.inference.categories.ordinal import LEVELS
-from hubbub.inference.categories.quantiles import quantiles
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding
@@ -45,7 +43,6 @@ from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.looks import EveryLook, Looks, OneLook, scale_of
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Window
@@ -380,35 +377,6 @@ def compare_categories(
     found = [ShareEstimates(own.unbiased, own.std_error) for own in each]
     looks = EveryLook(share_scale(metric.params)) if sequential else OneLook()
     return _of_each("category", pooled.categories, found, groups, pooled, alpha, correction, looks)
-
-
-def compare_quantiles(
-    groups: Groups, metric: Metric, *, alpha: float = 0.05, correction: Correction = Correction.BH
-) -> Comparison[CategoryDecoding]:
-    """Compare an ordinal's quantiles, taking the numbers within a bucket as evenly spread.
-
-    Parameters
-    ----------
-    groups : Groups
-        Counts of both.
-    metric : Metric
-        Of type ordinal.
-    alpha : float
-        Level of the quantiles that are said to differ.
-    correction : Correction
-        Which error rate `alpha` bounds.
-
-    Raises
-    ------
-    MetricError, DecoderError, UndecodableError
-        As `decode_categories`.
-    """
-    pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
-    edges = metric.type.edges if isinstance(metric.type, OrdinalType) else ()
-    each = (estimate_categories(counts, metric, repeats) for counts, repeats in groups)
-    found = [ShareEstimates(*quantiles(own, edges, LEVELS)) for own in each]
-    names = tuple(f"{level:.0%} quantile" for level in LEVELS)
-    return _of_each("statistic", names, found, groups, pooled, alpha, correction, OneLook())
 
 
 def compare_numbers(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.laboratory import Case, Figure, seed_of
@@ -21,20 +20,17 @@ from evaluation.studies.study import Study
 from factories import make_metric, make_params
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import hashed
-from hubbub.inference.categories.ordinal import LEVELS
 from hubbub.inference.comparison import (
     Comparison,
     Groups,
     ReportGroup,
     compare_categories,
     compare_numbers,
-    compare_quantiles,
     compare_strings,
 )
 from hubbub.inference.decoding import decode
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares
 
@@ -237,41 +233,6 @@ class ComparedNumbers:
         return ComparedRows.of(compare_numbers(Groups(*drawn), metric), *truth)
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedQuantiles:
-    """Quantiles of an ordinal of twelve buckets; the treatment's numbers are larger by so much."""
-
-    shift: float
-    params: RapporParams
-    control: int
-    treatment: int
-
-    @property
-    def name(self) -> str:
-        """By how much numbers differ."""
-        return f"quantiles, numbers differ by {self.shift:g}"
-
-    @property
-    def work(self) -> float:
-        """About how long a trial takes."""
-        return 144.0
-
-    def run(self, number: int) -> ComparedRows:
-        """Draw, compare and count the rows of a trial."""
-        rng = np.random.default_rng(seed_of(f"{self}", number))
-        edges = np.arange(0.0, 110.0, 10.0)
-        metric = make_metric(metric_type=OrdinalType(tuple(edges.tolist())), params=self.params)
-        middles = [*(edges - 5).tolist(), 105.0]
-        drawn, truth = [], []
-        for shift, reports in ((0.0, self.control), (self.shift, self.treatment)):
-            below = stats.logistic.cdf(edges, loc=45 + shift, scale=12)
-            shares = np.diff(below, prepend=0.0, append=1.0)
-            counts = draw_counts(middles, shares, metric.params, reports, rng, metric.type)
-            drawn.append(ReportGroup(counts))
-            truth.append(np.interp(LEVELS, below, edges))
-        return ComparedRows.of(compare_quantiles(Groups(*drawn), metric), *truth)
-
-
 WIDE = make_params(128, 2, 16, f=0.0, p=0.25, q=0.75)
 CASES: tuple[Case[ComparedRows], ...] = (
     ComparedStrings(WIDE, 100_000, 100_000),
@@ -288,9 +249,6 @@ CASES: tuple[Case[ComparedRows], ...] = (
     ComparedNumbers(0.0, 100_000, 100_000),
     ComparedNumbers(0.5, 100_000, 30_000),
     ComparedNumbers(2.0, 3_000, 3_000),
-    ComparedQuantiles(0.0, PAPER, 100_000, 100_000),
-    ComparedQuantiles(2.0, PAPER, 100_000, 30_000),
-    ComparedQuantiles(5.0, LOOSE, 20_000, 20_000),
 )
 
 

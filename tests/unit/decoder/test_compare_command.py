@@ -1,4 +1,3 @@
-import csv
 import json
 
 import pytest
@@ -128,27 +127,3 @@ def test_a_stores_password_is_in_no_result(themes):
     result = run(themes, "--control", FIRST, "--treatment", "postgresql://me:secret@127.0.0.1:1/x")
     assert result.exit_code == 1
     assert "secret" not in result.output
-
-
-def test_quantiles_of_an_ordinal_are_compared(tmp_path):
-    """Most people are 15, so the lower quantiles are in [10, 20); the last one is open."""
-    metric, value, _ = METRICS["ordinal"]
-    stored = Stored(tmp_path, metric, value)
-    result = run(stored, "--control", FIRST, "--treatment", REST, "--quantiles", "--output", "-")
-    assert result.exit_code == 0, result.output
-    rows = list(csv.DictReader(result.stdout.splitlines()))
-    assert [row["statistic"] for row in rows] == [
-        "25% quantile", "50% quantile", "75% quantile", "90% quantile",
-    ]  # fmt: skip
-    assert 10 < float(rows[0]["control"]) < float(rows[1]["control"]) < 20
-    assert rows[3]["control"] == rows[3]["difference"] == ""
-
-
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [((), "type = 'enum' has none"), (("--sequential",), "has none")],
-)
-def test_quantiles_of_what_has_none_are_refused(themes, more, expected):
-    result = run(themes, "--control", FIRST, "--treatment", REST, "--quantiles", *more)
-    assert result.exit_code == 2
-    assert expected in result.output

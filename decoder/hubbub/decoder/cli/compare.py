@@ -59,11 +59,6 @@ if TYPE_CHECKING:
     "warns if the groups' sizes don't fit.",
 )
 @click.option(
-    "--quantiles",
-    is_flag=True,
-    help="For ordinals: compare quantiles instead of the buckets' shares.",
-)
-@click.option(
     "--sequential",
     is_flag=True,
     help="Allow any number of looks while reports come in, and stopping at any time: intervals "

@@ -34,7 +34,7 @@ def watch(file: str, once: bool, until: dt.datetime | None) -> None:
 
     FILE (decode.toml) says which metrics to report, and which webhooks to notify. Each report gets
     one result a day, kept as a web page and as Parquet with its provenance. Beside them are
-    index.html, with a tile for each report, and feeds of what is new. Existing results are never
+    index.html, with a tile for each report. Existing results are never
     made again; missed days are made up for.
 
     New findings at the file's `level` or above are printed and posted to its webhooks.

@@ -59,17 +59,10 @@ class CategoryDecoder(TypeDecoder[_Type]):
         groups: Groups,
         observer: Observer,  # noqa: ARG002
     ) -> Comparison[CategoryDecoding]:
-        """Compare the shares of all categories, or an ordinal's quantiles."""
-        from hubbub.inference.comparison import (  # noqa: PLC0415 - seldom
-            compare_categories,
-            compare_quantiles,
-        )
+        """Compare the shares of all categories."""
+        from hubbub.inference.comparison import compare_categories  # noqa: PLC0415 - seldom
 
         options = evidence.options
-        if options.quantiles:
-            return compare_quantiles(
-                groups, evidence.metric, alpha=options.alpha, correction=evidence.correction
-            )
         return compare_categories(
             groups,
             evidence.metric,

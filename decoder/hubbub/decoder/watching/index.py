@@ -1,32 +1,24 @@
-"""Results that were kept -> one page of tiles, and feeds of what is new.
+"""Results that were kept -> one page of tiles.
 
-Pure functions of the results: whatever is lost of these files, the next run makes again.
+Pure functions of the results: if the page is lost, the next run makes it again.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import html
-import json
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
-from email.utils import format_datetime
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 
 from hubbub.decoder.watching.news import CHANGED, NEW
-from hubbub.decoder.watching.results import BY_DAY, INDEX, Result
+from hubbub.decoder.watching.results import BY_DAY, Result
 from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart, Labels, TimeSeries
 from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.formats.data_files import json_text
 from hubbub.reporting.text import shortened, visible
 
-RSS: Final = "feed.xml"
-JSON_FEED: Final = "feed.json"
 _ROWS: Final = 5
 """The largest, of a tile."""
 _NEWS: Final = 6
@@ -39,8 +31,6 @@ _WIDTH: Final = 36
 """Columns of a name, so that tiles stay narrow."""
 _EARLIER: Final = 7
 """Days, or weeks, that are linked beside the newest."""
-_ITEMS: Final = 100
-"""Of a feed: months of a quiet application, and some days of a loud one."""
 
 
 class Tile(NamedTuple):
@@ -101,10 +91,9 @@ def index_page(
         f"last {_LATELY.days} days."
     )
     sections = tuple(_section(number, each, level) for number, each in enumerate(order))
-    feeds = {"RSS": RSS, "JSON feed": JSON_FEED}
     warnings = [f"{name} could not be made: {why}" for name, why in faults.items()]
     title = f"What {visible(application)} sees"
-    return Estimates(page=Page(title, said, sections, warnings, feeds, tiles=True))
+    return Estimates(page=Page(title, said, sections, warnings, tiles=True))
 
 
 def _section(number: int, tile: Tile, level: Level) -> Section:
@@ -227,72 +216,3 @@ def _largest(result: Result) -> Table | None:
     left = len(places) - len(shares)
     heads = headings("detected", "share", "95% interval")
     return Table(f"{len(places):,} detected", heads, tuple(shares), f"{left:,}" if left else "")
-
-
-def rss_feed(application: str, url: str, results: Iterable[Result], level: Level) -> bytes:
-    """Return what is new as RSS 2.0, the newest first.
-
-    Parameters
-    ----------
-    application : str
-    url : str
-        Where people reach the folder; empty: links are relative.
-    results : iterable of Result
-    level : Level
-        Only what is newly said at this level or above.
-    """
-    rss = ET.Element("rss", version="2.0")
-    channel = ET.SubElement(rss, "channel")
-    title = f"What {visible(application)} sees"
-    said = "What reports newly say."
-    for name, text in (("title", title), ("link", f"{url}{INDEX}"), ("description", said)):
-        ET.SubElement(channel, name).text = text
-    for item in _items(url, results, level):
-        element = ET.SubElement(channel, "item")
-        for name, text in (
-            ("title", item["title"]),
-            ("link", item["url"]),
-            ("description", html.escape(item["content_text"])),  # which readers take for HTML
-            ("pubDate", format_datetime(dt.datetime.fromisoformat(item["date_published"]))),
-        ):
-            ET.SubElement(element, name).text = text
-        ET.SubElement(element, "guid", isPermaLink="false").text = item["id"]
-    ET.indent(rss, " ")
-    data: bytes = ET.tostring(rss, encoding="utf-8", xml_declaration=True)
-    return data + b"\n"
-
-
-def json_feed(application: str, url: str, results: Iterable[Result], level: Level) -> bytes:
-    """Return the same as a JSON Feed 1.1, with each finding as programs want it."""
-    document = {
-        "version": "https://jsonfeed.org/version/1.1",
-        "title": f"What {visible(application)} sees",
-        "home_page_url": f"{url}{INDEX}",
-        "feed_url": f"{url}{JSON_FEED}",
-        "items": _items(url, results, level),
-    }
-    return json_text(document, indent=1).encode() + b"\n"
-
-
-def _items(url: str, results: Iterable[Result], level: Level) -> list[dict[str, Any]]:
-    found = []
-    for result in sorted(results, key=lambda each: (each.day, each.report), reverse=True):
-        time = dt.datetime.combine(result.day + dt.timedelta(days=1), dt.time(), dt.UTC)
-        counts: dict[str, int] = {}
-        for each in result.news:
-            counts[each.code] = counts.get(each.code, 0) + 1
-            if each.level < level:
-                continue
-            # By its place among those of a kind, for a value may be a string of any length.
-            found.append(
-                {
-                    "id": f"{result.report}/{result.day}/{each.code}/{counts[each.code]}",
-                    "url": url + quote(f"{result.report}/{result.day}.html"),
-                    "title": f"{result.report}: {each.labelled}.",
-                    "content_text": f"{each.labelled}.",
-                    "date_published": time.isoformat(),
-                    "tags": [each.level.name.lower(), each.code],
-                    "_hubbub": json.loads(json_text(each.as_json())),
-                }
-            )
-    return found[:_ITEMS]

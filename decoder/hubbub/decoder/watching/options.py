@@ -90,7 +90,7 @@ class WatchOptions:
     output : Path
         The folder of results; is made where there is none.
     url : str
-        Where people reach the folder; empty: links in feeds are relative.
+        Where people reach the folder; empty: links in webhooks' messages are relative.
     at : datetime.timedelta
         When a day's result is due, after the day's end.
     catch_up : int

@@ -1,13 +1,12 @@
-"""The files that are made of all results: the index page and the feeds."""
+"""The page that is made of all results."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
 from functools import partial
-from typing import BinaryIO
 
-from hubbub.decoder.watching.index import JSON_FEED, RSS, Tile, index_page, json_feed, rss_feed
+from hubbub.decoder.watching.index import Tile, index_page
 from hubbub.decoder.watching.options import WatchOptions
 from hubbub.decoder.watching.results import (
     INDEX,
@@ -22,11 +21,11 @@ from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html
 
 _RECENT = dt.timedelta(days=30)
-"""Of which feeds tell: a reader that was away for its holidays misses nothing."""
+"""Days whose results the page shows or links."""
 
 
 def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault]) -> list[str]:
-    """Write index.html, feed.xml and feed.json.
+    """Write index.html.
 
     Parameters
     ----------
@@ -44,7 +43,7 @@ def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault])
     Raises
     ------
     OSError
-        If one can't be written.
+        If it can't be written.
     """
     folder, application = watch.output, watch.registry.application
     why, tiles, unread = {each.report: f"{each.error}" for each in faults}, [], []
@@ -61,12 +60,4 @@ def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault])
             unread.append(f"{error}")
     page = index_page(application, tiles, why, watch.level)
     atomic_write(folder / INDEX, partial(write_html, page))
-    results = [result for tile in tiles for result in tile.results]
-    for name, feed in ((RSS, rss_feed), (JSON_FEED, json_feed)):
-        data = feed(application, watch.url, results, watch.level)
-        atomic_write(folder / name, partial(_write, data))
     return unread
-
-
-def _write(data: bytes, file: BinaryIO) -> None:
-    file.write(data)

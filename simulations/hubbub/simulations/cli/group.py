@@ -165,8 +165,7 @@ def watch(output: Path, reports: int, seed: int) -> None:
     """Show a month of standing reports.
 
     Stores 28 days of reports of an app whose release breaks one platform, as if they had arrived
-    day by day, and runs `hubbub-decoder watch`, which makes each day's results, an index page and
-    feeds.
+    day by day, and runs `hubbub-decoder watch`, which makes each day's results and an index page.
     """
     from hubbub.reporting.command_line import progress_bar
     from hubbub.simulations.watched_release import run_watched_release
