@@ -12,7 +12,6 @@ import {
   MetricError,
   OptionError,
   RandomnessError,
-  sealedTo,
   StorageError,
   Telemetry,
   ValueError,
@@ -26,7 +25,6 @@ import {
   type Preview,
   type Registry,
   type Report,
-  type Sealer,
   type Spending,
   type Status,
 } from "hubbub-client";
@@ -39,10 +37,6 @@ const options: Options = {
   onError: (error: DeliveryFailure) => void error.detail.trim(),
 };
 const telemetry = new Telemetry({ ...options, consent: true, batchSize: 10 });
-class Part {}
-const hpke = { CipherSuite: Part, DhkemX25519HkdfSha256: Part, HkdfSha256: Part, Aes128Gcm: Part };
-const sealed: Sealer = sealedTo(["hub_seal_20270331_"], hpke);
-new Telemetry({ ...options, sealed });
 const { record } = telemetry;
 record("homepage", "news.example.org");
 record("crashed", true);
@@ -96,10 +90,6 @@ const errors: (new (message: string) => HubbubError)[] = [
 new Telemetry({ registry: {}, endpoint: "/telemetry" });
 // @ts-expect-error there is no such option
 new Telemetry({ ...options, batchMilis: 5 });
-// @ts-expect-error a key must be made a sealer
-new Telemetry({ ...options, sealed: "hub_seal_20270331_" });
-// @ts-expect-error the library is missing
-sealedTo("hub_seal_20270331_");
 // @ts-expect-error consent is no text
 new Telemetry({ ...options, consent: "yes" });
 // @ts-expect-error a metric is known by its name

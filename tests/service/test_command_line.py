@@ -32,7 +32,7 @@ SUBCOMMANDS = [
     "keygen",
     "open",
 ]
-_TABLES = {"ingest_keys", "sealing_keys", "admin_tokens"}
+_TABLES = {"ingest_keys", "admin_tokens"}
 
 
 def run(

@@ -1,7 +1,6 @@
 """Exports in object storage, on a real S3 server, and what a kill leaves."""
 
 import asyncio
-import datetime as dt
 import json
 import signal
 import threading
@@ -9,13 +8,7 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from factories import make_registry, make_report
-from hubbub.client import Batch
-from hubbub.client.sealing import Sealer
 from hubbub.collector.cli import main
-from hubbub.collector.ingest.reader import BatchReader
-from hubbub.protocol.hpke import PrivateKey
-from hubbub.protocol.sealed import MEDIA_TYPE
 from hubbub.storage import open_store
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.locations import resolve
@@ -73,32 +66,6 @@ def test_export_killed_before_its_manifest_counts_for_nothing(operator):
     assert len(operator.exported()) == 2_000
     deleted = [line for line in operator.proxy.requests if line.startswith("DELETE")]
     assert len(deleted) == 2  # of the first export, and of the killed one
-
-
-def test_sealed_reports_are_opened_from_s3(operator, tmp_path):
-    today = dt.datetime.now(dt.UTC).date()
-    key, registry = PrivateKey.generate(today + dt.timedelta(days=2)), make_registry(METRIC)
-    (tmp_path / "private.key").write_text(f"{key}\n", encoding="utf-8")
-    reports = tuple(make_report(METRIC, cohort=number % 8, bits=number) for number in range(50))
-    sealer = Sealer(str(key.public), registry)
-    body = sealer.seal(Batch(reports, None), bytes(32), today)
-    batch = BatchReader(registry, sealed_to=[key.public.key_id]).read(body, MEDIA_TYPE)
-    operator.store = f"sqlite:///{tmp_path}/sealed.db"
-
-    async def collect():
-        async with open_store(operator.store, create=True) as store:
-            await store.declare_sealed()
-            await store.append([batch], today)
-
-    asyncio.run(collect())
-    operator.export_here()
-    opened = f"sqlite:///{tmp_path}/opened.db"
-    code, out, error = operator.run(
-        *("hubbub-collector", "open", "--from", operator.address, "--store", opened),
-        *("--key", tmp_path / "private.key", "--metrics", operator.metrics),
-    )
-    assert (code, error) == (0, "")
-    assert out.endswith(f"opened 50 reports into {opened}\n")
 
 
 def test_credentials_do_not_belong_into_addresses(operator):

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hubbub.collector.config.settings import AdminToken, IngestKey, SealedTo, Settings
+from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
 from hubbub.collector.config.sources import describe_default
 from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.operations.metrics import FAMILIES, FamilyType
@@ -29,7 +29,6 @@ def settings() -> str:
     models: tuple[tuple[str, type[BaseModel]], ...] = (
         ("", Settings),
         ("ingest_keys.NAME.", IngestKey),
-        ("sealing_keys.NAME.", SealedTo),
         ("admin_tokens.NAME.", AdminToken),
     )
     rows = []

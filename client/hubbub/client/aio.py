@@ -44,7 +44,6 @@ from hubbub.client.transport import (
     failure,
     switch_answer,
 )
-from hubbub.protocol.errors import SealedError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.wire import Batch
 
@@ -146,7 +145,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     def _prepare(self) -> None:
         self._url = check_endpoint(self._endpoint)
-        self._encoder = RequestEncoder(self._ingest_key, self._sealer)
+        self._encoder = RequestEncoder(self._ingest_key)
         self._recorder.listener = self._wake_up
         _instances.add(self)
         self._reset_after_fork()
@@ -273,7 +272,7 @@ class AsyncTelemetry(BaseTelemetry):
             answer = await self._fetch(self._switch_address or "")
             await self._in_pool(partial(self._obey, store, answer))
             return 0.0
-        answer = await self._post(step.batch, store.secret)
+        answer = await self._post(step.batch)
         self._note(answer)
         await self._in_pool(partial(self._settle, store, step, answer))
         if answer.is_to_be_repeated:
@@ -316,16 +315,13 @@ class AsyncTelemetry(BaseTelemetry):
                 return True
         return False
 
-    async def _post(self, batch: Batch, secret: bytes) -> Answer:
+    async def _post(self, batch: Batch) -> Answer:
         """Try once. Never raises for anything that the network or the server does."""
-        try:
-            request = await self._in_pool(lambda: self._encoder.encode(batch, secret))
-        except SealedError as error:
-            return failure(error, time.time())
+        request = await self._in_pool(lambda: self._encoder.encode(batch))
         answer = await self._attempt(request)
         if again := await self._in_pool(lambda: self._encoder.encode_again(batch, answer)):
             answer = await self._attempt(again)
-        return self._encoder.interpret(answer)
+        return answer
 
     async def _attempt(self, request: BatchRequest) -> Answer:
         data, headers = request

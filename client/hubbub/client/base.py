@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from hubbub.client.delivery import ClientStore, Fetch
     from hubbub.client.outbox import LeasedBatch, Outbox
-    from hubbub.client.sealing import Sealer
     from hubbub.client.state import State
     from hubbub.client.transport import Answer, DeliveryFailure
     from hubbub.protocol.switch import VerifyKey
@@ -102,7 +101,6 @@ class BaseTelemetry:
         connect_timeout: float = 5.0,
         read_timeout: float = 10.0,
         ingest_key: str | None = None,
-        sealed_to: str | Sequence[str] | None = None,
         dimensions: Mapping[str, str] | None = None,
         switch: str | bool | None = None,
         switch_key: str | None = None,
@@ -153,14 +151,6 @@ class BaseTelemetry:
             self._folder = Path(state_dir).expanduser()
         except RuntimeError as error:  # no home directory
             raise ValueError(f"state_dir = {os.fspath(state_dir)!r}: {error}") from error
-        self._sealer: Sealer | None = None
-        if sealed_to is not None:
-            with no_fork():
-                from hubbub.client.outbox import MOST_BYTES
-                from hubbub.client.sealing import Sealer
-
-            self._sealer = Sealer(sealed_to, self._registry)
-            batch_size = min(batch_size, MOST_BYTES // self._sealer.record_bytes)
         self._settings = RecorderSettings(
             batch_size,
             batch_seconds,
@@ -168,7 +158,6 @@ class BaseTelemetry:
             connect_timeout,
             read_timeout,
             origin_of(endpoint),
-            sealed=self._sealer is not None,
             switch_key=None if self._switch_address is None else str(self._switch_key or ""),
         )
         self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
@@ -259,8 +248,7 @@ class BaseTelemetry:
             recorder.answers_all = True
             recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
         report, decision = recorder.preview(metric, value)
-        secret = recorder.secret or b""
-        request = RequestEncoder(None, self._sealer).encode(Batch((report,)), secret)
+        request = RequestEncoder().encode(Batch((report,)))
         entry_metric = self._registry[metric]
         refusal = self._recorder.disabled or self._recorder.unavailable or decision.refusal or None
         if refusal is None and is_reported_today(self._folder, self._registry, metric):

@@ -290,7 +290,6 @@ class ClientStore:
             settings.max_outbox_bytes,
             MAX_AGE,
             lease,
-            sealed=settings.sealed,
             switch=self._switch,
         )
         self._daily = {name for name, metric in registry.items() if metric.reports_per_day}

@@ -67,7 +67,7 @@ class Preview(NamedTuple):
     media_type : str
     body : bytes
         What would go over the wire if this report travelled alone, and its form: the compact one
-        (docs/protocol, section 8), or with keys to seal to the sealed one (section 9).
+        (docs/protocol, section 8).
     words : str
         The same for people.
     refusal : str or None

@@ -39,7 +39,6 @@ _Item = TypeVar("_Item")
 DAMAGED = "damaged on disk"
 TOO_OLD = "too old"
 NO_ROOM = "no room on disk"
-MAY_HAVE_ARRIVED = "may have arrived before"
 MOST_BYTES = 1_000_000
 """Largest body of a batch; by default collectors accept 1 MiB."""
 
@@ -96,9 +95,6 @@ class Outbox:
         batch's id.
     lease_seconds : float
         How long a batch is left to the process that sends it, in case that process disappears.
-    sealed : bool
-        Whether batches are sealed. Each attempt then has another id, as what is sealed has numbers
-        by which it is counted once; so the stored id never travels, and stays.
     switch : callable, optional
         Returns what is off, as it is stored, within a transaction: its reports aren't sent.
 
@@ -117,7 +113,6 @@ class Outbox:
         max_age: float,
         lease_seconds: float,
         *,
-        sealed: bool = False,
         switch: Callable[[sqlite3.Connection], Switch] = lambda _: NO_SWITCH,
     ) -> None:
         self._storage = storage
@@ -127,7 +122,6 @@ class Outbox:
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._lease_seconds = lease_seconds
-        self._sealed = sealed
         self._number = int.from_bytes(os.urandom(4), "little")
         self._dropping: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -165,26 +159,23 @@ class Outbox:
             while self._count_spooled(connection) >= least:
                 self._make_batch(connection, most)
             batches = connection.execute(
-                "SELECT id, batch_id, checksum, sealed, holder, lease_expires_at FROM batches "
+                "SELECT id, batch_id, checksum, holder, lease_expires_at FROM batches "
                 "WHERE origin = ? ORDER BY id",
                 (self._origin,),
             )
-            for key, batch_id, checksum, sealed, holder, lease_expires_at in batches.fetchall():
+            for key, batch_id, checksum, holder, lease_expires_at in batches.fetchall():
                 if self._is_leased(holder, lease_expires_at, now):
                     continue
                 fault = None
                 if batch_id is not None and checksum != _checksum(batch_id):
                     fault = DAMAGED
-                elif batch_id is not None and bool(sealed) != self._sealed:
-                    fault = MAY_HAVE_ARRIVED  # in the other form, where it has another id
                 if leased := self._read(connection, key, batch_id, fault, switch, now):
                     connection.execute(
-                        "UPDATE batches SET batch_id = ?, checksum = ?, sealed = ?, holder = ?, "
+                        "UPDATE batches SET batch_id = ?, checksum = ?, holder = ?, "
                         "lease_expires_at = ? WHERE id = ?",
                         (
                             leased.batch.batch_id,
                             _checksum(leased.batch.batch_id),
-                            self._sealed,
                             self._holder,
                             now + self._lease_seconds,
                             key,
@@ -238,7 +229,7 @@ class Outbox:
         show it again, perhaps from another network, would tell that it is the same client's.
         """
         with self._storage.transaction(self._secret) as connection:
-            if batch.is_new and not may_be_stored and not self._sealed:
+            if batch.is_new and not may_be_stored:
                 connection.execute(
                     "UPDATE batches SET batch_id = NULL, checksum = NULL "
                     "WHERE id = ? AND holder = ?",  # else others have sent it since, under this id
@@ -268,8 +259,9 @@ class Outbox:
             "WHERE batch IS NULL AND origin = ? AND lasting IN ('', ?) ORDER BY id LIMIT ?",
             (self._origin, first[0] if first else "", most),
         ).fetchall()
-        query = "INSERT INTO batches (origin, sealed) VALUES (?, ?)"
-        key = connection.execute(query, (self._origin, self._sealed)).lastrowid
+        key = connection.execute(
+            "INSERT INTO batches (origin) VALUES (?)", (self._origin,)
+        ).lastrowid
         room = MOST_BYTES - EMPTY_BODY_BYTES
         taken: list[tuple[int | None, int]] = []
         for row, metric, slice_, size in rows:

@@ -88,7 +88,6 @@ class RecorderSettings(NamedTuple):
     connect_timeout: float
     read_timeout: float
     origin: str = ""
-    sealed: bool = False
     switch_key: str | None = None  # None: obeys no switch; empty: one that nobody signs
 
 

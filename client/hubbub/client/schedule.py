@@ -17,7 +17,7 @@ _DAY_TAG = b"hubbub/1/first-day"
 _CHOICE_TAG = b"hubbub/1/choice"
 _SAMPLE_TAG = b"hubbub/1/sample"
 _WEIGHT_BYTES = 16  # two metrics weigh the same with chance 2^-128
-_NUMBER_BYTES = 8  # a period's number is a 64-bit integer in the protocol (section 11)
+_NUMBER_BYTES = 8  # a period's number is a 64-bit integer in the protocol (section 10)
 _NUMBERS = 2**64  # two's complement: periods before the epoch are negative
 
 

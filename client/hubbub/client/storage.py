@@ -116,7 +116,6 @@ CREATE TABLE batches (
     origin TEXT NOT NULL,
     batch_id TEXT,                -- NULL while no collector can have stored it
     checksum BLOB,                -- of that
-    sealed INTEGER NOT NULL,      -- whether it was sent in sealed form
     holder INTEGER NOT NULL DEFAULT 0,
     lease_expires_at REAL NOT NULL DEFAULT 0
 );

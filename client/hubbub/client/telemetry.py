@@ -73,10 +73,6 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
     ingest_key : str, optional
         The key that the collector demands from this app. It comes with the app, so it identifies
         the app and not the user; it is sent with each batch, and never logged.
-    sealed_to : str or sequence of str, optional
-        Public keys of the opener, as `hubbub-collector keygen` prints them: then the collector
-        can't read reports, which are sealed to the key that ends first of those still in force.
-        Nothing is sent while there is none. Needs the extra: pip install 'hubbub[sealed]'.
     dimensions : mapping of str to str, optional
         What the app tells of itself, in the clear, such as its platform; those that metrics.toml
         names. A value that isn't told apart is "other", or with `development` an error.
@@ -86,14 +82,14 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         can't turn anything on or raise an epsilon.
     switch_key : str, optional
         Public key, as `hubbub-collector switch key` prints it: then only a switch that is signed
-        with it is obeyed. Needs the extra: pip install 'hubbub[sealed]'.
+        with it is obeyed. Needs the extra: pip install 'hubbub[switch]'.
     on_error : callable, optional
         Called with a `DeliveryFailure`, on the thread that sends, for each failed attempt. What it
         raises is logged and goes no further.
 
     Raises
     ------
-    MetricError, SealedError, SwitchError, ValueError
+    MetricError, SwitchError, ValueError
         At construction only, for a registry or argument that can't work.
     OtherApplicationError
         At construction, if the state directory is another application's: they would report each
@@ -198,7 +194,6 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
             settings.connect_timeout,
             settings.read_timeout,
             self._ingest_key,
-            self._sealer,
         )
         self._reset_after_fork()
         _to_be_closed.add(self)
@@ -288,7 +283,7 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         if isinstance(step, Fetch):
             self._obey(store, self._sender.fetch(self._switch_address or ""))
             return 0.0
-        answer = self._sender.send(step.batch, store.secret)
+        answer = self._sender.send(step.batch)
         self._note(answer)
         self._settle(store, step, answer)
         if answer.is_to_be_repeated:

@@ -3,9 +3,8 @@
 Only an answer that the collector itself could have given counts as delivered: a captive portal that
 redirects, or answers 200 with its own page, must not make the client discard reports. An attempt
 ends in time whatever the other side does, and the description of a failure contains no value, no
-key and no login. What is sent is a batch's compact form, or JSON where that isn't understood; with
-keys to seal to, sealed records and nothing else. No answer changes how later batches are sent, or
-it would mark the client.
+key and no login. What is sent is a batch's compact form, or JSON where that isn't understood. No
+answer changes how later batches are sent, or it would mark the client.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from hubbub.protocol.errors import SealedError
-
 if TYPE_CHECKING:
     import socket
     from http.client import HTTPResponse
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from hubbub.client.sealing import Sealer
     from hubbub.protocol.wire import Batch
 
 SWITCH_HEADERS = {"User-Agent": "hubbub", "Accept-Encoding": "identity"}
@@ -70,9 +66,8 @@ class DeliveryFailure(NamedTuple):
     ----------
     kind : str
         "DNS", "TLS", "connection" (refused, reset, or ended before the answer was complete),
-        "timeout", "redirect", "status" (any other HTTP status), "answer" (a 2xx that isn't the
-        collector's, such as a captive portal's page), or "sealing" (nothing was sent: no key to
-        seal to is in force).
+        "timeout", "redirect", "status" (any other HTTP status), or "answer" (a 2xx that isn't the
+        collector's, such as a captive portal's page).
     detail : str
         For people; never a value, a key, or a proxy's login.
     status : int or None
@@ -166,8 +161,6 @@ class RequestEncoder:
     ----------
     ingest_key : str, optional
         Presented with each batch.
-    sealer : Sealer, optional
-        With it all requests are sealed.
 
     Raises
     ------
@@ -175,32 +168,20 @@ class RequestEncoder:
         If the key can't be sent in a header.
     """
 
-    def __init__(self, ingest_key: str | None = None, sealer: Sealer | None = None) -> None:
+    def __init__(self, ingest_key: str | None = None) -> None:
         check_ingest_key(ingest_key)
-        self._sealer = sealer
         self._headers = {"User-Agent": "hubbub"}
         if ingest_key is not None:
             self._headers["Authorization"] = f"Bearer {ingest_key}"
 
-    def encode(self, batch: Batch, secret: bytes = b"") -> BatchRequest:
+    def encode(self, batch: Batch) -> BatchRequest:
         """Return the request that delivers a batch.
 
         Parameters
         ----------
         batch : Batch
             Its reports in ascending order: answers name them by their places.
-        secret : bytes
-            The client's, if batches are sealed.
-
-        Raises
-        ------
-        SealedError
-            If it must be sealed and can't be.
         """
-        if self._sealer is not None:
-            from hubbub.protocol import sealed
-
-            return self._request(self._sealer.seal(batch, secret), sealed.MEDIA_TYPE)
         from hubbub.protocol import compact
 
         data = compact.batch_to_compact(batch)
@@ -217,7 +198,7 @@ class RequestEncoder:
         """
         status = None if answer.error is None else answer.error.status
         refused = answer.outcome is Outcome.REFUSED and status in _UNKNOWN_FORM_STATUSES
-        if self._sealer is not None or not refused:
+        if not refused:
             return None
         from hubbub.protocol.wire import batch_to_json
 
@@ -225,10 +206,6 @@ class RequestEncoder:
         if len(data) > _COMPRESS_ABOVE:
             return self._request(_compressed(data), _JSON, _GZIP)
         return self._request(data, _JSON)
-
-    def interpret(self, answer: Answer) -> Answer:
-        """Return what an answer means for the batch: of sealed reports none is known by place."""
-        return answer if self._sealer is None else answer._replace(refused=())
 
     def _request(self, data: bytes, media_type: str, encoding: str = "") -> BatchRequest:
         headers = {"Content-Type": media_type, **self._headers}
@@ -321,9 +298,6 @@ def failure(error: BaseException, now: float) -> Answer:
     import socket
     import ssl
 
-    if isinstance(error, SealedError):
-        reason = DeliveryFailure("sealing", str(error), None, now)
-        return Answer(Outcome.RETRY, error=reason, may_be_stored=False)
     chain = _causes(error)
     names = [cause for cause in chain if _is_about_a_name(cause, socket.gaierror)]
     tls = [cause for cause in chain if isinstance(cause, ssl.SSLError)]
@@ -374,8 +348,6 @@ class HttpSender:
         arrives.
     ingest_key : str, optional
         Presented with each batch.
-    sealer : Sealer, optional
-        Seals each batch.
 
     Raises
     ------
@@ -389,10 +361,9 @@ class HttpSender:
         connect_timeout: float = 5.0,
         read_timeout: float = 10.0,
         ingest_key: str | None = None,
-        sealer: Sealer | None = None,
     ) -> None:
         self._url = check_endpoint(endpoint)
-        self._encoder = RequestEncoder(ingest_key, sealer)
+        self._encoder = RequestEncoder(ingest_key)
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._opener: OpenerDirector | None = None
@@ -401,24 +372,19 @@ class HttpSender:
         """Import what sending needs; call it while the app can't fork."""
         self._open()
 
-    def send(self, batch: Batch, secret: bytes = b"") -> Answer:
+    def send(self, batch: Batch) -> Answer:
         """Try once. Never raises for anything that the network or the server does.
 
         Parameters
         ----------
         batch : Batch
             Its reports in ascending order.
-        secret : bytes
-            The client's, if there is a sealer.
         """
-        try:
-            request = self._encoder.encode(batch, secret)
-        except SealedError as error:
-            return failure(error, time.time())
+        request = self._encoder.encode(batch)
         answer = self._attempt(request)
         if again := self._encoder.encode_again(batch, answer):
             answer = self._attempt(again)
-        return self._encoder.interpret(answer)
+        return answer
 
     def _attempt(self, request: BatchRequest) -> Answer:
         from http.client import HTTPException, IncompleteRead

@@ -202,17 +202,5 @@ class RecordsError(HubbubError, ValueError):
     """Stored records, or counts of them, aren't what their parameters say."""
 
 
-class SealedError(HubbubError, ValueError):
-    """A sealing key, a sealed batch, or what was sealed isn't what it should be."""
-
-
-class UnknownKeyError(SealedError):
-    """Records are sealed to a key that isn't known."""
-
-
-class NotOpenedError(SealedError):
-    """A record wasn't sealed to the key that it names, or has been changed since."""
-
-
 class SwitchError(HubbubError, ValueError):
     """A switch's file, or a key for it, isn't what it should be."""

@@ -1,6 +1,6 @@
 """The switch: a file that turns metrics off, or down to a sample of clients, and nothing else.
 
-docs/protocol, section 13, describes it. The file is JSON, behind one line with a signature if it is
+docs/protocol, section 12, describes it. The file is JSON, behind one line with a signature if it is
 signed, so that any host of files can serve it. Invariant: a rate is below 1 and a metric has the
 least rate that is given for it, so no document turns anything on or up.
 """
@@ -107,7 +107,7 @@ def parse_document(body: bytes) -> SwitchDocument:
     Raises
     ------
     SwitchError
-        If it isn't exactly what section 13 of docs/protocol says.
+        If it isn't exactly what section 12 of docs/protocol says.
     """
     if len(body) > MOST_BYTES:
         raise SwitchError(f"switch: {len(body):,} bytes; must be at most {MOST_BYTES:,}")
@@ -329,7 +329,7 @@ def _require_cryptography() -> None:
         import cryptography.hazmat.primitives.asymmetric.ed25519  # noqa: F401
     except ImportError as error:
         raise SwitchError(
-            "a signed switch needs the package cryptography: pip install 'hubbub[sealed]'"
+            "a signed switch needs the package cryptography: pip install 'hubbub[switch]'"
         ) from error
 
 

@@ -15,9 +15,7 @@ import {
   batchSpooled,
   countsOf,
   dropOff,
-  dropOtherForm,
   leaseOldest,
-  MAY_HAVE_ARRIVED,
   noteSent,
   release,
   trim,
@@ -49,7 +47,7 @@ const PAUSE = 500;
  * @typedef {object} DeliveryOptions
  * @property {import("./state.js").StateStore} store
  * @property {import("./sender.js").Sender} sender
- * @property {import("./outbox.js").Route} route
+ * @property {string} origin of the collector
  * @property {ReadonlySet<string>} daily metrics of which one report is sent a day
  * @property {Switched | null} switched
  * @property {number} batchSize
@@ -241,7 +239,7 @@ export class Delivery {
   }
 
   async #lease() {
-    const { store, route, batchSize, most, timeoutMillis, switched } = this.#options;
+    const { store, origin, batchSize, most, timeoutMillis, switched } = this.#options;
     this.#stuck = false;
     const found = await store.change((state) => {
       const { outbox } = state;
@@ -250,13 +248,12 @@ export class Delivery {
       const off = dropOff(outbox, offBy(state, switched?.keptAs ?? null), now);
       /** @type {Record<string, number>} */
       const dropped = { ...trim(outbox, most, now), [SWITCHED_OFF]: off };
-      dropped[MAY_HAVE_ARRIVED] = dropOtherForm(outbox, route, now);
-      let batch = leaseOldest(outbox, lease, route);
-      if (!batch && this.#isBatchDue(countsOf(outbox, route.origin).spooled)) {
-        batchSpooled(outbox, batchSize, route);
-        batch = leaseOldest(outbox, lease, route);
+      let batch = leaseOldest(outbox, lease, origin);
+      if (!batch && this.#isBatchDue(countsOf(outbox, origin).spooled)) {
+        batchSpooled(outbox, batchSize, origin);
+        batch = leaseOldest(outbox, lease, origin);
       }
-      return { dropped, batch, counts: countsOf(outbox, route.origin) };
+      return { dropped, batch, counts: countsOf(outbox, origin) };
     });
     this.#underWay = found.batch;
     this.notice(found.counts);
@@ -265,7 +262,7 @@ export class Delivery {
 
   /** @param {LeasedBatch} batch */
   async #deliver({ id, reports, isNew }) {
-    const { store, route, sender, daily, delays, onError } = this.#options;
+    const { store, origin, sender, daily, delays, onError } = this.#options;
     const outcome = await sender.post({ id, reports }, {
       signal: this.#requests.signal,
       outliveThePage: this.leaving,
@@ -279,7 +276,7 @@ export class Delivery {
       if (mayBeStored) for (const metric of sent) noteSent(outbox, metric, Date.now());
       const isUnknown = isNew && !mayBeStored;
       const was = release(outbox, id, settled, isUnknown ? this.#holder : null);
-      return { there: was, counts: countsOf(outbox, route.origin) };
+      return { there: was, counts: countsOf(outbox, origin) };
     });
     this.#underWay = null;
     if (there) this.#count(outcome, settled.size);

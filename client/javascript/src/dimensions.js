@@ -74,7 +74,7 @@ export function longestSlice(dimensions) {
 }
 
 /**
- * Return what a section of the compact form, and a sealed payload, call a metric and a slice.
+ * Return what a section of the compact form calls a metric and a slice.
  *
  * @param {string} metric
  * @param {string} [slice]

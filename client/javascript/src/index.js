@@ -7,7 +7,6 @@
  * @typedef {import("./options.js").Options} Options
  * @typedef {import("./registry.js").Metric} Metric
  * @typedef {import("./registry.js").Registry} Registry
- * @typedef {import("./sealed.js").Sealer} Sealer
  * @typedef {import("./sender.js").DeliveryFailure} DeliveryFailure
  * @typedef {import("./storage.js").Change} Change
  * @typedef {import("./storage.js").KeptTexts} KeptTexts
@@ -28,6 +27,5 @@ export {
   ValueError,
 } from "./errors.js";
 export { makeRegistry } from "./registry.js";
-export { sealedTo } from "./sealed.js";
 export { browserStorage, indexedDbStorage } from "./storage.js";
 export { Telemetry } from "./telemetry.js";

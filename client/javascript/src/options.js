@@ -2,7 +2,6 @@
 
 import { OptionError, shown } from "./errors.js";
 import { makeRegistry, telling } from "./registry.js";
-import { Sealer } from "./sealed.js";
 import { isStorage } from "./storage.js";
 import { nameOfKey, parseVerifyKey } from "./switch.js";
 
@@ -24,8 +23,6 @@ import { nameOfKey, parseVerifyKey } from "./switch.js";
  * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
  * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
  * @property {string} [ingestKey] the key that the collector asks of this app
- * @property {import("./sealed.js").Sealer} [sealed] what `sealedTo` returns: the collector then can't read
- *   reports, and what can't be sealed isn't sent
  * @property {Readonly<Record<string, string>>} [dimensions] what the app tells of itself, in the clear, such as
  *   {platform: "mac"}; a value that the registry doesn't tell apart is "other", or with `development` an error
  * @property {true | string | URL} [switch] where to ask, at most once a day and only when something is sent
@@ -78,7 +75,6 @@ export function checkOptions(options) {
     endpoint,
     switched: checkSwitched(options, endpoint, registry.application),
     ingestKey: checkKey(options.ingestKey),
-    sealer: checkSealer(options.sealed),
     fetch: options.fetch,
     onError: checkFunction(options.onError, "onError"),
     log: checkFunction(options.log, "log"),
@@ -110,12 +106,6 @@ function checkNumbers(options) {
 function checkFunction(value, name) {
   if (value === undefined || typeof value === "function") return value;
   throw new OptionError(`${name} = ${shown(value)}: must be a function`);
-}
-
-/** @param {unknown} sealer @returns {Sealer | undefined} */
-function checkSealer(sealer) {
-  if (sealer === undefined || sealer instanceof Sealer) return sealer;
-  throw new OptionError(`sealed = ${shown(sealer)}: must be what sealedTo returns`);
 }
 
 /** @param {unknown} key @returns {string | undefined} which RFC 6750 (2.1) allows in a header */

@@ -12,7 +12,6 @@ import { inAscendingOrder } from "./compact.js";
 
 export const QUEUE_FULL = "queue full";
 export const TOO_OLD = "too old";
-export const MAY_HAVE_ARRIVED = "may have arrived before";
 
 /** The collector knows a batch's id for 14 days; a report's day is all that is kept of its time. */
 const LONGEST_DAYS = 13;
@@ -32,12 +31,6 @@ const MILLIS_A_DAY = 86_400_000;
 const CLOCK_SLACK = 60_000;
 
 /**
- * How a client sends: to which origin, and whether sealed.
- *
- * @typedef {{origin: string, sealed: boolean}} Route
- */
-
-/**
  * @typedef {object} SpooledReport
  * @property {StoredReport} report
  * @property {string} origin of the collector that it was recorded for
@@ -50,7 +43,6 @@ const CLOCK_SLACK = 60_000;
  * @typedef {object} StoredBatch
  * @property {string | null} id null while no collector can have stored it
  * @property {string} origin
- * @property {boolean} sealed whether it was sent in sealed form
  * @property {number} day of its oldest report
  * @property {StoredReport[]} reports in ascending order, which tells nothing
  * @property {Lease | null} lease
@@ -165,9 +157,9 @@ export function dropUnsent(outbox) {
  *
  * @param {Outbox} outbox is changed
  * @param {number} most reports
- * @param {Route} route
+ * @param {string} origin of the collector
  */
-export function batchSpooled(outbox, most, { origin, sealed }) {
+export function batchSpooled(outbox, most, origin) {
   /** @type {SpooledReport[]} */
   const taken = [];
   /** @type {string | null} */
@@ -188,7 +180,6 @@ export function batchSpooled(outbox, most, { origin, sealed }) {
   outbox.batches.push({
     id: null,
     origin,
-    sealed,
     day: Math.min(...taken.map(({ day }) => day)),
     reports: inAscendingOrder(taken.map(({ report }) => report)),
     lease: null,
@@ -200,10 +191,10 @@ export function batchSpooled(outbox, most, { origin, sealed }) {
  *
  * @param {Outbox} outbox is changed
  * @param {Lease} lease
- * @param {Route} route
+ * @param {string} origin of the collector
  * @returns {{id: string, reports: StoredReport[], isNew: boolean} | null} whether its id was drawn now
  */
-export function leaseOldest(outbox, lease, { origin, sealed }) {
+export function leaseOldest(outbox, lease, origin) {
   const batch = outbox.batches.find((candidate) => {
     const isFree = candidate.lease?.holder === lease.holder || !isLeased(candidate, lease.since);
     return candidate.origin === origin && isFree;
@@ -211,7 +202,7 @@ export function leaseOldest(outbox, lease, { origin, sealed }) {
   if (!batch) return null;
   const isNew = batch.id === null;
   const id = batch.id ?? newBatchId();
-  Object.assign(batch, { id, sealed, lease });
+  Object.assign(batch, { id, lease });
   return { id, reports: batch.reports, isNew };
 }
 
@@ -229,30 +220,12 @@ export function leaseOldest(outbox, lease, { origin, sealed }) {
 export function release(outbox, id, settled, holder = null) {
   const batch = outbox.batches.find((candidate) => candidate.id === id);
   if (!batch) return false;
-  // Another holder may have sent it since; and what is sealed has numbers that depend on the id.
-  if (holder !== null && batch.lease?.holder === holder && !batch.sealed) batch.id = null;
+  // Another holder may have sent it since.
+  if (holder !== null && batch.lease?.holder === holder) batch.id = null;
   batch.lease = null;
   batch.reports = batch.reports.filter((_, i) => !settled.has(i));
   outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
   return true;
-}
-
-/**
- * Drop batches that may have arrived in the other form: unsealed a batch counts once by its id, sealed by
- * the numbers within, and never across.
- *
- * @param {Outbox} outbox is changed
- * @param {Route} route
- * @param {number} now milliseconds since 1970
- * @returns {number} reports
- */
-export function dropOtherForm(outbox, { origin, sealed }, now) {
-  const before = countsOf(outbox).waiting;
-  outbox.batches = outbox.batches.filter((batch) => {
-    const mayHaveArrived = batch.id !== null && batch.sealed !== sealed;
-    return batch.origin !== origin || !mayHaveArrived || isLeased(batch, now);
-  });
-  return before - countsOf(outbox).waiting;
 }
 
 /**

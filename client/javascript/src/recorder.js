@@ -54,7 +54,7 @@ const UNDRAWN = { digest: null, cohort: 0, permanent: "" };
  * @property {import("./state.js").StateStore} store
  * @property {Readonly<import("./registry.js").Registry>} registry
  * @property {import("./ledger.js").Account} account as it was opened
- * @property {import("./outbox.js").Route} route
+ * @property {string} origin of the collector
  * @property {string | null} switchKey as of `refusalBy`
  * @property {number} batchSize store as soon as this many wait
  * @property {number} batchMillis store at the latest this long after the first, or after a second; sooner
@@ -254,8 +254,7 @@ export class Recorder {
 
   /** @param {Entry[]} entries */
   async #attempt(entries) {
-    const { store, registry, route, most, delays, switchKey, onStored, onTrouble } = this.#options;
-    const { origin } = route;
+    const { store, registry, origin, most, delays, switchKey, onStored, onTrouble } = this.#options;
     this.#underWay = entries;
     try {
       const start = performance.now();

@@ -3,16 +3,13 @@
  *
  * Only an answer that the collector itself could have given counts as delivered: a captive portal
  * that redirects, or answers 200 with its own page, must not make the client discard reports. What is
- * sent is a batch's compact form, or JSON where that isn't understood; sealed records and nothing else if
- * batches are to be sealed. No answer changes how later batches are sent, or it would mark the client. The
- * description of a failure contains no value and no key.
+ * sent is a batch's compact form, or JSON where that isn't understood. No answer changes how later batches
+ * are sent, or it would mark the client. The description of a failure contains no value and no key.
  */
 
 import { retryAfter } from "./backoff.js";
 import { bodyOf } from "./batch.js";
 import { compactBody, MEDIA_TYPE } from "./compact.js";
-import { HubbubError } from "./errors.js";
-import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
 import { SWITCH_BYTES } from "./switch.js";
 
 export const REFUSED = "refused by the collector";
@@ -39,9 +36,8 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  * Why an attempt didn't deliver its batch.
  *
  * @typedef {object} DeliveryFailure
- * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer" | "sealing"} kind
- *   what a browser doesn't distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's;
- *   after "sealing" nothing was sent
+ * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer"} kind
+ *   what a browser doesn't distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's
  * @property {number | null} status of the answer, if there was one that may be looked at
  * @property {string} detail for people
  * @property {number} time milliseconds since 1970
@@ -57,12 +53,9 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryFailure}} Outcome
  */
 
-/** @typedef {(batch: import("./sealed.js").StoredBatch) => Promise<ArrayBuffer>} Seal */
-
 /** Posts batches to one collector. */
 export class Sender {
   #url;
-  #seal;
   #timeout;
   #fetch;
   /** @type {Record<string, string>} */
@@ -70,11 +63,10 @@ export class Sender {
 
   /**
    * @param {URL} address the collector's base address
-   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string, seal?: Seal}} options
+   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string}} options
    *   timeout in milliseconds
    */
-  constructor(address, { timeout, fetch, ingestKey, seal }) {
-    this.#seal = seal;
+  constructor(address, { timeout, fetch, ingestKey }) {
     this.#url = `${address.href.replace(/\/+$/, "")}/v1/reports`;
     if (ingestKey !== undefined) this.#headers.Authorization = `Bearer ${ingestKey}`;
     this.#timeout = timeout;
@@ -91,16 +83,6 @@ export class Sender {
    * @returns {Promise<Outcome>}
    */
   async post({ id, reports }, { signal, outliveThePage }) {
-    /** @type {ArrayBuffer | undefined} */
-    let sealed;
-    try {
-      sealed = await this.#seal?.({ id, reports });
-    } catch (error) {
-      const why = error instanceof HubbubError ? error.message : "the cryptography failed";
-      return notSent(why);
-    }
-    // While the batch was being sealed: consent may be withdrawn.
-    if (signal.aborted) return notSent("stopped");
     const attempt = new AbortController();
     const giveUp = () => attempt.abort();
     let timedOut = false;
@@ -130,7 +112,6 @@ export class Sender {
       return classifyResponse(status, await readBounded(response), reports.length, asked);
     };
     try {
-      if (sealed) return asAWhole(await request(sealed, SEALED_TYPE));
       const outcome = await request(compactBody(id, reports), MEDIA_TYPE);
       if (!isUnknownForm(outcome)) return outcome;
       return await request(bodyOf(id, reports), "application/json");
@@ -175,20 +156,9 @@ export class Sender {
   }
 }
 
-/** @param {string} why nothing could be sealed @returns {Outcome} */
-function notSent(why) {
-  return { kind: "retry", asked: 0, mayBeStored: false, error: failed("sealing", null, why) };
-}
-
 /** @param {Outcome} outcome of a compact body @returns {boolean} whether JSON should be tried */
 function isUnknownForm(outcome) {
   return outcome.kind === "refused" && UNKNOWN_FORM.has(outcome.error.status ?? 0);
-}
-
-/** @param {Outcome} outcome of a sealed body, whose records are in no order of reports @returns {Outcome} */
-function asAWhole(outcome) {
-  if (outcome.kind !== "partly") return outcome;
-  return { kind: "refused", reason: outcome.reason, error: outcome.error };
 }
 
 /**

@@ -1,7 +1,7 @@
 /**
  * The switch: a file that turns metrics off, or down to a sample of clients, and nothing else.
  *
- * docs/protocol, section 13, describes it. Invariants: a rate is below 1 and a metric has the least rate
+ * docs/protocol, section 12, describes it. Invariants: a rate is below 1 and a metric has the least rate
  * that is given for it, so no document turns anything on or up; and what is off is neither reported nor
  * charged, while answers, account and periods stay as they are.
  */

@@ -32,7 +32,6 @@ import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
 import { isSent, QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
 import { makeEntry, Recorder, recordingOf } from "./recorder.js";
-import { MEDIA_TYPE as SEALED_TYPE } from "./sealed.js";
 import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
 import { NOT_SAMPLED, refusalBy, SWITCHED_OFF } from "./switch.js";
@@ -94,8 +93,8 @@ const NAMES_REPORTS = 422;
  * @typedef {object} Preview
  * @property {import("./encoder.js").Report} report drawn as `record` would; another call draws anew
  * @property {string} mediaType
- * @property {Uint8Array} body what would go over the wire if this report travelled alone, and its form: the
- *   compact one (docs/protocol, section 8), or with keys to seal to the sealed one (section 9)
+ * @property {Uint8Array} body what would go over the wire if this report travelled alone, in its compact form
+ *   (docs/protocol, section 8)
  * @property {string} words the same for people
  * @property {string | null} refusal why it wouldn't be sent, if so
  * @property {boolean} stale whether the report is of an earlier answer, because there is no room for
@@ -327,7 +326,8 @@ export class Telemetry {
     const why = this.#disabled ?? (this.#closed ? "closed" : reason);
     return {
       report,
-      ...(await this.#requestOf(report, state ? fromHex(state.secret) : randomBytes(SECRET_BYTES))),
+      mediaType: MEDIA_TYPE,
+      body: new Uint8Array(compactBody(newBatchId(), [storedReport(report)])),
       words: describePreview(known, report, { refusal: why, kind: decision.kind }),
       refusal: why,
       stale: decision.kind === "stale",
@@ -339,17 +339,6 @@ export class Telemetry {
   /** @returns {string | null} what names the key of the app's switch; null: it has none */
   #switchKey() {
     return this.#options.switched?.keptAs ?? null;
-  }
-
-  /** @param {import("./encoder.js").Report} report @param {Uint8Array} secret */
-  async #requestOf(report, secret) {
-    const batch = { id: newBatchId(), reports: [storedReport(report)] };
-    const { sealer } = this.#options;
-    const body = sealer
-      ? await sealer.seal(batch, this.#client(secret))
-      : compactBody(batch.id, batch.reports);
-    const mediaType = sealer ? SEALED_TYPE : MEDIA_TYPE;
-    return { mediaType, body: new Uint8Array(body) };
   }
 
   /**
@@ -466,7 +455,7 @@ export class Telemetry {
       const encoders = [...registry.metrics].map(
         ([name, metric]) => /** @type {const} */ ([name, new Encoder(metric, opened.secret)]),
       );
-      const run = { encoders: new Map(encoders), ...this.#makeLoops(opened) };
+      const run = { encoders: new Map(encoders), ...this.#makeLoops(opened.account) };
       this.#run = this.#last = run;
       this.#sweeping = setInterval(() => this.#sweep(), SWEEPING_MILLIS);
       /** @type {{unref?: () => void}} */ (this.#sweeping).unref?.();
@@ -511,18 +500,16 @@ export class Telemetry {
   }
 
   /**
-   * @param {{secret: Uint8Array, account: import("./ledger.js").Account}} opened
+   * @param {import("./ledger.js").Account} account
    * @returns {{recorder: Recorder, delivery: Delivery}}
    */
-  #makeLoops({ secret, account }) {
-    const { registry, endpoint, ingestKey, sealer, switched, fetch, numbers } = this.#options;
+  #makeLoops(account) {
+    const { registry, endpoint, ingestKey, switched, fetch, numbers } = this.#options;
     const { batchSize, batchMillis, timeoutMillis } = numbers;
-    const client = this.#client(secret);
-    const mostReports = sealer?.mostReports(client.metrics) ?? Infinity;
     const shared = {
       store: this.#store,
-      route: { origin: endpoint.origin, sealed: Boolean(sealer) },
-      batchSize: Math.min(batchSize, mostReports),
+      origin: endpoint.origin,
+      batchSize,
       batchMillis,
       most: { reports: numbers.maxWaiting, bytes: numbers.maxOutboxBytes },
       delays: this.#delays(),
@@ -543,7 +530,6 @@ export class Telemetry {
         timeout: timeoutMillis,
         fetch,
         ingestKey,
-        seal: sealer && ((batch) => sealer.seal(batch, client)),
       }),
       timeoutMillis,
       onDelivered: (count) => void (this.#delivered += count),
@@ -565,12 +551,6 @@ export class Telemetry {
       },
     });
     return { recorder, delivery };
-  }
-
-  /** @param {Uint8Array} secret @returns {import("./sealed.js").Client} */
-  #client(secret) {
-    const { application, metrics } = this.#options.registry;
-    return { application, metrics: [...metrics.values()], secret };
   }
 
   #delays() {

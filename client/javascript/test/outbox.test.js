@@ -8,7 +8,6 @@ import {
   batchSpooled,
   clear,
   countsOf,
-  dropOtherForm,
   emptyOutbox,
   leaseOldest,
   release,
@@ -27,7 +26,7 @@ import { until, untilTurned } from "../testing/waiting.js";
 const NOW = Date.parse("2026-03-01T12:00:00Z");
 const DAY = 86_400_000;
 const NO_BOUNDS = { reports: Infinity, bytes: Infinity };
-const ROUTE = { origin: "https://telemetry.example.com", sealed: false };
+const ORIGIN = "https://telemetry.example.com";
 
 function outboxOf(
   count,
@@ -35,7 +34,7 @@ function outboxOf(
     metric = "homepage",
     lasting = true,
     bits = new Uint8Array(16),
-    origin = ROUTE.origin,
+    origin = ORIGIN,
   } = {},
 ) {
   const outbox = emptyOutbox();
@@ -51,7 +50,7 @@ const lease = (holder, since = NOW) => ({ holder, since, millis: 15_000 });
 
 test("a batch takes the oldest reports and leaves the others in their order", () => {
   const outbox = outboxOf(10);
-  batchSpooled(outbox, 4, ROUTE);
+  batchSpooled(outbox, 4, ORIGIN);
   assert.deepEqual(
     outbox.spool.map(({ report }) => cohortOf(report)),
     [4, 5, 6, 7, 8, 9],
@@ -59,13 +58,13 @@ test("a batch takes the oldest reports and leaves the others in their order", ()
   const [{ id, reports, lease: leased }] = outbox.batches;
   assert.deepEqual(reports.map(cohortOf).sort(), [0, 1, 2, 3]);
   assert.deepEqual([id, leased], [null, null]);
-  assert.match(leaseOldest(outbox, lease("one"), ROUTE).id, /^[0-9a-f]{32}$/);
+  assert.match(leaseOldest(outbox, lease("one"), ORIGIN).id, /^[0-9a-f]{32}$/);
 });
 
 test("the order of reports in a batch tells nothing of when they were recorded: they ascend", () => {
   const outbox = outboxOf(300);
   outbox.spool.reverse();
-  batchSpooled(outbox, 300, ROUTE);
+  batchSpooled(outbox, 300, ORIGIN);
   const [{ reports }] = outbox.batches;
   const bytes = reports.map(({ record }) => atob(record).slice(0, 2));
   assert.deepEqual(bytes, [...bytes].sort());
@@ -81,7 +80,7 @@ test("cohorts for life of two metrics never meet in a batch; others may be besid
   ]) {
     outbox.spool.push(...outboxOf(3, { metric, lasting }).spool);
   }
-  for (let i = 0; i < 3; i++) batchSpooled(outbox, 100, ROUTE);
+  for (let i = 0; i < 3; i++) batchSpooled(outbox, 100, ORIGIN);
   const metrics = outbox.batches.map(({ reports }) =>
     [...new Set(reports.map((r) => r.metric))].sort(),
   );
@@ -91,7 +90,7 @@ test("cohorts for life of two metrics never meet in a batch; others may be besid
 
 test("a batch's body has at most 1,000,000 bytes, and nearly as many where there is more", () => {
   const outbox = outboxOf(10_000, { bits: new Uint8Array(129) });
-  while (outbox.spool.length) batchSpooled(outbox, 1_000_000, ROUTE);
+  while (outbox.spool.length) batchSpooled(outbox, 1_000_000, ORIGIN);
   const sizes = outbox.batches.map(
     ({ reports }) => new TextEncoder().encode(bodyOf("0".repeat(32), reports)).length,
   );
@@ -102,26 +101,26 @@ test("a batch's body has at most 1,000,000 bytes, and nearly as many where there
 
 test("a leased batch is left to its holder until the lease ends", () => {
   const outbox = outboxOf(2);
-  batchSpooled(outbox, 1, ROUTE);
-  batchSpooled(outbox, 1, ROUTE);
-  const first = leaseOldest(outbox, lease("one"), ROUTE).id;
-  assert.notEqual(leaseOldest(outbox, lease("other"), ROUTE).id, first);
-  assert.equal(leaseOldest(outbox, lease("third"), ROUTE), null);
-  assert.equal(leaseOldest(outbox, lease("one"), ROUTE).id, first, "its own it may have again");
-  assert.equal(leaseOldest(outbox, lease("third", NOW + 15_000), ROUTE).id, first);
+  batchSpooled(outbox, 1, ORIGIN);
+  batchSpooled(outbox, 1, ORIGIN);
+  const first = leaseOldest(outbox, lease("one"), ORIGIN).id;
+  assert.notEqual(leaseOldest(outbox, lease("other"), ORIGIN).id, first);
+  assert.equal(leaseOldest(outbox, lease("third"), ORIGIN), null);
+  assert.equal(leaseOldest(outbox, lease("one"), ORIGIN).id, first, "its own it may have again");
+  assert.equal(leaseOldest(outbox, lease("third", NOW + 15_000), ORIGIN).id, first);
 });
 
 test("a clock that was set back doesn't make leases last", () => {
   const outbox = outboxOf(1);
-  batchSpooled(outbox, 1, ROUTE);
-  leaseOldest(outbox, lease("one"), ROUTE);
-  assert.notEqual(leaseOldest(outbox, lease("other", NOW - DAY), ROUTE), null);
+  batchSpooled(outbox, 1, ORIGIN);
+  leaseOldest(outbox, lease("one"), ORIGIN);
+  assert.notEqual(leaseOldest(outbox, lease("other", NOW - DAY), ORIGIN), null);
 });
 
 test("what is settled is forgotten, the rest keeps its id", () => {
   const outbox = outboxOf(3);
-  batchSpooled(outbox, 3, ROUTE);
-  const { id, reports } = leaseOldest(outbox, lease("one"), ROUTE);
+  batchSpooled(outbox, 3, ORIGIN);
+  const { id, reports } = leaseOldest(outbox, lease("one"), ORIGIN);
   const expected = [reports[0], reports[2]];
   assert.equal(release(outbox, id, new Set([1])), true);
   assert.deepEqual(outbox.batches, [{ ...outbox.batches[0], id, reports: expected, lease: null }]);
@@ -132,9 +131,9 @@ test("what is settled is forgotten, the rest keeps its id", () => {
 
 test("an id is shown again only if a collector may have stored what came under it", () => {
   const outbox = outboxOf(1);
-  batchSpooled(outbox, 1, ROUTE);
+  batchSpooled(outbox, 1, ORIGIN);
   const ids = [false, false, true, false, false].map((mayBeStored) => {
-    const { id, isNew } = leaseOldest(outbox, lease("one"), ROUTE);
+    const { id, isNew } = leaseOldest(outbox, lease("one"), ORIGIN);
     release(outbox, id, new Set(), isNew && !mayBeStored ? "one" : null);
     return id;
   });
@@ -142,41 +141,23 @@ test("an id is shown again only if a collector may have stored what came under i
   assert.equal(new Set(ids.slice(2)).size, 1);
 });
 
-test("an id stays if another has sent the batch meanwhile, and that of a sealed batch always", () => {
-  for (const [route, second] of [
-    [ROUTE, "other"],
-    [{ ...ROUTE, sealed: true }, "one"],
-  ]) {
-    const outbox = outboxOf(1);
-    batchSpooled(outbox, 1, route);
-    const { id } = leaseOldest(outbox, lease("one"), route);
-    leaseOldest(outbox, lease(second, NOW + 15_000), route);
-    release(outbox, id, new Set(), "one");
-    assert.equal(leaseOldest(outbox, lease("third", NOW + 30_000), route).id, id);
-  }
-});
-
-test("what may have arrived in the other form is dropped, unless it is being sent", () => {
-  for (const sealed of [false, true]) {
-    const outbox = outboxOf(2);
-    batchSpooled(outbox, 1, { ...ROUTE, sealed: !sealed });
-    batchSpooled(outbox, 1, { ...ROUTE, sealed: !sealed });
-    const { id } = leaseOldest(outbox, lease("one"), { ...ROUTE, sealed: !sealed });
-    assert.equal(dropOtherForm(outbox, { ...ROUTE, sealed }, NOW), 0);
-    release(outbox, id, new Set());
-    assert.equal(dropOtherForm(outbox, { ...ROUTE, sealed }, NOW), 1);
-    assert.equal(leaseOldest(outbox, lease("one"), { ...ROUTE, sealed }).reports.length, 1);
-  }
+test("an id stays if another has sent the batch meanwhile", () => {
+  const outbox = outboxOf(1);
+  batchSpooled(outbox, 1, ORIGIN);
+  const { id } = leaseOldest(outbox, lease("one"), ORIGIN);
+  leaseOldest(outbox, lease("other", NOW + 15_000), ORIGIN);
+  release(outbox, id, new Set(), "one");
+  assert.equal(leaseOldest(outbox, lease("third", NOW + 30_000), ORIGIN).id, id);
 });
 
 test("reports wait for the collector that they were recorded for", () => {
-  const other = { ...ROUTE, origin: "https://another.example.com" };
+  const other = "https://another.example.com";
   const outbox = outboxOf(2);
-  outbox.spool.push(...outboxOf(3, other).spool);
-  assert.deepEqual(countsOf(outbox, other.origin), { spooled: 3, waiting: 3 });
-  batchSpooled(outbox, 100, ROUTE);
+  outbox.spool.push(...outboxOf(3, { origin: other }).spool);
+  assert.deepEqual(countsOf(outbox, other), { spooled: 3, waiting: 3 });
+  batchSpooled(outbox, 100, ORIGIN);
   assert.equal(leaseOldest(outbox, lease("one"), other), null);
-  assert.equal(leaseOldest(outbox, lease("one"), ROUTE).reports.length, 2);
+  assert.equal(leaseOldest(outbox, lease("one"), ORIGIN).reports.length, 2);
   batchSpooled(outbox, 100, other);
   assert.equal(leaseOldest(outbox, lease("one"), other).reports.length, 3);
   assert.equal(clear(outbox), 5, "consent is the application's, wherever it reports");
@@ -184,10 +165,10 @@ test("reports wait for the collector that they were recorded for", () => {
 
 test("batches of 13 days ago are dropped and counted, but none that is being sent", () => {
   const outbox = outboxOf(2);
-  batchSpooled(outbox, 1, ROUTE);
-  batchSpooled(outbox, 1, ROUTE);
+  batchSpooled(outbox, 1, ORIGIN);
+  batchSpooled(outbox, 1, ORIGIN);
   assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 12 * DAY), { "too old": 0, "queue full": 0 });
-  leaseOldest(outbox, lease("one", NOW + 13 * DAY), ROUTE);
+  leaseOldest(outbox, lease("one", NOW + 13 * DAY), ORIGIN);
   assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 13 * DAY), { "too old": 1, "queue full": 0 });
   assert.equal(countsOf(outbox).waiting, 1);
 });
@@ -196,17 +177,17 @@ test("only a report's day is kept of its time", () => {
   const outbox = outboxOf(1);
   const fields = ["day", "lasting", "origin", "report"];
   assert.deepEqual(Object.keys(outbox.spool[0]).sort(), fields);
-  batchSpooled(outbox, 1, ROUTE);
-  const ofBatch = ["day", "id", "lease", "origin", "reports", "sealed"];
+  batchSpooled(outbox, 1, ORIGIN);
+  const ofBatch = ["day", "id", "lease", "origin", "reports"];
   assert.deepEqual(Object.keys(outbox.batches[0]).sort(), ofBatch);
   assert.equal(outbox.batches[0].day, Date.parse("2026-03-01") / DAY);
 });
 
 test("beyond the bounds the oldest make room, but none that is being sent", () => {
   const outbox = outboxOf(10);
-  batchSpooled(outbox, 2, ROUTE);
-  batchSpooled(outbox, 2, ROUTE);
-  const { id: sent } = leaseOldest(outbox, lease("one"), ROUTE);
+  batchSpooled(outbox, 2, ORIGIN);
+  batchSpooled(outbox, 2, ORIGIN);
+  const { id: sent } = leaseOldest(outbox, lease("one"), ORIGIN);
   assert.equal(trim(outbox, { reports: 5, bytes: Infinity }, NOW)["queue full"], 5);
   assert.deepEqual(
     outbox.batches.map(({ id }) => id),
@@ -223,7 +204,7 @@ test("beyond the bounds the oldest make room, but none that is being sent", () =
 
 test("to clear an outbox is to count what was in it", () => {
   const outbox = outboxOf(5);
-  batchSpooled(outbox, 2, ROUTE);
+  batchSpooled(outbox, 2, ORIGIN);
   assert.equal(clear(outbox), 5);
   assert.deepEqual(outbox, emptyOutbox());
 });

@@ -348,8 +348,8 @@ test("a report of today that may have arrived is remembered when it is dropped",
   const report = { metric: "homepage", version: 1, cohort: 0, bits: "" };
   const reports = [report, { ...report, metric: "theme" }];
   outbox.batches = [
-    { id: "1", origin: "", sealed: false, day: 0, reports, lease: null },
-    { id: null, origin: "", sealed: false, day: 0, reports: [report], lease: null },
+    { id: "1", origin: "", day: 0, reports, lease: null },
+    { id: null, origin: "", day: 0, reports: [report], lease: null },
   ];
   assert.equal(dropOff(outbox, (metric) => metric === "homepage", DAY), 2);
   assert.deepEqual(

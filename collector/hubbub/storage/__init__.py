@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hubbub.storage.reports import (
-        SEALED,
         DayCount,
         Declared,
         MetricVersion,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
         Replayed,
         StoredCounts,
         StoredRecords,
-        sealed_key,
     )
     from hubbub.storage.store import (
         DATABASES,
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATABASES",
-    "SEALED",
     "DayCount",
     "Declared",
     "MetricVersion",
@@ -51,7 +48,6 @@ __all__ = [
     "backup_store",
     "migrate_store",
     "open_store",
-    "sealed_key",
     "why_to_wait",
 ]
 

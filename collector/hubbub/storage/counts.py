@@ -26,7 +26,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.storage.batch_ids import BatchIds
 from hubbub.storage.database import Database
 from hubbub.storage.errors import CountsError, StoreError
-from hubbub.storage.reports import SEALED, Declared, MetricVersion
+from hubbub.storage.reports import Declared, MetricVersion
 from hubbub.storage.schema import counts as _counts
 from hubbub.storage.schema import parameters as _parameters
 from hubbub.storage.schema import segments as _segments
@@ -105,7 +105,7 @@ class Counts:
         """Replace the reports from before a day by their day's counts; return how many there were.
 
         Readers, mergers and others who count may be at work: each sees every report exactly once,
-        as itself or counted. Sealed records, which can't be counted, stay.
+        as itself or counted.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class Counts:
             parameters say. What is sound was counted.
         """
         counted, faults = 0, []
-        countable = sa.and_(_segments.c.day < before, _segments.c.metric != SEALED)
+        countable = _segments.c.day < before
         for group in await self._segments.groups(countable):
             try:
                 counted += await self._count_day(group)

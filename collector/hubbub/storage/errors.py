@@ -11,7 +11,7 @@ from typing import Self
 from hubbub.protocol.errors import HubbubError
 
 MASK = "***"
-_SECRET = re.compile(r"(hub_(?:ingest|admin|unseal)_)[A-Za-z0-9_-]+")
+_SECRET = re.compile(r"(hub_(?:ingest|admin)_)[A-Za-z0-9_-]+")
 # Up to the last @: a password that isn't percent-encoded, as it should be, may hold any character.
 _PASSWORD = re.compile(r"(://[^\s:/?#@]*):\S+@|([?&](?:ssl)?password=)[^\s&#'\"]+", re.IGNORECASE)
 

@@ -1,11 +1,8 @@
 """What a store holds and what reads it: the nouns that all of storage shares, and `Reader`.
 
 Reports are distinguished by metric, version, slice and UTC day, and by nothing else. The decoder
-reads any `Reader`: a store, or an exported directory. Sealed records are reports of a metric that
-no registry can have: they are pooled, shuffled, merged, exported and deleted as all are, and only
-counting them makes no sense. The size of their payloads stands for the version, so that records of
-one length lie together. Invariant: the width that a definition tells is the records' own, sealed
-ones included.
+reads any `Reader`: a store, or an exported directory. Invariant: the width that a definition tells
+is the records' own.
 """
 
 from __future__ import annotations
@@ -18,14 +15,10 @@ from typing import Any, NamedTuple, Protocol
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.dimensions import MIN_REPORTS, Dimension
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import COHORT_BYTES, RapporParams
+from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.responses import Response, response_of
-from hubbub.protocol.sealed import OVERHEAD, PAYLOAD_SIZES
 from hubbub.storage.slices import SliceSizes, Where
-
-SEALED = "_sealed"
-"""The metric of sealed records; names of others begin with a letter."""
 
 
 class MetricVersion(NamedTuple):
@@ -146,7 +139,7 @@ class Declared(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The bytes of a record; sealed ones, which have no other parameters, too."""
+        """The bytes of a record."""
         return record_width(self.definition["k"])
 
 
@@ -230,22 +223,3 @@ class Reader(Protocol):
         All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
         Close it if it isn't read to its end.
         """
-
-
-def sealed_key(payload: int) -> MetricVersion:
-    """Return under what records with payloads of some bytes are stored."""
-    return MetricVersion(SEALED, payload)
-
-
-def sealed_versions() -> list[Declared]:
-    """Return what is declared of sealed records."""
-    versions = []
-    for payload in PAYLOAD_SIZES:
-        # What takes a record apart finds the first bytes of the key's id where cohorts are.
-        definition: dict[str, object] = {
-            "type": "sealed",
-            "k": 8 * (payload + OVERHEAD - COHORT_BYTES),
-            "m": 2**16,
-        }
-        versions.append(Declared(SEALED, payload, definition))
-    return versions

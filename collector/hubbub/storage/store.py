@@ -37,7 +37,6 @@ from hubbub.storage.reports import (
     Replayed,
     StoredCounts,
     StoredRecords,
-    sealed_versions,
 )
 from hubbub.storage.reshuffling import reshuffle_closed_days, unmixed_days
 from hubbub.storage.schema import OldSchemaError, Schema, check_schema, migrate, read_schema
@@ -106,12 +105,6 @@ class Store(Reader):
                 await connection.execute(change.values(dimensions=row["dimensions"]))
             for metric in metrics:
                 await _check_parameters(connection, metric)
-
-    async def declare_sealed(self) -> None:
-        """Record that there may be sealed records, of all sizes."""
-        rows = [_parameter_row(version) for version in sealed_versions()]
-        async with self.database.write() as connection:
-            await connection.execute(self.database.insert_if_absent(_parameters), rows)
 
     async def declared(self) -> list[Declared]:
         """Return every version of every metric that was ever declared."""

@@ -1,12 +1,11 @@
 """Be a collector that wants to know which requests are one client's, from network to network.
 
 It can answer as it likes. What it can't be kept from seeing: a report that is sent again is the
-same report, unless reports are sealed (docs/understand/proofs.md, What a collector can track).
+same report (docs/understand/proofs.md, What a collector can track).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,8 +17,7 @@ from evaluation.attacks.outcome import Outcome
 from factories import make_metric, make_registry
 from http_servers import Answer, Received, ScriptedServer, scripted_server
 from hubbub.client import Telemetry
-from hubbub.protocol import compact, sealed
-from hubbub.protocol.hpke import PrivateKey
+from hubbub.protocol import compact
 from service.posting import wait_until
 
 _BATCHES = 5
@@ -27,7 +25,7 @@ _BUSY = Answer(503, b'{"stored": false}')
 _Client = Callable[[ScriptedServer, int], AbstractContextManager[None]]
 
 
-def attack(*, quick: bool) -> Iterator[Outcome]:
+def attack(*, quick: bool) -> Iterator[Outcome]:  # noqa: ARG001 (it is quick)
     """Count what one request of a client has in common with another, beside its reports."""
     clients: dict[str, _Client] = {"Python": _python, "Node": _node}
     for name, client in clients.items():
@@ -36,9 +34,6 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
         )
         shown = _shown_again(client, _BUSY)
         yield Outcome(f"{name}: batch ids shown again, nothing stored", shown, 0)
-    times = 1 if quick else 5
-    shown = sum(_shown_again(_sealed, Answer(0)) for _ in range(times))
-    yield Outcome("Python, sealed: batch ids shown again, nothing answered", shown, 0)
 
 
 def _marked(client: _Client) -> int:
@@ -60,30 +55,18 @@ def _shown_again(client: _Client, answer: Answer) -> int:
 
 
 def _batch_id(request: Received) -> bytes:
-    return request.body[1:17]  # of the compact form as of the sealed one
+    return request.body[1:17]
 
 
 @contextmanager
-def _python(
-    server: ScriptedServer, batch_size: int, sealed_to: str | None = None
-) -> Iterator[None]:
+def _python(server: ScriptedServer, batch_size: int) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
-        telemetry = Telemetry(
-            make_registry(), server.url, folder, batch_size=batch_size, sealed_to=sealed_to
-        )
+        telemetry = Telemetry(make_registry(), server.url, folder, batch_size=batch_size)
         for _ in range(_BATCHES):
             telemetry.record("homepage", "x")
             telemetry.flush(0.5)
         yield
         telemetry.close()
-
-
-@contextmanager
-def _sealed(server: ScriptedServer, batch_size: int) -> Iterator[None]:
-    key = PrivateKey.generate(dt.date(2099, 12, 31))
-    with _python(server, batch_size, str(key.public)):
-        yield
-    assert all(r.headers["Content-Type"] == sealed.MEDIA_TYPE for r in server.received)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from evaluation.benchmarks import (
     decoder,
     filters,
     reading,
-    sealing,
     simulated_clients,
     transactions,
 )
@@ -25,7 +24,6 @@ _GROUPS = {
     "decoder": decoder.comparisons,
     "filters": filters.comparisons,
     "reading": reading.comparisons,
-    "sealing": sealing.comparisons,
     "simulated_clients": simulated_clients.comparisons,
     "transactions": transactions.comparisons,
 }

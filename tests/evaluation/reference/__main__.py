@@ -11,11 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
 from evaluation.reference import compact as compact_form
 from evaluation.reference import histories, protocol
-from evaluation.reference import sealed as sealed_form
 from evaluation.reference.account import Account
 from evaluation.reference.compact import Report
 from evaluation.reference.protocol import Domain
@@ -160,19 +157,6 @@ BATCHES: dict[str, tuple[Report, ...]] = {
         ),
     ),
 }
-SEALED: dict[str, tuple[Report, ...]] = {
-    "one report": BATCHES["one report"],
-    "equal reports have different numbers": 3 * BATCHES["one report"],
-    "a payload that is just full": (Report("h" * 23, 1, 1, protocol.shake(b"full", 16)),),
-    "a byte more": (Report("h" * 24, 2, 1, protocol.shake(b"more", 16)),),
-    "narrow and wide, of one length": BATCHES["narrow and wide, of several metrics"][:4],
-    "slices, of which the longest decides the length": tuple(
-        BATCHES["one report"][0]._replace(slice=slice_)
-        for slice_ in ("", "platform=mac", "platform=mac", "")
-    ),
-}
-TOLD = {"slices, of which the longest decides the length": {"platform": ["mac", "windows"]}}
-"""The dimensions of a batch's metrics."""
 SECRETS = tuple(hashlib.sha256(f"vector {i}".encode()).digest() for i in range(3))
 
 
@@ -470,53 +454,6 @@ def compact_refused() -> list[dict[str, object]]:
     return [{"why": why, "body": body.hex()} for why, body in bodies.items()]
 
 
-def sealed() -> list[dict[str, object]]:
-    """Give batches, the keys of whoever decodes, and what is sealed with given ephemeral keys."""
-    rows: list[dict[str, object]] = []
-    for i, (name, reports) in enumerate(SEALED.items()):
-        private, secret = protocol.shake(b"private" + name.encode(), 32), SECRETS[i % 3]
-        public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-        day, application = f"2027{i + 1:02}28", DOMAINS[i % 4].application
-        batch_id = protocol.shake(name.encode(), 16)
-        metrics = sorted({(report.metric, 8 * len(report.bits)) for report in reports})
-        told = TOLD.get(name, {})
-        longest = f";{longest_slice(told)}" if told else ""
-        size = sealed_form.size_for([(metric + longest, k) for metric, k in metrics])
-        numbers = [
-            sealed_form.number(secret, application, batch_id, report, reports[:j].count(report))
-            for j, report in enumerate(reports)
-        ]
-        payloads = [
-            sealed_form.payload(*numbered, size) for numbered in zip(numbers, reports, strict=True)
-        ]
-        ephemeral = [protocol.shake(b"ephemeral" + number, 32) for number in numbers]
-        records = [
-            sealed_form.seal(plain, day, public, application, key)
-            for plain, key in zip(payloads, ephemeral, strict=True)
-        ]
-        rows.append(
-            {
-                "name": name,
-                "application": application,
-                "metrics": [
-                    {"name": metric, "k": k} | ({"dimensions": told} if told else {})
-                    for metric, k in metrics
-                ],
-                "secret": secret.hex(),
-                "private_key": private.hex(),
-                "key": sealed_form.public_text(day, public),
-                "key_id": sealed_form.key_id(day, public).hex(),
-                "batch_id": batch_id.hex(),
-                "reports": [as_row(report) for report in reports],
-                "payloads": [plain.hex() for plain in payloads],
-                "ephemeral_keys": [key.hex() for key in ephemeral],
-                "records": [sealed_record.hex() for sealed_record in records],
-                "body": sealed_form.body(batch_id, size, records).hex(),
-            }
-        )
-    return rows
-
-
 def account() -> list[dict[str, object]]:
     """Give recordings under one registry, and what becomes of each."""
     rows: list[dict[str, object]] = []
@@ -550,7 +487,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for make in (
         bloom, types, open_strings, joint, bernoulli, cohort, permanent, wire, compact,
-        compact_refused, sealed, account, updates, asymmetric, prices, whole_reports, numbers,
+        compact_refused, account, updates, asymmetric, prices, whole_reports, numbers,
         first_days, choices, once, refused_registries, slices, switch, samples,
     ):  # fmt: skip
         lines = ",\n".join(json.dumps(row) for row in make())

@@ -1,4 +1,4 @@
-"""The account of section 6, the clocks of section 5, and section 11: what becomes of recordings.
+"""The account of section 6, the clocks of section 5, and section 10: what becomes of recordings.
 
 Values stand for themselves here, and an answer is a row in a list: no digests, no responses, no
 disk.

@@ -1,4 +1,4 @@
-"""Section 10 of docs/protocol: reports that are drawn as a whole, of a category or a number."""
+"""Section 9 of docs/protocol: reports that are drawn as a whole, of a category or a number."""
 
 from __future__ import annotations
 

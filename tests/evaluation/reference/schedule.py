@@ -1,4 +1,4 @@
-"""Section 11 of docs/protocol: when a client's periods begin, and its metric of a group."""
+"""Section 10 of docs/protocol: when a client's periods begin, and its metric of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 12 of docs/protocol: what an app tells of itself, as a report's slice."""
+"""Section 11 of docs/protocol: what an app tells of itself, as a report's slice."""
 
 from __future__ import annotations
 

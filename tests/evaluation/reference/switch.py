@@ -1,4 +1,4 @@
-"""Section 13 of docs/protocol: files of a switch, what clients make of them, and samples.
+"""Section 12 of docs/protocol: files of a switch, what clients make of them, and samples.
 
 It shares no code with the client: what each file means is written down beside it.
 """

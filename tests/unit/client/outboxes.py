@@ -36,14 +36,10 @@ def open_storage(folder: Path) -> Storage:
 
 
 @contextmanager
-def opened(
-    folder: Path, max_bytes: int = 2**20, *, origin: str = ORIGIN, sealed: bool = False
-) -> Iterator[Outbox]:
+def opened(folder: Path, max_bytes: int = 2**20, *, origin: str = ORIGIN) -> Iterator[Outbox]:
     with (
         closing(open_storage(folder)) as storage,
-        closing(
-            Outbox(storage, SECRET, origin, max_bytes, MAX_AGE, LEASE_SECONDS, sealed=sealed)
-        ) as outbox,
+        closing(Outbox(storage, SECRET, origin, max_bytes, MAX_AGE, LEASE_SECONDS)) as outbox,
     ):
         yield outbox
 

@@ -37,11 +37,11 @@ LOST = Answer(Outcome.RETRY, may_be_stored=True)
 class Client:
     """A process, its clock, and a collector that notes the day of each batch that it stores."""
 
-    def __init__(self, folder, *, sealed=False):
+    def __init__(self, folder):
         self.process = Process(folder, REGISTRY)
         self.now = NOON
         self.stored = {}
-        settings = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0, sealed=sealed)
+        settings = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0)
         self.secret = self.process.recorder.secret or b""
         self.store = ClientStore(
             folder, REGISTRY, settings, self.secret, lambda: self.now, lambda: 0.5
@@ -165,9 +165,8 @@ def test_database_of_an_earlier_version_gets_what_it_needs(tmp_path):
         assert client.send(DELIVERED) == ["red"]
 
 
-@pytest.mark.parametrize("sealed", [False, True])
-def test_whatever_happens_no_day_has_two_reports(tmp_path, sealed, rng):
-    with closing(Client(tmp_path, sealed=sealed)) as client:
+def test_whatever_happens_no_day_has_two_reports(tmp_path, rng):
+    with closing(Client(tmp_path)) as client:
         client.store._storage._connection.execute("PRAGMA synchronous = OFF")
         for _ in range(400):
             client.now += rng.uniform(0, SECONDS_A_DAY / 3)

@@ -20,7 +20,6 @@ from hubbub.client.errors import UnavailableError
 from hubbub.client.outbox import (
     _SIZE,
     DAMAGED,
-    MAY_HAVE_ARRIVED,
     MOST_BYTES,
     NO_ROOM,
     TOO_OLD,
@@ -180,26 +179,6 @@ def test_id_stays_if_another_process_has_sent_the_batch_meanwhile(tmp_path):
             slow.release(late, may_be_stored=False)
             assert id_in(must_hold(quick, now=LEASE_SECONDS)) == id_in(sent) == id_in(late)
             quick.release(sent)
-
-
-def test_id_of_a_sealed_batch_stays_in_every_case(tmp_path):
-    """It isn't shown: the numbers of what is sealed depend on it."""
-    with opened(tmp_path, sealed=True) as outbox:
-        put(tmp_path, 1)
-        batch = must_hold(outbox)
-        outbox.release(batch, may_be_stored=False)
-        assert id_in(must_hold(outbox)) == id_in(batch)
-
-
-@pytest.mark.parametrize("sealed", [True, False])
-def test_what_may_have_arrived_in_the_other_form_is_dropped_and_counted(tmp_path, sealed):
-    """Unsealed a batch counts once by its id, sealed by the numbers within: never across."""
-    put(tmp_path, 1, 2)
-    with opened(tmp_path, sealed=not sealed) as before:
-        make_batches(before, 1)
-    with opened(tmp_path, sealed=sealed) as outbox:
-        assert numbers_in(must_hold(outbox)) == [2]  # which was in a batch, and never sent
-        assert outbox.dropped == {MAY_HAVE_ARRIVED: 1}
 
 
 def test_reports_wait_for_the_collector_that_they_were_recorded_for(tmp_path):

@@ -39,7 +39,7 @@ from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 FOLDER = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 MAKERS = {
     "bloom", "types", "open_strings", "joint", "bernoulli", "cohort", "permanent", "wire",
-    "compact", "compact_refused", "sealed", "account", "updates", "asymmetric", "prices",
+    "compact", "compact_refused", "account", "updates", "asymmetric", "prices",
     "whole_reports", "numbers", "first_days", "choices", "once", "refused_registries", "slices",
     "switch", "samples",
 }  # fmt: skip

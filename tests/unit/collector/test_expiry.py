@@ -7,9 +7,8 @@ import pytest
 import trustme
 
 from hubbub.collector.access.auth import generate_secret
-from hubbub.collector.config.settings import AdminToken, IngestKey, SealedTo, Settings
+from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
 from hubbub.collector.operations.expiry import certificate_ends, expiries
-from hubbub.protocol.hpke import PrivateKey
 
 _DAY = dt.date(2027, 3, 14)
 _NEXT = dt.datetime(2027, 3, 15, tzinfo=dt.UTC)
@@ -58,10 +57,8 @@ def test_keys_and_tokens_end_after_their_last_day():
         admin_tokens={
             "ops": AdminToken(sha256=hashes[2], scopes=frozenset({"read"}), expires=_DAY)
         },
-        sealing_keys={"main": SealedTo(public=str(PrivateKey.generate(_DAY).public))},
     )
     assert {(it.type, it.name, it.at) for it in expiries(settings)} == {
         ("ingest_key", "app", _NEXT),
         ("admin_token", "ops", _NEXT),
-        ("sealing_key", "main", _NEXT),
     }

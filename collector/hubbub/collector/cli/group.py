@@ -42,8 +42,6 @@ _SUBCOMMANDS = {
         f"{_HERE}.switching:switch",
         "Turn metrics off in clients that check a switch file.",
     ),
-    "keygen": (f"{_HERE}.key_files:keygen", "Make a key that clients seal reports to."),
-    "open": (f"{_HERE}.sealing:open_", "Open sealed reports, away from the collector."),
 }
 """Where each is, and the words of `--help`."""
 

@@ -17,11 +17,7 @@ from hubbub.collector.cli.group import cli_errors, config_option, read_configura
 from hubbub.collector.config.settings import Scope, Settings
 from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
 
-_WITHOUT_FLAG = {
-    "ingest_keys",
-    "sealing_keys",
-    "admin_tokens",
-}  # tables, for the file or the environment
+_WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
 _UNITS = {"bytes": "BYTES", "seconds": "SECONDS", "days": "DAYS", "port": "PORT", "host": "HOST"}
 _METAVARS = {

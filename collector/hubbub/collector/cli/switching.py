@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from hubbub.collector.cli.group import cli_errors, config_option
-from hubbub.collector.cli.key_files import read_key, write_key
 from hubbub.collector.cli.stores import configured, metrics_option
 from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.registry import Registry
@@ -24,6 +23,7 @@ from hubbub.protocol.switch import (
     VerifyKey,
     check_rate,
 )
+from hubbub.storage.errors import StoreError
 
 _Command = Callable[..., None]
 _version_option = click.option(
@@ -36,6 +36,7 @@ _switch_option = click.option(
     metavar="FILE",
     help="The switch file.  [default: from HUBBUB_COLLECTOR_SWITCH or --config, else switch.json]",
 )
+_ONLY_ITS_OWNER = 0o600  # may read and write it
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -70,7 +71,7 @@ def key(file: Path) -> None:
     """
     with cli_errors():
         made = SigningKey.generate()
-        write_key(file, f"# Signs switches for {made.public}.", str(made))
+        _write_key(file, f"# Signs switches for {made.public}.", str(made))
     click.echo(made.public)
 
 
@@ -144,7 +145,7 @@ def _set_rate(
         path, registry = _configured(file, metrics, config)
         if rate is not None:
             registry[metric]  # raises for an unknown one, and names those that exist
-        signer = read_key(key, SigningKey.parse) if key else None
+        signer = _read_key(key) if key else None
         before = SwitchDocument(registry.application, "")
         if path.exists():
             found = SwitchFile.parse(path.read_bytes())
@@ -200,3 +201,25 @@ def _print(document: SwitchDocument, signed: str) -> None:
         share = f"reported by {rate.rate:.4g} of all clients" if rate.rate else "off"
         click.echo(f"{rate.metric}, {versions}: {share}")
     click.echo(f"{document.application}, issued {document.issued}, {signed}")
+
+
+def _write_key(file: Path, words: str, key: str) -> None:
+    """Make a file with a key, below a line that says what it is; none is replaced."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ONLY_ITS_OWNER)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(f"{words}\n{key}\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _read_key(file: Path) -> SigningKey:
+    """Return the key in a file; an error names the file and nothing that is in it."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        texts = [line for line in lines if line.strip() and not line.startswith("#")]
+        if len(texts) != 1:
+            raise SwitchError(f"{len(texts)} keys; must be one, and lines that begin with #")
+        return SigningKey.parse(texts[0])
+    except (SwitchError, UnicodeDecodeError) as error:
+        fault = "must be text" if isinstance(error, UnicodeDecodeError) else error
+        raise StoreError(f"{file}: {fault}") from error

@@ -21,7 +21,6 @@ from pydantic import (
 )
 
 from hubbub.protocol.errors import HubbubError
-from hubbub.protocol.sealed import SealingKey
 
 Scope = Literal["read", "export", "delete"]
 
@@ -112,23 +111,6 @@ class AdminToken(_Frozen):
         return value.split(",") if isinstance(value, str) else value
 
 
-class SealedTo(_Frozen):
-    """A public key to which clients may seal reports."""
-
-    public: str = Field(description="The key, as `hubbub-collector keygen` prints it.")
-
-    @field_validator("public")
-    @classmethod
-    def _is_key(cls, value: str) -> str:
-        SealingKey.parse(value)
-        return value
-
-    @property
-    def key(self) -> SealingKey:
-        """The key itself."""
-        return SealingKey.parse(self.public)
-
-
 class Settings(_Frozen):
     """The configuration of one collector.
 
@@ -164,10 +146,6 @@ class Settings(_Frozen):
     anonymous: bool = Field(
         default_factory=lambda fields: not fields.get("ingest_keys"),
         description="Accept reports without a key. Unset: only if there are no ingest_keys.",
-    )
-    sealing_keys: dict[_Name, SealedTo] = Field(
-        default={},
-        description="Public keys that reports may be sealed to, by name. Unset: no sealed reports.",
     )
     switch: Path | None = Field(
         default=None,

@@ -18,7 +18,7 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.body import check_encoding, decompress
 from hubbub.collector.ingest.commit import GroupCommit
-from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
+from hubbub.collector.ingest.reader import BatchReader, UnregisteredError, check_media_type
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.ingest.slice_limit import SliceLimit
 from hubbub.collector.operations.metrics import Metrics
@@ -77,7 +77,7 @@ class Frontend:
         """
         key = self._admission.key(head.fields.get("authorization"))
         media_type = head.fields.get("content-type", "").partition(";")[0].strip().lower()
-        self._reader.check_media_type(media_type)
+        check_media_type(media_type)
         encoding = check_encoding(head.fields.get("content-encoding", ""))
         return _Posting(self, self._limiter, self._settings, key, media_type, encoding)
 

@@ -16,7 +16,7 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.body import ENCODINGS
 from hubbub.collector.ingest.reader import base64_bits, batch_struct, report_structs
 from hubbub.collector.problems import Problem
-from hubbub.protocol import compact, sealed
+from hubbub.protocol import compact
 from hubbub.protocol.registry import Registry
 
 _Json = dict[str, Any]
@@ -37,13 +37,6 @@ _REFUSALS = {
     "collector on the same store. Send the same batch again after Retry-After.",
 }
 _RETRYABLE = {429, 503}  # these carry Retry-After
-_SEALED: _Json = {
-    "schema": {
-        "type": "string",
-        "contentMediaType": "application/octet-stream",
-        "description": "Records that this collector can't read; section 9 of the protocol.",
-    }
-}
 _QUARANTINED = {
     "type": "integer",
     "minimum": 1,
@@ -85,7 +78,7 @@ def openapi_document(settings: Settings, registry: Registry) -> _Json:
 
 def _switch() -> _Json:
     operations = _get("switch", "Which metrics clients are not to report", {}, "The same for all.")
-    schema = {"type": "string", "description": "Section 10 of the protocol lays it out."}
+    schema = {"type": "string", "description": "Section 12 of the protocol lays it out."}
     operations["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": schema}}
     return operations
 
@@ -114,7 +107,6 @@ def _post_reports(settings: Settings) -> _Json:
             "content": {
                 "application/json": {"schema": _reference("Batch")},
                 compact.MEDIA_TYPE: {"schema": _reference("BinaryBatch")},
-                **({sealed.MEDIA_TYPE: _SEALED} if settings.sealing_keys else {}),
             },
         },
         "responses": {

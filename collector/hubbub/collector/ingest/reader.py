@@ -24,14 +24,12 @@ from hubbub.collector.ingest.compact_reader import (
     ExpectedReports,
 )
 from hubbub.collector.problems import BatchError
-from hubbub.protocol import compact, sealed
+from hubbub.protocol import compact
 from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.dimensions import LONGEST_SLICE, MOST_SLICES, SLICE, is_slice
 from hubbub.protocol.errors import (
     CompactError,
-    SealedError,
     TooManyReportsError,
-    UnknownKeyError,
 )
 from hubbub.protocol.keys import MOST_VERSION
 from hubbub.protocol.metrics import Metric
@@ -43,7 +41,6 @@ from hubbub.storage import (
     MetricVersion,
     NewBatch,
     QuarantineKey,
-    sealed_key,
 )
 
 BATCH_ID = Annotated[
@@ -168,6 +165,7 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _JSON = "application/json"
+_MEDIA_TYPES = (_JSON, compact.MEDIA_TYPE)
 _decode_any = msgspec.json.Decoder(_Batch).decode
 
 
@@ -195,6 +193,13 @@ class UnregisteredError(BatchError):
         self.batch = batch
 
 
+def check_media_type(content_type: str) -> None:
+    """Refuse a body of another media type than can be read (raises BatchError: 415)."""
+    if content_type not in _MEDIA_TYPES:
+        expected = ", ".join(_MEDIA_TYPES)
+        raise BatchError(415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}")
+
+
 class BatchReader:
     """Reads and checks batches against one registry.
 
@@ -206,8 +211,6 @@ class BatchReader:
         are accepted as long as the registry has the metric.
     max_reports : int, optional
         Most reports of a batch.
-    sealed_to : collection of bytes, optional
-        The ids of the keys to which records may be sealed; none: sealed batches are refused.
     quarantines : bool
         Whether a refusal says how to keep the batch, if its registry is all that is at fault.
 
@@ -222,13 +225,9 @@ class BatchReader:
         registry: Registry,
         declared: Iterable[Declared] = (),
         max_reports: int = 10_000,
-        sealed_to: Collection[bytes] = (),
         *,
         quarantines: bool = False,
     ) -> None:
-        self._sealed_to = sealed_to
-        sealed_types = [sealed.MEDIA_TYPE] if sealed_to else []
-        self._media_types = (_JSON, compact.MEDIA_TYPE, *sealed_types)
         declared = list(declared)
         self._quarantines = quarantines
         self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
@@ -255,14 +254,6 @@ class BatchReader:
         every = [one for versions in self._expected.values() for one in versions.values()]
         self._read_compact = CompactReader(every, max_reports, self._look_at_each, self._told).read
 
-    def check_media_type(self, content_type: str) -> None:
-        """Refuse a body of another media type than can be read (raises BatchError: 415)."""
-        if content_type not in self._media_types:
-            expected = ", ".join(self._media_types)
-            raise BatchError(
-                415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
-            )
-
     def read(self, body: bytes, content_type: str) -> NewBatch:
         """Return the batch in a body.
 
@@ -283,9 +274,7 @@ class BatchReader:
                 raise BatchError(413, str(error)) from error
             except CompactError as error:
                 raise _not_valid(content_type, error) from error
-        if content_type == sealed.MEDIA_TYPE and self._sealed_to:
-            return self._read_sealed(body)
-        self.check_media_type(content_type)
+        check_media_type(content_type)
         try:
             decoded: _Batch = self._decode_usual(body)  # or rather a struct like it
             return NewBatch(bytes.fromhex(decoded.batch_id), self._records(decoded.reports))
@@ -341,20 +330,6 @@ class BatchReader:
     def _told_as(self, metric: str, slice_: str) -> str:
         """Return what a registered metric makes of a client's slice."""
         return self._registry[metric].slice_as(slice_)
-
-    def _read_sealed(self, body: bytes) -> NewBatch:
-        """Return a batch of records that can't be judged here, but for their keys and number."""
-        try:
-            batch = sealed.read_sealed(body, self._sealed_to)
-        except UnknownKeyError as error:
-            raise BatchError(422, str(error)) from error
-        except SealedError as error:
-            raise _not_valid(sealed.MEDIA_TYPE, error) from error
-        records = Records(batch.payload + sealed.OVERHEAD, batch.records)
-        if records.reports > self._max_reports:
-            given = records.reports
-            raise BatchError(413, f"records: {given}; must be at most {self._max_reports}")
-        return NewBatch(batch.batch_id, {sealed_key(batch.payload): records})
 
     def _parse(self, body: bytes) -> _Batch:
         try:

@@ -18,12 +18,12 @@ _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 
 
 class Expiry(NamedTuple):
-    """The end of something that lets others in, or reports be sealed.
+    """The end of something that lets others in.
 
     Attributes
     ----------
     type : str
-        "certificate", "ingest_key", "sealing_key" or "admin_token".
+        "certificate", "ingest_key" or "admin_token".
     name : str
         In the configuration; of a certificate, its file's.
     at : datetime.datetime
@@ -40,7 +40,6 @@ def expiries(settings: Settings) -> list[Expiry]:
     found = [
         *_last_days("ingest_key", {n: it.expires for n, it in settings.ingest_keys.items()}),
         *_last_days("admin_token", {n: it.expires for n, it in settings.admin_tokens.items()}),
-        *_last_days("sealing_key", {n: it.key.last_day for n, it in settings.sealing_keys.items()}),
     ]
     if settings.tls_certificate and (ends := certificate_ends(settings.tls_certificate)):
         found.append(Expiry("certificate", settings.tls_certificate.name, min(ends)))

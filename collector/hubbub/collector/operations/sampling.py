@@ -20,7 +20,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.poisoning import RepeatSample, cohort_balance
 from hubbub.protocol.records import Records, cohorts, record_width
 from hubbub.protocol.responses import UNARY, Response
-from hubbub.storage import SEALED, DayCount, Declared, MetricVersion, Store
+from hubbub.storage import DayCount, Declared, MetricVersion, Store
 
 ALARM = 1e-6
 """Chance that honest reports look forged in one sample, by either sign."""
@@ -159,7 +159,7 @@ class Sampler:
         """
         stored: dict[MetricVersion, list[DayCount]] = {}
         for count in days:
-            if not count.segments or count.metric == SEALED:  # what can't be examined
+            if not count.segments:  # what can't be examined
                 continue
             stored.setdefault(MetricVersion(count.metric, count.version), []).append(count)
         self.samples = {key: it for key, it in self.samples.items() if key in stored}

@@ -23,7 +23,6 @@ from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.findings import Finding
 from hubbub.storage import (
-    SEALED,
     DayCount,
     Declared,
     MetricVersion,
@@ -326,10 +325,7 @@ def metric_statuses(
     versions: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     for name, metric in registry.items():
         versions[name][metric.version] = metric.definition
-    sealed = {count.version for count in stored.days if count.metric == SEALED}
     for declared in stored.declared:
-        if declared.metric == SEALED and declared.version not in sealed:
-            continue
         versions[declared.metric][declared.version] = declared.definition
     statuses = []
     for name in sorted(versions):

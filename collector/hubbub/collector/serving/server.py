@@ -187,10 +187,6 @@ async def _operations(
     settings, registry = files.current
     for finding in registry_ends(registry, dt.datetime.now(dt.UTC).date()):
         _lifecycle.warning(finding.text, code=finding.code, about=finding.label)
-    if settings.sealing_keys and settings.report_days and settings.retention_days is None:
-        _lifecycle.warning(
-            "report_days leaves sealed records alone, so they stay for ever: set retention_days"
-        )
 
     async def replay_all() -> None:
         reports = 0

@@ -56,7 +56,7 @@ _SWITCH_SECONDS = 0.0005
 _lifecycle = get_logger(LIFECYCLE)
 
 
-RELOADED = ("ingest_keys", "sealing_keys", "anonymous", "admin_tokens")
+RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
 """The settings that are read again; a change of any other needs a restart."""
 
 
@@ -240,16 +240,12 @@ async def _make_reader(
 ) -> tuple[BatchReader, SliceLimit]:
     """Declare a registry's metrics in the store; return what reads and bounds their batches."""
     await store.declare(registry.values())
-    keys = {entry.key.key_id for entry in settings.sealing_keys.values()}
-    if keys:
-        await store.declare_sealed()
     slice_limit = SliceLimit(registry.values())
     await slice_limit.load(store, dt.datetime.now(dt.UTC).date())
     reader = BatchReader(
         registry,
         await store.declared(),
         settings.max_reports,
-        keys,
         quarantines=settings.quarantine_days is not None,
     )
     return reader, slice_limit

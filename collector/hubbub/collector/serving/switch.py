@@ -1,6 +1,6 @@
 """The switch, served as the bytes of its file: the same for every client, whoever asks.
 
-docs/protocol, section 13, describes the file. Invariants: what is served was in order when it was
+docs/protocol, section 12, describes the file. Invariants: what is served was in order when it was
 read, and a wrong file replaces nothing; no answer depends on the request, so none marks a client.
 """
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.records import Records, record_width, shuffled, table
-from hubbub.storage import SEALED, MetricVersion, Store, StoredCounts
+from hubbub.storage import MetricVersion, Store, StoredCounts
 from hubbub.storage.files.locations import Address, Location, named_errors, resolve
 from hubbub.storage.files.parquet import require_pyarrow, write_counts, write_records
 from hubbub.storage.files.partitions import (
@@ -162,8 +162,7 @@ async def plan_export(
             continue
         # Stores are filled from checked registries; a name with a slash would still be fatal here.
         name = declared.metric
-        if name != SEALED:
-            metric_name("store", name)
+        metric_name("store", name)
         key = MetricVersion(name, declared.version)
         plan += [
             PlannedPartition(Partition(*key[:2], day), declared.definition)

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
-from hubbub.storage import SEALED, MetricVersion, NewBatch, Store
+from hubbub.storage import MetricVersion, NewBatch, Store
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
 from hubbub.storage.files.parquet import read_counts_file, read_records
@@ -142,11 +142,6 @@ def find_sources(
 
 
 def _source_in_export(file: ReportFile, partition: Partition, registry: Registry) -> ImportSource:
-    if partition.metric == SEALED:
-        raise ReportFileError(
-            f"{file.path}: sealed records, which only hubbub-collector open can read; of the "
-            "others import a metric at a time, with --metric"
-        )
     metric = registry[partition.metric]
     if metric.version != partition.version:
         raise ReportFileError(

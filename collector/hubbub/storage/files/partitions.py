@@ -28,7 +28,7 @@ from typing import NamedTuple, Self
 
 from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.metrics import Metric
-from hubbub.storage import SEALED, MetricVersion
+from hubbub.storage import MetricVersion
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.locations import Address, Location, resolve
 from hubbub.storage.files.parquet import DEFINITION, read_metadata
@@ -230,7 +230,7 @@ def _overtaken(folder: Location) -> ReportFileError:
 
 
 _PARTITION = re.compile(
-    rf"metric=([a-z][a-z0-9_-]{{0,63}}|{SEALED})/version=([1-9][0-9]{{0,9}})/day=(\d{{4}}-\d{{2}}-\d{{2}})"
+    r"metric=([a-z][a-z0-9_-]{0,63})/version=([1-9][0-9]{0,9})/day=(\d{4}-\d{2}-\d{2})"
 )
 
 
