@@ -1,5 +1,7 @@
 """Counts of a whole population: nobody is lost, and the seed alone decides them."""
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,19 @@ def test_every_client_is_counted_once_a_day():
 def test_same_seed_gives_the_same_counts_for_any_number_of_workers(open_type, days):
     plan = ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS, days, open_type=open_type)
     assert same(sample_population(plan, SEED), sample_population(plan, SEED, workers=2))
+
+
+def test_counts_are_the_same_where_processes_can_not_share_work():
+    """As without /dev/shm: a semaphore is a file there, and no file may be written."""
+    plan = ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS)
+    expected = sample_population(plan, SEED)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        found = sample_population(plan, SEED, workers=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert same(found, expected)
 
 
 def test_open_strings_that_begin_alike_set_one_bit_at_the_first_step():

@@ -285,20 +285,18 @@ def sample_population(
     seed : numpy.random.SeedSequence
         The same seed gives the same counts, whatever `workers` is.
     workers : int
-        Processes; 1 works in this one.
+        Processes; 1 works in this one, as does any number where there are no semaphores.
     progress : callable
         Takes how many chunks of clients are done, and of how many.
     """
     tasks = chunks(plan, seed)
     total = _empty_sample(plan)
     with ExitStack() as stack:
-        if workers == 1 or len(tasks) == 1:
+        if workers == 1 or len(tasks) == 1 or not _has_semaphores():
             parts: Iterator[PopulationSample] = map(Reporter(plan, seed).count, tasks)
         else:
             pool = stack.enter_context(
-                ProcessPoolExecutor(
-                    workers, multiprocessing.get_context("spawn"), _start_worker, (plan, seed)
-                )
+                ProcessPoolExecutor(workers, _spawn, _start_worker, (plan, seed))
             )
             parts = pool.map(_count_in_worker, tasks, chunksize=4)
         for done, part in enumerate(parts, start=1):
@@ -307,7 +305,17 @@ def sample_population(
     return total
 
 
+_spawn = multiprocessing.get_context("spawn")
 _reporter: Reporter | None = None
+
+
+def _has_semaphores() -> bool:
+    """Return whether processes can share work: on Linux, not without a usable /dev/shm."""
+    try:
+        _spawn.Lock()
+    except OSError:
+        return False
+    return True
 
 
 def _start_worker(plan: ReportingPlan, seed: np.random.SeedSequence) -> None:
