@@ -276,6 +276,29 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     assert by_metric(server) == {"parent": 3, "child": 2}
 
 
+@pytest.mark.parametrize("first", ["record(telemetry, 2, 'child')", "telemetry.flush(1)"])
+def test_child_that_was_forked_in_c_sends_its_own_and_never_its_parents(tmp_path, first):
+    """As uWSGI does: Python's own hooks don't run."""
+    script = f"""
+import ctypes
+from hubbub.client.forks import no_fork
+telemetry = open_telemetry()
+record(telemetry, 3, "parent")
+telemetry.flush(30)
+with no_fork():  # in the middle of a transaction the child's client would be turned off
+    child = ctypes.PyDLL(None).fork()
+if child == 0:
+    signal.alarm(30)  # rather than for ever
+    {first}
+    record(telemetry, 2, "child")
+    os._exit(not telemetry.flush(20))
+sys.exit(os.waitpid(child, 0)[1] != 0)
+"""
+    with scripted_server() as server:
+        App(tmp_path, server.url, PARENT, CHILD).run(script)
+    assert by_metric(server) == {"parent": 3, "child": 4 if "record" in first else 2}
+
+
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(0)"])
 def test_forked_child_that_records_nothing_sends_nothing(tmp_path, end):
     script = f"""

@@ -32,6 +32,7 @@ from hubbub.client.base import (
 )
 from hubbub.client.delivery import ClientStore, Fetch
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
+from hubbub.client.forks import notice_fork
 from hubbub.client.transport import (
     MAX_ANSWER,
     SWITCH_BYTES,
@@ -82,12 +83,14 @@ class AsyncTelemetry(BaseTelemetry):
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
+        notice_fork()
         self._recorder.record(metric, value)
         if self._recorder.pending and not self._has_loop():
             self._store_soon()
 
     async def __aenter__(self) -> Self:
         """Begin to deliver."""
+        notice_fork()
         if not self._has_loop():
             self._tasks, self._loop = (), asyncio.get_running_loop()
         if not self._recorder.disabled:

@@ -22,7 +22,7 @@ from hubbub.client.errors import (
     StateError,
     UnavailableError,
 )
-from hubbub.client.forks import ORPHANED, is_orphaned, no_fork
+from hubbub.client.forks import ORPHANED, after_fork, is_orphaned, no_fork
 from hubbub.client.interface import Preview, Status
 from hubbub.client.lanes import Lanes
 from hubbub.client.ledger import REPORTED_TODAY, Account, Spending, Verdict
@@ -665,5 +665,4 @@ def _restart_in_child() -> None:
             instance._recorder.disable(ORPHANED)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restart_in_child)
+after_fork(_restart_in_child)

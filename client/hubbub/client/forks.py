@@ -22,6 +22,8 @@ MOST_SECONDS = 5.0
 
 _lock = threading.RLock()
 _preparations: list[Callable[[], None]] = []
+_restarts: list[Callable[[], None]] = []
+_process = os.getpid()
 _acquired = True  # by the fork that is under way
 _hangs = False  # the thread that held it when a fork gave up holds it still
 _orphaned = False
@@ -41,6 +43,22 @@ def no_fork() -> Iterator[None]:
 def before_fork(prepare: Callable[[], None]) -> None:
     """Register what is done before each fork, while no other thread is in `no_fork`."""
     _preparations.append(prepare)
+
+
+def after_fork(restart: Callable[[], None]) -> None:
+    """Register what is done in each child, in this order."""
+    _restarts.append(restart)
+
+
+def notice_fork() -> None:
+    """Do what is due in a child that was forked in C, as by uWSGI: Python didn't notice."""
+    global _acquired  # noqa: PLW0603
+    if os.getpid() != _process:
+        _acquired = _lock.acquire(blocking=False)
+        if _acquired:
+            for prepare in _preparations:
+                prepare()
+        _in_child()
 
 
 def is_orphaned() -> bool:
@@ -63,9 +81,12 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    global _lock, _orphaned  # noqa: PLW0603
+    global _lock, _orphaned, _process  # noqa: PLW0603
+    _process = os.getpid()
     _lock = threading.RLock()  # others may have waited for the old one
     _orphaned = _orphaned or not _acquired
+    for restart in _restarts:
+        restart()
 
 
 if hasattr(os, "register_at_fork"):

@@ -29,7 +29,7 @@ from hubbub.client.errors import (
     StateError,
     UnavailableError,
 )
-from hubbub.client.forks import ORPHANED, before_fork, is_orphaned, no_fork
+from hubbub.client.forks import ORPHANED, after_fork, before_fork, is_orphaned, no_fork
 from hubbub.client.ledger import (
     Account,
     AnswerKey,
@@ -304,8 +304,7 @@ def _abandon_all() -> None:
 
 _abandoned: list[sqlite3.Connection | None] = []
 before_fork(_disconnect_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+after_fork(_abandon_all)
 
 
 def count_waiting(connection: sqlite3.Connection, origin: str | None = None) -> int:

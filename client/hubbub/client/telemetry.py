@@ -25,7 +25,7 @@ from hubbub.client.base import (
     BaseTelemetry,
 )
 from hubbub.client.errors import ReplacedSecretError, UnavailableError
-from hubbub.client.forks import no_fork
+from hubbub.client.forks import no_fork, notice_fork
 from hubbub.protocol.metric_types.base import Value
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
 
     def record(self, metric: str, value: Value) -> None:
         """Report a value, in noise. Returns at once and never raises (but see `development`)."""
+        notice_fork()
         self._recorder.record(metric, value)
         recorder = self._recorder
         if not self._started and (recorder.pending or recorder.unavailable or recorder.asks):
@@ -139,6 +140,7 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
 
     def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         """Send what waits, now; return whether a state was reached in time."""
+        notice_fork()
         if self._recorder.disabled or self._lanes.closed:
             return False
         self._start()
