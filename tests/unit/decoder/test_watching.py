@@ -22,7 +22,7 @@ from hubbub.decoder.cli.group import main
 from hubbub.decoder.watching import news
 from hubbub.decoder.watching.options import load_watch
 from hubbub.decoder.watching.results import Result, days_of, read_result
-from hubbub.decoder.watching.running import alone, last_day, next_time
+from hubbub.decoder.watching.running import alone, expected_reports, last_day, next_time
 from hubbub.decoder.watching.webhooks import message_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
@@ -369,6 +369,36 @@ def test_first_day_says_when_there_will_be_results(watched, tmp_path):
     assert "is due at" in errors
     folder.watch(_DAYS[0])
     assert "no results yet" not in folder.watch(_DAYS[0])[1]
+
+
+def test_standing_report_says_how_many_reports_to_expect(tmp_path):
+    """What nobody can know is the number of clients."""
+    once = """mode = "once"
+type = "enum"
+categories = ["a", "b"]
+response = "subset"
+size = 1
+q = 0.75
+description = "x"
+owner = "a@example.com"
+expires = 2099-12-31
+"""
+    (tmp_path / "metrics.toml").write_text(
+        'application = "com.example.waits"\n'
+        f"[metrics.alone]\nversion = 1\nperiod_days = 30\n{once}"
+        '[groups.two]\nchoice = "period"\nmetrics = ["one", "other"]\n'
+        f"[metrics.one]\nversion = 1\nperiod_days = 7\n{once}"
+        f"[metrics.other]\nversion = 1\nperiod_days = 7\n{once}",
+        encoding="utf-8",
+    )
+    (tmp_path / "decode.toml").write_text(
+        'metrics = "metrics.toml"\nstore = "sqlite:///hubbub.db"\noutput = "results"\n',
+        encoding="utf-8",
+    )
+    watch = load_watch(tmp_path / "decode.toml")
+    expected = [expected_reports(watch, watch.registry[name]) for name in ("alone", "one")]
+    assert expected[0].startswith("Expect about N/30 reports of alone a day from N clients")
+    assert expected[1].startswith("Expect about N/14 reports of one a day from N clients")
 
 
 def test_chance_announces_nothing_in_thirty_looks():

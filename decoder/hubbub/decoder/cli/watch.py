@@ -104,6 +104,9 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
                 f"no results yet: no report is of a day up to {until}, the last that is due; the "
                 f"next day is due at {due_at:%Y-%m-%d %H:%M} UTC"
             )
+            for name in dict.fromkeys(each.metric for each in watch.reports):
+                if expected := running.expected_reports(watch, watch.registry[name]):
+                    note(expected)
         later = write_overview(watch, until, faults) + tell(watch, until)
         for text in later:
             click.echo(f"Error: {text}", err=True)

@@ -229,7 +229,8 @@ def _decoded(
     try:
         window = decode_metric(metric.name, **given)
     except UndecodableError as error:
-        return _undecodable(metric, str(error)), None
+        why = " ".join(filter(None, (str(error), expected_reports(watch, metric))))
+        return _undecodable(metric, why), None
     days = None
     if given["since"] < given["until"] and decoder_of(metric).follows_days:
         with suppress(UndecodableError):  # enough together, on no day by itself
@@ -274,6 +275,18 @@ def _question(metric: Metric, options: Mapping[str, Any]) -> str:
     """Return what results must have in common to be compared: the metric and whose reports."""
     asked = [metric.name, metric.version, options.get("where"), options.get("estimand")]
     return json.dumps(asked, sort_keys=True)
+
+
+def expected_reports(watch: WatchOptions, metric: Metric) -> str:
+    """Return how many reports clients send a day, of a metric with mode "once"; else nothing."""
+    if metric.mode != "once":
+        return ""
+    group = watch.registry.groups.get(metric.group)
+    divisor = metric.period_days * (len(group.metrics) if group else 1)
+    return (
+        f"Expect about N/{divisor:,} reports of {metric.name} a day from N clients: each reports "
+        f"once in {metric.period_days} days, and a new one when its first period starts."
+    )
 
 
 def _undecodable(metric: Metric, why: str) -> Estimates:

@@ -27,7 +27,7 @@ _COMMENTS = {
     "owner": "who answers for it",
     "expires": "clients stop reporting after this day",
     "mode": "one report each period, of its first value; nothing of it stays on the device",
-    "period_days": "how often a client answers anew",
+    "period_days": "how often a client answers anew; a new one waits up to this long to start",
     "max_periods": "a client is silent after so many",
     "k": "bits of a report",
     "h": "hash functions",
