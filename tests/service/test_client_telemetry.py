@@ -2,11 +2,13 @@
 
 import base64
 import datetime as dt
+import enum
 import logging
 import re
 import subprocess
 import sys
 import threading
+from collections import UserString
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -113,6 +115,18 @@ def test_record_never_raises_whatever_it_is_given(tmp_path, caplog):
     assert sum(status.dropped.values()) + status.recorded == 7
     telemetry.close(0)
     assert "my secret home page" not in caplog.text
+
+
+def test_odd_texts_are_recorded_and_other_types_are_counted(tmp_path):
+    """Values that other telemetry clients turned into their representation, or failed at."""
+    texts = ["", "a\0b", "a\nb", type("Text", (str,), {})("a"), Colour.RED]
+    others = [b"a", 1, True, Decimal(1), 10**5000, UserString("a"), None, "a\ud800", "x" * 10**6]
+    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
+    for value in (*texts, *others):
+        telemetry.record("homepage", value)
+    telemetry.close(0)
+    status = telemetry.status()
+    assert (status.recorded, status.dropped) == (len(texts), {"bad value": len(others)})
 
 
 def test_each_kind_of_loss_is_logged_once(tmp_path, caplog):
@@ -272,6 +286,10 @@ def test_mistakes_at_start_up_are_raised(tmp_path):
         Telemetry(make_registry(), NOWHERE, tmp_path, batch_size=0)
     with pytest.raises(ValueError, match="ingest_key: must be letters, digits and"):
         Telemetry(make_registry(), NOWHERE, tmp_path, ingest_key="two\nlines")
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
 
 
 @pytest.mark.parametrize(

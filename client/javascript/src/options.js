@@ -131,6 +131,11 @@ function checkSwitched({ switch: wanted, switchKey }, endpoint, application) {
   return { address: url.href, application, key, keptAs: nameOfKey(key) };
 }
 
+/** @param {URL} address @returns {boolean} whether what goes there can be read on the way */
+export function isInTheClear({ protocol, hostname }) {
+  return protocol === "http:" && !/^(.*\.)?localhost\.?$|^127\.[\d.]+$|^\[::1\]$/.test(hostname);
+}
+
 /** @param {unknown} endpoint @param {string} name @returns {URL} */
 function address(endpoint, name) {
   const wanted = "must be an http or https address without user, query or fragment";

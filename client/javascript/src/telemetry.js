@@ -28,10 +28,10 @@ import {
   spent,
   WAITING,
 } from "./ledger.js";
-import { checkOptions, DEFAULTS, LARGEST_TIMER } from "./options.js";
+import { checkOptions, DEFAULTS, isInTheClear, LARGEST_TIMER } from "./options.js";
 import { isSent, QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
-import { makeEntry, Recorder, recordingOf } from "./recorder.js";
+import { firstPeriods, makeEntry, Recorder, recordingOf } from "./recorder.js";
 import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
 import { NOT_SAMPLED, refusalBy, SWITCHED_OFF } from "./switch.js";
@@ -59,6 +59,8 @@ const NAMES_REPORTS = 422;
  * @property {Readonly<Record<string, number>>} dropped reports or calls dropped, by reason
  * @property {string | null} disabled why nothing is recorded at all, if so
  * @property {import("./sender.js").DeliveryFailure | null} lastError why an attempt failed last
+ * @property {Readonly<Record<string, string>>} firstPeriods by metric, the day (UTC) on which this client's
+ *   first period starts, of those that wait for it: nothing is reported before
  */
 
 /**
@@ -131,6 +133,8 @@ export class Telemetry {
   #dropped = new Map();
   /** @type {Set<string>} */
   #logged = new Set();
+  /** @type {Record<string, string>} when the state was opened */
+  #firstPeriods = {};
   /** @type {string | null} why the user lets nothing be recorded, if so */
   #refusal;
   /** @type {string | null} */
@@ -148,12 +152,16 @@ export class Telemetry {
   /** @param {import("./options.js").Options} options throws MetricError, OptionError */
   constructor(options) {
     this.#options = checkOptions(options);
-    const { registry, storage, consent, log } = this.#options;
+    const { registry, storage, endpoint, consent, log } = this.#options;
     this.#store = new StateStore(storage, registry.application);
     this.#log = log ?? ((/** @type {string} */ message) => console.warn(message));
     // So that `const { record } = telemetry` works.
     for (const name of PUBLIC) {
       Object.defineProperty(this, name, { value: /** @type {Function} */ (this[name]).bind(this) });
+    }
+    if (isInTheClear(endpoint)) {
+      const what = this.#options.ingestKey === undefined ? "reports" : "reports and the ingest key";
+      this.#logOnce("http", `${endpoint.origin}: ${what} travel in the clear: use https`);
     }
     this.#disabled = this.#refusal = refusal(consent);
     if (this.#refusal === null) this.#start();
@@ -225,6 +233,9 @@ export class Telemetry {
       dropped: Object.fromEntries(this.#dropped),
       disabled: this.#disabled,
       lastError: this.#lastError,
+      firstPeriods: Object.fromEntries(
+        Object.entries(this.#firstPeriods).filter(([, day]) => day > new Date().toISOString()),
+      ),
     };
   }
 
@@ -445,7 +456,7 @@ export class Telemetry {
 
   /** @param {number} generation */
   async #open(generation) {
-    const { registry } = this.#options;
+    const { registry, development } = this.#options;
     try {
       await this.#clearOutbox();
       randomBytes(1); // A client without coins is off from the start, not from its first report on.
@@ -457,6 +468,9 @@ export class Telemetry {
       );
       const run = { encoders: new Map(encoders), ...this.#makeLoops(opened.account) };
       this.#run = this.#last = run;
+      this.#firstPeriods = development
+        ? {}
+        : firstPeriods(run.encoders.values(), opened.account, registry, secondsNow());
       this.#sweeping = setInterval(() => this.#sweep(), SWEEPING_MILLIS);
       /** @type {{unref?: () => void}} */ (this.#sweeping).unref?.();
       this.#failures = 0;

@@ -6,6 +6,7 @@ import { promisify } from "node:util";
 import { fromHex, toHex } from "../src/bytes.js";
 import { Encoder } from "../src/encoder.js";
 import { MetricError, OptionError } from "../src/errors.js";
+import { WAITING } from "../src/ledger.js";
 import { Telemetry } from "../src/telemetry.js";
 import {
   created,
@@ -44,6 +45,7 @@ test("every recorded value becomes one delivered report", async (t) => {
     dropped: {},
     disabled: null,
     lastError: null,
+    firstPeriods: {},
   });
   assert.deepEqual(
     received.map(({ batch }) => batch.reports.length),
@@ -51,6 +53,44 @@ test("every recorded value becomes one delivered report", async (t) => {
   );
   assert.equal(new Set(idsOf(received)).size, 6);
   assert.deepEqual(logged, []);
+});
+
+test("plain http to another machine is warned of, once", (t) => {
+  for (const [endpoint, expected] of [
+    ["http://telemetry.example.com", 1],
+    ["http://127.0.0.1.example.com", 1],
+    ["http://127.8.0.1:8100", 0],
+    ["http://[::1]:8100", 0],
+    ["http://LocalHost", 0],
+    ["https://telemetry.example.com", 0],
+  ]) {
+    const { logged } = startTelemetry(t, { endpoint, ingestKey: "a-key", consent: false });
+    const said = logged.filter((line) =>
+      line.includes("reports and the ingest key travel in the clear: use https"),
+    );
+    assert.equal(said.length, expected, endpoint);
+  }
+});
+
+test("the status says when the first period of a new client starts", async (t) => {
+  const theme = { mode: "once", period_days: 30, type: "enum", categories: ["a", "b"] };
+  const registry = buildRegistry({ theme: { ...theme, response: "subset", size: 1, q: 0.75 } });
+  const today = new Date().toISOString().slice(0, 10);
+  let waiting = 0;
+  for (let i = 0; i < 20; i++) {
+    const { telemetry } = startTelemetry(t, { registry });
+    telemetry.record("theme", "a");
+    await telemetry.ledger();
+    await until(() => telemetry.status().waiting || telemetry.status().dropped[WAITING]);
+    const { firstPeriods, dropped } = telemetry.status();
+    assert.equal(Object.keys(firstPeriods).length, dropped[WAITING] ?? 0);
+    if (firstPeriods.theme) assert.ok(firstPeriods.theme > today);
+    waiting += dropped[WAITING] ?? 0;
+  }
+  assert.ok(waiting > 0); // all 20 start today with a chance of 30 ** -20
+  const { telemetry } = startTelemetry(t, { registry, development: true });
+  await telemetry.ledger();
+  assert.deepEqual(telemetry.status().firstPeriods, {});
 });
 
 test("reports bear the cohort of the secret in the storage", async (t) => {
