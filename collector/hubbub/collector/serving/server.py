@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import fcntl
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -162,20 +163,29 @@ def _sole_collector(url: str) -> Iterator[None]:
     StoreError
         If another collector has the store.
     """
+    path = url.removeprefix("sqlite:///")
+    if path in {url, "", ":memory:"} or "?" in path:
+        yield
+        return
+    file = Path(path).resolve()
+    file = file.with_name(f"{file.name}-lock")
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # opening the store will name the fault
-            path = url.removeprefix("sqlite:///")
-            if path not in {url, "", ":memory:"} and "?" not in path:
-                file = Path(path).resolve()
-                lock = stack.enter_context(file.with_name(f"{file.name}-lock").open("ab"))
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise StoreError.at(
-                        url,
-                        "another collector serves it; an SQLite file takes one collector, which "
-                        "may have several workers, and a PostgreSQL takes several collectors",
-                    ) from None
+            lock = stack.enter_context(file.open("ab"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_ours = os.path.sameopenfile(
+                    lock.fileno(), stack.enter_context(file.open()).fileno()
+                )
+            except (BlockingIOError, FileNotFoundError):  # one that just ends has removed the file
+                is_ours = False
+            if not is_ours:
+                raise StoreError.at(
+                    url,
+                    "another collector serves it; an SQLite file takes one collector, which may "
+                    "have several workers, and a PostgreSQL takes several collectors",
+                )
+            stack.callback(file.unlink, missing_ok=True)
         yield
 
 
