@@ -68,7 +68,7 @@ def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda text: text.replace("f = 0.5", "f = 0.25"), "metrics.homepage: changed"),
+        (lambda text: text.replace("f = 0.5", "f = 0.25"), "metrics.homepage.f: changed from 0.5"),
         (lambda text: text.replace("com.example.browser", "com.example.mail"), "application"),
         (lambda text: text + "colour = 1", "unknown key 'colour'"),
         (lambda _text: "", "application"),

@@ -27,7 +27,7 @@ def registry_json(path: Path) -> str:
         As `Registry.load`.
     """
     Registry.load(path)
-    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     return json.dumps(document, indent=2, allow_nan=False, default=dt.date.isoformat) + "\n"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _Word = TypeVar("_Word", bound=str)
 NAME_PATTERN = "[a-z][a-z0-9_-]{0,63}"
 _NAME = re.compile(NAME_PATTERN)
-WHOLE_FILE = "metrics.toml"
-"""What messages call the table of the file's own keys."""
 
 
 class Faults:
@@ -50,14 +48,16 @@ class Faults:
             raise self.found[0] if len(self.found) == 1 else RegistryError(self.found)
 
 
-def refuse_unknown(where: str, table: Mapping[str, object], known: Collection[str]) -> None:
+def refuse_unknown(
+    where: str, table: Mapping[str, object], known: Collection[str], *, is_file: bool = False
+) -> None:
     """Refuse keys that nobody reads: they are typing mistakes, or belong to another type."""
     faults = Faults()
     for key in table:
         if key not in known:
             listed = f"must be one of: {', '.join(known)}{near(key, known)}"
             message = f"{where}: unknown key {key!r}; {listed}"
-            field = key if where == WHOLE_FILE else f"{where}.{key}"
+            field = key if is_file else f"{where}.{key}"
             faults.found.append(MetricError.about(field, message))
     faults.raise_found()
 

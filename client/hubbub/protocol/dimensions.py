@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from hubbub.protocol.checks import Faults
 from hubbub.protocol.errors import MetricError
 
 OTHER = "other"
@@ -159,7 +160,13 @@ def read_dimensions(where: str, table: object) -> dict[str, Dimension]:
     """Return the dimensions of a registry's table, by name (MetricError)."""
     if not isinstance(table, dict):
         raise MetricError.of(where, table, "a table of dimensions")
-    return {name: _dimension(f"{where}.{name}", name, value) for name, value in table.items()}
+    found: dict[str, Dimension] = {}
+    faults = Faults()
+    for name, value in table.items():
+        with faults.collected():
+            found[name] = _dimension(f"{where}.{name}", name, value)
+    faults.raise_found()
+    return found
 
 
 def _dimension(where: str, name: str, value: object) -> Dimension:

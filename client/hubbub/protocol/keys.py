@@ -272,11 +272,11 @@ def clauses() -> Iterator[Clause]:
     yield Clause(Condition((("response", "subset"),)), ("size",))
 
 
-def check_file(document: Mapping[str, Any]) -> None:
+def check_file(document: Mapping[str, Any], file: str) -> None:
     """Refuse what is wrong with the file's own keys (MetricError)."""
     faults = check.Faults()
     with faults.collected():
-        check.refuse_unknown(check.WHOLE_FILE, document, (*FILE, "metrics", "groups"))
+        check.refuse_unknown(file, document, (*FILE, "metrics", "groups"), is_file=True)
     for key, rule in FILE.items():
         if key in document or key == "application":
             with faults.collected():

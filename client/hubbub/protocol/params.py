@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _DIGITS = 50  # a double has 17 digits: products and quotients of some are exact to 30 more
 MOST_BITS = 4096
 """The largest k: a report is at most 512 bytes."""
+MOST_HASHES = 8
 MOST_COHORTS = 65_535
 """What two bytes can number; types may allow fewer."""
 COHORT_BYTES = 2
@@ -100,7 +101,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         check_integer("k", k, 8, MOST_BITS)
         if k % 8:
             raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and {MOST_BITS}")
-        check_integer("h", h, 1, 8)
+        check_integer("h", h, 1, MOST_HASHES)
         check_integer("m", m, 1, MOST_COHORTS)
         f, f0, f1 = permanent_noise(f, f0, f1)
         p, q = _probability("p", p), _probability("q", q)

@@ -27,7 +27,7 @@ from hubbub.protocol.metric_types import METRIC_TYPES, MetricType
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric, Mode
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol.params import MOST_COHORTS, MOST_HASHES, RapporParams
 from hubbub.protocol.responses import UNARY, Response, Subset, Window
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Registry(Mapping[str, Metric]):
         from pathlib import Path
 
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")  # editors on Windows add a mark
         except OSError as error:
             raise MetricError(f"{path}: can't be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
@@ -135,15 +135,18 @@ class Registry(Mapping[str, Metric]):
             raise MetricError(f"{file}: not valid TOML: {error}") from error
         faults = check.Faults()
         with faults.collected():
-            keys.check_file(document)
+            keys.check_file(document, file)
         application, budget = document.get("application", ""), document.get("lifetime_epsilon")
         tables, of_groups = (
             found if isinstance(found := document.get(key), dict) else {}
             for key in ("metrics", "groups")
         )
-        dimensions: dict[str, Dimension] = {}
-        with suppress(MetricError):  # which was found above
-            dimensions = read_dimensions("dimensions", document.get("dimensions", {}))
+        declared = document.get("dimensions")
+        declared = declared if isinstance(declared, dict) else {}
+        dimensions = {each: Dimension(each) for each in declared}
+        for each, value in declared.items():
+            with suppress(MetricError):  # which was found above
+                dimensions |= read_dimensions("dimensions", {each: value})
         metrics = {}
         for name, table in tables.items():
             own = check.Faults()
@@ -153,6 +156,8 @@ class Registry(Mapping[str, Metric]):
             if needed.isdisjoint(fault.field for fault in own.found):
                 with own.collected():
                     metrics[name] = _metric(application, name, table, dimensions)
+            if own.found and isinstance(table, dict):
+                _check_apart(f"metrics.{name}", table, dimensions, own)
             faults.found += own.found
         groups = _groups(of_groups, metrics, tables, faults)
         faults.raise_found()
@@ -278,12 +283,34 @@ def check_compatible(old: Registry, new: Registry) -> None:
                 f"{after.version} was can come back as version {before.version + 1}",
             )
         elif after.version == before.version and after.definition != before.definition:
+            (key, words), *others = describe_changes(before.definition, after.definition).items()
+            changed = "; ".join([words, *(f"{other} {its}" for other, its in others)])
             refuse(
-                f"metrics.{name}",
-                f": changed from {before.definition} to {after.definition}; version must be "
-                f"greater than {before.version}",
+                f"metrics.{name}.{key}",
+                f": changed {changed}; version must be greater than {before.version}",
             )
     faults.raise_found()
+
+
+def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Return what differs between two definitions of a metric, in words, by key."""
+    changes: dict[str, str] = {}
+    for key in dict.fromkeys((*old, *new)):
+        was, now = old.get(key), new.get(key)
+        if was == now:
+            continue
+        words = f"from {was} to {now}"
+        if isinstance(was, list) and isinstance(now, list):
+            lost, gained = ([it for it in a if it not in b] for a, b in ((was, now), (now, was)))
+            parts = {"without": lost, "with": gained}
+            words = (
+                ", ".join(
+                    f"{word} {', '.join(map(repr, some))}" for word, some in parts.items() if some
+                )
+                or f"in order: {words}"
+            )
+        changes[key] = words
+    return changes
 
 
 def _metric(
@@ -297,17 +324,11 @@ def _metric(
         memory = _memory(where, mode, table)
     with faults.collected():
         metric_type = METRIC_TYPES[table["type"]].from_table(where, table)
-        response = _response(where, metric_type, mode, table)
+        response = _response(where, metric_type, table)
         params = _params(where, metric_type, mode, response, table)
-    told: list[Dimension] = []
+    told: tuple[Dimension, ...] = ()
     with faults.collected():
-        for each in table.get("dimensions", ()):
-            if each not in dimensions:
-                known = ", ".join(dimensions) or "those of the table [dimensions], which is missing"
-                expected = f"dimensions of the file: {known}{check.near(each, dimensions)}"
-                raise MetricError.of(f"{where}.dimensions", each, expected)
-            told.append(dimensions[each])
-        check_combinations(f"{where}.dimensions", told)
+        told = _dimensions(where, table, dimensions)
     faults.raise_found()
     return Metric(
         application=application,
@@ -323,9 +344,73 @@ def _metric(
         **_caps(memory, table),
         response=response,
         reports_per_day=table.get("reports_per_day", 0),
-        dimensions=tuple(told),
+        dimensions=told,
         min_reports=table.get("min_reports", MIN_REPORTS),
     )
+
+
+def _check_apart(
+    where: str, table: Mapping[str, Any], dimensions: Mapping[str, Dimension], faults: check.Faults
+) -> None:
+    """Find what is wrong with a metric's keys whatever else is wrong with it."""
+    wrong = {fault.field for fault in faults.found}
+
+    def are_right(*names: str) -> bool:
+        return wrong.isdisjoint(f"{where}.{name}" for name in names)
+
+    if are_right("mode", "memory"):
+        with faults.collected():
+            _memory(where, table.get("mode", keys.MODES[0]), table)
+    if are_right("mode", "type", "response") and (metric_type := METRIC_TYPES.get(table["type"])):
+        with faults.collected():
+            _check_drawn(where, metric_type, table)
+    if are_right("dimensions"):
+        with faults.collected():
+            _dimensions(where, table, dimensions)
+    for name, most in (("h", MOST_HASHES), ("m", MOST_COHORTS)):
+        if name in table and are_right(name):
+            with faults.collected():
+                check.integer(f"{where}.{name}", table[name], 1, most)
+    if are_right("p", "q") and "p" in table and table["p"] == table.get("q"):
+        with faults.collected():
+            message = f"p = q = {table['p']}: must differ, or reports carry no information"
+            raise MetricError.about(where, f"{where}.{message}")
+
+
+def _dimensions(
+    where: str, table: Mapping[str, Any], dimensions: Mapping[str, Dimension]
+) -> tuple[Dimension, ...]:
+    """Return the dimensions that a metric names."""
+    told, faults = [], check.Faults()
+    for each in table.get("dimensions", ()):
+        if each in dimensions:
+            told.append(dimensions[each])
+            continue
+        known = ", ".join(dimensions) or "those of the table [dimensions], which is missing"
+        expected = f"dimensions of the file: {known}{check.near(each, dimensions)}"
+        faults.found.append(MetricError.of(f"{where}.dimensions", each, expected))
+    with faults.collected():
+        check_combinations(f"{where}.dimensions", told)
+    faults.raise_found()
+    return tuple(told)
+
+
+def _check_drawn(where: str, metric_type: type[MetricType], table: Mapping[str, Any]) -> None:
+    """Refuse what doesn't go with a response that draws a whole report."""
+    named = table.get("response", "unary")
+    draws = issubclass(metric_type, NumberType)
+    if named == "unary" and not draws:
+        return
+    what = f'type = "{metric_type.name}"' if draws else f'response = "{named}"'
+    if table.get("mode", keys.MODES[0]) == "longitudinal":
+        raise MetricError.about(
+            f"{where}.{'type' if draws else 'response'}",
+            f'{where}.{what}: needs mode = "once" or "one-time": each report of an answer would be '
+            "drawn from the answer itself",
+        )
+    if extra := [key for key in ("f", "f0", "f1", "p") if key in table]:
+        field = f"{where}.{extra[0]}"
+        raise MetricError.about(field, f"{field}: must be left out with {what}, whose noise is q")
 
 
 def _memory(where: str, mode: Mode, table: Mapping[str, Any]) -> Memory:
@@ -342,24 +427,11 @@ def _memory(where: str, mode: Mode, table: Mapping[str, Any]) -> Memory:
     raise MetricError.about(f"{where}.memory", message)
 
 
-def _response(
-    where: str, metric_type: MetricType, mode: Mode, table: Mapping[str, Any]
-) -> Response:
+def _response(where: str, metric_type: MetricType, table: Mapping[str, Any]) -> Response:
     """Return how a value's bits are blurred."""
-    named = table.get("response", "unary")
-    draws = isinstance(metric_type, NumberType)
-    if named == "unary" and not draws:
+    if table.get("response", "unary") == "unary" and not isinstance(metric_type, NumberType):
         return UNARY
-    what = f'type = "{metric_type.name}"' if draws else f'response = "{named}"'
-    if mode == "longitudinal":
-        raise MetricError.about(
-            f"{where}.{'type' if draws else 'response'}",
-            f'{where}.{what}: needs mode = "once" or "one-time": each report of an answer would be '
-            "drawn from the answer itself",
-        )
-    if extra := [key for key in ("f", "f0", "f1", "p") if key in table]:
-        field = f"{where}.{extra[0]}"
-        raise MetricError.about(field, f"{field}: must be left out with {what}, whose noise is q")
+    _check_drawn(where, type(metric_type), table)
     check.require(where, table, ("q",))
     chance = check.probability(f"{where}.q", table["q"])
     if isinstance(metric_type, NumberType):

@@ -225,8 +225,13 @@ async def open_database(url: str, *, create: bool) -> OpenDatabase:
         If the file can't be opened or isn't a database, or is missing and not to be made.
     """
     address = make_url(url)
-    if "?" in url or address.host or address.database in {None, "", ":memory:"}:
+    if address.host and "?" not in url:
+        after = url.removeprefix("sqlite://")
+        raise StoreError(f"store {url!r}: has two slashes; must be sqlite:///{after}, with three")
+    if "?" in url:
         raise StoreError(f"store {url!r}: must be sqlite:///PATH, without a ?")
+    if address.host or address.database in {None, "", ":memory:"}:
+        raise StoreError(f"store {url!r}: must be sqlite:///PATH, with the path of a file")
     address = address.set(drivername="sqlite+aiosqlite")
     path = Path(address.database or "")
     if not create and not path.is_file():

@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.protocol.dimensions import Dimension, parse_slice, slice_of
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import describe_changes
 from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, DayRow, read_counts
 from hubbub.storage.errors import StoreError, UnreachableError
@@ -578,7 +579,9 @@ async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None
     )
     stored = await connection.scalar(query)
     if stored not in {None, row["parameters"]}:
+        changes = describe_changes(json.loads(stored), json.loads(row["parameters"]))
+        changed = "; ".join(f"{key} {words}" for key, words in changes.items())
         raise StoreError(
-            f"metrics.{metric.name}: version {metric.version} is stored with parameters {stored}, "
-            f"but the registry says {row['parameters']}; changed parameters need a new version"
+            f"metrics.{metric.name}: version {metric.version} is stored with another definition: "
+            f"{changed}; changed parameters need a new version"
         )

@@ -110,7 +110,7 @@ def read(document):
 def keys_are_right(document):
     """Return whether the reader finds nothing wrong with keys by themselves."""
     try:
-        keys.check_file(document)
+        keys.check_file(document, "metrics.toml")
         for name, table in document["metrics"].items():
             keys.check_metric(name, table)
         for name, table in document.get("groups", {}).items():

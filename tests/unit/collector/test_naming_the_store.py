@@ -147,3 +147,17 @@ def _count(url: str) -> int:
             return await store.count(HOMEPAGE)
 
     return asyncio.run(run())
+
+
+def test_address_of_sqlite_with_two_slashes_is_told_as_that():
+    result = CliRunner().invoke(maintain, ["--store", "sqlite://hubbub.db"])
+    assert result.exit_code == 1
+    assert "has two slashes; must be sqlite:///hubbub.db, with three" in result.stderr
+
+
+def test_export_of_days_in_the_wrong_order_is_refused():
+    days = ["--since", "2026-03-02", "--until", "2026-03-01"]
+    result = CliRunner().invoke(export, ["--to", "out", *days])
+    assert result.exit_code == 2
+    assert "--since: 2026-03-02 is after --until 2026-03-01" in result.stderr
+    assert not Path("out").exists()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from factories import make_metric, make_params, make_registry
 from hubbub.collector.cli import main
 from hubbub.collector.operations.registry_findings import changes, key_lines, line_of
+from hubbub.protocol.errors import MetricError
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.findings import END_CODES, registry_ends
 
@@ -104,7 +105,8 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path):
     code, told = run(tmp_path, _FAULTS)
     assert code == 1
     found = [(int(line), words) for line, words in re.findall(r"toml:(\d+): error: (.*)", told)]
-    assert [line for line, _ in found] == [2, 4, 5, 7, 12, 19, 21, 23, 25, 40, 42, 43, 53, 54]
+    lines = [2, 4, 4, 5, 7, 12, 19, 21, 23, 25, 40, 42, 43, 53, 54]
+    assert [line for line, _ in found] == lines
     by_line = dict(found)
     assert "did you mean 'version'?" in by_line[5]
     assert "a list of 2 to 4096 texts" in by_line[7]
@@ -113,6 +115,76 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path):
     assert "did you mean 'host'?" in by_line[53]
     assert "fields[1].type = 'bolean'" in by_line[40]
     assert "did you mean 'choice'?" in by_line[54]
+
+
+def test_a_fault_hides_no_other_fault_of_its_metric(tmp_path):
+    text = """application = "com.example.app"
+
+[dimensions]
+platform = ["mac", "mac"]
+release = { pattern = '(' }
+
+[metrics.theme]
+version = 1
+type = "enum"
+categories = ["light", "light"]
+description = "Colour theme"
+owner = "design@example.com"
+expires = 2027-04-13
+mode = "once"
+memory = "value"
+p = 0.5
+q = 0.5
+dimensions = ["platform", "arm", "branch"]
+
+[metrics.host]
+version = 1
+type = "string"
+description = "Host"
+owner = "design@example.com"
+expires = 2027-04-13
+k = 100
+h = 0
+m = 3000000
+f = 2
+p = 0.5
+q = 0.5
+
+[metrics.load]
+version = 1
+type = "number"
+description = "Load"
+owner = "design@example.com"
+expires = 2027-04-13
+low = 0
+high = 1
+q = 2
+"""
+    code, told = run(tmp_path, text)
+    found = [int(line) for line in re.findall(r"toml:(\d+): error:", told)]
+    assert (code, found) == (1, [4, 5, 7, 7, 10, 15, 18, 18, 20, 26, 27, 28, 29, 33, 33, 35, 41])
+
+
+def test_changed_definition_is_told_by_its_fields(tmp_path):
+    new = _THEME.replace('"dark"', '"black"').replace("p = 0.25", "p = 0.3")
+    code, told = run(tmp_path, new, old=_THEME)
+    assert code == 1
+    words = "changed without 'dark', with 'black'; p from 0.25 to 0.3"
+    assert (
+        f"metrics.toml:6: error: metrics.theme.categories: {words}; version must be greater than 1"
+        in told
+    )
+    code, told = run(tmp_path, new.replace("black", "dark"), old=_THEME)
+    assert "metrics.theme.p: changed from 0.25 to 0.3; version must be" in told
+
+
+def test_mark_of_an_editor_before_the_text_is_no_fault(tmp_path):
+    assert run(tmp_path, f"\ufeff{_THEME}") == run(tmp_path, _THEME)
+
+
+def test_unknown_key_of_the_file_is_told_by_its_name():
+    with pytest.raises(MetricError, match=r"^other\.toml: unknown key 'verison'"):
+        Registry.parse(f"verison = 1\n{_THEME}", "other.toml")
 
 
 @pytest.mark.parametrize("ends_with", ["\n", "\r\n"])
@@ -227,7 +299,7 @@ def test_all_that_clients_could_not_bear_is_told_at_once(tmp_path):
     new = old.replace("com.example.app", "com.example.other").replace("= 90", "= 20")
     code, told = run(tmp_path, new.replace("f = 0.5", "f = 0.25"), old)
     assert code == 1
-    assert re.findall(r"toml:(\d+): error", told) == ["2", "1", "4"]
+    assert re.findall(r"toml:(\d+): error", told) == ["2", "1", "14"]
 
 
 _NAMES = st.sampled_from(["a", "b-c", '"d e"', "'f.g'"])

@@ -158,7 +158,7 @@ async def test_declared_parameters_may_be_declared_again(any_store_url):
 )
 @in_event_loop
 async def test_changed_parameters_need_a_new_version(any_store_url, changed):
-    message = "metrics.homepage: version 1 is stored with parameters .* need a new version"
+    message = "metrics.homepage: version 1 is stored with another definition: .* from .* to "
     async with open_store(any_store_url, create=True) as store:
         await store.declare([make_metric()])
         with pytest.raises(StoreError, match=message):

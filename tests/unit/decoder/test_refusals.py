@@ -118,8 +118,9 @@ def test_reports_of_another_version_or_other_parameters_are_refused(desk):
     assert "versions in the store: [1]" in message
     desk.put("metrics.toml", registry_toml(make_metric(params=make_params(k=64))))
     message = refusal(desk, *STORED, *LISTED)
-    assert "metrics.homepage: version 1 is stored with parameters" in message
-    assert "128" in message
+    assert (
+        "metrics.homepage: version 1 is stored with another definition: k from 128 to 64" in message
+    )
 
 
 @pytest.mark.parametrize("by", [(), ("--by", "day")])

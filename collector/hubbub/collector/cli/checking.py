@@ -61,7 +61,7 @@ def _findings(metrics: Path, against: Path | None) -> list[Finding]:
     found = [*registry_ends(registry, dt.datetime.now(dt.UTC).date()), *repeats(registry)]
     if against:
         found += changes(Registry.load(against), registry)
-    lines = key_lines(metrics.read_text(encoding="utf-8"))
+    lines = key_lines(metrics.read_text(encoding="utf-8-sig"))
     placed = [(line_of(finding.label, lines), finding) for finding in found]
     return [_placed(finding, metrics, line) for line, finding in placed]
 
@@ -77,7 +77,7 @@ def _placed(finding: Finding, file: Path, line: int) -> Finding:
 def _toml_text(file: Path) -> str | None:
     """Return the text of a file that is TOML."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
         tomllib.loads(text)
     except (OSError, ValueError):
         return None

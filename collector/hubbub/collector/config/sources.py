@@ -163,7 +163,7 @@ def _environment() -> Mapping[str, Any]:
 # doesn't name the file in its errors; decision 12 says more.
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError((f"{file}: can't be read: {error.strerror}",)) from error
     except ValueError as error:  # of TOML, or of UTF-8

@@ -131,7 +131,7 @@ def load_watch(path: str | Path) -> WatchOptions:
         If it can't be read, or entries are wrong: the message says where, and `faults` has each.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise MetricError(f"{path}: can't be read as TOML: {error}") from error

@@ -6,6 +6,7 @@ Only what --help needs is imported at once; the figures need the decoder's packa
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from pathlib import Path
 
 import click
@@ -45,6 +46,7 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
     from hubbub.reporting.estimates import Estimates  # noqa: PLC0415
+    from hubbub.reporting.formats.files import atomic_write  # noqa: PLC0415
     from hubbub.reporting.formats.html import write_html  # noqa: PLC0415
 
     with cli_errors():
@@ -52,6 +54,5 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
         found = pages(history, dt.datetime.now(dt.UTC).date())
         output.mkdir(parents=True, exist_ok=True)
         for name, page in found.items():
-            with (output / name).open("wb") as file:
-                write_html(Estimates(page=page), file)
+            atomic_write(output / name, partial(write_html, Estimates(page=page)))
     click.echo(f"Wrote {len(found)} pages; begin with {output / 'index.html'}")

@@ -7,10 +7,13 @@ may lack.
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
+import os
 import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -57,9 +60,26 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
         return categories
 
 
+class _Question(click.Option):
+    """An option that is asked for if it isn't given; it says so where nobody answers."""
+
+    def prompt_for_value(self, ctx: click.Context) -> Any:
+        """Ask (raises UsageError at the end of a standard input that isn't a terminal)."""
+        try:
+            return super().prompt_for_value(ctx)
+        except click.Abort:
+            if sys.stdin.isatty():
+                raise
+            raise click.UsageError(
+                f"{self.opts[0]} isn't given, and standard input has no answer; give "
+                "--application, --name, --values and --clients"
+            ) from None
+
+
 @click.command()
 @click.option(
     "--application",
+    cls=_Question,
     prompt="Your app's name, as a reversed domain",
     default="com.example.app",
     metavar="NAME",
@@ -67,6 +87,7 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 )
 @click.option(
     "--name",
+    cls=_Question,
     prompt="What do you want to know? A short name",
     default="search_engine",
     metavar="NAME",
@@ -75,6 +96,7 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 @click.option(
     "--values",
     type=_Values(),
+    cls=_Question,
     prompt="Its values: text, yes/no, light,dark,system, or a number such as 0..60",
     default="text",
     metavar="VALUES",
@@ -84,6 +106,7 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 @click.option(
     "--clients",
     type=click.FloatRange(100, 1e12),
+    cls=_Question,
     prompt="How many people will report? Roughly",
     default=100_000,
     metavar="N",
@@ -135,6 +158,7 @@ def init(
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
     from hubbub.protocol.schema import ADDRESS  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
+    from hubbub.reporting.formats.files import atomic_write  # noqa: PLC0415
 
     with cli_errors():
         schedule = Schedule("once")
@@ -161,8 +185,13 @@ def init(
         ]
         text = "\n".join(lines) + "\n"
         Registry.parse(text)
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
+        if output.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(output))
+
+        def write(file: BinaryIO) -> None:
+            file.write(text.encode())
+
+        atomic_write(output, write)
     click.echo(limit)
     click.echo(f"Wrote {output}. Now: say what it is for in its description, and\n")
     click.echo(
