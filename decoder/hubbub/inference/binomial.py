@@ -27,7 +27,6 @@ def at_most(ones: ArrayLike, n: ArrayLike, p: float) -> FloatArray:
 def _tail(
     beta: Callable[..., FloatArray], ones: ArrayLike, n: ArrayLike, p: float, below: float
 ) -> FloatArray:
-    """Return a tail, which is `below` of fewer than none, and the other of n and more."""
     k, n = np.floor(ones), np.asarray(n, dtype=np.float64)
     inside = (k >= 0) & (k < n)
     found = beta(np.where(inside, k + 1, 1.0), np.where(inside, n - k, 1.0), p)

@@ -59,16 +59,10 @@ _MOST_SCATTER = 0.25  # of clients, half of whom have a value
 
 
 class ReportGroup(NamedTuple):
-    """One group's reports.
-
-    Attributes
-    ----------
-    counts : CohortCounts
-    repeats : RepeatedReports
-        How often its clients have reported, and whose shares are asked for.
-    """
+    """One group's reports."""
 
     counts: CohortCounts
+    # How often its clients have reported, and whose shares are asked for.
     repeats: RepeatedReports = ONCE
 
 
@@ -92,19 +86,11 @@ class ShareEstimates(NamedTuple):
 
 
 class SampleRatio(NamedTuple):
-    """Whether groups are as large as they were assigned to be.
+    """Whether groups are as large as they were assigned to be."""
 
-    Attributes
-    ----------
-    assigned, found : float
-        Treatment's reports over the control's.
-    p_value : float
-        Of "clients were assigned so, and all of them report alike".
-    """
-
-    assigned: float
+    assigned: float  # treatment's reports over the control's
     found: float
-    p_value: float
+    p_value: float  # of "clients were assigned so, and all of them report alike"
 
     @property
     def mismatches(self) -> bool:
@@ -114,59 +100,36 @@ class SampleRatio(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Generic[Pooled]):
-    """Differences of s rows between two groups.
+    """Differences of s rows between two groups."""
 
-    Attributes
-    ----------
-    kind : str
-        What rows are of: "string", "category" or "statistic".
-    names : tuple of str, length s
-        The strings that were detected in both groups together, largest first; or all categories;
-        or the statistics of a number.
-    control, treatment : ShareEstimates
-        Unbiased; may fall outside [0, 1].
-    difference : ShareEstimates
-        Treatment less control.
-    low, high : float64 array, shape (s,)
-        95% intervals of the differences; of rows that differ, given that they were marked.
-    ratio, ratio_low, ratio_high : float64 array, shape (s,)
-        Treatment over control, and Fieller's 95% interval. Where the control isn't sure to be
-        above 0 the ratio is nan and the interval goes to infinity.
-    p_value, q_value : float64 array, shape (s,)
-        Of "both groups have the same"; q is corrected for all rows.
-    differs : bool array, shape (s,)
-        Whether q_value is at most alpha.
-    least_difference : float64 array, shape (s,)
-        Which is called a difference nine times in ten, if the row were the only one that differs.
-    alpha : float
-    correction : Correction
-    reports : tuple of int
-        Of the control, and of the treatment.
-    pooled : Decoding, CategoryDecoding or NumberDecoding
-        Of both groups together.
-    widening : float or None
-        How many times as wide a typical interval is because one may look every day; None: it is
-        for a single look.
-    """
-
-    kind: str
+    kind: str  # what rows are of: "string", "category" or "statistic"
+    # The strings that were detected in both groups together, largest first; or all categories; or
+    # the statistics of a number.
     names: tuple[str, ...]
-    control: ShareEstimates
+    control: ShareEstimates  # unbiased; may fall outside [0, 1]
     treatment: ShareEstimates
-    difference: ShareEstimates
+    difference: ShareEstimates  # treatment less control
+    # Shape (s,); 95% intervals of the differences; of rows that differ, given that they were
+    # marked.
     low: FloatArray
     high: FloatArray
+    # Shape (s,); treatment over control, and Fieller's 95% interval. Where the control isn't sure
+    # to be above 0 the ratio is nan and the interval goes to infinity.
     ratio: FloatArray
     ratio_low: FloatArray
     ratio_high: FloatArray
-    p_value: FloatArray
+    p_value: FloatArray  # shape (s,); of "both groups have the same"; q is corrected for all rows
     q_value: FloatArray
-    differs: BoolArray
+    differs: BoolArray  # shape (s,); whether q_value is at most alpha
+    # Shape (s,); which is called a difference nine times in ten, if the row were the only one that
+    # differs.
     least_difference: FloatArray
     alpha: float
     correction: Correction
-    reports: tuple[int, int]
-    pooled: Pooled
+    reports: tuple[int, int]  # of the control, and of the treatment
+    pooled: Pooled  # of both groups together
+    # How many times as wide a typical interval is because one may look every day; None: it is for a
+    # single look.
     widening: float | None
 
 
@@ -178,14 +141,8 @@ def sample_ratio(groups: Groups, assigned: float, *, sequential: bool = False) -
     variance D N a / (1 + a)^2. The test is of that number, as normal; D may be an upper bound, and
     the test is then conservative.
 
-    Parameters
-    ----------
-    groups : Groups
-        Counts of both.
-    assigned : float
-        The ratio a: treatment's clients over the control's; above 0.
-    sequential : bool
-        Whether one may look every day.
+    `assigned`: the ratio a: treatment's clients over the control's; above 0. `sequential`: whether
+    one may look every day.
     """
     control, treatment = _sizes(groups)
     total, share = control + treatment, assigned / (1 + assigned)
@@ -200,10 +157,7 @@ def sample_ratio(groups: Groups, assigned: float, *, sequential: bool = False) -
 def share_scale(params: RapporParams) -> float:
     """Return the scale of the mixture for shares: by the noise of a bit, and half of all clients.
 
-    Parameters
-    ----------
-    params : RapporParams
-        The metric's.
+    `params`: the metric's.
     """
     return scale_of(float(variance_of_one(np.zeros(1), params)[0]) / params.h + _MOST_SCATTER)
 
@@ -211,10 +165,7 @@ def share_scale(params: RapporParams) -> float:
 def number_scale(window: Window) -> float:
     """Return the scale for a mean, in parts of the range: by the largest mean square of weights.
 
-    Parameters
-    ----------
-    window : Window
-        The metric's response.
+    `window`: the metric's response.
     """
     of_window = window.cells, window.width, window.chance
     squares = cell_chances(*of_window) @ cell_weights(*of_window) ** 2
@@ -232,25 +183,10 @@ def compare_strings(
 ) -> Comparison[Decoding]:
     """Compare the shares of the strings that were detected in both groups together.
 
-    Parameters
-    ----------
-    groups : Groups
-        Counts of both, made with the candidates' parameters.
-    pooled : Decoding
-        Of both groups together, by whatever method.
-    candidates : Candidates
-        A list that holds all strings that `pooled` detected.
-    alpha : float
-        Level of the rows that are said to differ.
-    correction : Correction
-        Which error rate `alpha` bounds.
-    sequential : bool
-        Whether one may look every day, and stop when one likes.
-
-    Raises
-    ------
-    UndecodableError
-        If a group has no reports, or counts of another shape.
+    `groups`: counts of both, made with the candidates' parameters. `pooled`: of both groups
+    together, by whatever method. `candidates`: a list that holds all strings that `pooled`
+    detected. `alpha`: level of the rows that are said to differ. Raises `UndecodableError` if a
+    group has no reports, or counts of another shape.
 
     Notes
     -----
@@ -332,13 +268,11 @@ def _fitted_alike(
 
 
 def _diagonal(covariance: FloatArray, weighted: SparseMatrix, variance: FloatArray) -> FloatArray:
-    """Return the diagonal of L diag(variance) L', for L = covariance @ weighted."""
     inner = (SparseMatrix(weighted @ sparse.diags_array(variance)) @ weighted.T).toarray()
     return np.asarray(np.einsum("ij,jk,ki->i", covariance, inner, covariance, optimize=True))
 
 
 def _more_drawn(share: FloatArray, group: ReportGroup) -> FloatArray:
-    """Return how much more the drawing of clients adds than if each had reported once."""
     clipped = np.clip(share, 0.0, 1.0)
     once = clipped * (1 - clipped) / group.counts.total
     return group.repeats.sampling_variance(share, group.counts.total) - once
@@ -354,23 +288,8 @@ def compare_categories(
 ) -> Comparison[CategoryDecoding]:
     """Compare the shares of all categories of a metric whose registry lists them.
 
-    Parameters
-    ----------
-    groups : Groups
-        Counts of both.
-    metric : Metric
-        Of type enum, boolean or ordinal.
-    alpha : float
-        Level of the categories that are said to differ.
-    correction : Correction
-        Which error rate `alpha` bounds.
-    sequential : bool
-        Whether one may look every day, and stop when one likes.
-
-    Raises
-    ------
-    MetricError, DecoderError, UndecodableError
-        As `decode_categories`.
+    `metric`: of type enum, boolean or ordinal. `alpha`: level of the categories that are said to
+    differ. Raises `MetricError, DecoderError, UndecodableError` as `decode_categories`.
     """
     pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
     each = (estimate_categories(counts, metric, repeats) for counts, repeats in groups)
@@ -389,23 +308,8 @@ def compare_numbers(
 ) -> Comparison[NumberDecoding]:
     """Compare the means, and perhaps the variances, of a metric of numbers.
 
-    Parameters
-    ----------
-    groups : Groups
-        Counts of both.
-    metric : Metric
-        Of type number.
-    alpha : float
-        Level of the statistics that are said to differ.
-    correction : Correction
-        Which error rate `alpha` bounds.
-    sequential : bool
-        Whether one may look every day, and stop when one likes.
-
-    Raises
-    ------
-    DecoderError, UndecodableError
-        As `decode_numbers`.
+    `alpha`: level of the statistics that are said to differ. Raises `DecoderError,
+    UndecodableError` as `decode_numbers`.
     """
     pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
     each = (estimate_numbers(counts, metric, repeats) for counts, repeats in groups)
@@ -432,7 +336,6 @@ def _of_each(
     correction: Correction,
     looks: Looks,
 ) -> Comparison[Pooled]:
-    """Compare groups that were estimated each by itself, so that their errors are independent."""
     control, treatment = found
     difference = ShareEstimates(
         treatment.value - control.value, np.hypot(treatment.std_error, control.std_error)
@@ -503,14 +406,8 @@ def ratio_interval(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return treatment over control, and Fieller's (1954) 95% interval; shape (s,) each.
 
-    Parameters
-    ----------
-    control, treatment : ShareEstimates
-        With independent normal errors.
-    z : float64 array, shape (s,), or float
-        Standard errors to either side.
-    nonnegative : bool
-        Whether neither can be below 0, and so no ratio.
+    `control` and `treatment`: with independent normal errors. `z`, shape (s,): standard errors to
+    either side. `nonnegative`: whether neither can be below 0, and so no ratio.
 
     Notes
     -----

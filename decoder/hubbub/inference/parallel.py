@@ -33,14 +33,8 @@ def each(
 ) -> None:
     """Do the work on all pieces, in no order; its first exception ends it and is raised.
 
-    Parameters
-    ----------
-    work : callable
-        Takes a piece; what it returns is dropped.
-    pieces : sequence
-        The pieces, each independent of the others.
-    threads : int, optional
-        As many as there are cores if not given.
+    `work`: takes a piece; what it returns is dropped. `pieces`: the pieces, each independent of the
+    others. `threads`: as many as there are cores if not given.
     """
     count = min(threads or cores(), len(pieces))
     if count <= 1:

@@ -19,22 +19,10 @@ class DecodingParams(RapporParams):
     Clients and stores of hubbub need k to fill bytes, and h and m within what the protocol allows;
     bit counts need neither. Single reports need `RapporParams`.
 
-    Attributes
-    ----------
-    k : int
-        Bits, 2 to 4096.
-    h : int
-        Hash functions, 1 to 16.
-    m : int
-        Cohorts, 1 to 65,536.
-    f, p, q, f0, f1 : float
-        As of `RapporParams`.
-
-    Raises
-    ------
-    ParameterError
-        If a value is out of range, if p = q, or if some report would reveal a true bit for certain
-        (such a bit has no noise by which it could be weighed).
+    `k`: bits, 2 to 4096. `h`: hash functions, 1 to 16. `m`: cohorts, 1 to 65,536. `f` and `p` and
+    `q` and `f0` and `f1`: as of `RapporParams`. Raises `ParameterError` if a value is out of range,
+    if p = q, or if some report would reveal a true bit for certain (such a bit has no noise by
+    which it could be weighed).
     """
 
     __slots__ = ()

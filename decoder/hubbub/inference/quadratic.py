@@ -29,15 +29,9 @@ def best_of_quadratic(
 ) -> FloatArray:
     """Return the x >= 0 where score' (x - start) - (x - start)' information (x - start)/2 peaks.
 
-    Parameters
-    ----------
-    information : float64 array, shape (a, a)
-        Positive semidefinite, its diagonal positive.
-    score : float64 array, shape (a,)
-    start : float64 array, shape (a,)
-        At least 0; the more of it is right, the sooner the peak is found.
-    keep_sum : bool
-        Whether x has to have the sum of the start, which is positive.
+    `information`, shape (a, a): positive semidefinite, its diagonal positive. `score` has shape
+    (a,). `start`, shape (a,): at least 0; the more of it is right, the sooner the peak is found.
+    `keep_sum`: whether x has to have the sum of the start, which is positive.
 
     Notes
     -----
@@ -76,13 +70,8 @@ def best_of_quadratic(
 class BestWithout:
     """Where the quadratic peaks if one component more is 0, from where it peaks with all.
 
-    Parameters
-    ----------
-    information : float64 array, shape (a, a)
-        As of `best_of_quadratic`.
-    score : float64 array, shape (a,)
-    peak : float64 array, shape (a,)
-        At least 0, close to where it peaks; component 0 may be of any sign afterwards.
+    `information`, shape (a, a): as of `best_of_quadratic`. `score` has shape (a,). `peak`, shape
+    (a,): at least 0, close to where it peaks; component 0 may be of any sign afterwards.
 
     Notes
     -----
@@ -156,12 +145,7 @@ def _climb(
     inside: BoolArray,
     addends: FloatArray | None,
 ) -> tuple[FloatArray, BoolArray, float]:
-    """Go to the peak among the components inside, leaving out those that would fall below 0.
-
-    Returns
-    -------
-    Where it is, the components that are left inside, and the multiplier of their sum.
-    """
+    """Go to the peak among the components inside, leaving out those that would fall below 0."""
     while True:
         rows = np.flatnonzero(inside)
         aim, pull = np.zeros(len(found)), 0.0

@@ -23,21 +23,14 @@ _MOST_VALUES = 64  # of a product over a value's bits: twice as many lower no bo
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Likelihood ratios of reports for one value against another, and how much noise hides them.
+    """Likelihood ratios of reports for one value against another, and how much noise hides them."""
 
-    Attributes
-    ----------
-    blanket : float
-        Share gamma of a client's reports that doesn't depend on the value: with this probability
-        all of them together are a draw from one distribution, the blanket, whoever sends them.
-    chance : float64 array, shape (a,)
-        The blanket's probability of each class of reports with equal ratios.
-    first, second : float64 array, shape (a,)
-        How likely such reports are under either value, relative to the blanket.
-    """
-
+    # Share gamma of a client's reports that doesn't depend on the value: with this probability all
+    # of them together are a draw from one distribution, the blanket, whoever sends them.
     blanket: float
+    # Shape (a,); the blanket's probability of each class of reports with equal ratios.
     chance: FloatArray
+    # Shape (a,); how likely such reports are under either value, relative to the blanket.
     first: FloatArray
     second: FloatArray
 
@@ -54,12 +47,7 @@ def filter_ratios(params: RapporParams, reports: int = 1) -> Ratios:
     client's reports is noise that has no true bit. Under it each of the 2h bits has ratio X
     independently, with mean 1.
 
-    Parameters
-    ----------
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    reports : int
-        n, of one permanent response.
+    `reports`: n, of one permanent response.
     """
     ratio, chance = _of_bit(params, reports)
     # One report has two ratios per bit, and is exact. More have n + 1, which move to a geometric
@@ -86,12 +74,7 @@ def filter_ratios(params: RapporParams, reports: int = 1) -> Ratios:
 def bit_ratios(params: RapporParams, reports: int = 1) -> Ratios:
     """Return the ratios of one bit that is set under the first value only.
 
-    Parameters
-    ----------
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    reports : int
-        n, of one permanent response.
+    `reports`: n, of one permanent response.
     """
     ratio, chance = _of_bit(params, reports)
     common = np.minimum(ratio, 1.0)
@@ -103,15 +86,7 @@ def bit_ratios(params: RapporParams, reports: int = 1) -> Ratios:
 def cell_ratios(response: Response) -> Ratios:
     """Return the ratios of the two values that differ most under a response of cells.
 
-    Parameters
-    ----------
-    response : Subset or Window
-        Which draws a whole report at once.
-
-    Raises
-    ------
-    TypeError
-        If it is another one.
+    `response`: which draws a whole report at once. Raises `TypeError` if it is another one.
 
     Notes
     -----

@@ -38,12 +38,7 @@ _NEAR_MEAN = 1e-4
 def instantaneous_variance(share: FloatArray, params: RapporParams) -> FloatArray:
     """Return the part of the variance of a report's rate that is new in every report.
 
-    Parameters
-    ----------
-    share : float64 array
-        Of the clients whose true bit is set.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `share`: of the clients whose true bit is set.
 
     Notes
     -----
@@ -59,12 +54,7 @@ def instantaneous_variance(share: FloatArray, params: RapporParams) -> FloatArra
 def permanent_variance(share: FloatArray, params: RapporParams) -> FloatArray:
     """Return the part of the variance of a report's rate that is the client's permanent response's.
 
-    Parameters
-    ----------
-    share : float64 array
-        Of the clients whose true bit is set.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `share`: of the clients whose true bit is set.
 
     Notes
     -----
@@ -101,28 +91,17 @@ class Estimand(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepeatedReports:
-    """How often an average report's client has reported, or at most; whose shares are asked for.
+    """How often an average report's client has reported, or at most; whose shares are asked for."""
 
-    Attributes
-    ----------
-    responses : float
-        D = sum R_i^2 / N over permanent responses, R_i being the reports that one of them has made.
-    clients : float
-        D over clients, who may have several permanent responses, and keep their value.
-    source : RepeatSource
-        How that is known.
-    assumes_daily : bool
-        Whether that holds only if no client has reported twice on a day: the metric's clients
-        aren't asked to keep to that (`Metric.reports_per_day`).
-    estimand : Estimand
-        Whether the drawing of clients is an error.
-    """
-
+    # D = sum R_i^2 / N over permanent responses, R_i being the reports that one of them has made.
     responses: float = 1.0
+    # D over clients, who may have several permanent responses, and keep their value.
     clients: float = 1.0
-    source: RepeatSource = RepeatSource.ONCE
+    source: RepeatSource = RepeatSource.ONCE  # how that is known
+    # Whether that holds only if no client has reported twice on a day: the metric's clients aren't
+    # asked to keep to that (`Metric.reports_per_day`).
     assumes_daily: bool = False
-    estimand: Estimand = Estimand.POPULATION
+    estimand: Estimand = Estimand.POPULATION  # whether the drawing of clients is an error
 
     @property
     def drawings(self) -> float:
@@ -132,12 +111,7 @@ class RepeatedReports:
     def sampling_variance(self, share: FloatArray, n_reports: float) -> FloatArray:
         """Return the variance that the drawing of clients adds to shares: D share (1 - share) / N.
 
-        Parameters
-        ----------
-        share : float64 array
-            Estimates, which are taken to be at least 0 and at most 1.
-        n_reports : float
-            N.
+        `share`: estimates, which are taken to be at least 0 and at most 1.
         """
         clipped = np.clip(share, 0.0, 1.0)
         return np.asarray(self.drawings * clipped * (1 - clipped) / n_reports)
@@ -145,16 +119,7 @@ class RepeatedReports:
     def sampling_covariance(self, shares: FloatArray, n_reports: float) -> FloatArray:
         """Return the covariance that it adds to the shares of values that exclude each other.
 
-        Parameters
-        ----------
-        shares : float64 array, shape (n,)
-            At least 0, with a sum of at most 1.
-        n_reports : float
-            N.
-
-        Returns
-        -------
-        float64 array, shape (n, n)
+        `shares`, shape (n,): at least 0, with a sum of at most 1. Returns an array of shape (n, n).
         """
         drawn = np.diag(shares) - np.outer(shares, shares)
         return np.asarray(self.drawings * drawn / n_reports)
@@ -162,12 +127,7 @@ class RepeatedReports:
     def noise_variance(self, share: FloatArray, params: RapporParams) -> FloatArray:
         """Return N times the variance of a rate by both responses, given the clients' values.
 
-        Parameters
-        ----------
-        share : float64 array
-            Of the clients whose true bit is set, in [0, 1].
-        params : RapporParams
-            The metric's k, h, m, f, p and q.
+        `share`: of the clients whose true bit is set, in [0, 1].
 
         Notes
         -----
@@ -185,14 +145,7 @@ class RepeatedReports:
         Exact if no client has reported twice. Otherwise as if every permanent response had made D
         of the reports: a saddlepoint approximation.
 
-        Parameters
-        ----------
-        ones : int64 array
-            Reports in which the bit is set.
-        n_reports : int
-            Of how many.
-        bit : AbsentBit
-            How each is made.
+        `ones`: reports in which the bit is set. `n_reports`: of how many. `bit`: how each is made.
 
         Notes
         -----
@@ -215,18 +168,10 @@ ONCE_OF_REPORTS = RepeatedReports(estimand=Estimand.REPORTS)
 
 
 class AbsentBit(NamedTuple):
-    """How a bit is reported that is true for nobody, or false for nobody.
+    """How a bit is reported that is true for nobody, or false for nobody."""
 
-    Attributes
-    ----------
-    permanent : float
-        Chance that the permanent bit is 1.
-    if_zero, if_one : float
-        Chance that a report's bit is 1, given the permanent one.
-    """
-
-    permanent: float
-    if_zero: float
+    permanent: float  # chance that the permanent bit is 1
+    if_zero: float  # chance that a report's bit is 1, given the permanent one
     if_one: float
 
     @property
@@ -243,12 +188,8 @@ class AbsentBit(NamedTuple):
 def most_repeats(reports: Mapping[dt.date, int], within_days: int | None = None) -> float:
     """Return the largest D that days' numbers of reports allow, at one report per client and day.
 
-    Parameters
-    ----------
-    reports : mapping of datetime.date to int
-        Each day's number of reports, not all 0.
-    within_days : int, optional
-        Reports that are so many days apart, or more, share nothing.
+    `reports`: each day's number of reports, not all 0. `within_days`: reports that are so many days
+    apart, or more, share nothing.
 
     Notes
     -----
@@ -283,16 +224,9 @@ def repeats_of(
 ) -> RepeatedReports:
     """Return how often clients have reported, or at most.
 
-    Parameters
-    ----------
-    metric : Metric
-        Whose reports they are.
-    by_day : mapping of datetime.date to int, optional
-        Each day's number of reports, if that is known.
-    reports_per_client : float, optional
-        sum R_i^2 / sum R_i, if that is known: what the client of an average report has sent.
-    estimand : Estimand
-        Whose shares are asked for.
+    `metric`: whose reports they are. `by_day`: each day's number of reports, if that is known.
+    `reports_per_client`: sum R_i^2 / sum R_i, if that is known: what the client of an average
+    report has sent. `estimand`: whose shares are asked for.
     """
     if metric.one_time:
         return RepeatedReports(estimand=estimand)
@@ -317,7 +251,6 @@ def repeats_of(
 
 
 def _most_periods(by_day: Mapping[dt.date, int], period_days: int) -> int:
-    """Return in how many periods of a client the days may lie, whatever its phase."""
     after_first = (max(by_day) - min(by_day)).days
     return 1 - (-after_first // period_days)
 

@@ -22,12 +22,8 @@ _COMPARED_BYTES = 2**20
 class StringTable(Sequence[str]):
     """Strings by number, held as bytes.
 
-    Parameters
-    ----------
-    blob : uint8 array
-        Valid UTF-8 of each string, end to end.
-    offsets : int64 array, shape (n + 1,)
-        Where each string begins, and where the last one ends.
+    `blob`: valid UTF-8 of each string, end to end. `offsets`, shape (n + 1,): where each string
+    begins, and where the last one ends.
     """
 
     __slots__ = ("blob", "offsets")
@@ -64,9 +60,7 @@ class StringTable(Sequence[str]):
     def equal(self, rows: IntArray, others: IntArray) -> BoolArray:
         """Compare the strings of rows with those of other rows, one by one; shape (r,).
 
-        Parameters
-        ----------
-        rows, others : int64 arrays, shape (r,)
+        `rows` and `others` have shape (r,).
         """
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         same: BoolArray = lengths == self.offsets[others + 1] - self.offsets[others]
@@ -86,9 +80,7 @@ class StringTable(Sequence[str]):
     def only(self, kept: BoolArray) -> StringTable:
         """Return the table of the marked rows, in the same order.
 
-        Parameters
-        ----------
-        kept : bool array, shape (n,)
+        `kept` has shape (n,).
         """
         lengths = np.diff(self.offsets)
         return StringTable(self.blob[np.repeat(kept, lengths)], string_offsets(lengths[kept]))
@@ -97,10 +89,7 @@ class StringTable(Sequence[str]):
 def pack_strings(strings: Iterable[str]) -> StringTable:
     """Return strings as a table.
 
-    Raises
-    ------
-    UnicodeEncodeError
-        If one holds a lone surrogate.
+    Raises `UnicodeEncodeError` if one holds a lone surrogate.
     """
     encoded = [string.encode() for string in strings]
     lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))

@@ -62,15 +62,9 @@ def mean_positive_part(
 ) -> float:
     """Return an upper bound on E[(X_1 + ... + X_n)_+].
 
-    Parameters
-    ----------
-    values : float64 array, shape (a,)
-    chance : float64 array, shape (a,)
-        Of each value; what is missing to 1 is the probability of 0.
-    n_draws : int
-        n, independent draws that are added up.
-    resolution : float
-        The window grows until what it may leave out is far below this.
+    `values` has shape (a,). `chance`, shape (a,): of each value; what is missing to 1 is the
+    probability of 0. `n_draws`: n, independent draws that are added up. `resolution`: the window
+    grows until what it may leave out is far below this.
     """
     at_most = n_draws * float(chance @ np.maximum(values, 0.0))
     if values.max() <= _NEVER * np.abs(values).max():
@@ -118,7 +112,6 @@ def _tilted(values: FloatArray, chance: FloatArray, tilt: float) -> tuple[FloatA
 
 
 def _lattice(half_width: float, values: FloatArray, chance: FloatArray) -> tuple[int, float]:
-    """Return the number of cells (a power of two) and their width."""
     deviation = math.sqrt(float(chance @ values**2) / float(chance.sum()))
     wanted = 2 * half_width / deviation * _CELLS_OF_A_DEVIATION
     cells = min(max(2 ** math.ceil(math.log2(max(wanted, 1.0))), _FEWEST_CELLS), _MOST_CELLS)
@@ -126,7 +119,6 @@ def _lattice(half_width: float, values: FloatArray, chance: FloatArray) -> tuple
 
 
 def _on_lattice(scaled: FloatArray, chance: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Split each value between the whole numbers around it, keeping the mean."""
     below = np.floor(scaled)
     upper = (scaled - below) * chance
     places = np.concatenate([below, below + 1, [0.0]]).astype(np.int64)
@@ -134,7 +126,6 @@ def _on_lattice(scaled: FloatArray, chance: FloatArray) -> tuple[IntArray, Float
 
 
 def _beyond(places: IntArray, weights: FloatArray, n_draws: int, top: int) -> float:
-    """Bound E[S; S >= top] by Chernoff: top e^(n K(t) - t top) for any t >= 1/top."""
     deviation = math.sqrt(n_draws * float(weights @ places.astype(np.float64) ** 2))
     slopes = np.maximum(np.geomspace(0.5, 200, 60) / deviation, 1 / top)
     exponents = slopes[:, None] * places
@@ -177,21 +168,13 @@ def _inside(
 
 @dataclass(frozen=True, slots=True)
 class Amplification:
-    """Bounds on epsilon after shuffling, at a given delta.
+    """Bounds on epsilon after shuffling, at a given delta."""
 
-    Attributes
-    ----------
-    local : float
-        Of one client's reports alone, linked, delta being 0.
-    clones : float
-        Feldman, McMillan and Talwar's reduction to a pair of binomial distributions (2021,
-        section 3), in numbers.
-    blanket : float
-        Balle, Bell, Gascon and Nissim 2019, section 5, of the reports' own likelihood ratios.
-    """
-
-    local: float
+    local: float  # of one client's reports alone, linked, delta being 0
+    # Feldman, McMillan and Talwar's reduction to a pair of binomial distributions (2021, section
+    # 3), in numbers.
     clones: float
+    # Balle, Bell, Gascon and Nissim 2019, section 5, of the reports' own likelihood ratios.
     blanket: float
 
     @property
@@ -204,23 +187,11 @@ class Amplification:
 def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amplification:
     """Bound what N clients' reports, shuffled, reveal about one of the clients.
 
-    Parameters
-    ----------
-    metric : Metric
-        What the reports are of.
-    clients : int
-        N, at least 1: clients that follow the protocol, report at the same times, each of one
-        permanent response, and whose values the observer may know.
-    delta : float
-        In (0, 1).
-    reports : int
-        How many each client makes of its permanent response. They may be shuffled together, or
-        those of each day by themselves: that only reveals less.
-
-    Raises
-    ------
-    ValueError
-        If clients or delta is out of range.
+    `clients`: N, at least 1: clients that follow the protocol, report at the same times, each of
+    one permanent response, and whose values the observer may know. `delta`: in (0, 1). `reports`:
+    how many each client makes of its permanent response. They may be shuffled together, or those of
+    each day by themselves: that only reveals less. Raises `ValueError` if clients or delta is out
+    of range.
     """
     if clients < 1 or not 0 < delta < 1:
         raise ValueError(f"clients = {clients}, delta = {delta}: must be >= 1 and in (0, 1)")
@@ -307,16 +278,9 @@ def blanket_delta(
     E[(sum of N draws of X)_+] / (N gamma): X is 0 with probability 1 - gamma, and otherwise
     `first` - e^epsilon `second` of a report from the blanket (Balle et al. 2019, section 5).
 
-    Parameters
-    ----------
-    ratios : Ratios
-        Likelihood ratios of a report, for the worst pair of values.
-    n_reports : int
-        N, shuffled together.
-    epsilon : float
-        What the bound on delta is for.
-    resolution : float
-        A delta to which errors of the arithmetic, always added, should be small.
+    `ratios`: likelihood ratios of a report, for the worst pair of values. `n_reports`: N, shuffled
+    together. `epsilon`: what the bound on delta is for. `resolution`: a delta to which errors of
+    the arithmetic, always added, should be small.
     """
     values = ratios.first - math.exp(epsilon) * ratios.second
     scale = n_reports * ratios.blanket

@@ -62,12 +62,8 @@ _FIGURES = {
 def pages(history: Sequence[Registry], today: dt.date) -> dict[str, Page]:
     """Return the pages by the names of their files, the index first.
 
-    Parameters
-    ----------
-    history : sequence of Registry
-        The registry as it was, the oldest first, and as it is.
-    today : datetime.date
-        In UTC; on which metrics end, or don't.
+    `history`: the registry as it was, the oldest first, and as it is. `today`: in UTC; on which
+    metrics end, or don't.
     """
     registry = history[-1]
     metrics = {name: registry[name] for name in sorted(registry)}
@@ -159,7 +155,6 @@ def _sections(
 
 
 def _clear(metric: Metric) -> str:
-    """Return what travels without noise, and what becomes of what is rare."""
     return (
         "These travel in the clear, beside the noise: they are facts about the app, and never what "
         f"its user did. Combinations with fewer than {metric.min_reports:,} reports in a day are "
@@ -168,7 +163,6 @@ def _clear(metric: Metric) -> str:
 
 
 def _labels(metric_type: MetricType) -> tuple[str, ...]:
-    """Return the values that the registry lists, if it lists any."""
     if isinstance(metric_type, (EnumType, BooleanType, OrdinalType)):
         return metric_type.listed_values().labels
     return ()
@@ -278,7 +272,6 @@ def _versions(versions: Sequence[Metric]) -> Table:
 
 
 def _odds(epsilon: float) -> str:
-    """Return an epsilon with the factor that it is."""
     if math.isinf(epsilon):
         return "not bounded"
     factor = math.exp(min(epsilon, 700.0))

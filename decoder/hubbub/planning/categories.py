@@ -37,18 +37,10 @@ from hubbub.reporting.estimates import Finding
 
 @dataclass(frozen=True, slots=True)
 class CategoriesGoal(Goal):
-    """The rarest of some categories that reports show (`categories_goal`).
+    """The rarest of some categories that reports show (`categories_goal`)."""
 
-    Attributes
-    ----------
-    categories : int
-        How many there are.
-    by_subset : bool
-        Whether a report is a subset of them; else it has a bit for each.
-    """
-
-    categories: int
-    by_subset: bool = False
+    categories: int  # how many there are
+    by_subset: bool = False  # whether a report is a subset of them; else it has a bit for each
 
     def limit(self, params: RapporParams, n_reports: float) -> float:
         """Return the smallest share of a category that N reports show."""
@@ -147,19 +139,9 @@ class CategoriesGoal(Goal):
 def categories_goal(categories: int, alpha: float = 0.05, power: float = 0.9) -> CategoriesGoal:
     """Return the goal of so many categories, with a bit for each.
 
-    Parameters
-    ----------
-    categories : int
-        At least 2.
-    alpha : float
-        Chance of even one false category among the detected (Bonferroni).
-    power : float
-        Probability with which a category of the limit's share is to be detected.
-
-    Raises
-    ------
-    PlanError
-        If a number is out of range.
+    `categories`: at least 2. `alpha`: chance of even one false category among the detected
+    (Bonferroni). `power`: probability with which a category of the limit's share is to be detected.
+    Raises `PlanError` if a number is out of range.
     """
     if not 2 <= categories <= MOST_BITS:
         raise PlanError(f"categories = {categories}: must be 2 to {MOST_BITS:,}")
@@ -169,10 +151,7 @@ def categories_goal(categories: int, alpha: float = 0.05, power: float = 0.9) ->
 def listed_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> CategoriesGoal:
     """Return the goal of a metric's categories, with its response.
 
-    Raises
-    ------
-    PlanError
-        If its type lists no categories, each of which has a bit.
+    Raises `PlanError` if its type lists no categories, each of which has a bit.
     """
     if not isinstance(metric.type, EnumType | OrdinalType):
         raise PlanError(

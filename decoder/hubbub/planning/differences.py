@@ -47,22 +47,13 @@ _LEAST, _STEPS, _CLOSE = 1e-6, 30, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class DifferenceGoal(Goal):
-    """The least difference that is found between two groups of N reports each.
+    """The least difference that is found between two groups of N reports each."""
 
-    Attributes
-    ----------
-    of : Goal
-        What is compared.
-    share : float
-        What the control has of the value that differs. Of numbers the population is taken that is
-        known worst.
-    sequential : bool
-        Whether the comparison may be looked at every day.
-    """
-
-    of: Goal
+    of: Goal  # what is compared
+    # What the control has of the value that differs. Of numbers the population is taken that is
+    # known worst.
     share: float
-    sequential: bool
+    sequential: bool  # whether the comparison may be looked at every day
     sought: ClassVar[str] = "A difference of"
 
     @property
@@ -117,7 +108,6 @@ class DifferenceGoal(Goal):
         return float(self._looks(params).critical_z(math.log(self.test.level), error))
 
     def _looks(self, params: RapporParams) -> Looks:
-        """Return what a difference must pass, as the comparison has it."""
         if not self.sequential:
             return OneLook()
         if isinstance(self.of, NumberGoal):
@@ -125,7 +115,6 @@ class DifferenceGoal(Goal):
         return EveryLook(share_scale(params))
 
     def _error(self, params: RapporParams, n_reports: float, difference: float) -> float:
-        """Return the standard error of a difference of such a size."""
         both = sum(self._variance(params, self.share + more) for more in (0.0, difference))
         return math.sqrt(both / self.clients(n_reports))
 
@@ -223,7 +212,6 @@ class DifferenceGoal(Goal):
 def _detection_limit(
     params: RapporParams, n_clients: float, test: DetectionTest
 ) -> tuple[float, float]:
-    """Return the least share that is detected with the test's power, and its standard error."""
     limit = detection_limit(params, n_clients, test)
     if limit == math.inf:
         return limit, math.nan
@@ -233,7 +221,6 @@ def _detection_limit(
 def _chance_of_detection(
     params: RapporParams, n_clients: float, share: float, test: DetectionTest
 ) -> float:
-    """Return the probability that a string is detected, by how far it is from the limit."""
     limit, error = _detection_limit(params, n_clients, test)
     if limit == math.inf:
         return 0.0
@@ -252,27 +239,12 @@ def difference_goal(
 ) -> DifferenceGoal:
     """Return the goal of a difference between two groups of a metric's reports.
 
-    Parameters
-    ----------
-    metric : Metric
-        Of type string, enum, ordinal or number.
-    share : float
-        What the control has of the value that differs; not used of numbers.
-    rows : float, optional
-        How many rows are compared; by default all categories, all statistics, or 20 strings.
-    candidates : float
-        Strings that are looked for.
-    alpha : float
-        Rate of false discoveries.
-    power : float
-        Probability with which a difference is to be found.
-    sequential : bool
-        Whether the comparison may be looked at every day.
-
-    Raises
-    ------
-    PlanError
-        If metrics of its type aren't compared, or a number is out of range.
+    `metric`: of type string, enum, ordinal or number. `share`: what the control has of the value
+    that differs; not used of numbers. `rows`: how many rows are compared; by default all
+    categories, all statistics, or 20 strings. `candidates`: strings that are looked for. `alpha`:
+    rate of false discoveries. `power`: probability with which a difference is to be found.
+    `sequential`: whether the comparison may be looked at every day. Raises `PlanError` if metrics
+    of its type aren't compared, or a number is out of range.
     """
     if isinstance(metric.type, NumberType):
         of: Goal = mean_goal(metric, alpha, power)

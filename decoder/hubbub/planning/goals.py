@@ -33,36 +33,19 @@ docs/understand/planning.md finds it worst."""
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """Parameters with h hashes, among which the search looks for the best.
+    """Parameters with h hashes, among which the search looks for the best."""
 
-    Attributes
-    ----------
-    h : int
-        Hashes.
-    bits : sequence of int
-        Ascending numbers of bits. On a range the limit falls, so it is bisected.
-    cohorts : callable
-        Ascending numbers of cohorts for a number of bits.
-    first : tuple of int
-        k and m with which the noise is sought first.
-    rate : float or None
-        q*, if theory knows the best; None: it is searched for.
-    refits : bool
-        Whether q* is sought anew for each k and m that is tried, rather than for the first and the
-        last: better where bits are few to choose among, too long where they are many.
-    near_bits : float
-        How many times the best limit that of fewer bits may be.
-    known : RapporParams or None
-        The best parameters, if theory knows them: nothing is searched then.
-    """
-
-    h: int
+    h: int  # hashes
+    # Ascending numbers of bits. On a range the limit falls, so it is bisected.
     bits: Sequence[int]
-    cohorts: Callable[[int], Sequence[int]]
-    first: tuple[int, int]
-    rate: float | None = None
+    cohorts: Callable[[int], Sequence[int]]  # ascending numbers of cohorts for a number of bits
+    first: tuple[int, int]  # k and m with which the noise is sought first
+    rate: float | None = None  # q*, if theory knows the best; None: it is searched for
+    # Whether q* is sought anew for each k and m that is tried, rather than for the first and the
+    # last: better where bits are few to choose among, too long where they are many.
     refits: bool = False
-    near_bits: float = NEAR_BEST
+    near_bits: float = NEAR_BEST  # how many times the best limit that of fewer bits may be
+    # The best parameters, if theory knows them: nothing is searched then.
     known: RapporParams | None = None
 
     @classmethod
@@ -74,32 +57,15 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Parameters, and what they achieve.
+    """Parameters, and what they achieve."""
 
-    Attributes
-    ----------
-    name : str
-        What the table calls it.
-    goal : Goal
-        What it was made for.
-    params : RapporParams
-        Of one report; of open strings, of one step.
-    reports : float
-        N.
-    limit : float
-        Share that N reports show with the goal's power; infinite if none.
-    std_error : float
-        Of the share of a value that nobody has.
-    figures : mapping of str to object
-        What else the goal states of them (`Goal.figures`).
-    """
-
-    name: str
-    goal: Goal
-    params: RapporParams
-    reports: float
-    limit: float
-    std_error: float
+    name: str  # what the table calls it
+    goal: Goal  # what it was made for
+    params: RapporParams  # of one report; of open strings, of one step
+    reports: float  # N
+    limit: float  # share that N reports show with the goal's power; infinite if none
+    std_error: float  # of the share of a value that nobody has
+    # What else the goal states of them (`Goal.figures`).
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,24 +84,12 @@ Plans = tuple[Plan, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlanSearch:
-    """What a search found.
+    """What a search found."""
 
-    Attributes
-    ----------
-    budget : Budget
-        What may be spent; with given parameters, what they spend.
-    best : Plan
-        What was chosen.
-    rivals : tuple of Plan
-        What it is compared with, under the names that the table shows.
-    given : Plan or None
-        Parameters that were to be evaluated.
-    """
-
-    budget: Budget
-    best: Plan
-    rivals: Plans = ()
-    given: Plan | None = None
+    budget: Budget  # what may be spent; with given parameters, what they spend
+    best: Plan  # what was chosen
+    rivals: Plans = ()  # what it is compared with, under the names that the table shows
+    given: Plan | None = None  # parameters that were to be evaluated
 
     @property
     def subject(self) -> Plan:
@@ -154,39 +108,22 @@ class PlanSearch:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One number against epsilon and against N.
+    """One number against epsilon and against N."""
 
-    Attributes
-    ----------
-    label : str
-        What a picture calls it.
-    value : callable
-        The number, of parameters and N.
-    params : RapporParams
-        Those of the plan, with which N varies.
-    within : callable
-        Those with which a budget is spent; a `PlanError` leaves a gap.
-    """
-
-    label: str
-    value: Callable[[RapporParams, float], float]
-    params: RapporParams
+    label: str  # what a picture calls it
+    value: Callable[[RapporParams, float], float]  # the number, of parameters and N
+    params: RapporParams  # those of the plan, with which N varies
+    # Those with which a budget is spent; a `PlanError` leaves a gap.
     within: Callable[[Budget], RapporParams]
 
 
 @dataclass(frozen=True, slots=True)
 class Goal(ABC):
-    """What is to be found.
+    """What is to be found."""
 
-    Attributes
-    ----------
-    test : DetectionTest
-        How many candidates are tested at which level, and with which power they are found.
-    schedule : Schedule or None
-        When clients report; None if that isn't asked.
-    """
-
+    # How many candidates are tested at which level, and with which power they are found.
     test: DetectionTest
+    # When clients report; None if that isn't asked.
     schedule: Schedule | None = field(default=None, kw_only=True)
     sought: ClassVar[str] = "A value held by"
     """How a sentence about a share begins."""
@@ -256,34 +193,13 @@ class Goal(ABC):
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
         """Return among which parameters to search, one space for each number of hashes.
 
-        Parameters
-        ----------
-        budget : Budget
-            What may be spent.
-        n_reports : float
-            N.
-        most_bits : int
-            Largest k.
-
-        Raises
-        ------
-        PlanError
-            If the goal needs more bits, or fewer reports.
+        Raises `PlanError` if the goal needs more bits, or fewer reports.
         """
 
     def rivals(self, best: Plan, others: Plans, budget: Budget, most_bits: int) -> Plans:  # noqa: ARG002
         """Return the plans to be shown beside the best; none if there is one number of hashes.
 
-        Parameters
-        ----------
-        best : Plan
-            The best that was found.
-        others : tuple of Plan
-            The best of each number of hashes.
-        budget : Budget
-            What may be spent.
-        most_bits : int
-            Largest k.
+        `best`: the best that was found. `others`: the best of each number of hashes.
         """
         return ()
 

@@ -34,15 +34,9 @@ def permanent_known(params: RapporParams, reports: int, prior: float = 0.5) -> f
     The observer takes each bit's likelier value; of two equally likely ones, either. The value has
     h distinct bits, and all k bits of a report take part.
 
-    Parameters
-    ----------
-    params : RapporParams
-        With f > 0: otherwise there is no permanent response.
-    reports : int
-        n, of one value of one client.
-    prior : float
-        What the observer takes for the share of ones among permanent bits, in (0, 1): 0.5 if the
-        reports alone decide, `share_of_ones` for one who knows f, h and k as well.
+    `params`: with f > 0: otherwise there is no permanent response. `reports`: n, of one value of
+    one client. `prior`: what the observer takes for the share of ones among permanent bits, in (0,
+    1): 0.5 if the reports alone decide, `share_of_ones` for one who knows f, h and k as well.
     """
     if_one, if_zero = _right(params, reports, prior)
     of_true = (1 - params.f1) * if_one + params.f1 * if_zero
@@ -60,12 +54,8 @@ def reports_to_know(params: RapporParams, probability: float) -> float:
 
     n reports reach the probability and n - 1 don't; infinite beyond 2^40.
 
-    Parameters
-    ----------
-    params : RapporParams
-        With f > 0, as `permanent_known` has them.
-    probability : float
-        That all bits are right, in (0, 1).
+    `params`: with f > 0, as `permanent_known` has them. `probability`: that all bits are right, in
+    (0, 1).
     """
     prior, high = share_of_ones(params), 1
     while permanent_known(params, high, prior) < probability:
@@ -112,17 +102,11 @@ def _line(n: int, low: float, high: float, prior: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LifetimeBudget:
-    """How a client divides its lifetime_epsilon (docs/protocol, section 6).
+    """How a client divides its lifetime_epsilon (docs/protocol, section 6)."""
 
-    Attributes
-    ----------
-    reserve : float
-        The price of what times alone decide: first values, periods, one-time reports.
-    changes : float
-        What is left for second and later values; infinite without a lifetime_epsilon.
-    """
-
+    # The price of what times alone decide: first values, periods, one-time reports.
     reserve: float = 0.0
+    # What is left for second and later values; infinite without a lifetime_epsilon.
     changes: float = math.inf
 
     @classmethod
@@ -173,12 +157,7 @@ def same_times_epsilon(metric: Metric, days: int, values: int) -> float:
 def dearest_report(metric: Metric, most: int) -> float:
     """Return the largest epsilon_n / n for n up to a number of reports.
 
-    Parameters
-    ----------
-    metric : Metric
-        What the reports are of.
-    most : int
-        At least 1.
+    `most`: at least 1.
     """
     dearest, n = metric.epsilon_report, 2
     # Of more reports than that the permanent epsilon alone shows that each costs less.
@@ -191,14 +170,8 @@ def dearest_report(metric: Metric, most: int) -> float:
 def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
     """Return the bound for any two histories that record at the same times; infinite if none.
 
-    Parameters
-    ----------
-    metric : Metric
-        What the reports are of.
-    days : int
-        T; one report each day.
-    most_values : int
-        Distinct values that a client can ever report. If it is one, later values are never heard.
+    `days`: T; one report each day. `most_values`: distinct values that a client can ever report. If
+    it is one, later values are never heard.
     """
     if metric.memory == "value" and not metric.reports_once and most_values > 1:
         return math.inf

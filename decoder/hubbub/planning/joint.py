@@ -53,15 +53,9 @@ _MARGINS = [f"margin_std_error_{i + 1}" for i in range(MOST_FIELDS)]
 
 @dataclass(frozen=True, slots=True)
 class TableGoal(Goal):
-    """The rarest cell of a table of two or three fields that reports show (`table_goal`).
+    """The rarest cell of a table of two or three fields that reports show (`table_goal`)."""
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        How many values each field has.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # how many values each field has
 
     @property
     def cells(self) -> int:
@@ -73,10 +67,7 @@ class TableGoal(Goal):
 
         As the registry has it: where all cells have a bit, there is one hash and one cohort.
 
-        Raises
-        ------
-        PlanError
-            If there are hashes or cohorts although each cell has a bit.
+        Raises `PlanError` if there are hashes or cohorts although each cell has a bit.
         """
         if params.k < self.cells:
             return True
@@ -269,17 +260,11 @@ class TableGoal(Goal):
 
 
 class Split(NamedTuple):
-    """Fields that share the epsilons instead, an equal part each.
+    """Fields that share the epsilons instead, an equal part each."""
 
-    Attributes
-    ----------
-    margins : tuple of float
-        Standard errors of a value's share of each field that nobody has, as metrics apart.
-    cell_ratio : float
-        How much more an empty cell's estimate varies if each report has all fields side by side.
-    """
-
+    # Standard errors of a value's share of each field that nobody has, as metrics apart.
     margins: tuple[float, ...]
+    # How much more an empty cell's estimate varies if each report has all fields side by side.
     cell_ratio: float
 
 
@@ -295,19 +280,9 @@ def split_epsilons(sizes: tuple[int, ...], budget: Budget, n_reports: float) -> 
 def table_goal(sizes: tuple[int, ...], alpha: float = 0.05, power: float = 0.9) -> TableGoal:
     """Return the goal of a table, whose cells are tested as strings of which Zipf's law holds.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        How many values each field has.
-    alpha : float
-        Chance of even one false cell among the detected (Bonferroni).
-    power : float
-        Probability with which a cell of the limit's share is to be detected.
-
-    Raises
-    ------
-    PlanError
-        If a number is out of range.
+    `sizes`: how many values each field has. `alpha`: chance of even one false cell among the
+    detected (Bonferroni). `power`: probability with which a cell of the limit's share is to be
+    detected. Raises `PlanError` if a number is out of range.
     """
     shown = "x".join(map(str, sizes))
     if not FEWEST_FIELDS <= len(sizes) <= MOST_FIELDS:
@@ -325,17 +300,8 @@ def table_goal(sizes: tuple[int, ...], alpha: float = 0.05, power: float = 0.9) 
 def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> TableGoal:
     """Return the goal of a joint metric's table.
 
-    Parameters
-    ----------
-    metric : Metric
-        Of type `joint`.
-    alpha, power : float
-        As `table_goal` has them.
-
-    Raises
-    ------
-    PlanError
-        If it is of another type, or has a field of strings, which have no number.
+    `metric`: of type `joint`. `alpha` and `power`: as `table_goal` has them. Raises `PlanError` if
+    it is of another type, or has a field of strings, which have no number.
     """
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     if not isinstance(metric.type, JointType):
@@ -351,7 +317,6 @@ def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> Table
 
 
 def _least_variance(budget: Budget) -> float:
-    """Return N times the least variance of an empty cell's share."""
     q_star = least_noise_rate(1, budget)
     p_star = rare_rate(1, budget.report, q_star)
     return p_star * (1 - p_star) / (q_star - p_star) ** 2

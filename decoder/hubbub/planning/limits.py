@@ -41,24 +41,15 @@ _EULER = 0.5772156649015329  # Euler's constant, of the harmonic numbers
 
 @dataclass(frozen=True, slots=True)
 class Information:
-    """Classes of reports: how many distinct bits the string has, how many are set, how many others.
+    """Classes of reports, by how many bits the string has, how many of them and others are set."""
 
-    Attributes
-    ----------
-    chance : float64 array, shape (a,)
-        Probability of each class if there were no true bits at all.
-    string, random : float64 array, shape (a,)
-        Likelihood under the string, and under a random string, relative to that.
-    overlap : float
-        Variance, over the hash, of what another string adds to the score for each of its reports.
-    absent, skewness : float
-        If nobody has the string: the information, and the skewness of one report's score.
-    """
-
-    chance: FloatArray
+    chance: FloatArray  # shape (a,); probability of each class if there were no true bits at all
+    # Shape (a,); likelihood under the string, and under a random string, relative to that.
     string: FloatArray
     random: FloatArray
+    # Variance, over the hash, of what another string adds to the score for each of its reports.
     overlap: float
+    # If nobody has the string: the information, and the skewness of one report's score.
     absent: float
     skewness: float
 
@@ -166,7 +157,6 @@ def _overlap_variance(
 
 @functools.lru_cache(maxsize=1024)
 def _binomial(n: int, p: float) -> FloatArray:
-    """Return the probabilities of 0 ... n."""
     i = np.arange(n + 1)
     log_ways = special.gammaln(n + 1) - special.gammaln(i + 1) - special.gammaln(n - i + 1)
     return np.asarray(np.exp(log_ways + i * np.log(p) + (n - i) * np.log1p(-p)))
@@ -183,38 +173,23 @@ class DetectionMethod(enum.Enum):
 class DetectionTest:
     """The test that a plan answers.
 
-    Attributes
-    ----------
-    candidates : float
-        n, strings that are tested.
-    alpha : float
-        Chance of even one false name (Bonferroni). Benjamini-Hochberg at the same alpha finds
-        the share, too, and smaller ones if there are many to find.
-    power : float
-        Probability with which a string of the limit's share is to be found, above 1/2.
-    method : DetectionMethod
-        How reports will be decoded.
-    concentration : float or None
-        Sum of the squared shares of the strings that aren't detected; None takes Zipf's law,
-        below the limit.
-    strings : float or None
-        Over how many strings Zipf's law is taken; None: over the candidates.
-    reports_each : float
-        R, reports that each client makes of one permanent response. All functions here take the
-        number of clients.
-
-    Raises
-    ------
-    PlanError
-        If a number is out of range.
+    Raises `PlanError` if a number is out of range.
     """
 
-    candidates: float
+    candidates: float  # n, strings that are tested
+    # Chance of even one false name (Bonferroni). Benjamini-Hochberg at the same alpha finds the
+    # share, too, and smaller ones if there are many to find.
     alpha: float = 0.05
+    # Probability with which a string of the limit's share is to be found, above 1/2.
     power: float = 0.9
-    method: DetectionMethod = DetectionMethod.REGRESSION
+    method: DetectionMethod = DetectionMethod.REGRESSION  # how reports will be decoded
+    # Sum of the squared shares of the strings that aren't detected; None takes Zipf's law, below
+    # the limit.
     concentration: float | None = None
+    # Over how many strings Zipf's law is taken; None: over the candidates.
     strings: float | None = None
+    # R, reports that each client makes of one permanent response. All functions here take the
+    # number of clients.
     reports_each: float = 1.0
 
     def __post_init__(self) -> None:
@@ -252,22 +227,14 @@ class DetectionTest:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Standard errors of a string's estimated share.
+    """Standard errors of a string's estimated share."""
 
-    Attributes
-    ----------
-    absent, present : float
-        If nobody has it, as its test supposes, and if it has the share that was asked about.
-    skewness : float
-        Of the test's statistic if nobody has it.
-    flattening : float
-        How many times larger the estimate must be because its score is taken to first order (by
-        likelihood, unless it is 6 standard errors above 0).
-    """
-
+    # If nobody has it, as its test supposes, and if it has the share that was asked about.
     absent: float
     present: float
-    skewness: float
+    skewness: float  # of the test's statistic if nobody has it
+    # How many times larger the estimate must be because its score is taken to first order (by
+    # likelihood, unless it is 6 standard errors above 0).
     flattening: float = 1.0
 
     def threshold(self, z: float) -> float:
@@ -281,19 +248,8 @@ def detection_limit(params: RapporParams, n_clients: float, test: DetectionTest)
 
     Infinite if no share up to 1 is shown.
 
-    Parameters
-    ----------
-    params : RapporParams
-        The metric's parameters.
-    n_clients : float
-        N, over all cohorts.
-    test : DetectionTest
-        Among how many candidates, and with which power.
-
-    Raises
-    ------
-    PlanError
-        If n_clients isn't positive.
+    `params`: the metric's parameters. `n_clients`: N, over all cohorts. `test`: among how many
+    candidates, and with which power. Raises `PlanError` if n_clients isn't positive.
     """
     _require("n_clients", n_clients, 0, math.inf, open_ended=True)
     z, z_power = _level_z(params, test), float(special.ndtri(test.power))
@@ -330,12 +286,7 @@ def reports_reaching(value: Callable[[float], float], wanted: float) -> float:
     Infinite if no number up to 10^18 is enough, such as where unlisted strings' bits leave an error
     that more reports don't lower.
 
-    Parameters
-    ----------
-    value : callable
-        Of a number of reports, such as a limit; may be infinite.
-    wanted : float
-        Above 0.
+    `value`: of a number of reports, such as a limit; may be infinite. `wanted`: above 0.
     """
 
     def excess(log_reports: float) -> float:
@@ -443,7 +394,6 @@ def _skewness_of_counts(params: RapporParams, n_clients: float, raised: float) -
 
 @functools.lru_cache(maxsize=1024)
 def _star_rates(params: RapporParams) -> tuple[float, float]:
-    """Return p* and q*, which are exact fractions and so take their time."""
     return params.p_star, params.q_star
 
 

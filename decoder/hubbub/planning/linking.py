@@ -37,20 +37,13 @@ _MANY = 100  # others in a cohort: sizes then differ too little to matter
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """Bits that are alike.
-
-    Attributes
-    ----------
-    count : int
-    joint : float64 array, shape (2, 2)
-        Chance of what one side shows (0 or 1) and what the other does, both being one client's.
-    ratio : float64 array, shape (2, 2)
-        Log of how much likelier that is than of two clients.
-    """
+    """Bits that are alike."""
 
     count: int
+    # Shape (2, 2); chance of what one side shows (0 or 1) and what the other does, both being one
+    # client's.
     joint: FloatArray
-    ratio: FloatArray
+    ratio: FloatArray  # shape (2, 2); log of how much likelier that is than of two clients
 
     @property
     def information(self) -> float:
@@ -69,14 +62,9 @@ def link_information(params: RapporParams, width: int | None, *, known: bool = F
     I = sum over bits of the mutual information of the two reported bits. Values are taken to be
     spread evenly over the bits that values can set.
 
-    Parameters
-    ----------
-    params : RapporParams
-        Of the reports.
-    width : int or None
-        Bits of which a value sets one (of a single bit: or not); None: h of k by hashing.
-    known : bool
-        Whether one side is the permanent response itself, as after many linked reports.
+    `params`: of the reports. `width`: bits of which a value sets one (of a single bit: or not);
+    None: h of k by hashing. `known`: whether one side is the permanent response itself, as after
+    many linked reports.
     """
     return sum(each.count * each.information for each in _lanes(params, width, known))
 
@@ -111,14 +99,8 @@ def right_links(
     Each day each of N clients reports once, all of unchanged permanent responses. The attacker
     links each report of one day to the one of the other day that is most probably its client's.
 
-    Parameters
-    ----------
-    params, width
-        As for `link_information`.
-    clients : int
-        N, at least 1.
-    known : bool
-        Whether reports are linked to permanent responses.
+    `params` and `width`: as for `link_information`. `clients`: N, at least 1. `known`: whether
+    reports are linked to permanent responses.
 
     Notes
     -----
@@ -174,7 +156,6 @@ def _right_of(lanes: Sequence[_Lanes], n: float) -> float:
 
 
 def _not_above(offers: FloatArray, n: float) -> FloatArray:
-    """Return the chance that none of n independent offers is above each cell."""
     above = np.append(np.cumsum(offers[::-1])[-2::-1], 0.0)
     return np.asarray(np.exp(n * np.log1p(-np.minimum(above, 1 - 1e-15))))
 
@@ -263,10 +244,7 @@ def logsums(grid: FloatArray) -> Callable[[FloatArray, FloatArray], FloatArray]:
     All are on the grid, as `_placed` has it. The sum lies above the larger of both by what their
     difference decides, so each number of cells that it can be above takes a convolution.
 
-    Parameters
-    ----------
-    grid : float64 array, shape (c,)
-        Equally far apart.
+    `grid`, shape (c,): equally far apart.
     """
     cells, step = len(grid), grid[1] - grid[0]
     above = np.log1p(np.exp(-step * np.arange(cells))) / step

@@ -56,21 +56,9 @@ def offers(
 ) -> Sequence[Offer]:
     """Return all ways to spend an epsilon on a goal, those of mode "once" first.
 
-    Parameters
-    ----------
-    goal : Goal
-        Without a schedule.
-    epsilon : float
-        Of one answer: of a report where there is one, of all together else.
-    schedule : Schedule
-        Whose numbers all ways have.
-    epsilon_report : float, optional
-        Of one report of several; by default a quarter of epsilon.
-
-    Raises
-    ------
-    PlanError
-        If an epsilon is out of range.
+    `goal`: without a schedule. `epsilon`: of one answer: of a report where there is one, of all
+    together else. `schedule`: whose numbers all ways have. `epsilon_report`: of one report of
+    several; by default a quarter of epsilon. Raises `PlanError` if an epsilon is out of range.
     """
     if isinstance(goal, StringsGoal):
         goal = replace(goal, hashes=(1,))  # which wins in every mode (docs/understand/planning.md)
@@ -90,7 +78,6 @@ def offers(
 
 
 def _by_response(goal: Goal) -> Iterator[Goal]:
-    """Yield a goal with each response that one report can have."""
     yield goal
     if isinstance(goal, CategoriesGoal):
         yield replace(goal, by_subset=True)
@@ -106,20 +93,10 @@ def compare(
 ) -> PlanSearch:
     """Search for the best parameters of each offer, and choose the best of mode "once".
 
-    Parameters
-    ----------
-    offered : sequence of Offer
-        What is compared.
-    n_clients : float, optional
-        By default the fewest whose reports of a period, one each, show `share` or have
-        `std_error`.
-    share, std_error, most_bits
-        As `search.plan` has them.
-
-    Raises
-    ------
-    PlanError
-        As `search.plan`, of mode "once". Other offers that are no answer are left out.
+    `offered`: what is compared. `n_clients`: by default the fewest whose reports of a period, one
+    each, show `share` or have `std_error`. `share` and `std_error` and `most_bits`: as
+    `search.plan` has them. Raises `PlanError` as `search.plan`, of mode "once". Other offers that
+    are no answer are left out.
     """
     recommended = [offer for offer in offered if _schedule(offer.goal).mode == "once"]
     if n_clients is None:
@@ -152,33 +129,22 @@ def compare(
 
 
 class ModeFigures(NamedTuple):
-    """What a plan with a schedule achieves and reveals.
+    """What a plan with a schedule achieves and reveals."""
 
-    Attributes
-    ----------
-    mode, memory, response : str
-        The schedule's mode, and for "longitudinal" its memory; the response's name.
-    error_day, error_period, error_year : float
-        Standard errors from the reports of so many days; nan if the mode leaves these open.
-    epsilon_period, epsilon_year, epsilon_life : float
-        What a client reveals of an answer, in a year of one value, and ever.
-    linked_share : float
-        Share of two days' reports that are rightly linked by content; nan without a permanent
-        response.
-    value_ratio : float
-        How much likelier two periods' reports are of one client; nan in other modes than "once".
-    """
-
-    mode: str
+    mode: str  # the schedule's mode, and for "longitudinal" its memory; the response's name
     memory: str
     response: str
+    # Standard errors from the reports of so many days; nan if the mode leaves these open.
     error_day: float
     error_period: float
     error_year: float
-    epsilon_period: float
+    epsilon_period: float  # what a client reveals of an answer, in a year of one value, and ever
     epsilon_year: float
     epsilon_life: float
+    # Share of two days' reports that are rightly linked by content; nan without a permanent
+    # response.
     linked_share: float
+    # How much likelier two periods' reports are of one client; nan in other modes than "once".
     value_ratio: float
 
 
@@ -190,12 +156,7 @@ COLUMNS: Types = {
 def figures(each: Plan, clients: float) -> ModeFigures:
     """Return what a plan with a schedule achieves and reveals, all plans having the same clients.
 
-    Parameters
-    ----------
-    each : Plan
-        Of so many clients.
-    clients : float
-        N.
+    `each`: of so many clients. `clients`: N.
     """
     goal, params = each.goal, each.params
     schedule = _schedule(goal)

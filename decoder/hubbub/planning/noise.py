@@ -46,25 +46,13 @@ _DUCHI_BELOW = 0.61  # epsilon up to which the hybrid mechanism is Duchi's (Wang
 class Budget:
     """The two epsilons that a plan may spend.
 
-    Attributes
-    ----------
-    permanent : float
-        Of all reports of one value together; infinite: one-time collection (f = 0).
-    report : float
-        Of one report.
-    reports_each : float
-        R, reports that each client makes of one permanent response.
-
-    Raises
-    ------
-    PlanError
-        If one isn't positive or is too small for arithmetic, or a report may spend more than all
-        together.
+    Raises `PlanError` if one isn't positive or is too small for arithmetic, or a report may spend
+    more than all together.
     """
 
-    permanent: float
-    report: float
-    reports_each: float = 1.0
+    permanent: float  # of all reports of one value together; infinite: one-time collection (f = 0)
+    report: float  # of one report
+    reports_each: float = 1.0  # R, reports that each client makes of one permanent response
 
     def __post_init__(self) -> None:
         """Refuse epsilons that contradict each other."""
@@ -89,15 +77,9 @@ class Budget:
 
 
 class Flips(NamedTuple):
-    """A permanent response: the chances that it turns a true 0 over, and a true 1.
+    """A permanent response: the chances that it turns a true 0 over, and a true 1."""
 
-    Attributes
-    ----------
-    zero, one : float
-        f0 and f1.
-    """
-
-    zero: float
+    zero: float  # f0 and f1
     one: float
 
     @classmethod
@@ -146,14 +128,7 @@ def common_rates(h: int, budget: Budget, flips: Flips | None = None) -> tuple[fl
     With rho = e^(report / h): q* >= (rho - (1 - f1)/f0)/(rho - 1) or p would be negative, and
     1 - q* >= (rho - (1 - f0)/f1) f1/((1 - f0)(rho - 1)) or q would be above 1.
 
-    Parameters
-    ----------
-    h : int
-        Hashes.
-    budget : Budget
-        What may be spent.
-    flips : Flips, optional
-        The permanent response, if it isn't the budget's best.
+    `h`: hashes. `flips`: the permanent response, if it isn't the budget's best.
     """
     zero, one = flips or Flips.within(h, budget)
     if not zero:
@@ -179,10 +154,7 @@ def exact_params(k: int, h: int, m: int, budget: Budget, q_star: float) -> Rappo
 def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
     """Return parameters of a given q*, in as few digits as waste little of the budget.
 
-    Raises
-    ------
-    PlanError
-        If the epsilons are too small for any numbers of 15 digits.
+    Raises `PlanError` if the epsilons are too small for any numbers of 15 digits.
     """
     for digits in _DIGITS:
         target = budget.report
@@ -211,10 +183,7 @@ def paper_within(k: int, m: int, budget: Budget) -> RapporParams:
     At its own epsilons, 4.3944 and 1.0743, this is f = p = .5. Where no p >= 0 spends enough with
     q = .75, q is moved instead.
 
-    Raises
-    ------
-    PlanError
-        As `params_within`.
+    Raises `PlanError` as `params_within`.
     """
     h = 2
     budget = replace(budget, reports_each=1.0)  # as published, so f
@@ -292,7 +261,6 @@ def _rounded_flips(h: int, budget: Budget, digits: int) -> Flips | None:
 
 
 def _params(k: int, h: int, m: int, flips: Flips, p: float, q: float) -> RapporParams:
-    """Return parameters with a permanent response, which is f alone where it is symmetric."""
     zero, one = flips
     if zero == one:
         return RapporParams(k, h, m, 2 * zero, p, q)
@@ -300,7 +268,6 @@ def _params(k: int, h: int, m: int, flips: Flips, p: float, q: float) -> RapporP
 
 
 def _up(number: float, digits: int) -> float:
-    """Round up to a decimal, unless the number is one but for the rounding of a few operations."""
     scale = 10.0**digits
     scaled = number * scale
     nearest = round(scaled)
@@ -316,10 +283,7 @@ def exact_chance(cells: int, width: int, epsilon: float) -> float:
 def chance_within(cells: int, width: int, epsilon: float) -> float:
     """Return the greatest q within epsilon, in as few decimals as waste little of it.
 
-    Raises
-    ------
-    PlanError
-        If there is none of 15 decimals.
+    Raises `PlanError` if there is none of 15 decimals.
     """
     exact = exact_chance(cells, width, epsilon)
     for digits in _DIGITS:
@@ -349,12 +313,7 @@ def subset_variance(subset: Subset, share: float = 0.0) -> float:
 def exact_subset(categories: int, epsilon: float) -> Subset:
     """Return the subsets of the least variance of an absent category, w being near d/(e^eps + 1).
 
-    Parameters
-    ----------
-    categories : int
-        d, at least 2.
-    epsilon : float
-        All of which is spent, but for rounding of doubles.
+    `categories`: d, at least 2. `epsilon`: all of which is spent, but for rounding of doubles.
     """
     near = int(categories / (math.exp(min(epsilon, _MOST_EXPONENT)) + 1))
     sizes = {max(1, min(categories - 1, near + more)) for more in (0, 1)}
@@ -416,12 +375,8 @@ def widest_variance(window: Window) -> float:
 def exact_window(epsilon: float, most_cells: int) -> Window:
     """Return the window of the least worst variance, whose cells fill whole bytes.
 
-    Parameters
-    ----------
-    epsilon : float
-        All of which is spent, but for rounding of doubles.
-    most_cells : int
-        Largest d, at least 8.
+    `epsilon`: all of which is spent, but for rounding of doubles. `most_cells`: largest d, at least
+    8.
     """
     windows = (
         Window(cells, width, exact_chance(cells, width, epsilon))

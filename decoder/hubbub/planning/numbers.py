@@ -41,18 +41,11 @@ MOST_CELLS = 32
 
 @dataclass(frozen=True, slots=True)
 class NumberGoal(Goal):
-    """The mean of a number between two bounds (`number_goal`).
+    """The mean of a number between two bounds (`number_goal`)."""
 
-    Attributes
-    ----------
-    low, high : float
-        The bounds.
-    variance : bool
-        Whether half of the clients report the square, so that the variance is estimated as well.
-    """
-
-    low: float
+    low: float  # the bounds
     high: float
+    # Whether half of the clients report the square, so that the variance is estimated as well.
     variance: bool = False
     sought: ClassVar[str] = "A difference of"
 
@@ -69,11 +62,8 @@ class NumberGoal(Goal):
     def variance_error(self, error: float) -> float:
         """Return the largest standard error of the variance, as a part of the range's square.
 
-        Parameters
-        ----------
-        error : float
-            That of the mean, e, and of the mean of squares: the estimate b - a^2 + e^2 of numbers
-            of the mean mu has the variance e^2 + 4 mu^2 e^2 + 2 e^4, with mu <= 1.
+        `error`: that of the mean, e, and of the mean of squares: the estimate b - a^2 + e^2 of
+        numbers of the mean mu has the variance e^2 + 4 mu^2 e^2 + 2 e^4, with mu <= 1.
         """
         return error * math.sqrt(5 + 2 * error**2)
 
@@ -177,21 +167,10 @@ def number_goal(
 ) -> NumberGoal:
     """Return the goal of a number's mean.
 
-    Parameters
-    ----------
-    low, high : float
-        The bounds.
-    variance : bool
-        Whether the population's variance is asked as well.
-    alpha : float
-        Chance that a difference is seen between equal means.
-    power : float
-        Probability with which the limit's difference is to be seen.
-
-    Raises
-    ------
-    PlanError
-        If the bounds aren't finite, or in the wrong order.
+    `low` and `high`: the bounds. `variance`: whether the population's variance is asked as well.
+    `alpha`: chance that a difference is seen between equal means. `power`: probability with which
+    the limit's difference is to be seen. Raises `PlanError` if the bounds aren't finite, or in the
+    wrong order.
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise PlanError(f"low = {low:g}, high = {high:g}: must be finite, and high above low")
@@ -201,10 +180,7 @@ def number_goal(
 def mean_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> NumberGoal:
     """Return the goal of a number metric's mean.
 
-    Raises
-    ------
-    PlanError
-        If it is of another type.
+    Raises `PlanError` if it is of another type.
     """
     number = metric.type
     if not isinstance(number, NumberType):

@@ -64,18 +64,10 @@ _FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
 
 
 class Letters(NamedTuple):
-    """What strings are written in.
+    """What strings are written in."""
 
-    Attributes
-    ----------
-    bits : float
-        How much a character says: log2 of their number, if all are equally common.
-    width : int
-        Bytes of a character, at most or in general.
-    """
-
-    bits: float
-    width: int
+    bits: float  # how much a character says: log2 of their number, if all are equally common
+    width: int  # bytes of a character, at most or in general
 
     @classmethod
     def of_alphabet(cls, alphabet: str) -> Self | None:
@@ -96,10 +88,7 @@ PLAIN = Letters.of_alphabet(string.ascii_lowercase)
 def of_corpus(texts: Sequence[str]) -> tuple[int, Letters]:
     """Return how long public texts hardly ever aren't, in bytes, and what they are written in.
 
-    Raises
-    ------
-    PlanError
-        If there is no character in them.
+    Raises `PlanError` if there is no character in them.
     """
     counts = Counter("".join(texts))
     if not counts:
@@ -114,15 +103,9 @@ def of_corpus(texts: Sequence[str]) -> tuple[int, Letters]:
 
 @dataclass(frozen=True, slots=True)
 class OpenGoal(Goal):
-    """The rarest string that reports show without a list (`test` is `open_test`).
+    """The rarest string that reports show without a list (`test` is `open_test`)."""
 
-    Attributes
-    ----------
-    steps : tuple of int
-        Lengths of the prefixes, in bytes; after them comes the whole string.
-    """
-
-    steps: tuple[int, ...]
+    steps: tuple[int, ...]  # lengths of the prefixes, in bytes; after them comes the whole string
 
     @property
     def groups(self) -> int:
@@ -235,15 +218,8 @@ def open_test(
 ) -> DetectionTest:
     """Return the test that the last step's test answers.
 
-    Parameters
-    ----------
-    alpha, power, concentration
-        As `DetectionTest` has them.
-
-    Raises
-    ------
-    PlanError
-        If a number is out of range.
+    `alpha` and `power` and `concentration`: as `DetectionTest` has them. Raises `PlanError` if a
+    number is out of range.
     """
     return DetectionTest(
         EFFECTIVE_CANDIDATES, alpha, power, concentration=concentration, strings=_STRINGS
@@ -253,17 +229,9 @@ def open_test(
 def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...]:
     """Return steps for strings that are hardly ever longer, in bytes.
 
-    Parameters
-    ----------
-    longest : int
-        All steps are below it, but for one that must be.
-    letters : Letters, optional
-        What strings are written in, if that is known: 4, 7, 10, 14, 18 and 22 of `PLAIN`.
-
-    Raises
-    ------
-    PlanError
-        If it isn't at least 1.
+    `longest`: all steps are below it, but for one that must be. `letters`: what strings are written
+    in, if that is known: 4, 7, 10, 14, 18 and 22 of `PLAIN`. Raises `PlanError` if it isn't at
+    least 1.
     """
     if longest < 1:
         raise PlanError(f"longest = {longest}: must be at least 1 byte")
@@ -277,10 +245,7 @@ def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...
 def open_params(metric: Metric) -> tuple[tuple[int, ...], RapporParams]:
     """Return the steps of an open string metric, and the parameters of one.
 
-    Raises
-    ------
-    PlanError
-        If it is of another type.
+    Raises `PlanError` if it is of another type.
     """
     if not isinstance(metric.type, OpenStringType):
         raise PlanError(
@@ -311,5 +276,4 @@ def _cohorts_that_tell(n_reports: float) -> list[int]:
 
 
 def _rate(budget: Budget) -> float | None:
-    """Return q* of one-time reports: 1/2, whose variance is least (Wang et al. 2017)."""
     return 0.5 if budget.permanent == math.inf else None

@@ -119,29 +119,17 @@ LINKED_BY_CHOICE = (
 class Situation:
     """How much a client reports, and who else does.
 
-    Attributes
-    ----------
-    days : int
-        T; a client makes one report of each metric a day.
-    values : int
-        V, distinct values of a metric that it reports in that time, at most; concerns the figure
-        for histories that change at the same times.
-    reports : int or None
-        N shuffled reports of each metric's version a day, one of each client; None: no figures
-        after shuffling.
-    delta : float
-        Of the (epsilon, delta) after shuffling.
-
-    Raises
-    ------
-    PlanError
-        If a number is out of range.
+    Raises `PlanError` if a number is out of range.
     """
 
-    days: int = 365
+    days: int = 365  # T; a client makes one report of each metric a day
+    # V, distinct values of a metric that it reports in that time, at most; concerns the figure for
+    # histories that change at the same times.
     values: int = 1
+    # N shuffled reports of each metric's version a day, one of each client; None: no figures after
+    # shuffling.
     reports: int | None = None
-    delta: float = 1e-6
+    delta: float = 1e-6  # of the (epsilon, delta) after shuffling
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
@@ -155,21 +143,11 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyFigure:
-    """One number and why it holds.
+    """One number and why it holds."""
 
-    Attributes
-    ----------
-    key : str
-        Its name in CSV and JSON.
-    value : float
-        Infinite: no bound; nan: doesn't apply.
-    theorem : str
-        What it rests on.
-    """
-
-    key: str
-    value: float
-    theorem: str
+    key: str  # its name in CSV and JSON
+    value: float  # infinite: no bound; nan: doesn't apply
+    theorem: str  # what it rests on
 
 
 def metric_figures(
@@ -177,14 +155,8 @@ def metric_figures(
 ) -> tuple[PrivacyFigure, ...]:
     """Return all figures of a metric; those after shuffling only if the number of reports is known.
 
-    Parameters
-    ----------
-    metric : Metric
-        What the figures are of.
-    situation : Situation
-        How much a client reports, and who else does.
-    budget : LifetimeBudget, optional
-        The registry's; without it there is no bound but the metric's own caps.
+    `metric`: what the figures are of. `situation`: how much a client reports, and who else does.
+    `budget`: the registry's; without it there is no bound but the metric's own caps.
     """
     budget = budget or LifetimeBudget()
     of_days, composed = OF_DAYS, f"{OF_VALUES}; {SEQUENTIAL}"
@@ -245,7 +217,6 @@ def _crowd(metric: Metric, alike: int) -> str:
 
 
 def _of_report(metric: Metric, number: int) -> str:
-    """Return the theorem of one report (2), or of a permanent response (1)."""
     if metric.response == UNARY:
         return decoder_of(metric).theorem.format(number)
     return CELLS
@@ -336,12 +307,7 @@ def group_figures(
 ) -> Mapping[str, Sequence[PrivacyFigure]]:
     """Return, for each group of a registry, what it costs, and what all its metrics would.
 
-    Parameters
-    ----------
-    registry : Registry
-        Whose groups are looked at.
-    situation : Situation
-        For how many days.
+    `registry`: whose groups are looked at. `situation`: for how many days.
     """
     budget = LifetimeBudget.of(registry)
     found = {}

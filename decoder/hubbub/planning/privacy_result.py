@@ -65,18 +65,10 @@ def privacy_estimates(
     Columns are "metric" (empty for the registry's figures, which come last), "figure", "value" and
     "theorem". A value is infinite if nothing bounds it, and nan if the figure doesn't apply.
 
-    Parameters
-    ----------
-    registry : Registry
-        What may be reported.
-    situation : Situation
-        How much a client reports, and who else does.
-    metrics : mapping of str to sequence of PrivacyFigure
-        Each metric's figures (`privacy.metric_figures`).
-    together : sequence of PrivacyFigure
-        Those of all metrics together (`privacy.registry_figures`).
-    groups : mapping of str to sequence of PrivacyFigure, optional
-        Those of the registry's groups (`privacy.group_figures`), which are rows "groups.NAME".
+    `registry`: what may be reported. `situation`: how much a client reports, and who else does.
+    `metrics`: each metric's figures (`privacy.metric_figures`). `together`: those of all metrics
+    together (`privacy.registry_figures`). `groups`: those of the registry's groups
+    (`privacy.group_figures`), which are rows "groups.NAME".
     """
     groups = groups or {}
     rows = [(name, each) for name, figures in metrics.items() for each in figures]

@@ -44,16 +44,9 @@ def plan_estimates(
 ) -> Estimates:
     """Return what was planned: a row for each plan, the curves, and what the best one means.
 
-    Parameters
-    ----------
-    comparison : PlanSearch
-        What the search found.
-    name : str
-        The metric's name, for its entry in metrics.toml.
-    share : float, optional
-        A share that is to be found; by default the limit of the plan that it is about.
-    std_error : float, optional
-        The standard error of an absent value's share that reports should have.
+    `comparison`: what the search found. `name`: the metric's name, for its entry in metrics.toml.
+    `share`: a share that is to be found; by default the limit of the plan that it is about.
+    `std_error`: the standard error of an absent value's share that reports should have.
     """
     asked = _Asked(comparison, share, std_error)
     goal = asked.goal
@@ -153,7 +146,6 @@ class _Asked:
         }
 
     def _of_mode(self, plan: Plan) -> ModeFigures:
-        """Return what a plan's schedule makes of it."""
         return figures(plan, self.comparison.subject.reports)
 
     def modes_table(self) -> Table:
@@ -291,7 +283,6 @@ class _Asked:
         yield Finding("best_limit", "", text, best.limit)
 
     def _linking(self, params: RapporParams) -> Mapping[str, float]:
-        """Return the nats that a report has about another, and about the permanent response."""
         if is_one_time(params):
             return dict.fromkeys(_LINKING, math.nan)
         bits, width = self.goal.all_bits(params)
@@ -318,14 +309,12 @@ class _Asked:
 
 
 def _links_text(of_mode: ModeFigures) -> str:
-    """Return how well a mode's reports are linked."""
     if not math.isnan(of_mode.linked_share):
         return f"{100 * of_mode.linked_share:.3g}% right"
     return "-" if math.isnan(of_mode.value_ratio) else f"by value, ≤ x {of_mode.value_ratio:.3g}"
 
 
 def _permanent_text(params: RapporParams) -> str:
-    """Return f, or f0 and f1."""
     if params.is_symmetric:
         return f"{params.f:.6g}"
     return f"{params.f0:.6g}, {params.f1:.6g}"
@@ -340,18 +329,9 @@ def _chart(
 ) -> XYChart:
     """Return one picture.
 
-    Parameters
-    ----------
-    found : PlanSearch
-        Whose plans are marked.
-    named : tuple of str
-        Its name and title, the x axis, and the points' key of that.
-    curves : mapping of str to Curve
-        Which keys of the points to draw.
-    points : sequence of mapping
-        What is drawn.
-    place : callable
-        Where a plan is on the x axis.
+    `found`: whose plans are marked. `named`: its name and title, the x axis, and the points' key of
+    that. `curves`: which keys of the points to draw. `points`: what is drawn. `place`: where a plan
+    is on the x axis.
     """
     name, title, across, key = named
     at = np.array([point[key] for point in points])

@@ -23,45 +23,25 @@ USUAL_PERIOD, USUAL_PERIODS = 30, 24
 
 
 class Collected(NamedTuple):
-    """Reports of a window of days.
+    """Reports of a window of days."""
 
-    Attributes
-    ----------
-    reports : float
-        Of all clients.
-    each : float
-        Of one permanent response, which repeat its noise.
-    """
-
-    reports: float
-    each: float
+    reports: float  # of all clients
+    each: float  # of one permanent response, which repeat its noise
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A mode, with its numbers.
 
-    Attributes
-    ----------
-    mode : str
-        "once" a period, "one-time", or "longitudinal".
-    memory : str
-        Whether a longitudinal metric keeps the response of a "value" for life, or for a "period".
-    period_days, max_periods : int
-        Length of a period, and how many a client answers in.
-    reports_each : int
-        Reports that a client of a longitudinal metric makes in a period.
-
-    Raises
-    ------
-    PlanError
-        If a number is out of range.
+    Raises `PlanError` if a number is out of range.
     """
 
-    mode: Mode
+    mode: Mode  # "once" a period, "one-time", or "longitudinal"
+    # Whether a longitudinal metric keeps the response of a "value" for life, or for a "period".
     memory: Memory = "period"
-    period_days: int = USUAL_PERIOD
+    period_days: int = USUAL_PERIOD  # length of a period, and how many a client answers in
     max_periods: int = USUAL_PERIODS
+    # Reports that a client of a longitudinal metric makes in a period.
     reports_each: int = USUAL_PERIOD
 
     def __post_init__(self) -> None:
@@ -91,12 +71,7 @@ class Schedule:
     def epsilon(self, epsilon_after: Callable[[int], float], days: int) -> float:
         """Return what a client reveals in some days, its value staying the same.
 
-        Parameters
-        ----------
-        epsilon_after : callable
-            What so many reports of one answer reveal.
-        days : int
-            T.
+        `epsilon_after`: what so many reports of one answer reveal. `days`: T.
         """
         if self.mode == "one-time":
             return epsilon_after(1)
@@ -113,10 +88,7 @@ class Schedule:
     def epsilon_of_life(self, epsilon_after: Callable[[int], float]) -> float:
         """Return what a client ever reveals, of any values; infinite if changes are seen.
 
-        Parameters
-        ----------
-        epsilon_after : callable
-            What so many reports of one answer reveal.
+        `epsilon_after`: what so many reports of one answer reveal.
         """
         if self.mode == "longitudinal" and self.memory == "value":
             return math.inf

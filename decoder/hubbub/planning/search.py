@@ -65,25 +65,11 @@ def plan(
 ) -> PlanSearch:
     """Search for the parameters that show the smallest share, or need the fewest reports.
 
-    Parameters
-    ----------
-    goal : Goal
-        What is to be found.
-    budget : Budget
-        The two epsilons.
-    n_reports : float, optional
-        N. By default the fewest that show `share`, or have `std_error`; the best m depends on N
-        and N on m, so both are sought in turn until N stays.
-    share, std_error : float, optional
-        What is wanted if N isn't given; the share, if both are.
-    most_bits : int
-        Largest k.
-
-    Raises
-    ------
-    PlanError
-        If no parameters are within the budget, the best show nothing, or no number of reports is
-        enough.
+    `goal`: what is to be found. `budget`: the two epsilons. `n_reports`: N. By default the fewest
+    that show `share`, or have `std_error`; the best m depends on N and N on m, so both are sought
+    in turn until N stays. `share` and `std_error`: what is wanted if N isn't given; the share, if
+    both are. Raises `PlanError` if no parameters are within the budget, the best show nothing, or
+    no number of reports is enough.
     """
     if n_reports is None:
         n_reports = _fewest_reports(goal, budget, share, std_error, most_bits)
@@ -112,21 +98,9 @@ def evaluate(
 ) -> PlanSearch:
     """Compare given parameters with the best at the epsilons that they spend.
 
-    Parameters
-    ----------
-    goal : Goal
-        What is to be found.
-    params : RapporParams
-        The given parameters.
-    n_reports : float, optional
-        N; by default as many as the given parameters need.
-    share, std_error, most_bits
-        As `plan` has them.
-
-    Raises
-    ------
-    PlanError
-        As `plan`.
+    `goal`: what is to be found. `params`: the given parameters. `n_reports`: N; by default as many
+    as the given parameters need. `share` and `std_error` and `most_bits`: as `plan` has them.
+    Raises `PlanError` as `plan`.
     """
     if n_reports is None:
         needed = reports_for(goal, params, share, std_error)
@@ -199,10 +173,7 @@ def _best_of_each(
 def best_params(goal: Goal, space: SearchSpace, budget: Budget, n_reports: float) -> RapporParams:
     """Find q*, then k, then m, then q* again for those.
 
-    Raises
-    ------
-    PlanError
-        If no parameters with so many hashes are within the budget.
+    Raises `PlanError` if no parameters with so many hashes are within the budget.
     """
     if space.known is not None:
         return space.known
@@ -275,16 +246,9 @@ def fitted_curve(
 ) -> Curve:
     """Return the curve of a number with a plan's k, h and m, and noise of its own for each budget.
 
-    Parameters
-    ----------
-    label : str
-        What a picture calls it.
-    value : callable
-        The number, of parameters and N; the noise is where it is least.
-    best : Plan
-        The plan.
-    rate : callable
-        q* for a budget, if theory knows it; None: where `value` is least.
+    `label`: what a picture calls it. `value`: the number, of parameters and N; the noise is where
+    it is least. `best`: the plan. `rate`: q* for a budget, if theory knows it; None: where `value`
+    is least.
     """
     k, h, m, *_ = best.params
 

@@ -53,15 +53,9 @@ _MOST_ROUND = 12  # of h: variance orders them nearly as the limit does, which t
 
 @dataclass(frozen=True, slots=True)
 class StringsGoal(Goal):
-    """The rarest string of a list that reports show.
+    """The rarest string of a list that reports show."""
 
-    Attributes
-    ----------
-    hashes : sequence of int
-        Numbers of hashes that are tried.
-    """
-
-    hashes: Sequence[int] = _HASHES
+    hashes: Sequence[int] = _HASHES  # numbers of hashes that are tried
 
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:  # noqa: ARG002
         """Return all multiples of 8 bits and some numbers of cohorts, for each number of hashes."""
@@ -78,7 +72,6 @@ class StringsGoal(Goal):
         )
 
     def _cohorts(self, wanted: int, k: int, h: int, n_reports: float) -> int:
-        """Return the nearest m with which tests work and each cohort has enough reports."""
         most = min(int(n_reports / _REPORTS_PER_COHORT), _MOST_COHORTS)
         fewest = fewest_cohorts(k, h, self.test.level)
         needed = _NEAR_NORMAL * special.ndtri(self.test.level) ** 2 / h
@@ -195,10 +188,8 @@ class StringsGoal(Goal):
 def string_params(metric: Metric) -> RapporParams:
     """Return the parameters of a metric whose values are hashed and looked for in a list.
 
-    Raises
-    ------
-    PlanError
-        If its registry lists the values, so that nothing is searched for, or if nobody does.
+    Raises `PlanError` if its registry lists the values, so that nothing is searched for, or if
+    nobody does.
     """
     if isinstance(metric.type, OpenStringType):
         raise PlanError(
@@ -216,19 +207,9 @@ def string_params(metric: Metric) -> RapporParams:
 def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[RapporParams]:
     """Return the least noisy parameters within a budget whose f, p and q are multiples of 1/steps.
 
-    Parameters
-    ----------
-    k, h, m : int
-        Bits, hashes and cohorts.
-    budget : Budget
-        What may be spent, of which a report spends half at least.
-    steps : int
-        Such as 20: multiples of .05.
-
-    Returns
-    -------
-    list of RapporParams
-        At most twelve, those with the least variance first.
+    `k` and `h` and `m`: bits, hashes and cohorts. `budget`: what may be spent, of which a report
+    spends half at least. `steps`: such as 20: multiples of .05. Returns at most twelve, those with
+    the least variance first.
     """
     least = math.ceil(permanent_noise(h, budget.permanent) * steps - 1e-9)  # rounding of doubles
     rate, found = bit_rate(k, h), []

@@ -57,14 +57,8 @@ class TableErrors:
     def of_conditional(self, first: int, last: int, given: float, share: float) -> float:
         """Of the share of a value among the clients with a given value of another field.
 
-        Parameters
-        ----------
-        first, last : int
-            How many values the fields have, that of the condition first.
-        given : float
-            Share of the clients with the given value.
-        share : float
-            Of them, how many have the value.
+        `first` and `last`: how many values the fields have, that of the condition first. `given`:
+        share of the clients with the given value. `share`: of them, how many have the value.
         """
         row = self.cells // first
         inside = row // last
@@ -74,7 +68,6 @@ class TableErrors:
         )
 
     def _of(self, a: float, n_a: int, share_a: float, b: float, n_b: int, share_b: float) -> float:
-        """Of a times the sum over some cells and b times that over others."""
         noise_a, noise_b = self._noise(n_a, share_a), self._noise(n_b, share_b)
         noise = a * a * noise_a + b * b * noise_b
         noise -= (a * noise_a + b * noise_b) ** 2 / self._noise(self.cells, 1.0)
@@ -82,7 +75,6 @@ class TableErrors:
         return math.sqrt(max(noise, 0.0) + sampling)
 
     def _noise(self, cells: int, share: float) -> float:
-        """Return the sum of d over cells that have a share together."""
         empty = coin_variance(self.params, 0.0, self.reports_each)
         return cells * empty + share * (coin_variance(self.params, 1.0, self.reports_each) - empty)
 
@@ -183,16 +175,8 @@ def association_limit(
 
     At `TEST_LEVEL`; infinite if none is, nan of three fields.
 
-    Parameters
-    ----------
-    params : RapporParams
-        With a bit for each cell.
-    n_reports : float
-        N.
-    sizes : tuple of int
-        How many values each field has.
-    power : float
-        Probability with which the test is to reject.
+    `params`: with a bit for each cell. `sizes`: how many values each field has. `power`:
+    probability with which the test is to reject.
 
     Notes
     -----
@@ -225,13 +209,11 @@ def association_limit(
 
 
 def _rates(params: RapporParams) -> tuple[float, float]:
-    """Return p* and q*, or of bits that are rarer where they are true, those of zeros."""
     p, q = params.p_star, params.q_star
     return (p, q) if p < q else (1 - p, 1 - q)
 
 
 def _threshold(n_reports: float, rate: float, level: float) -> int:
-    """Return the least count whose chance of being reached at a rate is at most a level."""
     low, high = 0, math.floor(n_reports) + 1  # which is never reached
     while high - low > 1:
         middle = (low + high) // 2
@@ -245,16 +227,8 @@ def _drawn(
 ) -> FloatArray:
     """Return tables as they might be estimated: normal, and adding up to 1.
 
-    Parameters
-    ----------
-    params : RapporParams
-        With a bit for each cell.
-    n_reports : float
-        N.
-    table : float64 array
-        Shares of the cells.
-    draws : float64 array, shape (d, n)
-        Standard normal.
+    `params`: with a bit for each cell. `table`: shares of the cells. `draws`, shape (d, n):
+    standard normal.
     """
     shares = table.ravel()
     variance = noise_variance(shares, 1, params) + shares
@@ -264,7 +238,6 @@ def _drawn(
 
 
 def _statistics(tables: FloatArray, sizes: tuple[int, ...]) -> FloatArray:
-    """Return the statistic of independence of each of some tables, shape (d,)."""
     y = tables.reshape(-1, *sizes)
     a, b = y.sum(axis=2), y.sum(axis=1)
     # Expanded, so that no further array of the tables' size is needed.

@@ -23,22 +23,10 @@ def entry_text(
 ) -> str:  # fmt: skip
     """Return a metrics.toml entry, all of whose texts but the noise are to be filled in.
 
-    Parameters
-    ----------
-    params : RapporParams
-        The metric's parameters.
-    name : str
-        The metric's name.
-    metric_type : str
-        The registry's `type`.
-    keys : sequence of str
-        Which of k, h and m the type needs.
-    schedule : Schedule, optional
-        When clients report; else it follows from the responses.
-    noise : mapping of str to object, optional
-        Keys of the response, if it isn't unary.
-    before, after : sequence of str
-        Lines of the type's own, before the parameters and at the end.
+    `params`: the metric's parameters. `name`: the metric's name. `metric_type`: the registry's
+    `type`. `keys`: which of k, h and m the type needs. `schedule`: when clients report; else it
+    follows from the responses. `noise`: keys of the response, if it isn't unary. `before` and
+    `after`: lines of the type's own, before the parameters and at the end.
     """
     noise = noise or params.noise
     if params.has_permanent and not params.has_instantaneous:
@@ -71,7 +59,6 @@ def _mode_lines(params: RapporParams, schedule: Schedule | None) -> list[str]:
 
 
 def _toml(value: object) -> str:
-    """Return a number, a truth or a plain text in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)

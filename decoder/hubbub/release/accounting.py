@@ -41,14 +41,8 @@ class Composition(StrEnum):
 def total(costs: Iterable[Cost], composition: Composition, delta: Fraction) -> Cost:
     """Return what releases cost together.
 
-    Parameters
-    ----------
-    costs : iterable of Cost
-        One of each release.
-    composition : Composition
-        By sums, or by zCDP.
-    delta : Fraction
-        The whole budget's: with zCDP half of it is for conversion, half for single releases.
+    `costs`: one of each release. `composition`: by sums, or by zCDP. `delta`: the whole budget's:
+    with zCDP half of it is for conversion, half for single releases.
 
     Notes
     -----

@@ -603,12 +603,8 @@ class Dataset:
     ) -> Estimates:
         """Pay for a query, then answer it.
 
-        Parameters
-        ----------
-        countable : callable
-            The rows that can count, among which each user's are drawn.
-        data_of : callable
-            What the mechanism gets of those that were drawn.
+        `countable`: the rows that can count, among which each user's are drawn. `data_of`: what the
+        mechanism gets of those that were drawn.
         """
         self.ledger.refuse_beyond(query.text, mechanism.cost)
         rows = countable(self._rows(roles))
@@ -645,7 +641,6 @@ class Dataset:
         return counts.lattice(*self.declaration.bounds_of(column))
 
     def _bins(self, column: str, bins: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return the public keys of a column, if there are any."""
         if bins is not None:
             return unique("bins", bins)
         return self.declaration.bins.get(column)
@@ -668,7 +663,6 @@ _Reading = tuple[Mapping[str, Role], Callable[[UserRows], UserRows], Callable[[U
 
 
 def _keys_of(column: str, keys: Sequence[str] | None = None) -> _Reading[list[str]]:
-    """Read a column's keys; with `keys`, of which no others count."""
     countable = partial(UserRows.with_value, column=column, keys=keys)
     return {column: Role.KEYS}, countable, partial(UserRows.keys, column=column)
 

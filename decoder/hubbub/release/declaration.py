@@ -29,35 +29,17 @@ class Excess(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Declared facts of a table.
+    """Declared facts of a table."""
 
-    Attributes
-    ----------
-    data : Path
-        A file, or a directory of files of one form.
-    user_column : str
-        Names the person whom a row belongs to.
-    columns : tuple of str
-        The other columns, those that may be asked for.
-    rows_per_user : int
-        Most rows that a user has in what is released.
-    excess : Excess
-    bounds : mapping of str to (float, float)
-        Ranges of columns of numbers; values are clipped to them.
-    bins : mapping of str to tuple of str
-        Public keys of columns.
-    newlines_in_cells : bool
-        Whether quoted cells of CSV files may hold line breaks.
-    """
-
-    data: Path
-    user_column: str
-    columns: tuple[str, ...]
-    rows_per_user: int
+    data: Path  # a file, or a directory of files of one form
+    user_column: str  # names the person whom a row belongs to
+    columns: tuple[str, ...]  # the other columns, those that may be asked for
+    rows_per_user: int  # most rows that a user has in what is released
     excess: Excess
+    # Ranges of columns of numbers; values are clipped to them.
     bounds: Mapping[str, tuple[float, float]]
-    bins: Mapping[str, tuple[str, ...]]
-    newlines_in_cells: bool = False
+    bins: Mapping[str, tuple[str, ...]]  # public keys of columns
+    newlines_in_cells: bool = False  # whether quoted cells of CSV files may hold line breaks
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense (raises QueryError)."""
@@ -135,10 +117,7 @@ class Declaration:
 def unique(option: str, keys: Sequence[str]) -> tuple[str, ...]:
     """Return public keys in NFC, as those of tables are, each there once.
 
-    Raises
-    ------
-    QueryError
-        If there are none, or one of them can't be a table's.
+    Raises `QueryError` if there are none, or one of them can't be a table's.
     """
     found = tuple(dict.fromkeys(map(normal_form, keys)))
     if not found:

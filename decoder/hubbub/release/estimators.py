@@ -46,31 +46,14 @@ def run_estimator(
 ) -> FloatArray:
     """Return the estimates of blocks, in their order.
 
-    Parameters
-    ----------
-    name : str
-        `module:function`; a module in the current directory will do. The function gets a block as a
-        mapping of columns' names to arrays, and returns a real number.
-    blocks : sequence of Block
-        One user is in one of them.
-    default : float
-        The estimate of a block whose process raises, crashes, returns anything but a finite real
-        number, or takes too long.
-    seconds : float
-        After which a block's process, and what it has started, is killed.
-    processes : int
-        How many run at the same time.
-    progress : callable
-        Gets the number of blocks that are done, and of all, after each.
-
-    Returns
-    -------
-    float64 array, shape (blocks,)
-
-    Raises
-    ------
-    QueryError
-        If an argument makes no sense, or there is no such function; then no block was run.
+    `name`: `module:function`; a module in the current directory will do. The function gets a block
+    as a mapping of columns' names to arrays, and returns a real number. `blocks`: one user is in
+    one of them. `default`: the estimate of a block whose process raises, crashes, returns anything
+    but a finite real number, or takes too long. `seconds`: after which a block's process, and what
+    it has started, is killed. `processes`: how many run at the same time. `progress`: gets the
+    number of blocks that are done, and of all, after each. Returns an array of shape (blocks,).
+    Raises `QueryError` if an argument makes no sense, or there is no such function; then no block
+    was run.
 
     Notes
     -----

@@ -80,27 +80,14 @@ create trigger facts_stay_as_they_are before update on facts
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What one query has spent.
+    """What one query has spent."""
 
-    Attributes
-    ----------
-    number : int
-        1 for the first.
-    at : str
-        UTC, to the second.
-    query : str
-        What was asked; its public arguments are in what was released.
-    cost : Cost
-    digest : str
-        Of the data that were asked.
-    """
-
-    number: int
-    at: str
-    query: str
+    number: int  # 1 for the first
+    at: str  # UTC, to the second
+    query: str  # what was asked; its public arguments are in what was released
     mechanism: str
     cost: Cost
-    digest: str
+    digest: str  # of the data that were asked
 
 
 class Ledger:
@@ -386,7 +373,6 @@ def _set_mark(path: Path, spends: int) -> None:
 
 
 def _record_place(path: Path, connection: sqlite3.Connection, spends: int) -> None:
-    """Record that from now on this file is the one that is spent from."""
     _set_mark(path, spends)
     connection.execute("insert into places values (?, ?)", (_now(), _file(path)))
 
@@ -405,7 +391,6 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _keep_spends_in_the_file(path: Path, connection: sqlite3.Connection) -> None:
-    """Take a rollback journal; a write-ahead log would hold spends beside the file."""
     connection.execute("pragma schema_version")  # read, or SQLite doesn't see what others changed
     (mode,) = connection.execute("pragma journal_mode = delete").fetchone()
     if mode != "delete":
@@ -433,7 +418,6 @@ def _transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield a script's statements; `executescript` would end the transaction."""
     statement = ""
     for line in script.strip().splitlines():
         statement += line + "\n"

@@ -33,18 +33,11 @@ _ROUNDING = 1e-13  # relative, and more than that of a threshold
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a release costs under adding or removing one user's rows.
+    """What a release costs under adding or removing one user's rows."""
 
-    Attributes
-    ----------
-    epsilon, delta : Fraction
-        delta is 0 for pure differential privacy.
-    rho : Fraction, optional
-        Of mechanisms that are zero-concentrated differentially private as well (Gaussian noise).
-    """
-
-    epsilon: Fraction
+    epsilon: Fraction  # delta is 0 for pure differential privacy
     delta: Fraction = Fraction(0)
+    # Of mechanisms that are zero-concentrated differentially private as well (Gaussian noise).
     rho: Fraction | None = None
 
     def __add__(self, other: Cost) -> Cost:
@@ -64,10 +57,7 @@ class Cost:
 def fraction(name: str, value: object) -> Fraction:
     """Return a budget as the fraction that its decimal digits say: 0.1 is 1/10.
 
-    Raises
-    ------
-    QueryError
-        If it isn't a finite number of at least 0.
+    Raises `QueryError` if it isn't a finite number of at least 0.
     """
     try:
         found = value if isinstance(value, Fraction) else Fraction(str(value))
@@ -206,7 +196,6 @@ def gaussian_variance(scale: float) -> float:
 
 
 def _gaussian_law(scale: float) -> FloatArray:
-    """Return P(|Z| = z) for z from 0 to where it doesn't matter any more."""
     z = np.arange(math.ceil(_FAR * scale) + 2, dtype=np.float64)
     chances = np.exp(-(z**2) / (2 * scale**2))
     chances[1:] *= 2
@@ -241,7 +230,6 @@ def select_best(
 
 
 def _raised(scale: float, epsilon: Fraction, cost: Callable[[float], Fraction]) -> float:
-    """Raise a scale, by roundings, until it costs at most epsilon."""
     for _ in range(_STEPS):
         if cost(scale) <= epsilon:
             return scale

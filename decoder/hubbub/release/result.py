@@ -37,27 +37,13 @@ _LARGEST_EXPONENT = 700.0  # e^709 is the largest double
 
 
 class Query(NamedTuple):
-    """What was asked.
+    """What was asked."""
 
-    Attributes
-    ----------
-    command : str
-        The command's name.
-    column : str
-        The column that was asked about; empty for whole rows.
-    subject : str
-        What a sentence about the answer begins with.
-    keyed : bool
-        Whether there is one number for each key.
-    total : bool
-        Whether the first row is the number of all rows.
-    """
-
-    command: str
-    column: str
-    subject: str
-    keyed: bool = False
-    total: bool = False
+    command: str  # the command's name
+    column: str  # the column that was asked about; empty for whole rows
+    subject: str  # what a sentence about the answer begins with
+    keyed: bool = False  # whether there is one number for each key
+    total: bool = False  # whether the first row is the number of all rows
 
     @property
     def text(self) -> str:
@@ -66,21 +52,11 @@ class Query(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """A ledger's budget, and what is spent of it.
+    """A ledger's budget, and what is spent of it."""
 
-    Attributes
-    ----------
-    composition : Composition
-        How costs add up.
-    budget : Cost
-        What may be spent in all.
-    spent : Cost
-        What was spent so far.
-    """
-
-    composition: Composition
-    budget: Cost
-    spent: Cost
+    composition: Composition  # how costs add up
+    budget: Cost  # what may be spent in all
+    spent: Cost  # what was spent so far
 
     @classmethod
     def of(cls, ledger: Ledger) -> Balance:
@@ -107,18 +83,9 @@ def release_estimates(
     Columns are "key", "value", "radius", "epsilon", "delta" and "mechanism", both costs being those
     of all rows together. `metadata["summary"]` has what else programs need, such as the total.
 
-    Parameters
-    ----------
-    query : Query
-        What was asked.
-    mechanism : Mechanism
-        What released the rows.
-    rows : sequence of Row
-        What it released; the first one is the total if the query has one.
-    balance : Balance
-        The ledger's, after the release.
-    rows_per_user : int
-        Most rows of one user that count; the user is the unit of privacy.
+    `query`: what was asked. `mechanism`: what released the rows. `rows`: what it released; the
+    first one is the total if the query has one. `balance`: the ledger's, after the release.
+    `rows_per_user`: most rows of one user that count; the user is the unit of privacy.
     """
     total, rows = (rows[0], rows[1:]) if query.total else (None, rows)
     columns = _columns(rows, mechanism)
@@ -189,7 +156,6 @@ def _columns(rows: Sequence[Row], mechanism: Mechanism[Any]) -> dict[str, Column
 
 
 def _unit(rows_per_user: int) -> str:
-    """Return what it is whose addition or removal is hidden."""
     if rows_per_user == 1:
         return "a person, of whom one row counts"
     return f"a person, of whom at most {rows_per_user:,} rows count"
@@ -301,12 +267,8 @@ def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
 
     `metadata["summary"]` has the budget and what was spent as exact fractions.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        An open one.
-    people : int
-        Size of a group, such as a household, for which the releases' joint epsilon is stated.
+    `ledger`: an open one. `people`: size of a group, such as a household, for which the releases'
+    joint epsilon is stated.
     """
     balance, spends = Balance.of(ledger), tuple(ledger.spends())
     adopted = tuple(ledger.adopted())

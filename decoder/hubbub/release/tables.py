@@ -45,22 +45,13 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UserRows:
-    """Rows, and whose they are.
+    """Rows, and whose they are."""
 
-    Attributes
-    ----------
-    table : pyarrow.Table
-        Columns without that of users: text (null if the cell is empty), or float64 (nan if it isn't
-        a number).
-    users : int64 array, shape (n,)
-        A number a user.
-    names : sequence of str
-        A user's name by this number.
-    """
-
+    # Columns without that of users: text (null if the cell is empty), or float64 (nan if it isn't a
+    # number).
     table: Any
-    users: IntArray
-    names: Sequence[str]
+    users: IntArray  # shape (n,); a number a user
+    names: Sequence[str]  # a user's name by this number
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -106,19 +97,9 @@ def column_names(
 ) -> tuple[str, ...]:
     """Return the names of a table's columns, without that of users.
 
-    Parameters
-    ----------
-    path : Path
-        A file, or a folder of files of one form.
-    user_column : str
-        Whose rows belong to one user.
-    newlines_in_cells : bool
-        Whether quoted cells of CSV files may hold line breaks.
-
-    Raises
-    ------
-    DataError
-        If there is no table, files differ in their columns, or none of these is that of users.
+    `path`: a file, or a folder of files of one form. `user_column`: whose rows belong to one user.
+    `newlines_in_cells`: whether quoted cells of CSV files may hold line breaks. Raises `DataError`
+    if there is no table, files differ in their columns, or none of these is that of users.
     """
     first, *others = files_of(path)
     names = _names(first, newlines_in_cells)
@@ -136,19 +117,9 @@ def load(
 ) -> UserRows:
     """Read some columns of a table.
 
-    Parameters
-    ----------
-    path, user_column
-        As of `column_names`.
-    roles : mapping of str to Role
-        The columns that are read, and what each is used as.
-    newlines_in_cells : bool
-        As of `column_names`.
-
-    Raises
-    ------
-    DataError
-        If it can't be read, has no rows, or some row has no user.
+    `path` and `user_column`: as of `column_names`. `roles`: the columns that are read, and what
+    each is used as. `newlines_in_cells`: as of `column_names`. Raises `DataError` if it can't be
+    read, has no rows, or some row has no user.
     """
     parts = []
     for file in files_of(path):
@@ -182,14 +153,8 @@ def load(
 def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
     """Return at most so many rows of each user, chosen by a keyed hash.
 
-    Parameters
-    ----------
-    rows : UserRows
-        Those that can count; others would take the place of these.
-    most : int
-        Rows of one user that are kept.
-    secret : bytes
-        The key of the hash that chooses among them.
+    `rows`: those that can count; others would take the place of these. `most`: rows of one user
+    that are kept. `secret`: the key of the hash that chooses among them.
 
     Notes
     -----
@@ -244,10 +209,7 @@ def digest(path: Path) -> str:
 def files_of(path: Path) -> list[Path]:
     """Return a table's files in the order of their names; not what begins with a dot or "_".
 
-    Raises
-    ------
-    DataError
-        If there are none, or they aren't all of one form that can be read.
+    Raises `DataError` if there are none, or they aren't all of one form that can be read.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or directory")
@@ -411,7 +373,6 @@ def _parsed(text: str | None) -> float:
 
 
 def _plain(column: Any) -> tuple[Any, Any]:
-    """Return a column without its dictionary, and its type."""
     if pa.types.is_dictionary(column.type):
         kind = column.type.value_type
         chunks = [chunk.dictionary.take(chunk.indices) for chunk in column.chunks]
@@ -420,7 +381,6 @@ def _plain(column: Any) -> tuple[Any, Any]:
 
 
 def _hashes(names: Sequence[str], secret: bytes) -> Hashes:
-    """Return a keyed hash of each name."""
     hashed = b"".join(
         hashlib.blake2b(name.encode("utf-8"), key=secret, digest_size=8).digest() for name in names
     )
@@ -428,7 +388,6 @@ def _hashes(names: Sequence[str], secret: bytes) -> Hashes:
 
 
 def _mixed(hashes: Hashes, rank: IntArray) -> Hashes:
-    """Return a hash for each of a user's rows (the finalizer of SplitMix64, Steele et al. 2014)."""
     golden, first, second = _MULTIPLIERS
     mixed = hashes + rank.astype(np.uint64) * golden
     mixed = (mixed ^ (mixed >> np.uint64(30))) * first

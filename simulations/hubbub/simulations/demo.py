@@ -79,23 +79,12 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 @dataclass(frozen=True, slots=True)
 class OpenNames:
-    """Names that were found though nobody listed any.
-
-    Attributes
-    ----------
-    found : Estimates
-    truth : dict of str to float
-        Share of the reports of every name that somebody has.
-    epsilon : float
-        Of a client's only report.
-    seconds : float
-        From the first report to the result.
-    """
+    """Names that were found though nobody listed any."""
 
     found: Estimates
-    truth: dict[str, float]
-    epsilon: float
-    seconds: float
+    truth: dict[str, float]  # share of the reports of every name that somebody has
+    epsilon: float  # of a client's only report
+    seconds: float  # from the first report to the result
 
     @property
     def rows(self) -> list[int]:
@@ -138,30 +127,16 @@ class OpenNames:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """What was found, beside the truth.
-
-    Attributes
-    ----------
-    candidates : tuple of str, length n
-    truth : float64 array, shape (n,)
-        Each candidate's share of the reports.
-    estimates : DecodedShares
-    score : Score
-    n_reports, seed : int
-    seconds : float
-        What it all took.
-    unlisted : OpenNames
-        Names that were found without the candidates.
-    """
+    """What was found, beside the truth."""
 
     candidates: tuple[str, ...]
-    truth: FloatArray
+    truth: FloatArray  # shape (n,); each candidate's share of the reports
     estimates: DecodedShares
     score: Score
     n_reports: int
     seed: int
-    seconds: float
-    unlisted: OpenNames
+    seconds: float  # what it all took
+    unlisted: OpenNames  # names that were found without the candidates
 
     def blocks(self) -> Iterator[Block]:
         """Yield the detected names, the largest first, and what they come to."""
@@ -224,26 +199,12 @@ def run_demo(
 ) -> DemoOutcome:
     """Simulate, collect, decode and score.
 
-    Parameters
-    ----------
-    folder : Path
-        Gets metrics.toml, names.txt, hubbub.db, estimates.json and open.json.
-    n_reports : int
-        People, each reporting once to each metric.
-    n_clients : int
-        How many of them report to the first through a real `Telemetry` client.
-    seed : int
-        Of the population and the simulated clients; real clients use the system's randomness all
-        the same.
-    progress : callable
-        Opens a progress bar.
-
-    Raises
-    ------
-    ProcessError, UploadError
-        If a part of the system fails.
-    FolderError
-        If the folder has files of somebody else.
+    `folder`: gets metrics.toml, names.txt, hubbub.db, estimates.json and open.json. `n_reports`:
+    people, each reporting once to each metric. `n_clients`: how many of them report to the first
+    through a real `Telemetry` client. `seed`: of the population and the simulated clients; real
+    clients use the system's randomness all the same. `progress`: opens a progress bar. Raises
+    `ProcessError, UploadError` if a part of the system fails. Raises `FolderError` if the folder
+    has files of somebody else.
     """
     started = time.monotonic()
     rng = np.random.default_rng(seed)

@@ -19,19 +19,8 @@ class FolderError(HubbubError):
 def start_afresh(folder: Path, old: Iterable[str] = ("hubbub.db*",)) -> None:
     """Remove the stores that an earlier simulation left.
 
-    Parameters
-    ----------
-    folder : Path
-        Exists.
-    old : iterable of str
-        Patterns of the files that go.
-
-    Raises
-    ------
-    FolderError
-        If the folder has a store or settings that no simulation made.
-    OSError
-        If something can't be removed.
+    `folder`: exists. `old`: patterns of the files that go. Raises `FolderError` if the folder has a
+    store or settings that no simulation made. Raises `OSError` if something can't be removed.
     """
     mark = folder / _MARK
     if not mark.exists():

@@ -42,24 +42,13 @@ class FieldSize:
 
 @dataclass(frozen=True, slots=True)
 class JointPopulation:
-    """Tuples of values and the probability that a client holds each.
+    """Tuples of values and the probability that a client holds each."""
 
-    Attributes
-    ----------
-    metric_type : JointType
-        Of the metric that they are values of.
-    listed : tuple of tuples
-        Values of each field, in the order of its digits, or of its candidates.
-    values : tuple of dict, length n
-        All tuples, as an app records them.
-    shares : float64 array, shape (n,)
-        Sum to 1.
-    """
-
-    metric_type: JointType
+    metric_type: JointType  # of the metric that they are values of
+    # Values of each field, in the order of its digits, or of its candidates.
     listed: tuple[tuple[str | bool, ...], ...]
-    values: tuple[dict[str, str | bool], ...]
-    shares: FloatArray
+    values: tuple[dict[str, str | bool], ...]  # all tuples, as an app records them
+    shares: FloatArray  # shape (n,); sum to 1
 
     @property
     def fields(self) -> tuple[FieldLabels, ...]:
@@ -78,10 +67,7 @@ class JointPopulation:
 def parse_sizes(text: str) -> tuple[FieldSize, ...]:
     """Read sizes such as 100x20 or, with a field of 1,000 strings, 1000sx2.
 
-    Raises
-    ------
-    PopulationError
-        If they are no such sizes, or too many cells in all.
+    Raises `PopulationError` if they are no such sizes, or too many cells in all.
     """
     parts = [part.strip() for part in text.lower().replace("×", "x").split("x")]
     numbers = [part.removesuffix(_STRINGS) for part in parts]
@@ -114,26 +100,12 @@ def joint_population(
 ) -> JointPopulation:
     """Make up fields and the shares of all their tuples.
 
-    Parameters
-    ----------
-    sizes : sequence of FieldSize
-    family : str
-        Of each field's shares, as `family_shares` takes it.
-    partners : float
-        Share of the clients who hold the partner of their first field's value in all other fields.
-        Partners are drawn: each value of the first field has one in each other field.
-    rng : numpy.random.Generator
-    size : mapping, optional
-        k, h and m as metrics.toml may give them; with strings at least k and m.
-    prefix : str
-        Of all strings, so that different runs have different ones.
-
-    Raises
-    ------
-    MetricError
-        If the fields and k, h and m make no metric.
-    PopulationError
-        If there is no such family.
+    `family`: of each field's shares, as `family_shares` takes it. `partners`: share of the clients
+    who hold the partner of their first field's value in all other fields. Partners are drawn: each
+    value of the first field has one in each other field. `size`: k, h and m as metrics.toml may
+    give them; with strings at least k and m. `prefix`: of all strings, so that different runs have
+    different ones. Raises `MetricError` if the fields and k, h and m make no metric. Raises
+    `PopulationError` if there is no such family.
     """
     names = FIELD_NAMES[: len(sizes)]
     listed = tuple(_listed(*each, prefix) for each in zip(names, sizes, strict=True))
@@ -154,7 +126,6 @@ def joint_population(
 def _tuple_shares(
     margins: Sequence[FloatArray], partners: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Return the shares of all tuples, one dimension a field."""
     first, *others = margins
     shares = reduce(np.multiply.outer, margins)
     places = (np.arange(len(first)), *(rng.integers(len(each), size=len(first)) for each in others))
@@ -164,14 +135,12 @@ def _tuple_shares(
 
 
 def _field_table(size: FieldSize, listed: Sequence[str | bool]) -> dict[str, object]:
-    """Return a field's table of metrics.toml, but for its name."""
     if size.strings:
         return {"type": "string"}
     return {"type": "boolean"} if listed == _BOOLEAN else {"type": "enum", "categories": [*listed]}
 
 
 def _listed(name: str, size: FieldSize, prefix: str) -> tuple[str | bool, ...]:
-    """Return a field's values: of two that are no strings, false and true."""
     if size.strings:
         return tuple(f"{prefix}{name} {i}" for i in range(1, size.values + 1))
     if size.values == len(_BOOLEAN):

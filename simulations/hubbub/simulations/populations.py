@@ -34,35 +34,20 @@ class PopulationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Values and the probability that a client holds each.
-
-    Attributes
-    ----------
-    values : tuple of str, length v
-    shares : float64 array, shape (v,)
-        Sum to 1.
-    """
+    """Values and the probability that a client holds each."""
 
     values: tuple[str, ...]
-    shares: FloatArray
+    shares: FloatArray  # shape (v,); sum to 1
 
 
 def family_shares(spec: str, n: int) -> FloatArray:
     """Return the shares of a named family over n values, shape (n,), the first the largest.
 
-    Parameters
-    ----------
-    spec : str
-        `uniform`; `zipf:s`, in proportion to 1 / rank^s; `exponential:r`, to exp(-r rank / n);
-        `geometric:r`, each r times the one before; `gauss`, a normal density of standard deviation
-        n / 6, of which google/rappor's tests take ranks about the middle. The number behind the
-        colon may be left out: s = 1, r = 5, r = 0.9.
-    n : int
-
-    Raises
-    ------
-    PopulationError
-        If there is no such family, or its number is out of range.
+    `spec`: `uniform`; `zipf:s`, in proportion to 1 / rank^s; `exponential:r`, to exp(-r rank / n);
+    `geometric:r`, each r times the one before; `gauss`, a normal density of standard deviation n /
+    6, of which google/rappor's tests take ranks about the middle. The number behind the colon may
+    be left out: s = 1, r = 5, r = 0.9. Raises `PopulationError` if there is no such family, or its
+    number is out of range.
     """
     name, _, given = spec.partition(":")
     ranks = np.arange(1, n + 1, dtype=np.float64)
@@ -96,15 +81,8 @@ def made_up(shares: FloatArray, prefix: str) -> Population:
 def population_of_file(path: str) -> Population:
     """Return the values of a file with one client's value per line, as often as they stand there.
 
-    Parameters
-    ----------
-    path : str
-        UTF-8; "-" is standard input.
-
-    Raises
-    ------
-    PopulationError
-        If it can't be read, or has no line.
+    `path`: UTF-8; "-" is standard input. Raises `PopulationError` if it can't be read, or has no
+    line.
     """
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
@@ -170,12 +148,10 @@ def census_names() -> tuple[str, ...]:
 
 
 def _census_table(table: str) -> list[tuple[str, float]]:
-    """Return each name and its percent."""
     return [(name, percent) for name, percent, _ in _census_rows(table)]
 
 
 def _census_rows(table: str) -> list[tuple[str, float, float]]:
-    """Read rows such as "JAMES 3.318 3.318 1": name, percent, cumulative percent, rank."""
     text = importlib.resources.files("names").joinpath(table).read_text(encoding="ascii")
     fields = (line.split() for line in text.splitlines())
     return [

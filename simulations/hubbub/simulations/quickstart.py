@@ -47,28 +47,11 @@ def run_quickstart(
 ) -> Estimates | None:
     """Collect and decode in rounds, until SIGINT, SIGTERM or the time is over.
 
-    Parameters
-    ----------
-    folder : Path
-        Exists; gets metrics.toml, hubbub.db, names.txt and report.html, which reloads itself.
-    reports_a_round : int
-        Of apps and simulated clients together.
-    seconds : float
-        No round begins later.
-    show : callable
-        Takes a line for the person who watches.
-
-    Returns
-    -------
-    Estimates or None
-        Of the last round; None if there was none.
-
-    Raises
-    ------
-    ProcessError, UploadError
-        If a part of the system fails.
-    FolderError
-        If the folder has files of somebody else.
+    `folder`: exists; gets metrics.toml, hubbub.db, names.txt and report.html, which reloads itself.
+    `reports_a_round`: of apps and simulated clients together. `seconds`: no round begins later.
+    `show`: takes a line for the person who watches. Returns of the last round; None if there was
+    none. Raises `ProcessError, UploadError` if a part of the system fails. Raises `FolderError` if
+    the folder has files of somebody else.
     """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -117,7 +100,6 @@ def _unseen(_done: int, _total: int) -> None:
 
 
 def _write_page(found: Estimates, file: BinaryIO) -> None:
-    """Write the report, which a browser reads again and again."""
     page = BytesIO()
     write_html(found, page)
     file.write(page.getvalue().replace(b"<head>", _REFRESH, 1))

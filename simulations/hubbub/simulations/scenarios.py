@@ -25,28 +25,17 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A population and the strings that are looked for.
-
-    Attributes
-    ----------
-    population : Population
-    candidates : tuple of str, length n
-        Distinct: those of the population's values that are listed, in their order, then others.
-    listed : int64 array
-        Indices of the listed values.
-    """
+    """A population and the strings that are looked for."""
 
     population: Population
+    # Distinct: those of the population's values that are listed, in their order, then others.
     candidates: tuple[str, ...]
-    listed: IntArray
+    listed: IntArray  # indices of the listed values
 
     def candidates_share(self, holders: IntArray) -> FloatArray:
         """Return each candidate's share of the reports, shape (n,).
 
-        Parameters
-        ----------
-        holders : int64 array, shape (v,)
-            Reports of each value.
+        `holders`, shape (v,): reports of each value.
         """
         shares = np.zeros(len(self.candidates))
         shares[: len(self.listed)] = holders[self.listed] / max(int(holders.sum()), 1)
@@ -55,32 +44,19 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class CollectedCounts:
-    """What a collector would have counted, and what is true of it.
-
-    Attributes
-    ----------
-    counts : CohortCounts
-    candidates : tuple of str, length n
-    truth : float64 array, shape (n,)
-        Each candidate's share of the collected reports.
-    """
+    """What a collector would have counted, and what is true of it."""
 
     counts: CohortCounts
     candidates: tuple[str, ...]
-    truth: FloatArray
+    truth: FloatArray  # shape (n,); each candidate's share of the collected reports
 
 
 def make_scenario(population: Population, missing: float, absent: tuple[str, ...]) -> Scenario:
     """List a population's values, but for some, and add candidates that nobody holds.
 
-    Parameters
-    ----------
-    population : Population
-    missing : float
-        Share of its values that are not listed, spread evenly over their order; of 0.1 the 9th,
-        19th, 29th ..., as in google/rappor's regression tests; of 1 all.
-    absent : tuple of str
-        Further candidates; those that are values of the population are left out.
+    `missing`: share of its values that are not listed, spread evenly over their order; of 0.1 the
+    9th, 19th, 29th ..., as in google/rappor's regression tests; of 1 all. `absent`: further
+    candidates; those that are values of the population are left out.
     """
     quotas = np.floor(np.arange(1, len(population.values) + 2) * missing + _SLACK)
     listed = np.flatnonzero(np.diff(quotas) <= 0)

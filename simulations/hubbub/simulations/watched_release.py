@@ -103,25 +103,10 @@ def run_watched_release(
 ) -> None:
     """Fill a store with days and let the standing report catch up with them.
 
-    Parameters
-    ----------
-    folder : Path
-        Exists; gets metrics.toml, decode.toml, homepages.txt, hubbub.db and results/.
-    reports_a_day : int
-        Of each metric.
-    last : datetime.date
-        The last day.
-    seed : int
-    progress : callable
-        Opens a progress bar of that label.
-    days : int
-
-    Raises
-    ------
-    ProcessError
-        If the command fails.
-    FolderError
-        If the folder has files of somebody else.
+    `folder`: exists; gets metrics.toml, decode.toml, homepages.txt, hubbub.db and results/.
+    `reports_a_day`: of each metric. `last`: the last day. `progress`: opens a progress bar of that
+    label. Raises `ProcessError` if the command fails. Raises `FolderError` if the folder has files
+    of somebody else.
     """
     start_afresh(folder, ("hubbub.db*", "results/**/*.*"))
     store = f"sqlite:///{(folder / 'hubbub.db').resolve()}"
@@ -174,7 +159,6 @@ async def _fill(
 
 
 def _with_hijacker(n_hosts: int, hijacked: float) -> FloatArray:
-    """Return the hosts' shares, the hijacker's last."""
     shares = family_shares("zipf:1.2", n_hosts - 1) * (1 - hijacked)
     return np.append(shares, hijacked)
 
@@ -182,7 +166,6 @@ def _with_hijacker(n_hosts: int, hijacked: float) -> FloatArray:
 def _records(
     metric: Metric, clients: SimulatedClients, held: IntArray, told: str
 ) -> dict[MetricVersion, Records]:
-    """Return one report of each client of a slice."""
     key = MetricVersion(metric.name, metric.version)._replace(slice=told)
     records = as_records(*clients.report(held))
     return {key: Records(record_width(metric.params.k), records)}

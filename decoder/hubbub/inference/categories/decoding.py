@@ -42,48 +42,25 @@ from hubbub.protocol.metrics import Metric
 
 
 class KnownRates(NamedTuple):
-    """How far such rates are off.
+    """How far such rates are off."""
 
-    Attributes
-    ----------
-    unused_bits : int
-        Bits of a report that no category uses.
-    unused_rate, expected_unused_rate : float
-        How often they are set, and should be (p*); nan if there are none.
-    own_bits_set, expected_own_bits_set : float
-        Mean number of the categories' bits that are set in a report; nan for booleans.
-    clients_must_send : float
-        Honest reports show this with probability above `alarm` only if some client sent more
-        reports than this.
-    suspicious : bool
-        Whether that is more than clients are supposed to send.
-    """
-
-    unused_bits: int
-    unused_rate: float
+    unused_bits: int  # bits of a report that no category uses
+    unused_rate: float  # how often they are set, and should be (p*); nan if there are none
     expected_unused_rate: float
+    # Mean number of the categories' bits that are set in a report; nan for booleans.
     own_bits_set: float
     expected_own_bits_set: float
+    # Honest reports show this with probability above `alarm` only if some client sent more reports
+    # than this.
     clients_must_send: float
-    suspicious: bool
+    suspicious: bool  # whether that is more than clients are supposed to send
 
 
 def known_rates(counts: CohortCounts, metric: Metric, alarm: float = ALARM) -> KnownRates:
     """Compare the rates that are known with those of the reports.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Of at least one report.
-    metric : Metric
-        Of type enum, boolean or ordinal.
-    alarm : float
-        In (0, 1).
-
-    Raises
-    ------
-    ValueError
-        If the metric's type has no categories.
+    `counts`: of at least one report. `metric`: of type enum, boolean or ordinal. `alarm`: in (0,
+    1). Raises `ValueError` if the metric's type has no categories.
 
     Notes
     -----
@@ -147,21 +124,9 @@ def _square_over_width(deviations: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
-    """What a reader must know in addition to the rows.
+    """What a reader must know in addition to the rows."""
 
-    Attributes
-    ----------
-    type : str
-        The name of the metric's type.
-    detection_limit : float
-        Share of the population that is detected with probability 0.9.
-    forged_share, forgery_shift : float
-        If such a share of the reports were forged, how far an estimated share could move by it.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-    """
-
-    type: str
+    type: str  # the name of the metric's type
     reports: int
     categories: int
     detected: int
@@ -169,10 +134,11 @@ class CategorySummary:
     correction: Correction
     epsilon_permanent: float
     epsilon_report: float
-    detection_limit: float
+    detection_limit: float  # share of the population that is detected with probability 0.9
+    # If such a share of the reports were forged, how far an estimated share could move by it.
     forged_share: float
     forgery_shift: float
-    repeats: RepeatedReports = ONCE
+    repeats: RepeatedReports = ONCE  # how often the reports' clients have reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,61 +24,37 @@ _FIRM = 5.0  # a quotient's normal interval needs a denominator this many standa
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """Where the share `level` of the population is reached.
-
-    Attributes
-    ----------
-    bucket_low, bucket_high : float
-        Edges of the bucket that it is estimated to be in; infinite where that is open.
-    low, high : float
-        Edges that it lies between, with at least 95% confidence; infinite if no edge is known to
-        lie on that side of it.
-    """
+    """Where the share `level` of the population is reached."""
 
     level: float
+    # Edges of the bucket that it is estimated to be in; infinite where that is open.
     bucket_low: float
     bucket_high: float
+    # Edges that it lies between, with at least 95% confidence; infinite if no edge is known to lie
+    # on that side of it.
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class InnerMean:
-    """Mean of the values from the first to below the last edge.
+    """Mean of the values from the first to below the last edge."""
 
-    Attributes
-    ----------
-    mean, std_error : float
-        As if every value lay at the middle of its bucket.
-    low, high : float
-        With at least 95% confidence, wherever in their buckets the values lie.
-    """
-
-    mean: float
+    mean: float  # as if every value lay at the middle of its bucket
     std_error: float
-    low: float
+    low: float  # with at least 95% confidence, wherever in their buckets the values lie
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class OrdinalEstimates:
-    """What follows from the buckets' shares together.
+    """What follows from the buckets' shares together."""
 
-    Attributes
-    ----------
-    cumulative : float64 array, shape (n,)
-        Share of values below each bucket's upper edge, from the nearest distribution.
-    interval : ShareInterval
-        Its 95% intervals, each by itself.
-    quantiles : tuple of Quantile
-        Of `LEVELS`.
-    inner_mean : InnerMean or None
-        None if there is only one edge, or too few values are known to lie between the edges.
-    """
-
+    # Shape (n,); share of values below each bucket's upper edge, from the nearest distribution.
     cumulative: FloatArray
-    interval: ShareInterval
-    quantiles: tuple[Quantile, ...]
+    interval: ShareInterval  # its 95% intervals, each by itself
+    quantiles: tuple[Quantile, ...]  # of `LEVELS`
+    # None if there is only one edge, or too few values are known to lie between the edges.
     inner_mean: InnerMean | None
 
 
@@ -118,7 +94,6 @@ def _quantile(
 
 
 def _leading(certain: BoolArray) -> int:
-    """Return how many come before the first that is False."""
     return int(np.logical_and.accumulate(certain).sum())
 
 

@@ -35,25 +35,16 @@ _STEPS = 20_001
 
 @dataclass(frozen=True, slots=True)
 class CategoryEstimates:
-    """Estimated shares of n categories.
+    """Estimated shares of n categories."""
 
-    Attributes
-    ----------
-    unbiased : float64 array, shape (n,)
-        Adds up to 1; may fall outside [0, 1].
-    covariance : float64 array, shape (n, n)
-        Of `unbiased`: noise of both responses, and the sampling of clients if the population's
-        shares are asked for.
-    share : float64 array, shape (n,)
-        The distribution nearest to `unbiased` in the metric of the noise: none is below 0.
-    tests : tuple of PresenceTest
-        Of all categories, in their order.
-    """
-
-    unbiased: FloatArray
+    unbiased: FloatArray  # shape (n,); adds up to 1; may fall outside [0, 1]
+    # Shape (n, n); of `unbiased`: noise of both responses, and the sampling of clients if the
+    # population's shares are asked for.
     covariance: FloatArray
+    # Shape (n,); the distribution nearest to `unbiased` in the metric of the noise: none is below
+    # 0.
     share: FloatArray
-    tests: tuple[PresenceTest, ...]
+    tests: tuple[PresenceTest, ...]  # of all categories, in their order
 
     @property
     def std_error(self) -> FloatArray:
@@ -67,11 +58,6 @@ class CategoryEstimates:
 
     def thresholds(self, log_cutoff: float) -> FloatArray:
         """Return the shares above which categories are detected, given all other bits; shape (n,).
-
-        Parameters
-        ----------
-        log_cutoff : float
-            ln of the largest p-value that counts as a detection.
 
         Notes
         -----
@@ -88,11 +74,8 @@ class CategoryEstimates:
     def contrast(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return weighted sums of the shares and their standard errors.
 
-        Parameters
-        ----------
-        weights : float64 array, shape (..., n)
-            One row per sum: (1, -1, 0, ...) is a difference of two shares, (1, 1, 0, ...) a
-            cumulative share.
+        `weights`, shape (..., n): one row per sum: (1, -1, 0, ...) is a difference of two shares,
+        (1, 1, 0, ...) a cumulative share.
         """
         variance = np.einsum("...i,ij,...j->...", weights, self.covariance, weights, optimize=True)
         # Weights that are all equal have none, and rounding may leave a little less.
@@ -101,27 +84,13 @@ class CategoryEstimates:
 
 @dataclass(frozen=True, slots=True)
 class PresenceTest:
-    """Counts of bits, each of which shows whether anybody is in a category.
+    """Counts of bits, each of which shows whether anybody is in a category."""
 
-    Attributes
-    ----------
-    counts : int64 array, shape (n,)
-        Reports that speak for each category.
-    n_reports : int
-        Of how many.
-    bit : AbsentBit
-        How reports come to speak for a category that nobody is in.
-    of_one : float
-        By how much one report more raises the estimated share.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-    """
-
-    counts: IntArray
-    n_reports: int
-    bit: AbsentBit
-    of_one: float
-    repeats: RepeatedReports
+    counts: IntArray  # shape (n,); reports that speak for each category
+    n_reports: int  # of how many
+    bit: AbsentBit  # how reports come to speak for a category that nobody is in
+    of_one: float  # by how much one report more raises the estimated share
+    repeats: RepeatedReports  # how often the reports' clients have reported
 
     @classmethod
     def of(
@@ -162,21 +131,9 @@ def estimate_categories(
     Values are in the order of their bits; of a single bit, the value that leaves it unset comes
     first.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Reports and set bits.
-    metric : Metric
-        Whose type lists the values.
-    repeats : RepeatedReports
-        How often the reports' clients have reported, and whose shares are asked for.
-
-    Raises
-    ------
-    MetricError
-        If the metric's type has no categories.
-    UndecodableError
-        If there are no reports, or the counts have another shape than the parameters say.
+    `counts`: reports and set bits. `metric`: whose type lists the values. Raises `MetricError` if
+    the metric's type has no categories. Raises `UndecodableError` if there are no reports, or the
+    counts have another shape than the parameters say.
 
     Notes
     -----
@@ -253,10 +210,7 @@ def instantaneous_variance(
 def nearest_distribution(rate: FloatArray, variance: FloatArray) -> FloatArray:
     """Return the x >= 0 with sum 1 that is nearest: sum (x_j - rate_j)^2 / variance_j is least.
 
-    Parameters
-    ----------
-    rate, variance : float64 array, shape (n,)
-        Variances are above 0.
+    `rate` and `variance`, shape (n,): variances are above 0.
 
     Notes
     -----
@@ -299,7 +253,6 @@ def _bit_test(
     *,
     of_zero: bool = False,
 ) -> PresenceTest:
-    """Return the test that a bit is true for nobody, or false for nobody."""
     permanent = 1 - params.f1 if of_zero else params.f0
     slope = params.q_star - params.p_star
     bit = AbsentBit(permanent, params.p, params.q)
@@ -345,12 +298,7 @@ def share_interval(estimate: FloatArray, std_error: FloatArray) -> ShareInterval
     Cousins (Physical Review D 57, 1998) holds the confidence at every share, 0 included, and never
     gives an empty interval.
 
-    Parameters
-    ----------
-    estimate : float64 array
-        Unbiased and about normal; may fall outside [0, 1].
-    std_error : float64 array, same shape
-        Above 0.
+    `estimate`: unbiased and about normal; may fall outside [0, 1]. `std_error`: above 0.
 
     Notes
     -----
@@ -380,13 +328,8 @@ def detected_interval(
 ) -> ShareInterval:
     """Return 95% intervals of shares; those of the detected hold given that they were detected.
 
-    Parameters
-    ----------
-    estimate, std_error : float64 array, shape (n,)
-        As for `share_interval`.
-    detected : bool array, shape (n,)
-    threshold : float64 array, shape (n,)
-        Estimates above which each is detected, given the other ones' noise.
+    `estimate` and `std_error`, shape (n,): as for `share_interval`. `detected` has shape (n,).
+    `threshold`, shape (n,): estimates above which each is detected, given the other ones' noise.
     """
     low, high = share_interval(estimate, std_error)
     low[detected], high[detected] = after_selection(
@@ -401,7 +344,6 @@ def detected_interval(
 
 @cache
 def _accepted() -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return values of mu < z, ascending, and the lowest and highest x that each accepts."""
     u = np.geomspace(_FARTHEST, Z_CONFIDENCE, _STEPS)
     t = special.ndtri(CONFIDENCE + special.ndtr(-u))
     t[-1] = Z_CONFIDENCE

@@ -21,31 +21,18 @@ _LEAST_OF_MEAN = 1e-3
 
 
 class SubsetNoise(NamedTuple):
-    """Chances that one or two categories are in a report's set.
+    """Chances that one or two categories are in a report's set."""
 
-    Attributes
-    ----------
-    own, other : float
-        Of the client's own category (q), and of each other one (p).
-    own_and_other, two_others : float
-        Of both at once.
-    """
-
-    own: float
+    own: float  # of the client's own category (q), and of each other one (p)
     other: float
-    own_and_other: float
+    own_and_other: float  # of both at once
     two_others: float
 
     @classmethod
     def of(cls, categories: int, size: int, chance: float) -> SubsetNoise:
         """Return the chances of a response.
 
-        Parameters
-        ----------
-        categories, size : int
-            d and w.
-        chance : float
-            q.
+        `categories` and `size`: d and w. `chance`: q.
 
         Notes
         -----
@@ -65,16 +52,7 @@ class SubsetNoise(NamedTuple):
     def covariance(self, shares: FloatArray, n_reports: float) -> FloatArray:
         """Return the covariance of the rates, given the clients' values; rows add up to 0.
 
-        Parameters
-        ----------
-        shares : float64 array, shape (d,)
-            Add up to 1.
-        n_reports : float
-            How many there are.
-
-        Returns
-        -------
-        float64 array, shape (d, d)
+        `shares`, shape (d,): add up to 1. Returns an array of shape (d, d).
         """
         own, other = self.own * (1 - self.own), self.other * (1 - self.other)
         with_own, of_others = self._products
@@ -85,18 +63,9 @@ class SubsetNoise(NamedTuple):
     def variance(self, shares: FloatArray, n_reports: float) -> FloatArray:
         """Return what independent rates' variances would be for the same noise in differences.
 
-        Parameters
-        ----------
-        shares : float64 array, shape (d,)
-            Add up to 1.
-        n_reports : float
-            How many there are.
-
-        Returns
-        -------
-        float64 array, shape (d,)
-            x > 0. The variance of a weighted sum of rates, with weights z that add up to 0, is
-            sum z_j^2 x_j: two rates' difference has x_i + x_j.
+        `shares`, shape (d,): add up to 1. Returns an array of shape (d,): x > 0. The variance of a
+        weighted sum of rates, with weights z that add up to 0, is sum z_j^2 x_j: two rates'
+        difference has x_i + x_j.
 
         Notes
         -----
@@ -113,7 +82,6 @@ class SubsetNoise(NamedTuple):
 
     @property
     def _products(self) -> tuple[float, float]:
-        """Covariances of the own and another bit, and of two others', given the value."""
         return (
             self.own_and_other - self.own * self.other,
             self.two_others - self.other**2,

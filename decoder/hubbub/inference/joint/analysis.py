@@ -22,46 +22,25 @@ from hubbub.inference.joint.table import Conditional, JointEstimates, conditiona
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Shares of one field's values.
+    """Shares of one field's values."""
 
-    Attributes
-    ----------
-    name : str
-        The field's.
-    labels : tuple of str, length n
-    share, std_error : float64 array, shape (n,)
-        Unbiased.
-    interval : ShareInterval
-        95% intervals.
-    """
-
-    name: str
+    name: str  # the field's
     labels: tuple[str, ...]
-    share: FloatArray
+    share: FloatArray  # shape (n,); unbiased
     std_error: FloatArray
-    interval: ShareInterval
+    interval: ShareInterval  # 95% intervals
 
 
 @dataclass(frozen=True, slots=True)
 class TableAnalysis:
-    """What a table's estimates say.
-
-    Attributes
-    ----------
-    refit : float64 array, shape (n,)
-        Cells drawn towards independence (`shrunk_cells`).
-    conditionals : tuple of Conditional
-        Of each field given each other one.
-    independence : tuple of Independence
-        Of each two fields; of three fields also of all.
-    """
+    """What a table's estimates say."""
 
     estimates: JointEstimates
     margins: tuple[Margin, ...]
-    refit: FloatArray
+    refit: FloatArray  # shape (n,); cells drawn towards independence (`shrunk_cells`)
     residuals: Residuals
-    conditionals: tuple[Conditional, ...]
-    independence: tuple[Independence, ...]
+    conditionals: tuple[Conditional, ...]  # of each field given each other one
+    independence: tuple[Independence, ...]  # of each two fields; of three fields also of all
 
 
 def analyse_table(estimates: JointEstimates) -> TableAnalysis:

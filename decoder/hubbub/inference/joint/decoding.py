@@ -32,48 +32,29 @@ from hubbub.protocol.metrics import Metric
 
 
 class CellEstimates(NamedTuple):
-    """Estimates and tests of all n cells, the last field's values changing fastest.
+    """Estimates and tests of all n cells, the last field's values changing fastest."""
 
-    Attributes
-    ----------
-    share, std_error, low, high : float64 array, shape (n,)
-    refit : float64 array, shape (n,)
-        At least 0 and nearer to the truth on the whole, but biased; for plotting and adding up.
-    p_value, q_value : float64 array, shape (n,)
-    detected : bool array, shape (n,)
-    """
-
-    share: FloatArray
+    share: FloatArray  # shape (n,)
     std_error: FloatArray
     low: FloatArray
     high: FloatArray
+    # Shape (n,); at least 0 and nearer to the truth on the whole, but biased; for plotting and
+    # adding up.
     refit: FloatArray
-    p_value: FloatArray
+    p_value: FloatArray  # shape (n,)
     q_value: FloatArray
-    detected: BoolArray
+    detected: BoolArray  # shape (n,)
 
 
 @dataclass(frozen=True, slots=True)
 class JointDecoding:
-    """Which values of fields go together.
+    """Which values of fields go together."""
 
-    Attributes
-    ----------
-    fields : tuple of FieldLabels
-        All values; of string fields, the candidates.
-    table : TableAnalysis, optional
-        Of the common values; None if too few are known.
-    rows : int64 array, shape (t,)
-        Which cells the table's are.
-    source : CategoryDecoding or Decoding
-        Of the cells by their numbers.
-    """
-
-    fields: tuple[FieldLabels, ...]
+    fields: tuple[FieldLabels, ...]  # all values; of string fields, the candidates
     cells: CellEstimates
-    table: TableAnalysis | None
-    rows: IntArray
-    source: CategoryDecoding | Decoding
+    table: TableAnalysis | None  # of the common values; None if too few are known
+    rows: IntArray  # shape (t,); which cells the table's are
+    source: CategoryDecoding | Decoding  # of the cells by their numbers
 
     @property
     def summary(self) -> CategorySummary | Summary:
@@ -102,25 +83,9 @@ def decode_joint(
 ) -> JointDecoding:
     """Estimate how often each combination of values occurs, and what goes together.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Reports and set bits of each cohort.
-    metric : Metric
-        Of type joint.
-    fields : tuple of FieldLabels
-        Names and values of its fields; of string fields, candidates in their normal form.
-    alpha : float
-        Level of the correction's error rate, in (0, 1).
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-
-    Raises
-    ------
-    CandidateError, UndecodableError, ValueError
-        As `decode_categories` and `decode`.
+    `metric`: of type joint. `fields`: names and values of its fields; of string fields, candidates
+    in their normal form. Raises `CandidateError, UndecodableError, ValueError` as
+    `decode_categories` and `decode`.
     """
     metric_type = metric.type
     if not isinstance(metric_type, JointType):

@@ -46,14 +46,8 @@ def tuple_candidates(
 ) -> Candidates:
     """Return all combinations of the fields' values, the last field's changing fastest.
 
-    Parameters
-    ----------
-    metric_type : JointType
-        The metric's type, which says how fields make a tuple.
-    fields : tuple of FieldLabels
-        Of string fields, the candidates in their normal form; of others all values in order.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `metric_type`: the metric's type, which says how fields make a tuple. `fields`: of string
+    fields, the candidates in their normal form; of others all values in order.
     """
     parts: list[Sequence[int | str]] = [
         field.labels if isinstance(own.type, StringType) else range(len(field.labels))
@@ -77,29 +71,10 @@ def decode_tuples(
 ) -> tuple[Decoding, tuple[JointEstimates, IntArray] | None]:
     """Decode all tuples; also return the table of common values, and which tuples its cells are.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Reports and set bits of each cohort.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    candidates : Candidates
-        As `tuple_candidates` returns them.
-    fields : tuple of FieldLabels
-        Each field's name and values.
-    listed : tuple of bool
-        Whether all values of a field are known, so that there are no others.
-    alpha : float
-        The error rate that is allowed, of the kind that `correction` names.
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-
-    Raises
-    ------
-    CandidateError, UndecodableError, ValueError
-        As `decode`.
+    `candidates`: as `tuple_candidates` returns them. `fields`: each field's name and values.
+    `listed`: whether all values of a field are known, so that there are no others. `alpha`: the
+    error rate that is allowed, of the kind that `correction` names. Raises `CandidateError,
+    UndecodableError, ValueError` as `decode`.
     """
     decoding = decode(
         counts, params, candidates, alpha=alpha, correction=correction, repeats=repeats
@@ -169,7 +144,6 @@ def _table_values(
 
 
 def _rows_of(values: list[IntArray], shape: tuple[int, ...]) -> IntArray:
-    """Return the rows of the tuples of some values, ascending."""
     grid = np.meshgrid(*values, indexing="ij")
     return np.ravel_multi_index([axis.ravel() for axis in grid], shape)
 
@@ -200,16 +174,7 @@ def _covariance(
 ) -> FloatArray:
     """Return the covariance of some coefficients, as estimates of the population's shares.
 
-    Parameters
-    ----------
-    places : int64 array, shape (n,)
-        In the coefficients.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-
-    Returns
-    -------
-    float64 array, shape (n, n)
+    `places`, shape (n,): in the coefficients. Returns an array of shape (n, n).
 
     Notes
     -----
@@ -248,6 +213,5 @@ def _covariance(
 def _added_by_repeats(
     rate: FloatArray, params: RapporParams, repeats: RepeatedReports
 ) -> FloatArray:
-    """Return N times the variance that rates have beyond that of clients who report once."""
     drawing = (repeats.clients - 1) * rate * (1 - rate)
     return (repeats.responses - 1) * permanent_variance(rate, params) + drawing

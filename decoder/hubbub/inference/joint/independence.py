@@ -33,21 +33,13 @@ _LEAST = 1e-6
 
 
 class Residuals(NamedTuple):
-    """How much larger cells are than if fields were independent.
+    """How much larger cells are than if fields were independent."""
 
-    Attributes
-    ----------
-    expected : float64 array, shape (n,)
-        Products of the margins.
-    residual, std_error : float64 array, shape (n,)
-        Estimated share less that, and its standard error.
-    q_value : float64 array, shape (n,)
-        Of "it is as if they were independent", two-sided, corrected for the number of cells (BH).
-    """
-
-    expected: FloatArray
-    residual: FloatArray
+    expected: FloatArray  # shape (n,); products of the margins
+    residual: FloatArray  # shape (n,); estimated share less that, and its standard error
     std_error: FloatArray
+    # Shape (n,); of "it is as if they were independent", two-sided, corrected for the number of
+    # cells (BH).
     q_value: FloatArray
 
 
@@ -85,27 +77,17 @@ def residuals(estimates: JointEstimates) -> Residuals:
 
 @dataclass(frozen=True, slots=True)
 class Independence:
-    """Whether some fields are independent, and how strongly two go together.
-
-    Attributes
-    ----------
-    fields : tuple of str
-    p_value : float
-        Of "they are independent"; at least 1 / (draws + 1).
-    draws : int
-    cramers_v, v_low, v_high : float
-        Of two fields, from 0 (independent) to 1, with a 95% interval; nan of three, and where too
-        few values are known well.
-    v_values : tuple of int
-        How many values of each field it is of: rare ones, which hardly tell, count as one.
-    """
+    """Whether some fields are independent, and how strongly two go together."""
 
     fields: tuple[str, ...]
-    p_value: float
+    p_value: float  # of "they are independent"; at least 1 / (draws + 1)
     draws: int
+    # Of two fields, from 0 (independent) to 1, with a 95% interval; nan of three, and where too few
+    # values are known well.
     cramers_v: float
     v_low: float
     v_high: float
+    # How many values of each field it is of: rare ones, which hardly tell, count as one.
     v_values: tuple[int, ...]
 
 
@@ -211,5 +193,4 @@ def _pooled(margin: JointEstimates) -> BoolArray:
 
 
 def _sandwich(matrix: SparseMatrix, covariance: FloatArray) -> FloatArray:
-    """Return M S M'."""
     return np.asarray(matrix @ np.asarray(matrix @ covariance).T)

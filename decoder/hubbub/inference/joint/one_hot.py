@@ -42,16 +42,7 @@ def one_hot_draws(
 ) -> Draws:
     """Return a function that draws estimates of cells with a bit each.
 
-    Parameters
-    ----------
-    n_reports : int
-        How many reports were counted.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    noise : float64 array, shape (n,)
-        d, by which estimates are made to add up to 1 (`estimate_categories`).
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
+    `noise`, shape (n,): d, by which estimates are made to add up to 1 (`estimate_categories`).
 
     Notes
     -----
@@ -85,14 +76,7 @@ def one_hot_draws(
 def subset_draws(n_reports: int, response: Subset, repeats: RepeatedReports = ONCE) -> Draws:
     """Return a function that draws estimates of cells that are reported as sets of fixed size.
 
-    Parameters
-    ----------
-    n_reports : int
-        How many reports were counted.
-    response : Subset
-        The metric's.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
+    `response`: the metric's.
     """
     noise = subset_noise(response)
     of_people = replace(repeats, estimand=Estimand.POPULATION)

@@ -34,9 +34,7 @@ _LEAST_SPREAD, _RIDGE = 1e-6, 1e-9
 def shrunk_cells(estimates: JointEstimates) -> FloatArray:
     """Return cells that are at least 0, whose margins are the margins' constrained shares.
 
-    Returns
-    -------
-    float64 array, shape (n,)
+    Returns an array of shape (n,).
 
     Notes
     -----
@@ -70,12 +68,7 @@ def shrunk_cells(estimates: JointEstimates) -> FloatArray:
 
 
 def product_of(margins: list[FloatArray], total: float) -> FloatArray:
-    """Return the table of these margins in which fields are independent; a margin adds up to total.
-
-    Returns
-    -------
-    float64 array, of as many dimensions as margins
-    """
+    """Return the table of these margins whose fields are independent; a margin sums to `total`."""
     table = reduce(np.multiply.outer, margins)
     return np.asarray(table / total ** (len(margins) - 1))
 

@@ -49,15 +49,7 @@ def about(
 ) -> FloatArray:
     """Return the covariance about whatever shares are asked for, from that about a population's.
 
-    Parameters
-    ----------
-    covariance : float64 array, shape (n, n)
-    shares : float64 array, shape (n,)
-        The estimates.
-    n_reports : float
-        How many there are.
-    repeats : RepeatedReports
-        How often the reports' clients have reported, and whose shares are asked for.
+    `covariance` has shape (n, n). `shares`, shape (n,): the estimates.
     """
     if repeats.estimand is Estimand.POPULATION:
         return covariance
@@ -79,23 +71,13 @@ class FieldLabels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JointEstimates:
-    """Estimated shares of the n cells of a table; the last field's values change fastest.
+    """Estimated shares of the n cells of a table; the last field's values change fastest."""
 
-    Attributes
-    ----------
-    fields : tuple of FieldLabels
-        2 or 3.
-    unbiased : float64 array, shape (n,)
-        May fall outside [0, 1]; adds up to less than 1 if values of a field are left out.
-    covariance : float64 array, shape (n, n)
-    draw : callable
-        How such estimates scatter, for tests.
-    """
-
-    fields: tuple[FieldLabels, ...]
+    fields: tuple[FieldLabels, ...]  # 2 or 3
+    # Shape (n,); may fall outside [0, 1]; adds up to less than 1 if values of a field are left out.
     unbiased: FloatArray
-    covariance: FloatArray
-    draw: Draws
+    covariance: FloatArray  # shape (n, n)
+    draw: Draws  # how such estimates scatter, for tests
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -157,18 +139,12 @@ class JointEstimates:
 
 
 class Conditional(NamedTuple):
-    """Shares of one field's values among the clients who have a value of another.
+    """Shares of one field's values among the clients who have a value of another."""
 
-    Attributes
-    ----------
-    given, of : int
-        Which fields.
-    share, low, high : float64 array, shape (values given, values of)
-        With 95% intervals; nan where hardly anybody is known to have the value that is given.
-    """
-
-    given: int
+    given: int  # which fields
     of: int
+    # Shape (values given, values of); with 95% intervals; nan where hardly anybody is known to have
+    # the value that is given.
     share: FloatArray
     low: FloatArray
     high: FloatArray
@@ -191,16 +167,8 @@ def conditionals(estimates: JointEstimates) -> tuple[Conditional, ...]:
 def conditional(pair: JointEstimates, given: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return each cell's share of its row (given 0) or column (1), and 95% intervals.
 
-    Parameters
-    ----------
-    pair : JointEstimates
-        Of two fields.
-    given : int
-        The axis among whose value's clients shares are given: 0 or 1.
-
-    Returns
-    -------
-    share, low, high : float64 array, shape (rows, columns)
+    `pair`: of two fields. `given`: the axis among whose value's clients shares are given: 0 or 1.
+    Returns `share, low, high`, shape (rows, columns).
 
     Notes
     -----

@@ -35,42 +35,26 @@ from hubbub.protocol.params import RapporParams
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """The sets of bits that a string can set in one cohort.
+    """The sets of bits that a string can set in one cohort."""
 
-    Attributes
-    ----------
-    of_tuple : int64 array, shape (k^h,)
-        The cell of positions (J_1 ... J_h), which have the number J_1 k^(h-1) + ... + J_h.
-    left, right : int16 arrays, shape (l, h // 2) and (r, h - h // 2)
-        Different first and second halves of the cells' bits.
-    half_left, half_right : int64 array, shape (cells,)
-        Each cell's halves.
-    """
-
+    # Shape (k^h,); the cell of positions (J_1 ... J_h), which have the number J_1 k^(h-1) + ... +
+    # J_h.
     of_tuple: IntArray
+    # Shape (l, h // 2) and (r, h - h // 2); different first and second halves of the cells' bits.
     left: PositionArray
     right: PositionArray
-    half_left: IntArray
+    half_left: IntArray  # shape (cells,); each cell's halves
     half_right: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellTables:
-    """Sums over each cohort's reports, for a string that sets a cell's bits.
-
-    Attributes
-    ----------
-    score : float64 array, shape (m, cells)
-        sum_i w_i (L_i / mix_i (1 - shift_i) - 1).
-    information : float64 array, shape (m, cells)
-        sum_i w_i L_i^2 / mix_i^2.
-    unknown : float64 array, shape (m, cells)
-        sum_i w_i L_i L_i0 / mix_i^2, component 0 being the unknown string.
-    """
+    """Sums over each cohort's reports, for a string that sets a cell's bits."""
 
     cells: Cells
-    score: FloatArray
-    information: FloatArray
+    score: FloatArray  # shape (m, cells); sum_i w_i (L_i / mix_i (1 - shift_i) - 1)
+    information: FloatArray  # shape (m, cells); sum_i w_i L_i^2 / mix_i^2
+    # Shape (m, cells); sum_i w_i L_i L_i0 / mix_i^2, component 0 being the unknown string.
     unknown: FloatArray
 
 
@@ -88,15 +72,9 @@ def make_cells(params: RapporParams) -> Cells:
 def tabulate(mixture: ReportMixture, shares: FloatArray, shift: FloatArray) -> CellTables:
     """Sum over all reports.
 
-    Parameters
-    ----------
-    mixture : ReportMixture
-        The reports, and the strings of which they may be.
-    shares : float64 array, shape (1 + a,)
-        mix_i = sum_s shares_s L_is.
-    shift : float64 array, shape (1 + a,)
-        A small change of the shares; shift_i = sum_s shift_s L_is / mix_i. To first order
-        the scores are those at `shares + shift`.
+    `mixture`: the reports, and the strings of which they may be. `shares`, shape (1 + a,): mix_i =
+    sum_s shares_s L_is. `shift`, shape (1 + a,): a small change of the shares; shift_i = sum_s
+    shift_s L_is / mix_i. To first order the scores are those at `shares + shift`.
     """
     cells = make_cells(mixture.reports.params)
     tables = np.zeros((3, mixture.reports.params.m, len(cells.half_left)))
@@ -132,17 +110,8 @@ def _tabulate(
 def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -> FloatArray:
     """Return the sum over cohorts of each candidate's entries in some tables.
 
-    Parameters
-    ----------
-    cells : Cells
-        The cells, and which of them each string belongs to.
-    tables : sequence of float64 arrays, shape (m, cells)
-    candidates : Candidates
-        The strings that are looked for.
-
-    Returns
-    -------
-    float64 array, shape (len(tables), n)
+    `cells`: the cells, and which of them each string belongs to. `tables` has shape (m, cells).
+    Returns an array of shape (len(tables), n).
     """
     params = candidates.params
     first = np.arange(params.m) * tables[0].shape[1]
@@ -171,5 +140,4 @@ def _products(rows: RealArray, positions: PositionArray) -> RealArray:
 
 
 def _table(cells: Cells, left: RealArray, right: RealArray) -> RealArray:
-    """Sum left times right over the reports, for each cell."""
     return np.asarray((left @ right.T)[cells.half_left, cells.half_right])

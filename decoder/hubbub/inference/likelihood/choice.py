@@ -82,13 +82,7 @@ def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) ->
 
 
 def cost_terms(params: RapporParams, n_reports: int, n_candidates: int) -> tuple[float, ...]:
-    """Return how often the likelihood does what takes long.
-
-    Returns
-    -------
-    Numbers of a report's bits and densities, cells of the tables that a report is added to, tuples
-    of positions in the cohorts, and cohorts of the candidates.
-    """
+    """Return how often the likelihood does what takes long."""
     rows, components = n_reports, 1 + min(n_candidates, MOST_MEMBERS)
     if params.k <= GROUPED_BITS:
         rows = min(n_reports, params.m << params.k)
@@ -165,33 +159,19 @@ class Method(enum.StrEnum):
 
 @dataclass(slots=True)
 class Choice:
-    """Decides, once it is known how many reports there are, and remembers why.
-
-    Attributes
-    ----------
-    reason : str
-        Why the method that was chosen was chosen.
-    """
+    """Decides, once it is known how many reports there are, and remembers why."""
 
     method: Method
     params: RapporParams
     n_candidates: int
-    reason: str = ONLY_COUNTS
+    reason: str = ONLY_COUNTS  # why the method that was chosen was chosen
 
     def spool_for(self, n_reports: int, counted_until: dt.date | None = None) -> ReportSpool | None:
         """Return what keeps whole reports, or None if their counts are enough, or all there is.
 
-        Parameters
-        ----------
-        n_reports : int
-        counted_until : datetime.date, optional
-            The last day of which only counts are kept.
-
-        Raises
-        ------
-        UndecodableError
-            If the likelihood is asked for, but filters have too many sets of bits, or some reports
-            are only counted.
+        `counted_until`: the last day of which only counts are kept. Raises `UndecodableError` if
+        the likelihood is asked for, but filters have too many sets of bits, or some reports are
+        only counted.
         """
         if counted_until and self.method is not Method.REGRESSION:
             first_whole = counted_until + dt.timedelta(days=1)
@@ -221,21 +201,10 @@ class Choice:
     ) -> Decoding:
         """Return the decoding of the chosen method.
 
-        Parameters
-        ----------
-        counted : Decoding
-            By least squares.
-        reports : RawReports, optional
-            None if least squares was chosen.
-        candidates : Candidates
-            The strings that are looked for.
-        progress : callable
-            Called with passes over the reports so far and the duality gap that is left.
-
-        Raises
-        ------
-        UndecodableError
-            If the likelihood is asked for, but the reports hold too little information.
+        `counted`: by least squares. `reports`: none if least squares was chosen. `progress`: called
+        with passes over the reports so far and the duality gap that is left. Raises
+        `UndecodableError` if the likelihood is asked for, but the reports hold too little
+        information.
         """
         if reports is not None:
             from hubbub.inference.likelihood.decoding import (  # noqa: PLC0415 - counts need none

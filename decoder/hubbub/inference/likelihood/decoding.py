@@ -62,45 +62,27 @@ Progress = Callable[[int, float], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Likelihood:
-    """Estimates and tests of n candidates from whole reports.
+    """Estimates and tests of n candidates from whole reports."""
 
-    Attributes
-    ----------
-    shares : Shares
-        Share and error of each, in the model of members with evidence.
-    presence : Presence
-        Test of each, in the model of all members.
-    log_q : float64 array, shape (n,)
-        ln of the p-value after correction.
-    n_tests : float
-        By how many tests p-values were corrected.
-    detected : bool array, shape (n,)
-    constrained_share : float64 array, shape (n,)
-        The most likely shares >= 0 of a mixture of the detected and the unknown; 0 elsewhere.
-    unknown_share, unknown_std_error : float
-        1 minus the sum of the detected shares, which are too high on average because they were
-        detected.
-    unlisted_share, unlisted_std_error : float
-        Share of reports with none of the candidates; nan unless all are in the mixture.
-    gap : float
-        By how much the log-likelihood of the larger of the two mixtures' gaps may be short of its
-        maximum.
-    passes : int
-        Over all reports, to find the maxima.
-    """
-
-    shares: Shares
-    presence: Presence
-    log_q: FloatArray
-    n_tests: float
-    detected: BoolArray
+    shares: Shares  # share and error of each, in the model of members with evidence
+    presence: Presence  # test of each, in the model of all members
+    log_q: FloatArray  # shape (n,); ln of the p-value after correction
+    n_tests: float  # by how many tests p-values were corrected
+    detected: BoolArray  # shape (n,)
+    # Shape (n,); the most likely shares >= 0 of a mixture of the detected and the unknown; 0
+    # elsewhere.
     constrained_share: FloatArray
+    # 1 minus the sum of the detected shares, which are too high on average because they were
+    # detected.
     unknown_share: float
     unknown_std_error: float
+    # Share of reports with none of the candidates; nan unless all are in the mixture.
     unlisted_share: float
     unlisted_std_error: float
+    # By how much the log-likelihood of the larger of the two mixtures' gaps may be short of its
+    # maximum.
     gap: float
-    passes: int
+    passes: int  # over all reports, to find the maxima
 
 
 def fit_reports(
@@ -116,30 +98,13 @@ def fit_reports(
 ) -> Likelihood:
     """Find which candidates are present, and how often, from whole reports.
 
-    Parameters
-    ----------
-    reports : RawReports
-        All reports, packed.
-    proposals : Decoding
-        Of the same reports' counts and the same candidates, of which no two set the same bits.
-    candidates : Candidates
-        The strings that are looked for.
-    alpha : float
-        Level of the correction's error rate.
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    tolerance : float
-        Log-likelihood that may be missing at the end.
-    threads : int, optional
-        All cores if not given; the result is the same.
-    progress : Progress
-        Called after each pass over the reports, with passes so far and the gap that is left.
-
-    Raises
-    ------
-    UndecodableError
-        If there are no reports or they hold too little information, the proposals are of other
-        candidates, or filters have too many sets of bits (see `require_tabulable`).
+    `reports`: all reports, packed. `proposals`: of the same reports' counts and the same
+    candidates, of which no two set the same bits. `alpha`: level of the correction's error rate.
+    `tolerance`: log-likelihood that may be missing at the end. `threads`: all cores if not given;
+    the result is the same. `progress`: called after each pass over the reports, with passes so far
+    and the gap that is left. Raises `UndecodableError` if there are no reports or they hold too
+    little information, the proposals are of other candidates, or filters have too many sets of bits
+    (see `require_tabulable`).
     """
     require_tabulable(reports.params)
     if not reports.total or len(proposals.share) != len(candidates):
@@ -220,14 +185,8 @@ def estimating_model(
 ) -> FittedMixture:
     """Return the model of members with evidence, or that of all where it can't be relied on.
 
-    Parameters
-    ----------
-    model : FittedMixture
-        Of all members.
-    least_z : float
-        As of `with_evidence`.
-    solve : callable
-        Returns the most likely mixture of some candidates, from shares near it.
+    `model`: of all members. `least_z`: as of `with_evidence`. `solve`: returns the most likely
+    mixture of some candidates, from shares near it.
     """
     whole = model.fitted
     kept = with_evidence(whole.solution, whole.mixture.reports.total, least_z)
@@ -278,20 +237,11 @@ def decode_reports(
 ) -> Decoding:
     """Decode whole reports, from a decoding of their counts on; otherwise as `fit_reports`.
 
-    Parameters
-    ----------
-    reports : RawReports
-        All reports, packed.
-    counted : Decoding
-        Of the same reports' counts and candidates; its level and correction are kept.
-    candidates : Candidates
-        Those of `counted`, in their order.
-    reason : str
-        Why least squares wasn't used, for the summary.
-    threads : int, optional
-        Cores to use; all that there are if left out.
-    progress : Progress
-        Called after each pass over the reports, with passes so far and the gap that is left.
+    `reports`: all reports, packed. `counted`: of the same reports' counts and candidates; its level
+    and correction are kept. `candidates`: those of `counted`, in their order. `reason`: why least
+    squares wasn't used, for the summary. `threads`: cores to use; all that there are if left out.
+    `progress`: called after each pass over the reports, with passes so far and the gap that is
+    left.
     """
     if len(counted.same_bits.rows):
         distinct = candidates.take(counted.same_bits.others(len(candidates)))

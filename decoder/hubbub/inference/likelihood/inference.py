@@ -57,26 +57,14 @@ _LEAST_NOISE = 1e-3  # of a variance that is left when the sampling of a string'
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighed:
-    """Scores in which each cohort has the weight that its noise allows.
+    """Scores in which each cohort has the weight that its noise allows."""
 
-    Attributes
-    ----------
-    excess_variance : float
-        tau^2: variance of a cohort's own estimate of the share beyond the model's.
-    floor : float
-        Least variance of a cohort's score.
-    table : float64 array, shape (m, cells)
-    null : HashNull
-        Distribution of an absent string's total.
-    mean : float
-        Of that distribution.
-    """
-
+    # Tau^2: variance of a cohort's own estimate of the share beyond the model's.
     excess_variance: float
-    floor: float
-    table: FloatArray
-    null: HashNull
-    mean: float
+    floor: float  # least variance of a cohort's score
+    table: FloatArray  # shape (m, cells)
+    null: HashNull  # distribution of an absent string's total
+    mean: float  # of that distribution
 
     def __call__(self, score: FloatArray, variance: FloatArray) -> FloatArray:
         """Return weighed scores."""
@@ -86,12 +74,9 @@ class Weighed:
 def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
     """Weigh each cohort's score by its noise, and bound it at 4 standard deviations.
 
-    Parameters
-    ----------
-    tables : CellTables
-        Scores and their information, summed over the reports of each cohort.
-    reports : float64 array, shape (m,)
-        Of each cohort.
+    `tables`: scores and their information, summed over the reports of each cohort. `reports`, shape
+    (m,): of each cohort. Raises `UndecodableError` if an absent string's share would have a
+    standard error of 100% or more.
 
     Notes
     -----
@@ -99,11 +84,6 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
     estimate a variance tau^2 beyond 1 / V, taken to be the same everywhere and estimated by moments
     over all cells; the best weights of such estimates turn G into G / (1 + tau^2 V). Without
     unlisted strings tau is 0 and the score the likelihood's own.
-
-    Raises
-    ------
-    UndecodableError
-        If an absent string's share would have a standard error of 100% or more.
     """
     variance = tables.information - reports[:, None]
     chance = np.bincount(tables.cells.of_tuple) / len(tables.cells.of_tuple)
@@ -128,23 +108,11 @@ def member_scores(
 ) -> FloatArray:
     """Return the members' weighed scores in the mixture without them, as draws from the null.
 
-    Parameters
-    ----------
-    fitted : Fitted
-        Of all members, those at 0, too.
-    model : EstimationModel
-        Which of them are above 0, and their information.
-    weighed : Weighed
-        All candidates' scores, as `weigh_scores` returns them.
-    phi : float
-        Overdispersion.
-    probes : Crossings
-        Of strings that nobody has with the components of the whole mixture.
-
-    Returns
-    -------
-    float64 array, shape (a, parts)
-        As if a member's estimate were the part `PARTS` of what it is.
+    `fitted`: of all members, those at 0, too. `model`: which of them are above 0, and their
+    information. `weighed`: all candidates' scores, as `weigh_scores` returns them. `phi`:
+    overdispersion. `probes`: of strings that nobody has with the components of the whole mixture.
+    Returns an array of shape (a, parts): as if a member's estimate were the part `PARTS` of what it
+    is.
 
     Notes
     -----
@@ -180,7 +148,6 @@ def member_scores(
 
 
 def _moments(weighed: Weighed, other: Moved, move: int) -> tuple[float, float]:
-    """Return mean and standard deviation of absent strings' totals, cohorts being independent."""
     scores = weighed(
         other.score + other.score_change[:, :, move],
         other.variance + other.variance_change[:, :, move],
@@ -198,66 +165,37 @@ def _weighed(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Presence:
-    """Tests of every candidate against "nobody has it".
+    """Tests of every candidate against "nobody has it"."""
 
-    Attributes
-    ----------
-    log_p : float64 array, shape (n,)
-        ln of the one-sided p-value.
-    null : HashNull
-        Distribution of an absent candidate's weighed score.
-    members : int64 array, shape (a,)
-        Candidates in the model, in ascending order.
-    by_part : float64 array, shape (a, parts)
-        The members' weighed scores if their estimates were the parts `PARTS` of what they are.
-    """
-
-    log_p: FloatArray
-    null: HashNull
-    members: IntArray
+    log_p: FloatArray  # shape (n,); ln of the one-sided p-value
+    null: HashNull  # distribution of an absent candidate's weighed score
+    members: IntArray  # shape (a,); candidates in the model, in ascending order
+    # Shape (a, parts); the members' weighed scores if their estimates were the parts `PARTS` of
+    # what they are.
     by_part: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
-    """Estimates of every candidate; nan where the reports don't determine them.
+    """Estimates of every candidate; nan where the reports don't determine them."""
 
-    Attributes
-    ----------
-    share, std_error : float64 array, shape (n,)
-        Unbiased share of the collected reports; negative where the reports are evidence against it.
-    noise : HashNull
-        Distribution of an absent candidate's score, which is that of its estimate.
-    members : int64 array, shape (a,)
-        Candidates in the model, in ascending order.
-    model_share : float64 array, shape (1 + a,)
-        The unknown's share and theirs.
-    covariance : float64 array, shape (1 + a, 1 + a)
-        Of those, as estimates of the collected reports' true shares.
-    spread : float
-        Standard deviation of the information about absent strings, over its mean.
-    """
-
+    # Shape (n,); unbiased share of the collected reports; negative where the reports are evidence
+    # against it.
     share: FloatArray
     std_error: FloatArray
-    noise: HashNull
-    members: IntArray
-    model_share: FloatArray
+    noise: HashNull  # distribution of an absent candidate's score, which is that of its estimate
+    members: IntArray  # shape (a,); candidates in the model, in ascending order
+    model_share: FloatArray  # shape (1 + a,); the unknown's share and theirs
+    # Shape (1 + a, 1 + a); of those, as estimates of the collected reports' true shares.
     covariance: FloatArray
-    spread: float
+    spread: float  # standard deviation of the information about absent strings, over its mean
 
 
 class FittedMixture:
     """A mixture at its maximum, and what absent strings' scores in it are like.
 
-    Parameters
-    ----------
-    fitted : Fitted
-
-    Raises
-    ------
-    UndecodableError
-        If a typical candidate's share would have a standard error of 100% or more.
+    Raises `UndecodableError` if a typical candidate's share would have a standard error of 100% or
+    more.
     """
 
     def __init__(self, fitted: Fitted) -> None:
@@ -327,7 +265,6 @@ class FittedMixture:
 
 
 def _spread(information: FloatArray, n_reports: int) -> float:
-    """Return how much absent strings' information scatters over the hash, as a part of its mean."""
     deviation = float(np.sqrt(information.var(axis=1).sum()))
     return deviation / (float(information.mean(axis=1).sum()) - n_reports)
 

@@ -44,38 +44,20 @@ _DEPENDENT = 1e-6  # single precision leaves less
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Shares that no others beat by more than the gap.
+    """Shares that no others beat by more than the gap."""
 
-    Attributes
-    ----------
-    shares : float64 array, shape (a,)
-        At least 0, with sum 1.
-    at : Evaluation
-        There.
-    gap : float
-        Log-likelihood that may still be missing, at most.
-    passes : int
-        Evaluations that it took.
-    """
-
-    shares: FloatArray
-    at: Evaluation
-    gap: float
-    passes: int
+    shares: FloatArray  # shape (a,); at least 0, with sum 1
+    at: Evaluation  # there
+    gap: float  # log-likelihood that may still be missing, at most
+    passes: int  # evaluations that it took
 
 
 class Fitted(NamedTuple):
-    """The most likely mixture of some candidates.
-
-    Attributes
-    ----------
-    members : int64 array, shape (a,)
-        Which candidates the mixture's members are, in ascending order.
-    """
+    """The most likely mixture of some candidates."""
 
     mixture: ReportMixture
     solution: Solution
-    members: IntArray
+    members: IntArray  # shape (a,); which candidates the mixture's members are, in ascending order
 
 
 def maximise(
@@ -88,23 +70,10 @@ def maximise(
 ) -> Solution:
     """Find the most likely shares.
 
-    Parameters
-    ----------
-    evaluate : callable
-        From shares to the log-likelihood there.
-    total : float
-        N, the sum of the reports' weights.
-    start : float64 array, shape (a,)
-        At least 0, with a positive sum; components at 0 may rise.
-    tolerance : float
-        Gap at which to stop.
-    progress : callable
-        Called with the gap after each pass.
-
-    Raises
-    ------
-    UndecodableError
-        If the gap doesn't get there.
+    `evaluate`: from shares to the log-likelihood there. `total`: N, the sum of the reports'
+    weights. `start`, shape (a,): at least 0, with a positive sum; components at 0 may rise.
+    `tolerance`: gap at which to stop. `progress`: called with the gap after each pass. Raises
+    `UndecodableError` if the gap doesn't get there.
     """
     shares = start / start.sum()
     at = evaluate(shares)
@@ -144,38 +113,19 @@ def best_among(solution: Solution, components: IntArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimationModel:
-    """The model that estimates are made in: the unknown, and the members that were kept.
+    """The model that estimates are made in: the unknown, and the members that were kept."""
 
-    Attributes
-    ----------
-    mixture : ReportMixture
-        Of the kept members alone.
-    kept : int64 array, shape (1 + a,)
-        Their components in the whole mixture: 0, the unknown, first.
-    rows : int64 array, shape (a,)
-        Which candidates the members are, in ascending order.
-    shares : float64 array, shape (1 + a,)
-        At the maximum.
-    step : float64 array, shape (1 + a,)
-        The Newton step from there that lets the unknown go below 0.
-    inverse : float64 array, shape (1 + a, 1 + a)
-        Of the observed information.
-    """
-
-    mixture: ReportMixture
-    kept: IntArray
-    rows: IntArray
-    shares: FloatArray
-    step: FloatArray
-    inverse: FloatArray
+    mixture: ReportMixture  # of the kept members alone
+    kept: IntArray  # shape (1 + a,); their components in the whole mixture: 0, the unknown, first
+    rows: IntArray  # shape (a,); which candidates the members are, in ascending order
+    shares: FloatArray  # shape (1 + a,); at the maximum
+    step: FloatArray  # shape (1 + a,); the Newton step from there that lets the unknown go below 0
+    inverse: FloatArray  # shape (1 + a, 1 + a); of the observed information
 
     def left_over(self, own: FloatArray, shared: FloatArray) -> FloatArray:
         """Return the information that strings have beyond what they share with the model.
 
-        Parameters
-        ----------
-        own : float64 array, shape (o,)
-        shared : float64 array, shape (o, 1 + a)
+        `own` has shape (o,). `shared` has shape (o, 1 + a).
         """
         return np.asarray(own - np.einsum("ij,ij->i", shared @ self.inverse, shared))
 
@@ -185,14 +135,8 @@ def estimation_model(
 ) -> EstimationModel:
     """Keep the members above 0, but for those whose bits the others explain.
 
-    Parameters
-    ----------
-    mixture : ReportMixture
-        The reports, and the strings of which they may be.
-    solution : Solution
-        Its most likely shares.
-    members : int64 array, shape (a,)
-        Which candidates its members are.
+    `mixture`: the reports, and the strings of which they may be. `solution`: its most likely
+    shares. `members`, shape (a,): which candidates its members are.
     """
     kept = _independent(solution)
     inverse = linalg.inv(solution.at.information[np.ix_(kept, kept)])
@@ -209,20 +153,10 @@ def with_evidence(solution: Solution, total: float, least_z: float) -> IntArray:
     Of many absent strings about half lie above 0 at the maximum, by chance. Kept in the model, they
     take from the unknown what they have too much, and make every error larger.
 
-    Parameters
-    ----------
-    solution : Solution
-        The most likely shares of the unknown, component 0, and of all members.
-    total : float
-        N, the sum of the reports' weights.
-    least_z : float
-        Least share of those that are left, in its standard errors in their model, the
-        log-likelihood being taken for a parabola.
-
-    Returns
-    -------
-    int64 array
-        Numbers of members, in ascending order.
+    `solution`: the most likely shares of the unknown, component 0, and of all members. `total`: N,
+    the sum of the reports' weights. `least_z`: least share of those that are left, in its standard
+    errors in their model, the log-likelihood being taken for a parabola. Returns numbers of
+    members, in ascending order.
     """
     kept = _independent(solution)
     inverse = linalg.inv(solution.at.information[np.ix_(kept, kept)])
@@ -241,7 +175,6 @@ def with_evidence(solution: Solution, total: float, least_z: float) -> IntArray:
 
 
 def _independent(solution: Solution) -> IntArray:
-    """Return the unknown and the members above 0, but for those whose bits the others explain."""
     kept = np.concatenate([[0], 1 + np.flatnonzero(solution.shares[1:] > 0)])
     information = solution.at.information[np.ix_(kept, kept)]
     scale = np.sqrt(np.diag(information))

@@ -65,17 +65,8 @@ def bit_ratios(params: RapporParams) -> FloatArray:
 def distinct_positions(positions: PositionArray, params: RapporParams) -> PositionArray:
     """Sort each string's positions in a cohort and turn repeats into k, a bit that never matters.
 
-    Parameters
-    ----------
-    positions : int16 array, shape (..., h)
-        From 0, below k.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-
-    Returns
-    -------
-    int16 array, shape (..., h)
-        Ascending; from 0 to k.
+    `positions`, shape (..., h): from 0, below k. Returns an array of shape (..., h): ascending;
+    from 0 to k.
     """
     ordered = np.sort(positions, axis=-1)
     repeat = ordered[..., 1:] == ordered[..., :-1]
@@ -86,18 +77,8 @@ def distinct_positions(positions: PositionArray, params: RapporParams) -> Positi
 def ratio_rows(bits: ByteArray, params: RapporParams, precision: Precision = DOUBLE) -> RealArray:
     """Return each report's rho of every bit, and a row of ones for the bit that never matters.
 
-    Parameters
-    ----------
-    bits : uint8 array, shape (n, k / 8)
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    precision : Precision
-        float32 or float64: the type of the rows.
-
-    Returns
-    -------
-    float array, shape (k + 1, n)
-        Bits are rows, because strings pick bits.
+    `bits` has shape (n, k / 8). `precision`: float32 or float64: the type of the rows. Returns an
+    array of shape (k + 1, n): bits are rows, because strings pick bits.
     """
     rows = np.empty((params.k + 1, len(bits)), dtype=precision)
     rows[params.k] = 1
@@ -113,12 +94,8 @@ def ratio_rows(bits: ByteArray, params: RapporParams, precision: Precision = DOU
 def densities(rows: RealArray, positions: PositionArray) -> RealArray:
     """Return L of some strings; shape (a, n).
 
-    Parameters
-    ----------
-    rows : float array, shape (k + 1, n)
-        From `ratio_rows`.
-    positions : int16 array, shape (a, h)
-        The strings' distinct positions in the reports' cohort.
+    `rows`, shape (k + 1, n): from `ratio_rows`. `positions`, shape (a, h): the strings' distinct
+    positions in the reports' cohort.
     """
     product = rows[positions[:, 0]]
     for column in positions.T[1:]:
@@ -158,57 +135,32 @@ def unknown_densities(params: RapporParams) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The log-likelihood at some shares.
-
-    Attributes
-    ----------
-    gradient : float64 array, shape (a,)
-    information : float64 array, shape (a, a)
-        Minus the second derivatives.
-    """
+    """The log-likelihood at some shares."""
 
     value: float
-    gradient: FloatArray
-    information: FloatArray
+    gradient: FloatArray  # shape (a,)
+    information: FloatArray  # shape (a, a); minus the second derivatives
 
 
 class Overlaps(NamedTuple):
-    """What strings outside of a model have to do with it.
+    """What strings outside of a model have to do with it."""
 
-    Attributes
-    ----------
-    own : float64 array, shape (o,)
-        Information of each, sum_i w_i L_i^2 / mix_i^2.
-    shared : float64 array, shape (o, 1 + a)
-        sum_i w_i L_i L_is / mix_i^2 with each component s of the model.
-    score : float64 array, shape (o,)
-        sum_i w_i (L_i / mix_i - 1): what the log-likelihood would gain per share.
-    """
-
-    own: FloatArray
+    own: FloatArray  # shape (o,); information of each, sum_i w_i L_i^2 / mix_i^2
+    # Shape (o, 1 + a); sum_i w_i L_i L_is / mix_i^2 with each component s of the model.
     shared: FloatArray
+    # Shape (o,); sum_i w_i (L_i / mix_i - 1): what the log-likelihood would gain per share.
     score: FloatArray
 
 
 class Crossings(NamedTuple):
-    """Scores of n strings by cohort, and what they have in common with a model's components.
+    """Scores of n strings by cohort, and what they have in common with a model's components."""
 
-    Attributes
-    ----------
-    score : float64 array, shape (m, n)
-        sum_i w_i (L_i / mix_i - 1) over a cohort's reports.
-    variance : float64 array, shape (m, n)
-        sum_i w_i ((L_i / mix_i)^2 - 1): of that score, but for what the model explains of it.
-    shared : float64 array, shape (m, n, 1 + a)
-        sum_i w_i L_i L_is / mix_i^2 with each component s.
-    squared : float64 array, shape (m, n, 1 + a)
-        sum_i w_i L_i^2 L_is / mix_i^3.
-    """
-
-    score: FloatArray
+    score: FloatArray  # shape (m, n); sum_i w_i (L_i / mix_i - 1) over a cohort's reports
+    # Shape (m, n); sum_i w_i ((L_i / mix_i)^2 - 1): of that score, but for what the model explains
+    # of it.
     variance: FloatArray
-    shared: FloatArray
-    squared: FloatArray
+    shared: FloatArray  # shape (m, n, 1 + a); sum_i w_i L_i L_is / mix_i^2 with each component s
+    squared: FloatArray  # shape (m, n, 1 + a); sum_i w_i L_i^2 L_is / mix_i^3
 
     def moved(self, moves: FloatArray) -> Moved:
         """Return how the scores change to first order when shares move, shape (1 + a, moves)."""
@@ -216,36 +168,21 @@ class Crossings(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Scores of n strings by cohort, as in `Crossings`, and their changes.
+    """Scores of n strings by cohort, as in `Crossings`, and their changes."""
 
-    Attributes
-    ----------
-    score, variance : float64 array, shape (m, n)
-    score_change, variance_change : float64 array, shape (m, n, moves)
-        By each move of the shares.
-    """
-
-    score: FloatArray
+    score: FloatArray  # shape (m, n)
     variance: FloatArray
-    score_change: FloatArray
+    score_change: FloatArray  # shape (m, n, moves); by each move of the shares
     variance_change: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """What a mixture is made of: all that a part of the reports needs to know of it.
-
-    Attributes
-    ----------
-    members : int16 array, shape (a, m, h)
-        From `distinct_positions`.
-    precision : dtype
-        Of sums that tell how uncertain estimates are.
-    """
+    """What a mixture is made of: all that a part of the reports needs to know of it."""
 
     params: RapporParams
-    members: PositionArray
-    precision: Precision
+    members: PositionArray  # shape (a, m, h); from `distinct_positions`
+    precision: Precision  # of sums that tell how uncertain estimates are
 
     def densities(self, block: ReportBlock, precision: Precision = DOUBLE) -> RealArray:
         """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
@@ -272,21 +209,11 @@ class Components:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportMixture:
-    """A model of all reports: the unknown string and some members.
+    """A model of all reports: the unknown string and some members."""
 
-    Attributes
-    ----------
-    reports : RawReports
-        Each sum goes over them once, part by part, wherever they are kept.
-    members : int16 array, shape (a, m, h)
-        From `distinct_positions`.
-    threads : int
-        For reports that are kept here.
-    """
-
-    reports: RawReports
-    members: PositionArray
-    threads: int
+    reports: RawReports  # each sum goes over them once, part by part, wherever they are kept
+    members: PositionArray  # shape (a, m, h); from `distinct_positions`
+    threads: int  # for reports that are kept here
 
     @property
     def components(self) -> Components:
@@ -301,10 +228,8 @@ class ReportMixture:
     def evaluate(self, shares: FloatArray) -> Evaluation:
         """Return the log-likelihood, its gradient, and the information (minus the Hessian).
 
-        Parameters
-        ----------
-        shares : float64 array, shape (1 + a,)
-            Of the unknown and the members; positive somewhere, never negative.
+        `shares`, shape (1 + a,): of the unknown and the members; positive somewhere, never
+        negative.
         """
         size = 1 + len(self.members)
         value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
@@ -317,11 +242,7 @@ class ReportMixture:
     def overlaps(self, shares: FloatArray, others: PositionArray) -> Overlaps:
         """Return the information of other strings, what of it they share with the model, and more.
 
-        Parameters
-        ----------
-        shares : float64 array, shape (1 + a,)
-        others : int16 array, shape (o, m, h)
-            From `distinct_positions`.
+        `shares` has shape (1 + a,). `others`, shape (o, m, h): from `distinct_positions`.
         """
         own, shared = np.zeros(len(others)), np.zeros((len(others), 1 + len(self.members)))
         score = np.full(len(others), -float(self.reports.total))
@@ -346,20 +267,10 @@ class ReportMixture:
     ) -> Moved:
         """Return scores of components by cohort, and how they change when the shares move.
 
-        Parameters
-        ----------
-        shares : float64 array, shape (1 + a,)
-        moves : float64 array, shape (1 + a, 1 + f)
-            Changes of the shares: one that is of interest for all, then one for each chosen.
-        chosen : int64 array, shape (f,)
-            Components.
-        exactly : bool array, shape (f,)
-            Of which the change by their own move is wanted exactly.
-
-        Returns
-        -------
-        Moved
-            Changes by the first move, to first order, and by a component's own; shape (m, f, 2).
+        `shares` has shape (1 + a,). `moves`, shape (1 + a, 1 + f): changes of the shares: one that
+        is of interest for all, then one for each chosen. `chosen`, shape (f,): components.
+        `exactly`, shape (f,): of which the change by their own move is wanted exactly. Returns
+        changes by the first move, to first order, and by a component's own; shape (m, f, 2).
         """
         shape, each = (self.reports.params.m, len(chosen)), (self.reports.params.m, len(chosen), 2)
         totals = Moved(np.zeros(shape), np.zeros(shape), np.zeros(each), np.zeros(each))
@@ -533,5 +444,4 @@ def fill(totals: Sequence[FloatArray], parts: Iterable[CohortSums]) -> None:
 
 
 def _dot(left: RealArray, right: RealArray) -> RealArray:
-    """Return the inner product of each row of the one with that of the other."""
     return np.asarray(np.einsum("fn,fn->f", left, right))

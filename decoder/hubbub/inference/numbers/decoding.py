@@ -46,57 +46,35 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumberEstimates:
-    """Estimated statistics.
+    """Estimated statistics."""
 
-    Attributes
-    ----------
-    unbiased : float64 array, shape (s,)
-        The mean, and perhaps the variance, in the metric's unit; may be what no numbers have.
-    std_error : float64 array, shape (s,)
-        Of `unbiased`: noise of the response, and the sampling of clients if the population's
-        statistics are asked for.
-    estimate : float64 array, shape (s,)
-        The nearest that numbers between the metric's ends may have.
-    low, high : float64 array, shape (s,)
-        95% intervals.
-    """
-
+    # Shape (s,); the mean, and perhaps the variance, in the metric's unit; may be what no numbers
+    # have.
     unbiased: FloatArray
+    # Shape (s,); of `unbiased`: noise of the response, and the sampling of clients if the
+    # population's statistics are asked for.
     std_error: FloatArray
-    estimate: FloatArray
-    low: FloatArray
+    estimate: FloatArray  # shape (s,); the nearest that numbers between the metric's ends may have
+    low: FloatArray  # shape (s,); 95% intervals
     high: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class NumberSummary:
-    """What a reader must know in addition to the rows.
+    """What a reader must know in addition to the rows."""
 
-    Attributes
-    ----------
-    type : str
-        The name of the metric's type.
-    lowest, highest : float
-        The metric's ends; numbers beyond them count as the nearer one.
-    alpha, correction
-        By which changes from day to day are judged.
-    forged_share, forgery_shift : float
-        If such a share of the reports were forged, how far the estimated mean could move by it.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-    """
-
-    type: str
+    type: str  # the name of the metric's type
     reports: int
-    lowest: float
+    lowest: float  # the metric's ends; numbers beyond them count as the nearer one
     highest: float
-    alpha: float
+    alpha: float  # by which changes from day to day are judged
     correction: Correction
     epsilon_permanent: float
     epsilon_report: float
+    # If such a share of the reports were forged, how far the estimated mean could move by it.
     forged_share: float
     forgery_shift: float
-    repeats: RepeatedReports
+    repeats: RepeatedReports  # how often the reports' clients have reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +158,7 @@ def decode_numbers(
 def number_type(metric: Metric) -> tuple[NumberType, Window]:
     """Return a metric's type and response, which must be those of numbers.
 
-    Raises
-    ------
-    DecoderError
-        If they are others.
+    Raises `DecoderError` if they are others.
     """
     a_type, response = metric.type, metric.response
     if not isinstance(a_type, NumberType) or not isinstance(response, Window):
@@ -196,21 +171,8 @@ def estimate_numbers(
 ) -> NumberEstimates:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Reports and set bits of each cohort.
-    metric : Metric
-        Of type number.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-
-    Raises
-    ------
-    DecoderError
-        If the metric's type is another one.
-    UndecodableError
-        If a cohort has no reports, or the counts have another shape than the parameters say.
+    Raises `DecoderError` if the metric's type is another one. Raises `UndecodableError` if a cohort
+    has no reports, or the counts have another shape than the parameters say.
 
     Notes
     -----
@@ -278,17 +240,9 @@ def estimate_moment(
 ) -> Moment:
     """Estimate the mean of what clients reported, in [0, 1].
 
-    Parameters
-    ----------
-    cells : int64 array, shape (d,)
-        Reports of each cell.
-    n_reports : int
-        At least 1.
-    response : Window
-        The response by which they were made.
-    clients : float
-        D = sum R_i^2 / N, client i having sent R_i of the reports; less where the drawing of
-        clients isn't an error.
+    `cells`, shape (d,): reports of each cell. `n_reports`: at least 1. `response`: the response by
+    which they were made. `clients`: D = sum R_i^2 / N, client i having sent R_i of the reports;
+    less where the drawing of clients isn't an error.
 
     Notes
     -----

@@ -21,17 +21,8 @@ from hubbub.inference.arrays import FloatArray
 def cell_chances(cells: int, window: int, chance: float) -> FloatArray:
     """Return the chance of each cell for each beginning of the window.
 
-    Parameters
-    ----------
-    cells, window : int
-        d and w.
-    chance : float
-        q, that the report is a cell of the window.
-
-    Returns
-    -------
-    float64 array, shape (d - w + 1, d)
-        Each row adds up to 1.
+    `cells` and `window`: d and w. `chance`: q, that the report is a cell of the window. Returns an
+    array of shape (d - w + 1, d): each row adds up to 1.
     """
     start, cell = np.ogrid[: cells - window + 1, :cells]
     inside = (start <= cell) & (cell < start + window)
@@ -42,19 +33,9 @@ def cell_chances(cells: int, window: int, chance: float) -> FloatArray:
 def cell_weights(cells: int, window: int, chance: float, power: int = 1) -> FloatArray:
     """Return the weights t whose mean over reports is an unbiased estimate of the numbers' mean.
 
-    Parameters
-    ----------
-    cells, window : int
-        d and w.
-    chance : float
-        q, that the report is a cell of the window.
-    power : int
-        2 or 3: of the mean square or cube of grid points, between which numbers are rounded.
-
-    Returns
-    -------
-    float64 array, shape (d,)
-        Ascending but for the ends, and not between 0 and 1.
+    `cells` and `window`: d and w. `chance`: q, that the report is a cell of the window. `power`: 2
+    or 3: of the mean square or cube of grid points, between which numbers are rounded. Returns an
+    array of shape (d,): ascending but for the ends, and not between 0 and 1.
 
     Notes
     -----
@@ -85,10 +66,7 @@ def cell_weights(cells: int, window: int, chance: float, power: int = 1) -> Floa
 def least_second_moments(cells: int, window: int, chance: float) -> FloatArray:
     """Return the least mean square of the weights among all populations of each grid point's mean.
 
-    Returns
-    -------
-    float64 array, shape (d - w + 1,)
-        Between grid points it is a straight line.
+    Returns an array of shape (d - w + 1,): between grid points it is a straight line.
 
     Notes
     -----
@@ -108,6 +86,5 @@ def least_second_moments(cells: int, window: int, chance: float) -> FloatArray:
 
 
 def _is_above(heights: FloatArray, left: int, middle: int, right: int) -> bool:
-    """Whether a point is on or above the line between two others."""
     rise = (heights[right] - heights[left]) / (right - left)
     return bool(heights[middle] >= heights[left] + rise * (middle - left))

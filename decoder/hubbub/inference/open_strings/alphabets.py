@@ -64,27 +64,13 @@ _OWN_WEIGHT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Alphabet:
-    """Characters, and how likely each is.
+    """Characters, and how likely each is."""
 
-    Attributes
-    ----------
-    weight : float
-        Part of all strings that are written in it, before anything was learned.
-    codes : int64 array, shape (n,)
-        Code points, ascending.
-    chances : float64 array, shape (n,)
-        Sum to 1 with `end`.
-    end : float
-        Chance that a string ends after any character.
-    common : int64 array
-        Code points of daily use; in ASCII those that make up most of it.
-    """
-
-    weight: float
-    codes: IntArray
-    chances: FloatArray
-    end: float
-    common: IntArray
+    weight: float  # part of all strings that are written in it, before anything was learned
+    codes: IntArray  # shape (n,); code points, ascending
+    chances: FloatArray  # shape (n,); sum to 1 with `end`
+    end: float  # chance that a string ends after any character
+    common: IntArray  # code points of daily use; in ASCII those that make up most of it
 
 
 @cache
@@ -162,13 +148,11 @@ def _scripts() -> dict[str, list[int]]:
 
 
 def _others() -> set[int]:
-    """Return printable code points that are neither letters, marks nor symbols, joiners too."""
     return {code for code in _assigned() if unicodedata.category(chr(code))[0] in "NPSZ"}
 
 
 @cache
 def _assigned() -> tuple[int, ...]:
-    """Return code points beyond control characters, without private ones and surrogates."""
     last = 0x32400  # all scripts end before it; variation selectors and tags follow far behind
     return tuple(code for code in range(0x20, last) if unicodedata.category(chr(code))[0] != "C")
 

@@ -26,12 +26,8 @@ _LONGEST = 4
 def all_beginnings(length: int, own: str = "") -> Prefixes:
     """Return every beginning of so many bytes that can be looked at, each once.
 
-    Parameters
-    ----------
-    length : int
-        In bytes; shorter strings end.
-    own : str
-        Characters of the strings' own alphabet; if they are known, no others are looked at.
+    `length`: in bytes; shorter strings end. `own`: characters of the strings' own alphabet; if they
+    are known, no others are looked at.
     """
     asked = [[alphabets(own)[-1].codes]] if own else map(_alternatives, alphabets())
     some, few = [np.full((1, length), END, dtype=np.uint16)], dict[bytes, bool]()
@@ -62,7 +58,6 @@ def _most(codes: IntArray) -> int:
 
 
 def _by_size(codes: IntArray) -> list[SymbolArray]:
-    """Return characters of 1, 2, 3 and 4 bytes as arrays of shape (n, size)."""
     characters, found = [chr(code).encode() for code in codes.tolist()], []
     for size in range(1, _LONGEST + 1):
         data = b"".join(each for each in characters if len(each) == size)
@@ -71,7 +66,6 @@ def _by_size(codes: IntArray) -> list[SymbolArray]:
 
 
 def _cut(characters: SymbolArray, room: int) -> SymbolArray:
-    """Return characters of one size, cut to the room, each once; they ascend."""
     cut = characters[:, :room]
     if room >= characters.shape[1]:
         return cut
@@ -90,10 +84,7 @@ def _alone(characters: Sequence[SymbolArray], length: int) -> Iterator[SymbolArr
 def _strings(characters: Sequence[SymbolArray], length: int) -> Iterator[SymbolArray]:
     """Yield all strings, the last character cut where no room is left for all of it.
 
-    Parameters
-    ----------
-    characters : sequence of uint16 arrays, shapes (n, 1) to (n, 4)
-    length : int
+    `characters` has shape (n, 1) to (n, 4).
     """
     of_size: list[list[SymbolArray]] = [[] for _ in range(length + 1)]
     of_size[0].append(np.zeros((1, 0), dtype=np.uint16))

@@ -37,34 +37,18 @@ _FEWEST_REPORTS = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenDecoding:
-    """What was found without a list.
+    """What was found without a list."""
 
-    Attributes
-    ----------
-    decoding : Decoding
-        Of the detected strings and the given candidates; its summary counts all that were tested.
-    steps : tuple of FoundPrefixes
-        What was found on the way, in the order of the steps.
-    proposed : int
-        Whole strings that were proposed and tested.
-    listed : int
-        Candidates that were given.
-    below : str
-        What all strings begin with that were looked for.
-    chance_false : float64 array, shape (n,)
-        About how likely it is that nobody has the string, its letters considered: the local false
-        discovery rate.
-    unexplained : tuple of Unexplained
-        Beginnings whose strings weren't found.
-    """
-
+    # Of the detected strings and the given candidates; its summary counts all that were tested.
     decoding: Decoding
-    steps: tuple[FoundPrefixes, ...]
-    proposed: int
-    listed: int
-    below: str
+    steps: tuple[FoundPrefixes, ...]  # what was found on the way, in the order of the steps
+    proposed: int  # whole strings that were proposed and tested
+    listed: int  # candidates that were given
+    below: str  # what all strings begin with that were looked for
+    # Shape (n,); about how likely it is that nobody has the string, its letters considered: the
+    # local false discovery rate.
     chance_false: FloatArray
-    unexplained: tuple[Unexplained, ...]
+    unexplained: tuple[Unexplained, ...]  # beginnings whose strings weren't found
 
 
 def decode_open_strings(
@@ -84,40 +68,15 @@ def decode_open_strings(
 ) -> OpenDecoding:
     """Find strings that nobody listed, and how common they are.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Of all steps' cohorts.
-    params : RapporParams
-        Of the metric: m is the number of all cohorts.
-    metric_type : OpenStringType
-    candidates : sequence of str
-        Strings to be tested in any case, each once.
-    below : str
-        Look only for strings that begin so, with all the room there is.
-    corpus : sequence of str
-        Public strings like those that are looked for: what is expected is learned from them, so
-        that theirs are found sooner, and no others given up.
-    alphabet : str
-        The characters of most strings, if they are known; others aren't given up.
-    alpha : float
-        Level of the correction's error rate, in (0, 1).
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    room : int, optional
-        About how many extensions to look at in a step; 100,000 times the number of steps if not
-        given.
-    repeats : RepeatedReports
-        How often the reports' clients have reported, and whose shares are asked for.
-    progress : callable
-        Told how many of how many steps are done.
-
-    Raises
-    ------
-    CandidateError
-        If a candidate can't be a client's value.
-    UndecodableError
-        If a step has no reports, or the counts don't fit the parameters.
+    `counts`: of all steps' cohorts. `params`: of the metric: m is the number of all cohorts.
+    `candidates`: strings to be tested in any case, each once. `below`: look only for strings that
+    begin so, with all the room there is. `corpus`: public strings like those that are looked for:
+    what is expected is learned from them, so that theirs are found sooner, and no others given up.
+    `alphabet`: the characters of most strings, if they are known; others aren't given up. `room`:
+    about how many extensions to look at in a step; 100,000 times the number of steps if not given.
+    `progress`: told how many of how many steps are done. Raises `CandidateError` if a candidate
+    can't be a client's value. Raises `UndecodableError` if a step has no reports, or the counts
+    don't fit the parameters.
     """
     if counts.bits.shape != (params.m, params.k):
         raise UndecodableError(

@@ -44,18 +44,10 @@ _TINY = 1e-300  # keeps quotients finite
 
 
 class Dropped(NamedTuple):
-    """Strings that the reports speak against, so that they aren't tested.
+    """Strings that the reports speak against, so that they aren't tested."""
 
-    Attributes
-    ----------
-    expected : float64 array, shape (n,)
-        What was expected of each.
-    halves : int64 array, shape (n,)
-        In which half each is.
-    """
-
-    expected: FloatArray
-    halves: IntArray
+    expected: FloatArray  # shape (n,); what was expected of each
+    halves: IntArray  # shape (n,); in which half each is
 
     def joined(self, others: Extensions, dropped: BoolArray) -> Dropped:
         """Return these and those that are dropped of others."""
@@ -66,23 +58,12 @@ class Dropped(NamedTuple):
 
 
 class TaughtEnds(NamedTuple):
-    """What the last step's reports teach of strings that end behind the last length.
+    """What the last step's reports teach of strings that end behind the last length."""
 
-    Attributes
-    ----------
-    strings : Extensions
-        These, and what is expected of them.
-    dropped : Dropped
-        What else was looked for.
-    explained : Explained
-        What the model of a quick look at whole strings says.
-    standing_out : int64 array, shape (2,)
-        How many of each half of the strings are sure in that look (`Explained.sure`).
-    """
-
-    strings: Extensions
-    dropped: Dropped
-    explained: Explained
+    strings: Extensions  # these, and what is expected of them
+    dropped: Dropped  # what else was looked for
+    explained: Explained  # what the model of a quick look at whole strings says
+    # Shape (2,); how many of each half of the strings are sure in that look (`Explained.sure`).
     standing_out: IntArray
 
 
@@ -92,14 +73,8 @@ def ends_of(survivors: Survivors, room: int, letters: Mixture) -> Extensions:
     What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
     extended by the model that knows nothing, far if they are few, and by anything unfamiliar.
 
-    Parameters
-    ----------
-    survivors : Survivors
-        The prefixes that were found last.
-    room : int
-        About how many strings to list by what was learned.
-    letters : Mixture
-        What was learned.
+    `survivors`: the prefixes that were found last. `room`: about how many strings to list by what
+    was learned. `letters`: what was learned.
     """
     length = survivors.length + LONGEST_END
     least = LEAST_EXPECTED * survivors.std_error
@@ -126,18 +101,9 @@ def taught_ends(
 
     Strings that end within the prefixes were listed before, and are left out.
 
-    Parameters
-    ----------
-    ends : Extensions
-        What was expected at first.
-    survivors : Survivors
-        The prefixes that were found last.
-    room : int
-        About how many strings to list for each half.
-    letters : Mixture
-        What was learned before.
-    reports : StepReports
-        The last step's.
+    `ends`: what was expected at first. `survivors`: the prefixes that were found last. `room`:
+    about how many strings to list for each half. `letters`: what was learned before. `reports`: the
+    last step's.
     """
     begin = survivors.length
     ends, dropped, found, fitted, gaps = _looked(ends, survivors, room, letters, reports)
@@ -172,18 +138,8 @@ def _left(
 ) -> FloatArray:
     """Return what is expected of strings by what the others of each prefix leave of it.
 
-    Parameters
-    ----------
-    ends : Extensions
-        What is expected by the prefixes' shares.
-    survivors : Survivors
-        The prefixes.
-    found : Extensions
-        Which strings are there.
-    shares : float64 array
-        Theirs.
-    std_error : float
-        Of these.
+    `ends`: what is expected by the prefixes' shares. `survivors`: the prefixes. `found`: which
+    strings are there. `shares`: theirs. `std_error`: of these.
     """
     own = np.zeros(len(ends))
     _, these, there = np.intersect1d(
@@ -303,7 +259,6 @@ def _found(
 
 
 def _added(ends: Extensions, begin: int) -> IntArray:
-    """Return how many bytes each string has beyond its prefix, shape (n,)."""
     return np.asarray((ends.prefixes.symbols[:, begin:] != END).sum(axis=1))
 
 
@@ -314,15 +269,9 @@ def _likelier(
 
     A letter model knows of two bytes and not of places, so tokens of one length are beyond it.
 
-    Parameters
-    ----------
-    added : int64 array, shape (n,)
-    expected : float64 array, shape (n,)
-        What a letter model expects of strings that add so many bytes.
-    found : int64 array, shape (t,)
-        How many bytes strings add that were found.
-    weights : float64 array, shape (t,)
-        How many times each of these counts.
+    `added` has shape (n,). `expected`, shape (n,): what a letter model expects of strings that add
+    so many bytes. `found`, shape (t,): how many bytes strings add that were found. `weights`, shape
+    (t,): how many times each of these counts.
     """
     size = 1 + int(max(added.max(initial=0), found.max()))
     model: FloatArray = np.bincount(added, expected, size).astype(np.float64)

@@ -59,20 +59,11 @@ _LEAST_PART = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """Extended prefixes.
-
-    Attributes
-    ----------
-    prefixes : Prefixes, of length n
-    parents : int64 array, shape (n,)
-        Which prefix each comes from.
-    expected : float64 array, shape (n,)
-        The share that it is expected to have.
-    """
+    """Extended prefixes."""
 
     prefixes: Prefixes
-    parents: IntArray
-    expected: FloatArray
+    parents: IntArray  # shape (n,); which prefix each comes from
+    expected: FloatArray  # shape (n,); the share that it is expected to have
 
     def __len__(self) -> int:
         return len(self.prefixes)
@@ -112,36 +103,19 @@ def halves(keys: KeyArray) -> IntArray:
 
 
 class _Added(NamedTuple):
-    """One more symbol behind each of some prefixes.
+    """One more symbol behind each of some prefixes."""
 
-    Attributes
-    ----------
-    behind : int64 array, shape (n,)
-        Which of the prefixes that are one symbol shorter.
-    symbols : uint16 array, shape (n,)
-    """
-
-    behind: IntArray
-    symbols: SymbolArray
+    behind: IntArray  # shape (n,); which of the prefixes that are one symbol shorter
+    symbols: SymbolArray  # shape (n,)
 
 
 class _Ended(NamedTuple):
-    """Prefixes that have no more symbols, all of one length.
+    """Prefixes that have no more symbols, all of one length."""
 
-    Attributes
-    ----------
-    rows : int64 array, shape (n,)
-        Which of that length.
-    masses : float32 array, shape (n,)
-    keys : uint64 array, shape (n,)
-    added : int
-        How many symbols were added.
-    """
-
-    rows: IntArray
-    masses: MassArray
-    keys: KeyArray
-    added: int
+    rows: IntArray  # shape (n,); which of that length
+    masses: MassArray  # shape (n,)
+    keys: KeyArray  # shape (n,)
+    added: int  # how many symbols were added
 
     def keys_of(self, added: int) -> KeyArray:
         """Return the keys if so many symbols had been added, END behind those that were."""
@@ -155,21 +129,12 @@ class _Ended(NamedTuple):
 
 
 class _Grown(NamedTuple):
-    """Extensions that aren't spelled yet, of one model each.
+    """Extensions that aren't spelled yet, of one model each."""
 
-    Attributes
-    ----------
-    parents : int64 array
-        Which prefix each of those that were extended is: one for each model that goes on with it.
-    added : list of _Added
-        The symbols, place by place, as long as any go on.
-    ended : list of _Ended
-        All extensions.
-    """
-
+    # Which prefix each of those that were extended is: one for each model that goes on with it.
     parents: IntArray
-    added: list[_Added]
-    ended: list[_Ended]
+    added: list[_Added]  # the symbols, place by place, as long as any go on
+    ended: list[_Ended]  # all extensions
 
 
 def extend(
@@ -185,24 +150,11 @@ def extend(
 ) -> Extensions:
     """Extend prefixes to a length, whole strings staying as they are.
 
-    Parameters
-    ----------
-    prefixes : Prefixes
-        Prefixes of at most `length` bytes.
-    shares : float64 array, shape (n,)
-        Above 0.
-    length : int
-        How many bytes the extensions have.
-    room : int
-        About how many extensions to list at most.
-    letters : LetterModels
-        How likely each byte is to follow.
-    seen : uint64 array, optional
-        Keys of extensions that aren't to be returned, ascending.
-    least : float
-        Of which less is expected isn't listed.
-    whole : bool
-        Whether only whole strings are.
+    `prefixes`: prefixes of at most `length` bytes. `shares`, shape (n,): above 0. `length`: how
+    many bytes the extensions have. `room`: about how many extensions to list at most. `letters`:
+    how likely each byte is to follow. `seen`: keys of extensions that aren't to be returned,
+    ascending. `least`: of which less is expected isn't listed. `whole`: whether only whole strings
+    are.
     """
     floor = np.float32(np.log(least) if least else -np.inf)
     grown = _grown(prefixes, shares, length, room, letters, floor, whole=whole)
@@ -265,18 +217,9 @@ def _spelled(
 ) -> Extensions:
     """Return each extension once, with what all models expect of it.
 
-    Parameters
-    ----------
-    prefixes : Prefixes
-        What was extended.
-    length : int
-        Of the extensions, by which their keys are made.
-    width : int
-        How many symbols of each to keep: all are END beyond.
-    grown : _Grown
-        All extensions, of each model.
-    seen : uint64 array, optional
-        Keys of those that aren't asked for, ascending.
+    `prefixes`: what was extended. `length`: of the extensions, by which their keys are made.
+    `width`: how many symbols of each to keep: all are END beyond. `grown`: all extensions, of each
+    model. `seen`: keys of those that aren't asked for, ascending.
     """
     begin, (parents, added, ended) = prefixes.length, grown
     chosen, expected, keys = _each_once(ended, length - begin)
@@ -300,11 +243,7 @@ def _spelled(
 def _each_once(ended: Sequence[_Ended], added: int) -> tuple[IntArray, FloatArray, KeyArray]:
     """Return one row of each extension among all, what is expected of it, and its key, ascending.
 
-    Parameters
-    ----------
-    ended : sequence of _Ended
-    added : int
-        How many symbols keys are of, those of the prefix apart.
+    `added`: how many symbols keys are of, those of the prefix apart.
     """
     keys = np.concatenate([each.keys_of(added) for each in ended])
     order = _order(keys)
@@ -337,12 +276,8 @@ class _Automaton:
     An arc's number is its context's times 257, plus its rank. What doesn't matter to a model isn't
     in its contexts (`LetterModels.relevant`), and what will matter behind a symbol always is.
 
-    Attributes
-    ----------
-    symbols : uint16 array, shape (c * 257,)
-        Of arcs.
-    surprise : float32 array, shape (c * 257,)
-        -ln of their chances, infinite for symbols that can't follow.
+    `symbols`, shape (c * 257,): of arcs. `surprise`, shape (c * 257,): -ln of their chances,
+    infinite for symbols that can't follow.
     """
 
     def __init__(self, letters: LetterModels) -> None:
@@ -388,7 +323,6 @@ class _Automaton:
         self._codes = self._code_of[self._number_of]
 
     def _chances_in(self, codes: IntArray) -> FloatArray:
-        """Return the chances of symbols in contexts, shape (c, 257)."""
         models, before, last, states = _decoded(codes)
         chances = np.empty((len(codes), N_SYMBOLS))
         for model in sorted(set(models.tolist())):
@@ -420,14 +354,9 @@ class _Automaton:
     ) -> np.float32:
         """Return the limit above which about as many stay as there is room for.
 
-        Parameters
-        ----------
-        contexts : int64 array, shape (n,)
-        masses, whole : float32 arrays, shapes (n,) and (w,)
-            Of prefixes that go on, and of those that don't.
-        room : int
-        unended : float
-            By how much more the masses of those that go on must be above it.
+        `contexts` has shape (n,). `masses` and `whole`, shape (n,) and (w,): of prefixes that go
+        on, and of those that don't. `unended`: by how much more the masses of those that go on must
+        be above it.
         """
         step = 1 + len(masses) // _SAMPLED
         surprise = self.surprise.reshape(-1, N_SYMBOLS)[contexts[::step]]
@@ -463,7 +392,6 @@ class _Automaton:
 
 
 def _decoded(codes: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return the models, last symbols but one, last symbols and states of contexts."""
     rest, states = np.divmod(codes, _STATES)
     rest, last = np.divmod(rest, _CONTEXTS)
     models, before = np.divmod(rest, _BEFORES)

@@ -30,33 +30,18 @@ _ROWS_EACH = 50
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Strings that end within a step's length and not within the one before.
+    """Strings that end within a step's length and not within the one before."""
 
-    Attributes
-    ----------
-    first : int
-        The step's number: reports of that step and all later ones test them.
-    texts : list of bytes, length n
-        UTF-8, all different.
-    expected : float64 array, shape (n,)
-        The share that each is expected to have.
-    halves : int64 array, shape (n,)
-        In which half of all strings each is, by chance (`Extensions.halves`).
-    tried : float64 array, shape (t,)
-        What was expected of all that were looked for, those included that the step's reports spoke
-        against.
-    halves_tried : int64 array, shape (t,)
-        In which half of all strings each of these is.
-    standing_out : int64 array, shape (2,)
-        How many of each half are sure (`Explained.sure`) by the step's reports alone.
-    """
-
-    first: int
-    texts: list[bytes]
-    expected: FloatArray
+    first: int  # the step's number: reports of that step and all later ones test them
+    texts: list[bytes]  # UTF-8, all different
+    expected: FloatArray  # shape (n,); the share that each is expected to have
+    # Shape (n,); in which half of all strings each is, by chance (`Extensions.halves`).
     halves: IntArray
+    # Shape (t,); what was expected of all that were looked for, those included that the step's
+    # reports spoke against.
     tried: FloatArray
-    halves_tried: IntArray
+    halves_tried: IntArray  # shape (t,); in which half of all strings each of these is
+    # Shape (2,); how many of each half are sure (`Explained.sure`) by the step's reports alone.
     standing_out: IntArray
 
 
@@ -73,18 +58,10 @@ def as_one(families: Sequence[Family]) -> Family:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What a step's model says of its rows.
+    """What a step's model says of its rows."""
 
-    Attributes
-    ----------
-    reports : StepReports
-        The step's, and the model.
-    sizes : int64 array, shape (a,)
-        How many bytes each of its members has before its string's end.
-    """
-
-    reports: StepReports
-    sizes: IntArray
+    reports: StepReports  # the step's, and the model
+    sizes: IntArray  # shape (a,); how many bytes each of its members has before its string's end
 
     @property
     def sure(self) -> IntArray:
@@ -102,9 +79,7 @@ class Explained:
         holds it: there its noise would be its own alone. So they are fitted anew, to rates in which
         it is one of those that nothing explains.
 
-        Returns
-        -------
-        float64 array, shape (m, k)
+        Returns an array of shape (m, k).
         """
         fit, rates, sure = self.reports.fit, self.reports.bits.rate, self.sure
         others = sure[(self.sizes[sure] < least) | (self.sizes[sure] >= below)]
@@ -133,16 +108,8 @@ def whole_in(
 ) -> Candidates:
     """Return whole strings with the positions that they have from a step on.
 
-    Parameters
-    ----------
-    texts : sequence of bytes, length n
-        UTF-8, known to be distinct, which end within the step's length.
-    first : int
-        The step's number.
-    params : RapporParams
-        Of one step.
-    metric_type : OpenStringType
-        The metric's type, which names the lengths of prefixes.
+    `texts`: UTF-8, known to be distinct, which end within the step's length. `first`: the step's
+    number. `params`: of one step.
     """
     strings, words = [text.decode() for text in texts], hash_words(texts)
     before = len(metric_type.steps) - first

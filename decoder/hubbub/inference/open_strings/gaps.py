@@ -34,24 +34,13 @@ _PARTS = 3
 
 
 class Gaps(NamedTuple):
-    """Strong prefixes that go on, and of whose share most or much is missing.
+    """Strong prefixes that go on, and of whose share most or much is missing."""
 
-    Attributes
-    ----------
-    rows : int64 array, shape (g,)
-        Which prefixes, ascending: the largest, and first those of which most is missing.
-    missing : float64 array, shape (g,)
-        How much of each one's share.
-    is_most : bool array, shape (g,)
-        Whether that is most of it.
-    is_blind : bool
-        Whether hardly anything was found of what all strong prefixes have.
-    """
-
+    # Shape (g,); which prefixes, ascending: the largest, and first those of which most is missing.
     rows: IntArray
-    missing: FloatArray
-    is_most: BoolArray
-    is_blind: bool
+    missing: FloatArray  # shape (g,); how much of each one's share
+    is_most: BoolArray  # shape (g,); whether that is most of it
+    is_blind: bool  # whether hardly anything was found of what all strong prefixes have
 
     def largest(self, beyond: float = 0.0) -> IntArray:
         """Return those of which most is missing, and more than a share, the largest gap first."""
@@ -62,16 +51,8 @@ class Gaps(NamedTuple):
 def gaps_of(parents: Survivors, of: IntArray, shares: FloatArray, std_error: float) -> Gaps:
     """Return the gaps that some extensions leave.
 
-    Parameters
-    ----------
-    parents : Survivors
-        The prefixes, n of them.
-    of : int64 array, shape (e,)
-        Whose extension each is that was found.
-    shares : float64 array, shape (e,)
-        Of these.
-    std_error : float
-        Of each.
+    `parents`: the prefixes, n of them. `of`, shape (e,): whose extension each is that was found.
+    `shares`, shape (e,): of these. `std_error`: of each.
     """
     n = len(parents.prefixes)
     error = std_error * np.sqrt(1 + np.bincount(of, minlength=n))
@@ -101,10 +82,8 @@ def extended_in_parts(
 ) -> Iterator[Extensions]:
     """Extend prefixes as `extend` does, a part of the extensions after the other.
 
-    Parameters
-    ----------
-    prefixes, shares, length, room, letters, seen, whole
-        As `extend` has them.
+    `prefixes` and `shares` and `length` and `room` and `letters` and `seen` and `whole`: as
+    `extend` has them.
     """
     begun = extend(prefixes, shares, prefixes.length + 1, room, letters)
     for part in range(_PARTS):

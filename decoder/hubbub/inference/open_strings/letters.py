@@ -125,12 +125,8 @@ class Model(Protocol):
     ) -> tuple[IntArray, IntArray, IntArray]:
         """Return the contexts with whatever doesn't matter to the model made alike.
 
-        Parameters
-        ----------
-        before, last : int64 array, shape (c,)
-            The last symbol but one, or `ANYTHING`, and the last.
-        states : int64 array, shape (c,)
-            Of the last character (`state_after`).
+        `before` and `last`, shape (c,): the last symbol but one, or `ANYTHING`, and the last.
+        `states`, shape (c,): of the last character (`state_after`).
         """
 
     def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
@@ -142,15 +138,10 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WordModel:
-    """Words, names and addresses: letters of English frequencies, by the kind of the last one.
+    """Words, names and addresses: letters of English frequencies, by the kind of the last one."""
 
-    Attributes
-    ----------
-    flat : bool
-        Whether all letters are equally common, which hardly any strings have, but those may have
-        that frequencies fail on.
-    """
-
+    # Whether all letters are equally common, which hardly any strings have, but those may have that
+    # frequencies fail on.
     flat: bool = False
 
     def relevant(
@@ -175,24 +166,15 @@ class WordModel:
 
 @dataclass(frozen=True, slots=True)
 class CharacterTree:
-    """Which bytes characters begin with, and which go on with them, whatever their chances.
+    """Which bytes characters begin with, and which go on with them, whatever their chances."""
 
-    Attributes
-    ----------
-    leads : int64 array, shape (n,)
-        Each character's first byte.
-    nodes : int64 array, shape (t,)
-        Beginnings of characters that go on, ascending: their bytes as one number.
-    cells : int64 array, shape (s,)
-        For each byte of a character behind its first, its node's row times 64, plus its six bits.
-    owners : int64 array, shape (s,)
-        Which character it is a byte of.
-    """
-
-    leads: IntArray
+    leads: IntArray  # shape (n,); each character's first byte
+    # Shape (t,); beginnings of characters that go on, ascending: their bytes as one number.
     nodes: IntArray
+    # Shape (s,); for each byte of a character behind its first, its node's row times 64, plus its
+    # six bits.
     cells: IntArray
-    owners: IntArray
+    owners: IntArray  # shape (s,); which character it is a byte of
 
     @classmethod
     def of(cls, codes: IntArray) -> CharacterTree:
@@ -217,11 +199,7 @@ class CharacterTree:
 class AlphabetModel:
     """The characters of an alphabet, equally likely at every place.
 
-    Parameters
-    ----------
-    alphabet : Alphabet
-    tree : CharacterTree, optional
-        Of its characters; built from them if not given.
+    `tree`: of its characters; built from them if not given.
     """
 
     def __init__(self, alphabet: Alphabet, tree: CharacterTree | None = None) -> None:
@@ -280,23 +258,12 @@ class AlphabetModel:
 
 @dataclass(frozen=True, slots=True)
 class Ngrams:
-    """What was learned: weights of symbols after the last two, backing off to one and to none.
+    """What was learned: weights of symbols after the last two, backing off to one and to none."""
 
-    Attributes
-    ----------
-    single : float64 array, shape (257,)
-    pairs : float64 array, shape (258, 257)
-        After one symbol.
-    contexts : int64 array, shape (c,)
-        Numbers of the pairs of symbols that were seen, ascending.
-    triples : float64 array, shape (c, 257)
-        Weights of what came after them.
-    """
-
-    single: FloatArray
-    pairs: FloatArray
-    contexts: IntArray
-    triples: FloatArray
+    single: FloatArray  # shape (257,)
+    pairs: FloatArray  # shape (258, 257); after one symbol
+    contexts: IntArray  # shape (c,); numbers of the pairs of symbols that were seen, ascending
+    triples: FloatArray  # shape (c, 257); weights of what came after them
 
     @classmethod
     def nothing(cls) -> Ngrams:
@@ -322,14 +289,8 @@ class Ngrams:
     def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Ngrams:
         """Return the model that has also seen some sequences.
 
-        Parameters
-        ----------
-        symbols : uint16 array, shape (n, length)
-            END from the end on.
-        weights : float64 array, shape (n,)
-            How many times each counts.
-        begin : int
-            The first place that wasn't learned before.
+        `symbols`, shape (n, length): END from the end on. `weights`, shape (n,): how many times
+        each counts. `begin`: the first place that wasn't learned before.
         """
         single, pairs = self.single.copy(), self.pairs.copy()
         codes, followers, added = [], [], []
@@ -363,12 +324,8 @@ class Ngrams:
     ) -> FloatArray:
         """Return the chance of each symbol in some contexts, shape (c, 257).
 
-        Parameters
-        ----------
-        before, last, states : int64 array, shape (c,)
-            As of `Model`.
-        start : float64 array, shape (c, 257)
-            Chances in these contexts before anything was learned.
+        `before` and `last` and `states`, shape (c,): as of `Model`. `start`, shape (c, 257):
+        chances in these contexts before anything was learned.
         """
         first, second, third = _TRUST
         single = (self.single + first * start) / (self.single.sum() + first)
@@ -421,12 +378,9 @@ def _follows() -> tuple[FloatArray, IntArray]:
     Some first bytes leave less room for the second: no character is written longer than it must be,
     none is a surrogate, none is beyond U+10FFFF (RFC 3629).
 
-    Returns
-    -------
-    float64 array, shape (6, 257)
-        Of a whole character, of an unfinished one, and of those that begin with four special bytes.
-    int64 array, shape (258,)
-        Which row holds after a byte of an unfinished character.
+    Returns an array of shape (6, 257): of a whole character, of an unfinished one, and of those
+    that begin with four special bytes. Returns an array of shape (258,): which row holds after a
+    byte of an unfinished character.
     """
     seconds = {0xE0: (0xA0, 0xC0), 0xED: (0x80, 0xA0), 0xF0: (0x90, 0xC0), 0xF4: (0x80, 0x90)}
     follows = np.zeros((2 + len(seconds), N_SYMBOLS))

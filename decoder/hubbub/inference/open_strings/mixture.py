@@ -53,30 +53,15 @@ _LONGEST, _MOST_LINES, _MOST_WEIGHED, _CORPUS_WEIGHT = 64, 100_000, 1_000, 500.0
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Models and how likely it is that each wrote a string.
+    """Models and how likely it is that each wrote a string."""
 
-    Attributes
-    ----------
-    ngrams : Ngrams
-        What was learned; backs off to the others.
-    learned_weight : float
-        How likely it is that a string follows that.
-    weights : float64 array, shape (c,)
-        Of the fixed models; sum to 1.
-    characters : AlphabetModel
-        All alphabets with their weights, which what was learned backs off to.
-    prior : float64 array, shape (c,)
-        Weights before anything was found.
-    own : str
-        The characters of the strings' own alphabet, if they are known.
-    """
-
-    ngrams: Ngrams
-    learned_weight: float
-    weights: FloatArray
+    ngrams: Ngrams  # what was learned; backs off to the others
+    learned_weight: float  # how likely it is that a string follows that
+    weights: FloatArray  # shape (c,); of the fixed models; sum to 1
+    # All alphabets with their weights, which what was learned backs off to.
     characters: AlphabetModel
-    prior: FloatArray
-    own: str
+    prior: FloatArray  # shape (c,); weights before anything was found
+    own: str  # the characters of the strings' own alphabet, if they are known
 
     @classmethod
     def at_start(cls, own: str = "") -> Mixture:
@@ -88,12 +73,8 @@ class Mixture:
     def of_corpus(cls, texts: Sequence[bytes], own: str = "") -> Mixture:
         """Return what is expected of strings like some, each of which ends where it ends.
 
-        Parameters
-        ----------
-        texts : sequence of bytes
-            UTF-8; all count alike, and together no more than some hundred found strings.
-        own : str
-            The characters of their alphabet, if they are known.
+        `texts`: UTF-8; all count alike, and together no more than some hundred found strings.
+        `own`: the characters of their alphabet, if they are known.
         """
         start = cls.at_start(own)
         some = [text[:_LONGEST] for text in texts[:: 1 + len(texts) // _MOST_LINES] if text]
@@ -127,14 +108,8 @@ class Mixture:
     def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Mixture:
         """Return the mixture that has also seen some prefixes.
 
-        Parameters
-        ----------
-        symbols : uint16 array, shape (n, length)
-            END from the end on.
-        weights : float64 array, shape (n,)
-            How many times each counts.
-        begin : int
-            The first place that wasn't learned before.
+        `symbols`, shape (n, length): END from the end on. `weights`, shape (n,): how many times
+        each counts. `begin`: the first place that wasn't learned before.
         """
         if not len(symbols):
             return self
@@ -225,12 +200,8 @@ class Mixture:
     ) -> tuple[IntArray, IntArray, IntArray]:
         """Return the contexts with whatever doesn't matter to their models made alike.
 
-        Parameters
-        ----------
-        models : int64 array, shape (n,)
-            0 for what was learned, and the fixed ones from 1.
-        before, last, states : int64 array, shape (n,)
-            As of `Model`.
+        `models`, shape (n,): 0 for what was learned, and the fixed ones from 1. `before` and `last`
+        and `states`, shape (n,): as of `Model`.
         """
         of_learned = np.where(states % STATES > 0, before, self.ngrams.matters(before, last))
         found = np.stack([of_learned, last, states])
@@ -259,12 +230,8 @@ class Mixture:
 def _fixed(own: str) -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
     """Return the fixed models, their weights before anything was learned, and of characters.
 
-    Returns
-    -------
-    models : tuple of Model, length c
-    weights : float64 array, shape (c,)
-    log_roots : float64 array, shape (c - 2, 257)
-        ln of each alphabet's chances where a character begins.
+    `weights`, shape (c,). `log_roots`, shape (c - 2, 257): ln of each alphabet's chances where a
+    character begins.
     """
     of_alphabets = tuple(map(AlphabetModel, alphabets(own)))
     models: tuple[Model, ...] = (WordModel(), WordModel(flat=True), *of_alphabets)
@@ -315,7 +282,6 @@ def _different(
 
 
 def _log(chances: FloatArray) -> FloatArray:
-    """Return ln of chances, and much less than any string's where there is none."""
     possible = chances > 0
     return np.where(possible, np.log(np.where(possible, chances, 1.0)), _LEAST_LOG)
 

@@ -29,17 +29,12 @@ _PART = 2**16
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Beginnings of strings, some of them whole.
+    """Beginnings of strings, some of them whole."""
 
-    Attributes
-    ----------
-    symbols : uint16 array, shape (n, length)
-        Bytes; END from the end of a string on. If all are whole, only up to the last END.
-    keys : uint64 array, shape (n,)
-        Numbers that tell them from others of the same length (`longer_keys`).
-    """
-
+    # Shape (n, length); bytes; END from the end of a string on. If all are whole, only up to the
+    # last END.
     symbols: SymbolArray
+    # Shape (n,); numbers that tell them from others of the same length (`longer_keys`).
     keys: KeyArray
 
     def __len__(self) -> int:

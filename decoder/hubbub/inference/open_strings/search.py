@@ -88,31 +88,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class FoundPrefixes:
-    """The prefixes that were detected in a step, the most common first.
+    """The prefixes that were detected in a step, the most common first."""
 
-    Attributes
-    ----------
-    length : int
-        Of the step, in bytes.
-    reports : int
-        Of the step.
-    tried : int
-        How many prefixes were looked for.
-    texts : tuple of bytes
-        With the terminator behind strings that end before the step.
-    share : float64 array, shape (n,)
-    std_error : float
-        Of the share of a prefix that nobody has.
-    squares : float
-        What the squared shares of prefixes that weren't found add up to, at least, as rows scatter.
-    """
-
-    length: int
-    reports: int
-    tried: int
-    texts: tuple[bytes, ...]
-    share: FloatArray
-    std_error: float
+    length: int  # of the step, in bytes
+    reports: int  # of the step
+    tried: int  # how many prefixes were looked for
+    texts: tuple[bytes, ...]  # with the terminator behind strings that end before the step
+    share: FloatArray  # shape (n,)
+    std_error: float  # of the share of a prefix that nobody has
+    # What the squared shares of prefixes that weren't found add up to, at least, as rows scatter.
     squares: float
 
     @property
@@ -142,36 +126,19 @@ class FoundPrefixes:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """Whole strings that are worth testing.
+    """Whole strings that are worth testing."""
 
-    Attributes
-    ----------
-    families : tuple of Family
-        In the order of their steps.
-    explained : mapping of int to Explained
-        What the model of each step says that was looked at.
-    steps : tuple of FoundPrefixes
-        What was found on the way.
-    """
-
-    families: tuple[Family, ...]
-    explained: Mapping[int, Explained]
-    steps: tuple[FoundPrefixes, ...]
+    families: tuple[Family, ...]  # in the order of their steps
+    explained: Mapping[int, Explained]  # what the model of each step says that was looked at
+    steps: tuple[FoundPrefixes, ...]  # what was found on the way
 
 
 class Left(NamedTuple):
-    """What is expected of a step's extensions by what others leave.
+    """What is expected of a step's extensions by what others leave."""
 
-    Attributes
-    ----------
-    expected : float64 array, shape (n,)
-        Of each that is listed.
-    worth : float64 array, shape (p,)
-        What is left of each parent: what is expected of an extension that isn't listed, over the
-        chance of what it adds.
-    """
-
-    expected: FloatArray
+    expected: FloatArray  # shape (n,); of each that is listed
+    # Shape (p,); what is left of each parent: what is expected of an extension that isn't listed,
+    # over the chance of what it adds.
     worth: FloatArray
 
 
@@ -212,16 +179,8 @@ class _Step:
     ) -> None:
         """Look for the likeliest extensions of some of the parents.
 
-        Parameters
-        ----------
-        of : int64 array, shape (n,)
-            The parents.
-        shares : float64 array, shape (n,)
-            By which they share the room.
-        room : int
-        letters : LetterModels
-        least : float
-            Standard errors; of which less is expected isn't looked for.
+        `of`, shape (n,): the parents. `shares`, shape (n,): by which they share the room. `least`:
+        standard errors; of which less is expected isn't looked for.
         """
         prefixes, least = self.parents.prefixes.take(of), least * self.reports.std_error
         found = extend(prefixes, shares, self.length, room, letters, self._seen, least=least)
@@ -297,7 +256,6 @@ class _Step:
         self._chance = np.concatenate([self._chance, chance[kept]])
 
     def _fit(self) -> None:
-        """Put what is detected into the model of the step's reports, and test what is listed."""
         mean = self._expected_sum / self.tried
         self.reports, self.tests = self.reports.fitted(
             self.words, self.listed.expected, mean, float(self.tried)
@@ -442,30 +400,11 @@ def propose(
 ) -> Proposals:
     """Return the whole strings that are worth testing in the reports that show them whole.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Of all steps.
-    params : RapporParams
-        Of the metric.
-    metric_type : OpenStringType
-        The metric's type, which names the lengths of prefixes.
-    below : str
-        Look only for strings that begin so.
-    corpus : sequence of str
-        Public strings like those that are looked for, to learn letters from.
-    alphabet : str
-        The characters of most strings, if they are known.
-    room : int, optional
-        About how many extensions to look at in a step; 100,000 times the number of steps if not
-        given.
-    progress : Progress
-        Called with how many steps are done, and of how many.
-
-    Raises
-    ------
-    UndecodableError
-        If a step that is needed has no reports.
+    `params`: of the metric. `below`: look only for strings that begin so. `corpus`: public strings
+    like those that are looked for, to learn letters from. `alphabet`: the characters of most
+    strings, if they are known. `room`: about how many extensions to look at in a step; 100,000
+    times the number of steps if not given. `progress`: called with how many steps are done, and of
+    how many. Raises `UndecodableError` if a step that is needed has no reports.
     """
     start = canonical_bytes(below)
     survivors = Survivors.all_below(start)

@@ -61,35 +61,20 @@ class Moments(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """What a step says of some prefixes.
+    """What a step says of some prefixes."""
 
-    Attributes
-    ----------
-    share : float64 array, shape (n,)
-        Unbiased.
-    log_weighted : float64 array, shape (n,)
-        One-sided p-values, divided by their weights.
-    log_q : float64 array, shape (n,)
-    """
-
-    share: FloatArray
-    log_weighted: FloatArray
-    log_q: FloatArray
+    share: FloatArray  # shape (n,); unbiased
+    log_weighted: FloatArray  # shape (n,); one-sided p-values, divided by their weights
+    log_q: FloatArray  # shape (n,)
 
 
 @dataclass(frozen=True, slots=True)
 class StepReports:
-    """The reports of one step, and a model of the prefixes that are there.
-
-    Attributes
-    ----------
-    first : int
-        With which number the step's first cohort is hashed.
-    """
+    """The reports of one step, and a model of the prefixes that are there."""
 
     bits: BitEstimates
     params: RapporParams
-    first: int
+    first: int  # with which number the step's first cohort is hashed
     fit: Fit
 
     @property
@@ -141,16 +126,10 @@ class StepReports:
     ) -> tuple[StepReports, Tests]:
         """Put those that are detected into the model, until it hardly grows.
 
-        Parameters
-        ----------
-        words : uint32 array, shape (n, 2)
-            Of prefixes that begin with those of the model so far.
-        expected : float64 array, shape (n,)
-            Shares that were expected before.
-        mean_weight : float
-            Mean of the expected shares, cut off at `saturation`, over all that were listed.
-        listed : float
-            How many were listed, those included that were screened out.
+        `words`, shape (n, 2): of prefixes that begin with those of the model so far. `expected`,
+        shape (n,): shares that were expected before. `mean_weight`: mean of the expected shares,
+        cut off at `saturation`, over all that were listed. `listed`: how many were listed, those
+        included that were screened out.
         """
         candidates = of_words(range(len(words)), words, self.params)  # type: ignore[arg-type]
         log_weights = np.log(np.minimum(expected, self.saturation) / mean_weight)
@@ -210,7 +189,6 @@ class StepReports:
         return bounded_scores(self.fit.scores, self.fit.weights, self.params)
 
     def _information(self) -> float:
-        """Return the information on a share beyond what the unknown mass explains."""
         by_cohort = self.fit.weights.reshape(self.params.m, self.params.k).mean(axis=1)
         return float(by_cohort.sum()) * (1 - 1 / self.params.k)
 
@@ -220,21 +198,8 @@ def step_reports(
 ) -> StepReports:
     """Return the reports of a step, with nothing in the model.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Of all steps.
-    params : RapporParams
-        Of the metric.
-    metric_type : OpenStringType
-        The metric's type, which names the lengths of prefixes.
-    step : int
-        The step's number, from 0.
-
-    Raises
-    ------
-    UndecodableError
-        If the step has no reports, or the counts don't fit the parameters.
+    `params`: of the metric. `step`: the step's number, from 0. Raises `UndecodableError` if the
+    step has no reports, or the counts don't fit the parameters.
     """
     of_step = metric_type.step_params(params)
     bits = estimate_bits(step_counts(counts, metric_type, step), of_step, counts.total)

@@ -25,24 +25,15 @@ FEW = 20
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Prefixes of one length that the next step sets out from.
-
-    Attributes
-    ----------
-    prefixes : Prefixes, of length n
-    share, real : float64 array, shape (n,)
-        The estimate, at least a part of its error; how sure it is that there is such a prefix.
-    strong : bool array, shape (n,)
-        Whether that is beyond doubt.
-    std_error : float
-        Of the shares.
-    """
+    """Prefixes of one length that the next step sets out from."""
 
     prefixes: Prefixes
+    # Shape (n,); the estimate, at least a part of its error; how sure it is that there is such a
+    # prefix.
     share: FloatArray
     real: FloatArray
-    strong: BoolArray
-    std_error: float
+    strong: BoolArray  # shape (n,); whether that is beyond doubt
+    std_error: float  # of the shares
 
     @classmethod
     def all_below(cls, start: bytes) -> Self:
@@ -74,14 +65,8 @@ class Survivors:
     def worth_left(self, of: IntArray, explained: FloatArray, std_error: float) -> FloatArray:
         """Return how much room prefixes should have of whose shares a part is explained.
 
-        Parameters
-        ----------
-        of : int64 array, shape (e,)
-            Which of these prefixes; any number of times.
-        explained : float64 array, shape (e,)
-            Shares of what goes on from them.
-        std_error : float
-            Of those shares.
+        `of`, shape (e,): which of these prefixes; any number of times. `explained`, shape (e,):
+        shares of what goes on from them. `std_error`: of those shares.
         """
         expected = self.expected[of]
         least = np.minimum(expected, LEAST_SHARE * std_error)

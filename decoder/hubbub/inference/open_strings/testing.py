@@ -43,20 +43,12 @@ _TINY = 1e-300  # keeps a quotient finite
 
 @dataclass(frozen=True, slots=True)
 class StringTests:
-    """All strings that are tested, the given ones first.
-
-    Attributes
-    ----------
-    texts : list of bytes, length n
-    expected : float64 array, shape (n,)
-        The share that each is expected to have, as far as that makes detection likelier.
-    families : tuple of FamilyTests
-        Those that have any string.
-    """
+    """All strings that are tested, the given ones first."""
 
     texts: list[bytes]
+    # Shape (n,); the share that each is expected to have, as far as that makes detection likelier.
     expected: FloatArray
-    families: tuple[FamilyTests, ...]
+    families: tuple[FamilyTests, ...]  # those that have any string
 
     @property
     def n_tests(self) -> int:
@@ -75,27 +67,14 @@ class StringTests:
 
 @dataclass(frozen=True, slots=True)
 class FamilyTests:
-    """The tests of one family.
+    """The tests of one family."""
 
-    Attributes
-    ----------
-    first : int
-        The number of the first step in whose reports they are tested.
-    rows : int64 array, shape (n,)
-        Which of all texts are its strings, ascending.
-    total : float
-        What is expected of all that were looked for, those included that were dropped before.
-    n_tests : int
-        How many these are.
-    standing_out : int
-        How many are sure by the first step's reports: what is supposed at first.
-    """
-
-    first: int
-    rows: IntArray
+    first: int  # the number of the first step in whose reports they are tested
+    rows: IntArray  # shape (n,); which of all texts are its strings, ascending
+    # What is expected of all that were looked for, those included that were dropped before.
     total: float
-    n_tests: int
-    standing_out: int
+    n_tests: int  # how many these are
+    standing_out: int  # how many are sure by the first step's reports: what is supposed at first
 
 
 def string_tests(
@@ -110,18 +89,7 @@ def string_tests(
     A share beyond the saturation is as good as certain to be detected, so more weight is lost on
     it. Where there are both, the given strings have half of all the weight, in equal parts.
 
-    Parameters
-    ----------
-    families : sequence of Family
-        Proposed strings.
-    given : sequence of bytes
-        Candidates, each once.
-    counts : CohortCounts
-        Of all steps.
-    params : RapporParams
-        Of one step.
-    metric_type : OpenStringType
-        The metric's type, which names the lengths of prefixes.
+    `families`: proposed strings. `given`: candidates, each once. `params`: of one step.
     """
     known, n_steps = set(given), len(metric_type.steps) + 1
     step_of_given = np.array([family_of(len(text), metric_type.steps) for text in given])
@@ -159,7 +127,6 @@ def string_tests(
 def _fresh(
     family: Family, known: set[bytes], most: float, learned: FloatArray
 ) -> tuple[list[bytes], FloatArray]:
-    """Return strings that aren't given and that clients may send, and what is expected of each."""
     rows = [
         row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
     ]
@@ -174,16 +141,8 @@ def _learned(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
     it is far too much of all others. What stands out in one half of the strings teaches what is
     expected of the other alone, so no string's own reports weigh its test (`endings`).
 
-    Parameters
-    ----------
-    tried : float64 array, shape (s, 2)
-        What is expected of each family's halves.
-    standing_out : float64 array, shape (s, 2)
-        How many strings stand out there.
-
-    Returns
-    -------
-    float64 array, shape (s, 2)
+    `tried`, shape (s, 2): what is expected of each family's halves. `standing_out`, shape (s, 2):
+    how many strings stand out there. Returns an array of shape (s, 2).
     """
     of_all = tried.sum()
     guessed = tried.sum(axis=1, keepdims=True) / max(of_all, _TINY)
@@ -193,7 +152,6 @@ def _learned(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
 
 
 def _may_be_sent(text: bytes) -> bool:
-    """Return whether clients may send a text: Unicode, and in its normal form."""
     if text.isascii():
         return True
     try:
@@ -214,38 +172,19 @@ def _saturation(n_reports: int, params: RapporParams) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FamilyDecoder:
-    """Decodes families beside each other.
-
-    Attributes
-    ----------
-    tests : StringTests
-    counts : CohortCounts
-        Of all steps.
-    params : RapporParams
-        Of one step.
-    metric_type : OpenStringType
-        The metric's type, which names the lengths of prefixes.
-    explained : mapping of int to Explained
-        What the models of steps say.
-    alpha : float
-        Level of the correction's error rate, in (0, 1).
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    repeats : RepeatedReports
-        How often the reports' clients have reported, and whose shares are asked for.
-    collected : int
-        Of how many reports shares are asked for.
-    """
+    """Decodes families beside each other."""
 
     tests: StringTests
-    counts: CohortCounts
-    params: RapporParams
-    metric_type: OpenStringType
-    explained: Mapping[int, Explained]
-    alpha: float
+    counts: CohortCounts  # of all steps
+    params: RapporParams  # of one step
+    metric_type: OpenStringType  # the metric's type, which names the lengths of prefixes
+    explained: Mapping[int, Explained]  # what the models of steps say
+    alpha: float  # level of the correction's error rate, in (0, 1)
+    # Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     correction: Correction
+    # How often the reports' clients have reported, and whose shares are asked for.
     repeats: RepeatedReports
-    collected: int
+    collected: int  # of how many reports shares are asked for
 
     def run(self) -> Decoding:
         """Return the decoding of all strings, in the order of their texts."""
@@ -289,7 +228,6 @@ class FamilyDecoder:
         )
 
     def _part(self, number: int) -> float:
-        """Return the part of the error rate that a family has: of what is expected."""
         return self.tests.families[number].total / self.tests.total
 
     def _known(self, first: int) -> FloatArray:

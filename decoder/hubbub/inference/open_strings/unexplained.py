@@ -24,34 +24,20 @@ _ALPHA = 0.05  # by convention
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
-    """A beginning of which at least half is in no string that was found.
+    """A beginning of which at least half is in no string that was found."""
 
-    Attributes
-    ----------
-    prefix : bytes
-        May end within a character.
-    share, low, high : float
-        Of the clients, with this beginning and none of the strings and longer beginnings named.
-    strings : int
-        How many strings were found below it.
-    """
-
-    prefix: bytes
+    prefix: bytes  # may end within a character
+    # Of the clients, with this beginning and none of the strings and longer beginnings named.
     share: float
     low: float
     high: float
-    strings: int
+    strings: int  # how many strings were found below it
 
 
 def unexplained(steps: Sequence[FoundPrefixes], decoding: Decoding) -> tuple[Unexplained, ...]:
     """Return beginnings whose strings weren't found, each as long as it is known, largest first.
 
-    Parameters
-    ----------
-    steps : sequence of FoundPrefixes
-        Of a search, in order.
-    decoding : Decoding
-        Of whole strings.
+    `steps`: of a search, in order. `decoding`: of whole strings.
     """
     rows = decoding.largest_detected()
     known = [decoding.candidates[row].encode() for row in rows.tolist()]

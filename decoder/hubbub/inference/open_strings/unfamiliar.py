@@ -28,10 +28,7 @@ _COMMON = np.array(sorted(map(ord, string.ascii_letters + string.digits + " -.'_
 class Unfamiliar:
     """One letter model (`LetterModels`) that knows how common characters are, and nothing else.
 
-    Parameters
-    ----------
-    prefixes : Prefixes
-        In which they occur.
+    `prefixes`: in which they occur.
     """
 
     def __init__(self, prefixes: Prefixes) -> None:

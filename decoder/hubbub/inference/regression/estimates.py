@@ -70,22 +70,13 @@ _SURE_Z = 12.0
 
 @dataclass(frozen=True, slots=True)
 class CandidateEstimates:
-    """One share and its standard error a candidate; nan where the data don't determine them.
+    """One share and its standard error a candidate; nan where the data don't determine them."""
 
-    Attributes
-    ----------
-    share : float64 array, shape (n,)
-        Unbiased share of the collected reports; may be negative for an absent candidate.
-    std_error : float64 array, shape (n,)
-    dispersion : float
-        How many times the assumed variance the candidates' is.
-    median_error : float, optional
-        The median standard error, if these are some of the candidates and it is of all.
-    """
-
+    # Shape (n,); unbiased share of the collected reports; may be negative for an absent candidate.
     share: FloatArray
-    std_error: FloatArray
-    dispersion: float
+    std_error: FloatArray  # shape (n,)
+    dispersion: float  # how many times the assumed variance the candidates' is
+    # The median standard error, if these are some of the candidates and it is of all.
     median_error: float | None = None
 
     @property
@@ -98,19 +89,11 @@ class CandidateEstimates:
 
 
 class CandidateSums(NamedTuple):
-    """What a fit's rows add up to at each candidate's bits.
+    """What a fit's rows add up to at each candidate's bits."""
 
-    Attributes
-    ----------
-    score, weight : float64 array, shape (n,)
-        x'W(y - fitted) and x'Wx.
-    total : float64 array, shape (n,)
-        The test's score, of bounded rows.
-    """
-
-    score: FloatArray
+    score: FloatArray  # shape (n,); x'W(y - fitted) and x'Wx
     weight: FloatArray
-    total: FloatArray
+    total: FloatArray  # shape (n,); the test's score, of bounded rows
 
 
 def candidate_sums(fit: Fit, candidates: Candidates) -> CandidateSums:
@@ -125,9 +108,7 @@ def candidate_sums(fit: Fit, candidates: Candidates) -> CandidateSums:
 def bounded_scores(scores: FloatArray, weights: FloatArray, params: RapporParams) -> FloatArray:
     """Bound each row's score at 4 standard deviations, so that no single one decides a test.
 
-    Returns
-    -------
-    float64 array, shape (m, k)
+    Returns an array of shape (m, k).
     """
     most = _CLIP * np.sqrt(weights)
     return np.clip(scores, -most, most).reshape(params.m, params.k)
@@ -144,21 +125,9 @@ def estimate_all(
 ) -> CandidateEstimates:
     """Estimate every candidate as if it alone were added to the fit as a fixed effect.
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    candidates : Candidates
-        The strings to estimate.
-    bits : BitEstimates
-        To which the model was fitted.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    sums : CandidateSums, optional
-        Of this fit, if they are known.
-    roughly : bool
-        Whether approximate errors of those outside the fit are enough, as while a model is
-        searched for.
+    `candidates`: the strings to estimate. `bits`: to which the model was fitted. `sums`: of this
+    fit, if they are known. `roughly`: whether approximate errors of those outside the fit are
+    enough, as while a model is searched for.
     """
     sums = sums or candidate_sums(fit, candidates)
     information = _information(fit, candidates, sums.score, sums.weight, roughly)
@@ -175,20 +144,9 @@ def estimates_of(
 ) -> CandidateEstimates:
     """Estimate candidates whose information is known; otherwise as `estimate_all`.
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    bits : BitEstimates
-        The rates of all bits, and their variances.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    sums : CandidateSums
-        Each candidate's score and weight, summed over its bits.
-    information : float64 array, shape (n,)
-        x'Px of those outside the fit.
-    mean_information : float, optional
-        Of all candidates outside whose shares the data determine, if these are some of them.
+    `sums`: each candidate's score and weight, summed over its bits. `information`, shape (n,): x'Px
+    of those outside the fit. `mean_information`: of all candidates outside whose shares the data
+    determine, if these are some of them.
     """
     information = information.copy()
     share = shares_outside(sums.score, information)
@@ -246,18 +204,7 @@ def total_share(
     Candidates for which the model had no room are added as if their errors were independent of the
     others'.
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    estimates : CandidateEstimates
-        Each candidate's share, and how well it is known.
-    bits : BitEstimates
-        The rates of all bits, and their variances.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    of : int64 array, shape (d,)
-        Candidates whose shares are known, in ascending order.
+    `of`, shape (d,): candidates whose shares are known, in ascending order.
     """
     total = float(estimates.share[of].sum())
     inside = np.isin(of, fit.selected)
@@ -335,15 +282,8 @@ def estimated_in(
 ) -> CandidateEstimates:
     """Return estimates of which some are those of other models than the fit.
 
-    Parameters
-    ----------
-    models : mapping of int to LeaveOneOutFit
-        By candidate, which is a fixed effect in the fit and in its model. Its error changes as the
-        regression's own does.
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    estimates : CandidateEstimates
-        Each candidate's share, and how well it is known.
+    `models`: by candidate, which is a fixed effect in the fit and in its model. Its error changes
+    as the regression's own does.
     """
     share, std_error = estimates.share.copy(), estimates.std_error.copy()
     for candidate, (model, place) in models.items():
@@ -359,16 +299,8 @@ def correlated_bits(
 ) -> FloatArray:
     """Return what the correlations between the bits of one report add to variances; shape (b,).
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    bits : BitEstimates
-        The rates of all bits, and their variances.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    combinations : float64 array, shape (1 + a, b)
-        Of W B' c for each column c: how rows move the estimate whose variance is asked for.
+    `combinations`, shape (1 + a, b): of W B' c for each column c: how rows move the estimate whose
+    variance is asked for.
 
     Notes
     -----
@@ -414,18 +346,9 @@ def correlated_bits(
 def _set_together(filters: SparseMatrix, shares: FloatArray, k: int) -> SparseMatrix:
     """Return the shares of reports that set two bits of a cohort both, of each pair of rows once.
 
-    Parameters
-    ----------
-    filters : sparse 0/1 float64 array, shape (a, m * k)
-        Its bits in ascending order.
-    shares : float64 array, shape (a,)
-    k : int
-
-    Returns
-    -------
-    sparse array, shape (m * k, m * k)
-        M with v' M v = sum_s pi_s (x_s' v)^2 in every cohort: what is above the diagonal is twice
-        as much, what is below is 0.
+    `filters`, shape (a, m * k): its bits in ascending order. `shares` has shape (a,). Returns an
+    array of shape (m * k, m * k): M with v' M v = sum_s pi_s (x_s' v)^2 in every cohort: what is
+    above the diagonal is twice as much, what is below is 0.
     """
     share = np.repeat(shares, np.diff(filters.indptr))
     owner = np.repeat(np.arange(len(shares)), np.diff(filters.indptr))
@@ -480,11 +403,7 @@ def overdispersion(
 def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
     """Return the variance of the sum of scores at the distinct bits of a random string; shape (b,).
 
-    Parameters
-    ----------
-    scores : float64 array, shape (m * k, b)
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `scores` has shape (m * k, b).
     """
     by_cohort = scores.reshape(params.m, params.k, -1)
     squares, sums = (by_cohort**2).sum(axis=(0, 1)), by_cohort.sum(axis=1)
@@ -494,14 +413,7 @@ def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
 def hash_variances_without(fit: Fit, members: IntArray, params: RapporParams) -> FloatArray:
     """Return `hash_variance` in the models in which one member each is left out; shape (b,).
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    members : int64 array, shape (b,)
-        Places in `selected`.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `members`, shape (b,): places in `selected`.
 
     Notes
     -----
@@ -522,14 +434,8 @@ def hash_variances_without(fit: Fit, members: IntArray, params: RapporParams) ->
 def _over_hash(squares: FloatArray, sums: FloatArray, params: RapporParams) -> FloatArray:
     """Return the variance of a random string's sum of scores.
 
-    Parameters
-    ----------
-    squares : float64 array, shape (b,)
-        The sums of all squared scores.
-    sums : float64 array, shape (m, b)
-        Of the scores, by cohort.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `squares`, shape (b,): the sums of all squared scores. `sums`, shape (m, b): of the scores, by
+    cohort.
     """
     single, pair = unknown_column(params), pair_probability(params)
     return np.asarray((single - pair) * squares + (pair - single**2) * (sums**2).sum(axis=0))
@@ -547,16 +453,8 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     comparing, the detected are fitted once more under these constraints, the others being noise:
     less variance, at the price of a little bias.
 
-    Parameters
-    ----------
-    fit : Fit
-        Its fixed effects are those whose shares are wanted.
-
-    Returns
-    -------
-    selected : int64 array, shape (d,)
-    shares : float64 array, shape (d,)
-        They add up to 1 with that of the unknown mass.
+    `fit`: its fixed effects are those whose shares are wanted. Returns `selected`, shape (d,).
+    `shares`, shape (d,): they add up to 1 with that of the unknown mass.
 
     Notes
     -----
@@ -574,42 +472,26 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
 
 
 class LeaveOneOutFit(NamedTuple):
-    """A member, and the model that it is left out of for its test.
-
-    Attributes
-    ----------
-    place : int
-        In the fit's `selected`.
-    """
+    """A member, and the model that it is left out of for its test."""
 
     fit: Fit
-    place: int
+    place: int  # in the fit's `selected`
 
 
 @dataclass(frozen=True)
 class PresenceTests:
-    """Tests of candidates against a fitted model.
-
-    Attributes
-    ----------
-    bits : BitEstimates
-        To which the model was fitted.
-    with_rivals : mapping of int to LeaveOneOutFit
-        Candidates that aren't tested in `fit` but with their rivals (`rivals`).
-    exact_below_z : float
-        Members beyond so many standard errors get the normal distribution's p-value, too, where it
-        only matters that they are detected.
-    feedback : Feedback, optional
-        By how much members' p-values are too small.
-    """
+    """Tests of candidates against a fitted model."""
 
     fit: Fit
     candidates: Candidates
-    bits: BitEstimates
+    bits: BitEstimates  # to which the model was fitted
     params: RapporParams
+    # Candidates that aren't tested in `fit` but with their rivals (`rivals`).
     with_rivals: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
+    # Members beyond so many standard errors get the normal distribution's p-value, too, where it
+    # only matters that they are detected.
     exact_below_z: float = np.inf
-    feedback: Feedback | None = None
+    feedback: Feedback | None = None  # by how much members' p-values are too small
 
     @cached_property
     def null(self) -> HashNull:
@@ -625,12 +507,7 @@ class PresenceTests:
         Members that look absent get the normal distribution's p-value: nothing depends on which of
         two large p-values is the larger.
 
-        Parameters
-        ----------
-        estimates : CandidateEstimates
-            The estimates that `sums` led to.
-        sums : CandidateSums, optional
-            Of this fit, if they are known.
+        `estimates`: the estimates that `sums` led to. `sums`: of this fit, if they are known.
         """
         selected = self.fit.selected
         log_p = np.zeros(len(self.candidates))
@@ -664,14 +541,8 @@ class PresenceTests:
         Given the model without it, a candidate's p-value is a falling function of its estimate
         alone; this is where it crosses the cutoff.
 
-        Parameters
-        ----------
-        estimates : CandidateEstimates
-            The estimates of all candidates.
-        log_p : float64 array, shape (n,)
-        detected : int64 array, shape (d,)
-        log_cutoff : float64 array, shape (d,), or float
-            ln of the largest p-value that counts as a detection.
+        `estimates`: the estimates of all candidates. `log_p` has shape (n,). `detected` has shape
+        (d,). `log_cutoff` has shape (d,).
         """
         places = np.searchsorted(self.fit.selected, detected)
         members = np.zeros(len(detected), dtype=np.bool_)
@@ -733,7 +604,6 @@ class PresenceTests:
         return self._log_p_at(candidate, *self.without(member))
 
     def _log_p_at(self, candidate: int, residuals: FloatArray, weights: FloatArray) -> float:
-        """Test a candidate against what a model without it leaves."""
         scores = bounded_scores(weights * residuals, weights, self.params)
         positions = self.candidates.positions(slice(candidate, candidate + 1))
         total = score_totals(scores, positions)[0]

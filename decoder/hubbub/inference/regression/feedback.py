@@ -36,14 +36,9 @@ _HIGHEST = 10
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Which z-scores absent candidates' have the tails of.
+    """Which z-scores absent candidates' have the tails of."""
 
-    Attributes
-    ----------
-    found, exact : float64 array, shape (d,)
-        Z-scores of p-values as they are found, in ascending order, and of what these are.
-    """
-
+    # Shape (d,); z-scores of p-values as they are found, in ascending order, and of what these are.
     found: FloatArray
     exact: FloatArray
 
@@ -51,12 +46,8 @@ class Feedback:
     def of_decoys(cls, log_p: FloatArray, weights: FloatArray) -> Feedback:
         """Learn it from decoys.
 
-        Parameters
-        ----------
-        log_p : float64 array, shape (d,)
-            Their p-values, as found.
-        weights : float64 array, shape (d,)
-            How many times as likely as here each would be among random strings, over d.
+        `log_p`, shape (d,): their p-values, as found. `weights`, shape (d,): how many times as
+        likely as here each would be among random strings, over d.
         """
         z = z_scores(log_p)
         falling = np.argsort(-z, kind="stable")
@@ -82,18 +73,8 @@ class Feedback:
 def draw_decoys(scores: FloatArray, hashes: int) -> tuple[PositionArray, FloatArray]:
     """Draw the bits of decoys: more often than others those that score high.
 
-    Parameters
-    ----------
-    scores : float64 array, shape (m, k)
-        What a string gains for each bit it sets.
-    hashes : int
-        h.
-
-    Returns
-    -------
-    positions : int16 array, shape (d, m, h)
-    weights : float64 array, shape (d,)
-        As of `Feedback.of_decoys`.
+    `scores`, shape (m, k): what a string gains for each bit it sets. `hashes`: h. Returns
+    `positions`, shape (d, m, h). `weights`, shape (d,): as of `Feedback.of_decoys`.
 
     Notes
     -----

@@ -39,21 +39,11 @@ _FULL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ModelTerms:
-    """Candidates in the model.
+    """Candidates in the model."""
 
-    Attributes
-    ----------
-    selected : int64 array, shape (a,)
-        In ascending order.
-    matrix : sparse 0/1 float64 array, shape (a, m * k)
-        Their Bloom filters.
-    effects : Effects
-        Which shares are fixed effects, and how the random ones are distributed.
-    """
-
-    selected: IntArray
-    matrix: SparseMatrix
-    effects: Effects
+    selected: IntArray  # shape (a,); in ascending order
+    matrix: SparseMatrix  # shape (a, m * k); their Bloom filters
+    effects: Effects  # which shares are fixed effects, and how the random ones are distributed
 
     @classmethod
     def fixed(cls, selected: IntArray, matrix: SparseMatrix) -> ModelTerms:
@@ -68,36 +58,25 @@ class ModelTerms:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A weighted least squares fit; vectors are over the m * k rows (cohort, bit).
+    """A weighted least squares fit; vectors are over the m * k rows (cohort, bit)."""
 
-    Attributes
-    ----------
-    selected : int64 array, shape (a,)
-        Candidates in the model, in ascending order.
-    basis : sparse float64 array, shape (1 + a, m * k)
-        The unknown mass's column and the selected candidates', as rows.
-    penalties, pulls : float64 array, shape (1 + a,)
-        0 for the unknown mass and fixed effects; of random effects the precision, and precision
-        times mean.
-    coefficients : float64 array, shape (1 + a,)
-        Shares of the population, the unknown mass first; random effects are drawn to their means.
-    covariance : float64 array, shape (1 + a, 1 + a)
-        C, the inverse of the weighted Gram matrix plus the penalties.
-    residuals, weights : float64 array, shape (m * k,)
-        Weights are 1 / (sampling variance + excess variance), 0 where there are no reports.
-    excess_variance : float
-        tau^2.
-    """
-
-    selected: IntArray
+    selected: IntArray  # shape (a,); candidates in the model, in ascending order
+    # Shape (1 + a, m * k); the unknown mass's column and the selected candidates', as rows.
     basis: SparseMatrix
+    # Shape (1 + a,); 0 for the unknown mass and fixed effects; of random effects the precision, and
+    # precision times mean.
     penalties: FloatArray
     pulls: FloatArray
+    # Shape (1 + a,); shares of the population, the unknown mass first; random effects are drawn to
+    # their means.
     coefficients: FloatArray
+    # Shape (1 + a, 1 + a); C, the inverse of the weighted Gram matrix plus the penalties.
     covariance: FloatArray
+    # Shape (m * k,); weights are 1 / (sampling variance + excess variance), 0 where there are no
+    # reports.
     residuals: FloatArray
     weights: FloatArray
-    excess_variance: float
+    excess_variance: float  # tau^2
 
     @property
     def scores(self) -> FloatArray:
@@ -143,16 +122,8 @@ def fit_members(
 
     Fixed effects whose column depends on the others' are left out of the model.
 
-    Parameters
-    ----------
-    bits : BitEstimates
-        The rates of all bits, and their variances.
-    members : ModelTerms
-        Fixed and random effects.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    start : Fit, optional
-        A similar model, from whose weights the search for this one's sets out.
+    `members`: fixed and random effects. `start`: a similar model, from whose weights the search for
+    this one's sets out.
     """
     rates, reports, known = bits.rate.ravel(), reports_by_row(bits), known_by_row(bits)
     fitted = np.full(rates.shape, np.average(rates, weights=reports))
@@ -190,18 +161,8 @@ def drawn_members(
 ) -> ModelTerms:
     """Return members as random effects whose distribution is estimated (`sparse_effects`).
 
-    Parameters
-    ----------
-    bits : BitEstimates
-        The rates of all bits, and their variances.
-    members : ModelTerms
-        Whose effects are set out from, unless all are fixed.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    fit : Fit
-        Of these or fewer members, for its weights.
-    rounds : int
-        As of `sparse_effects`.
+    `members`: whose effects are set out from, unless all are fixed. `fit`: of these or fewer
+    members, for its weights. `rounds`: as of `sparse_effects`.
     """
     basis = _basis(members.matrix, params)
     gram = weighted_gram(basis, SparseMatrix(basis.T), fit.weights)
@@ -255,18 +216,10 @@ def estimate_excess_variance(
 ) -> float:
     """Return tau^2: how much rates scatter beyond what sampling and the members explain.
 
-    Parameters
-    ----------
-    scores : float64 array, shape (m * k,)
-        P y, with P = W - W B' C B W.
-    weights, sampling : float64 array, shape (m * k,)
-        W, and the sampling variances D; 0 where there are no reports.
-    basis : sparse float64 array, shape (1 + a, m * k)
-        B.
-    covariance : float64 array, shape (1 + a, 1 + a)
-        C.
-    penalties : float64 array, shape (1 + a,)
-        Lambda, 0 for fixed effects.
+    `scores`, shape (m * k,): P y, with P = W - W B' C B W. `weights` and `sampling`, shape (m *
+    k,): W, and the sampling variances D; 0 where there are no reports. `basis`, shape (1 + a, m *
+    k): B. `covariance`, shape (1 + a, 1 + a): C. `penalties`, shape (1 + a,): lambda, 0 for fixed
+    effects.
 
     Notes
     -----

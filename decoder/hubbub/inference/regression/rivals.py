@@ -48,11 +48,7 @@ class Models(Mapping[int, LeaveOneOutFit]):
     A model has the size of all rows and of the members' covariance, so hundreds of them, which long
     lists have, wouldn't fit in memory: the first ones that do are kept.
 
-    Parameters
-    ----------
-    fit : Fit
-    candidates : Candidates
-        Those that the fit's `selected` counts.
+    `candidates`: those that the fit's `selected` counts.
     """
 
     def __init__(self, fit: Fit, candidates: Candidates) -> None:
@@ -133,15 +129,10 @@ def models_with_rivals(
 ) -> Models:
     """Return the models in which candidates near the limit are to be tested, where rivals exist.
 
-    Parameters
-    ----------
-    tests : PresenceTests
-        Of the candidates among which rivals are looked for; all members are fixed effects.
-    log_p : float64 array, shape (n,)
-        As found in the model without rivals.
-    log_cutoff : float64 array, shape (n,), or float
-        ln of the largest p-value that counts as a detection; one that is smaller by a factor of
-        10,000 is beyond doubt.
+    `tests`: of the candidates among which rivals are looked for; all members are fixed effects.
+    `log_p`, shape (n,): as found in the model without rivals. `log_cutoff`, shape (n,): ln of the
+    largest p-value that counts as a detection; one that is smaller by a factor of 10,000 is beyond
+    doubt.
     """
     tested = np.flatnonzero((log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT))
     models = Models(tests.fit, tests.candidates)
@@ -166,10 +157,8 @@ def selection_corrected_models(
     wouldn't be detected without it, are out, and its rivals are in. Members without either aren't
     listed.
 
-    Parameters
-    ----------
-    tests, log_p, log_cutoff
-        As of `models_with_rivals`, with which candidates were tested.
+    `tests` and `log_p` and `log_cutoff`: as of `models_with_rivals`, with which candidates were
+    tested.
     """
     fit = tests.fit
     needed = z_scores(np.broadcast_to(log_cutoff, log_p.shape)[fit.selected])
@@ -200,15 +189,8 @@ def _without_allies(
 ) -> tuple[LeaveOneOutFit, FloatArray]:
     """Take those out of a model that wouldn't be detected in it without the member.
 
-    Parameters
-    ----------
-    heights : float64 array, shape (a,)
-        The members' z-scores over those that count as a detection; without the member they change
-        as estimates over errors do. Infinite for those that stay.
-
-    Returns
-    -------
-    LeaveOneOutFit, and the heights of those that are left.
+    `heights`, shape (a,): the members' z-scores over those that count as a detection; without the
+    member they change as estimates over errors do. Infinite for those that stay.
     """
     fit, place = member
     first = fit.coefficients[1:] / np.sqrt(np.diag(fit.covariance)[1:])
@@ -242,10 +224,7 @@ class _RivalsOf:
     def __call__(self, candidate: int, member: LeaveOneOutFit | None) -> LeaveOneOutFit | None:
         """Return the model with the candidate and its rivals, if it has any.
 
-        Parameters
-        ----------
-        member : LeaveOneOutFit, optional
-            The candidate in a model; None if it isn't in the one that was found.
+        `member`: the candidate in a model; None if it isn't in the one that was found.
         """
         tests = self._tests
         fit, params, candidates = tests.fit, tests.params, tests.candidates
@@ -273,12 +252,7 @@ class _RivalsOf:
 def reduced(fit: Fit, places: IntArray) -> Fit:
     """Take fixed effects out of a fit, its weights being what they are: the reverse of `extended`.
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    places : int64 array, shape (r,)
-        In `selected`.
+    `places`, shape (r,): in `selected`.
     """
     rows = 1 + places
     kept = np.setdiff1d(np.arange(len(fit.coefficients)), rows)
@@ -301,13 +275,8 @@ def reduced(fit: Fit, places: IntArray) -> Fit:
 def extended(fit: Fit, rows: IntArray, filters: FloatArray) -> Fit:
     """Add fixed effects to a fit, its weights being what they are.
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    rows : int64 array, shape (r,)
-        Candidates that are added after the selected; left out if the fit explains their columns.
-    filters : 0/1 float64 array, shape (r, m * k)
+    `rows`, shape (r,): candidates that are added after the selected; left out if the fit explains
+    their columns. `filters` has shape (r, m * k).
 
     Notes
     -----
@@ -339,7 +308,6 @@ def extended(fit: Fit, rows: IntArray, filters: FloatArray) -> Fit:
 
 
 def _stacked(upper: SparseMatrix, lower: SparseMatrix) -> SparseMatrix:
-    """Return one matrix above another, as `scipy.sparse.vstack` does in ten times the time."""
     parts = (
         np.concatenate([upper.data, lower.data]),
         np.concatenate([upper.indices, lower.indices]),

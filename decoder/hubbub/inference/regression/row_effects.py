@@ -45,18 +45,11 @@ _TINY = 1e-12
 
 
 class _State(NamedTuple):
-    """The rates, given what stands for each share.
+    """The rates, given what stands for each share."""
 
-    Attributes
-    ----------
-    covariance : float64 array, shape (r, r)
-        P = V^-1 less what the unknown mass, a fixed effect, explains.
-    scores : float64 array, shape (r,)
-        P (y - X' D pulls).
-    """
-
+    # Shape (r, r); P = V^-1 less what the unknown mass, a fixed effect, explains.
     covariance: FloatArray
-    scores: FloatArray
+    scores: FloatArray  # shape (r,); P (y - X' D pulls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +64,7 @@ class _Step:
 class RowEffects:
     """Random effects of candidates whose distribution is estimated.
 
-    Parameters
-    ----------
-    bits : BitEstimates
-        The rates of all bits, and their variances.
-    members : ModelTerms
-        The candidates; what stands for their shares changes with each call of `draw`.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `members`: the candidates; what stands for their shares changes with each call of `draw`.
     """
 
     def __init__(self, bits: BitEstimates, members: ModelTerms, params: RapporParams) -> None:
@@ -94,12 +80,7 @@ class RowEffects:
     def draw(self, fit: Fit, rounds: int) -> ModelTerms:
         """Return the members after some rounds more; the first ones set out from a guess.
 
-        Parameters
-        ----------
-        fit : Fit
-            A model, for its weights.
-        rounds : int
-            As of `sparse_effects`.
+        `fit`: a model, for its weights. `rounds`: as of `sparse_effects`.
         """
         weights = fit.weights[self._live]
         states: list[_State] = []
@@ -118,10 +99,7 @@ class RowEffects:
     def feedback(self, fit: Fit) -> Feedback:
         """Return what decoys' p-values would be if each were listed, too.
 
-        Parameters
-        ----------
-        fit : Fit
-            Of what `draw` returned last.
+        `fit`: of what `draw` returned last.
         """
         params, live = self._params, self._live
         scores = bounded_scores(fit.scores, fit.weights, params)
@@ -241,7 +219,6 @@ def _with_decoy(part: FloatArray, own: FloatArray) -> FloatArray:
 
 
 def _sums(columns: SparseMatrix, state: _State) -> tuple[FloatArray, FloatArray]:
-    """Return x' P (y - X' D pulls) and x' P x of columns x; shape (n,) each."""
     of_rows = product(columns, state.covariance)
     owner = np.repeat(np.arange(columns.shape[0]), np.diff(columns.indptr))
     own = np.bincount(owner, of_rows[owner, columns.indices], columns.shape[0])
@@ -251,12 +228,7 @@ def _sums(columns: SparseMatrix, state: _State) -> tuple[FloatArray, FloatArray]
 def _shares(sums: FloatArray, own: FloatArray, effects: Effects) -> tuple[FloatArray, FloatArray]:
     """Return shares and their variances as if each alone were a fixed effect; any shape.
 
-    Parameters
-    ----------
-    sums, own : float64 array
-        x' P (y - X' D pulls), and x' P x.
-    effects : Effects
-        What stands for the shares in P.
+    `sums` and `own`: x' P (y - X' D pulls), and x' P x. `effects`: what stands for the shares in P.
     """
     own = np.maximum(own, UNDETERMINED * effects.penalties)
     variance = np.maximum(1 / own - 1 / effects.penalties, _TINY / own)
@@ -268,13 +240,8 @@ def _changed_to(
 ) -> tuple[FloatArray, FloatArray]:
     """Return what `RowEffects._among` does where something else stands for the shares.
 
-    Parameters
-    ----------
-    now, before : _Moments
-        Shape (d, c) each.
-    inner : float64 array, shape (d, c, c)
-        Q = X P X'.
-    sums : float64 array, shape (d, c)
+    `now` and `before`: shape (d, c) each. `inner`, shape (d, c, c): Q = X P X'. `sums` has shape
+    (d, c).
 
     Notes
     -----

@@ -110,43 +110,24 @@ MAX_NEAR = 4000
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A model in which nothing changes any more, or the last one tried.
-
-    Attributes
-    ----------
-    log_p, log_q : float64 array, shape (n,)
-    detected : bool array, shape (n,)
-    log_cutoff : float
-        ln of the largest p-value, divided by its weight, that counts as a detection.
-    n_tests : float
-        By how many tests p-values were corrected, an allowance for the search apart.
-    listed : int
-        How many candidates were tested in all.
-    tests : PresenceTests
-        By which the members' p-values were found.
-    log_weights : float64 array, shape (n,), optional
-        By which p-values were divided before they were compared.
-    settled : bool
-        Whether nothing changes any more.
-    allowance : float
-        By which q-values were raised.
-    without_feedback : mapping of int to LeaveOneOutFit
-        Models in which candidates near the limit are to be estimated, where the search was led by
-        their own noise.
-    """
+    """A model in which nothing changes any more, or the last one tried."""
 
     fit: Fit
     estimates: CandidateEstimates
-    log_p: FloatArray
+    log_p: FloatArray  # shape (n,)
     log_q: FloatArray
-    detected: BoolArray
+    detected: BoolArray  # shape (n,)
+    # Ln of the largest p-value, divided by its weight, that counts as a detection.
     log_cutoff: float
-    n_tests: float
-    listed: int
-    tests: PresenceTests
+    n_tests: float  # by how many tests p-values were corrected, an allowance for the search apart
+    listed: int  # how many candidates were tested in all
+    tests: PresenceTests  # by which the members' p-values were found
+    # Shape (n,); by which p-values were divided before they were compared.
     log_weights: FloatArray | None = None
-    settled: bool = True
-    allowance: float = 1.0
+    settled: bool = True  # whether nothing changes any more
+    allowance: float = 1.0  # by which q-values were raised
+    # Models in which candidates near the limit are to be estimated, where the search was led by
+    # their own noise.
     without_feedback: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
 
     def reported(self) -> tuple[CandidateEstimates, PresenceTests]:
@@ -166,34 +147,23 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The loop between what is in the model and what is detected.
-
-    Attributes
-    ----------
-    listed : int, optional
-        How many candidates are tested in all, if these are some of them: those that stand out.
-    allowance : float
-        By which q-values are raised.
-    log_weights : float64 array, shape (n,), optional
-        Logarithms of what was expected of each candidate before these reports were seen: p-values
-        are divided by their weights, whose mean over all tested is 1 (Genovese, Roeder and
-        Wasserman, Biometrika 93, 2006).
-    tests : int, optional
-        How many are tested if some of them were dropped before: all count against these.
-    elsewhere : int
-        How many other strings are detected, at the same error rate.
-    """
+    """The loop between what is in the model and what is detected."""
 
     bits: BitEstimates
     candidates: Candidates
     params: RapporParams
     log_alpha: float
     correction: Correction
+    # How many candidates are tested in all, if these are some of them: those that stand out.
     listed: int | None = None
-    allowance: float = 1.0
+    allowance: float = 1.0  # by which q-values are raised
+    # Shape (n,); logarithms of what was expected of each candidate before these reports were seen:
+    # p-values are divided by their weights, whose mean over all tested is 1 (Genovese, Roeder and
+    # Wasserman, Biometrika 93, 2006).
     log_weights: FloatArray | None = None
+    # How many are tested if some of them were dropped before: all count against these.
     tests: int | None = None
-    elsewhere: int = 0
+    elsewhere: int = 0  # how many other strings are detected, at the same error rate
 
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
@@ -225,7 +195,6 @@ class Search:
         return _surest([all_fixed, self._run_random(all_fixed.fit)])
 
     def _marginal_tails(self, null: HashNull, totals: FloatArray) -> FloatArray:
-        """Return ln p of totals; of a long list 0 for those that are too low to be looked at."""
         if self.log_weights is not None or len(totals) <= MAX_NEAR:
             return null.log_tails(totals)
         high = np.flatnonzero(totals >= np.partition(totals, -MAX_NEAR)[-MAX_NEAR])
@@ -245,10 +214,7 @@ class Search:
     def _run_random(self, fit: Fit) -> SearchResult:
         """Return the model of the whole list as random effects.
 
-        Parameters
-        ----------
-        fit : Fit
-            Another model, to set out from its weights.
+        `fit`: another model, to set out from its weights.
         """
         n = len(self.candidates)
         members = self._members(np.arange(n))
@@ -287,12 +253,7 @@ class Search:
     def _run_proposed(self, alone: Fit, log_p: FloatArray) -> SearchResult:
         """Search among the candidates that stand out, then look whether another one does now.
 
-        Parameters
-        ----------
-        alone : Fit
-            Of the unknown mass alone.
-        log_p : float64 array, shape (n,)
-            Of the marginal tests, in that fit.
+        `alone`: of the unknown mass alone. `log_p`, shape (n,): of the marginal tests, in that fit.
         """
         near, best = top_scoring(self._weighted(log_p))
         chosen = best[select(alone, self.candidates.take(best), self.bits, len(log_p))]
@@ -350,7 +311,6 @@ class Search:
     def _with_rivals(
         self, found: SearchResult, rivals: Mapping[int, LeaveOneOutFit]
     ) -> SearchResult:
-        """Test those with rivals again; everything else stays as it was found."""
         tests, log_p = replace(found.tests, with_rivals=rivals), found.log_p.copy()
         tests.test_with_rivals(log_p)
         return self._corrected(found.estimates, log_p, tests)
@@ -363,14 +323,8 @@ class Search:
     ) -> SearchResult:
         """Estimate and test all candidates in a given model.
 
-        Parameters
-        ----------
-        fit : Fit
-            The regression of bits on the unknown mass and the members of the model.
-        with_rivals : mapping of int to LeaveOneOutFit, optional
-            Candidates that are tested in other models than this one.
-        feedback : Feedback, optional
-            By how much members' p-values are too small in it.
+        `with_rivals`: candidates that are tested in other models than this one. `feedback`: by how
+        much members' p-values are too small in it.
         """
         sums = candidate_sums(fit, self.candidates)
         searching = self.listed is not None
@@ -425,13 +379,11 @@ def _is_mostly_absent(null: HashNull, log_p: FloatArray) -> bool:
 
 
 def _excess_square(found: SearchResult) -> float:
-    """Return by how much the mean squared z-score of those that aren't detected is above 1."""
     z = (found.estimates.share / found.estimates.std_error)[~found.detected]
     return float(np.nanmean(z**2)) - 1 if np.isfinite(z).any() else 0.0
 
 
 def _surest(found: Sequence[SearchResult]) -> SearchResult:
-    """Return the first of those whose typical error is the smallest, if any has one."""
     errors = [each.estimates.typical_error for each in found]
     return found[int(np.argmin(np.nan_to_num(errors, nan=np.inf)))]
 
@@ -444,15 +396,7 @@ def is_short(n: float, rows: int) -> bool:
 def top_scoring(log_p: FloatArray) -> tuple[IntArray, IntArray]:
     """Return which candidates are searched, and which of them the Lasso sees.
 
-    Parameters
-    ----------
-    log_p : float64 array, shape (n,)
-        Of the marginal tests.
-
-    Returns
-    -------
-    near, best : int64 arrays
-        In ascending order.
+    `log_p`, shape (n,): of the marginal tests. Returns `near, best`: in ascending order.
     """
     rows = np.arange(len(log_p))
     if len(log_p) > MAX_NEAR:  # sorting a million takes ten times as long as finding these
@@ -478,24 +422,11 @@ def corrected(
 ) -> SearchResult:
     """Say which candidates are detected.
 
-    Parameters
-    ----------
-    estimates : CandidateEstimates
-        Each candidate's share, and how well it is known.
-    log_p : float64 array, shape (n,)
-        Of all candidates, or of all whose p-values are small.
-    tests : PresenceTests
-        The tests that p-values come from, repeated with rivals where they matter.
-    n_tests, listed
-        As of `SearchResult`.
-    log_alpha : float
-        ln of the error rate that is allowed.
-    correction : Correction
-        Which error rate it is: false discoveries, or the chance of any false detection.
-    elsewhere : int
-        As of `Search`.
-    allowance, log_weights
-        As of `SearchResult`.
+    `log_p`, shape (n,): of all candidates, or of all whose p-values are small. `tests`: the tests
+    that p-values come from, repeated with rivals where they matter. `n_tests` and `listed`: as of
+    `SearchResult`. `log_alpha`: ln of the error rate that is allowed. `correction`: which error
+    rate it is: false discoveries, or the chance of any false detection. `elsewhere`: as of
+    `Search`. `allowance` and `log_weights`: as of `SearchResult`.
     """
     raised = n_tests * allowance
     log_q = log_q_values(_weighted(log_p, log_weights), correction, raised, elsewhere)
@@ -525,16 +456,8 @@ def _weighted(log_p: FloatArray, log_weights: FloatArray | None) -> FloatArray:
 def select(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: int) -> IntArray:
     """Return the candidates for the model, in ascending order.
 
-    Parameters
-    ----------
-    fit : Fit
-        Of the model that holds nothing but the unknown mass.
-    candidates : Candidates
-        Those that stand out.
-    bits : BitEstimates
-        The rates of all bits, and their variances.
-    n_candidates : int
-        Among so many.
+    `fit`: of the model that holds nothing but the unknown mass. `candidates`: those that stand out.
+    `n_candidates`: among so many.
     """
     if not len(candidates):
         return np.empty(0, dtype=np.int64)
@@ -555,13 +478,8 @@ def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> flo
     The noise level is known, so no cross-validation is needed: the score of an absent candidate has
     standard deviation sqrt(x'Wx), and the n-th part of a normal lies above Phi^-1(1 - 1/n).
 
-    Parameters
-    ----------
-    weights : float64 array, shape (m * k,)
-    matrix : sparse array, shape (s, m * k)
-        Bloom filters of some of the candidates.
-    n_candidates : int
-        n.
+    `weights` has shape (m * k,). `matrix`, shape (s, m * k): Bloom filters of some of the
+    candidates. `n_candidates`: n.
     """
     z = max(-float(special.ndtri(1.0 / n_candidates)), 1.0)
     typical = float(np.median(np.asarray(matrix @ weights)))

@@ -41,20 +41,8 @@ def limit_of_detection(
 
     Infinite if there are too few cohorts for such a small level (`threshold_z`).
 
-    Parameters
-    ----------
-    estimates : CandidateEstimates
-        Each candidate's share, and how well it is known.
-    null : HashNull
-        Distribution of an absent candidate's score.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    n_reports : int
-        How many reports were counted.
-    level : float
-        The test's chance of a false alarm.
-    power : float
-        The chance with which that share is to be detected.
+    `null`: distribution of an absent candidate's score. `level`: the test's chance of a false
+    alarm. `power`: the chance with which that share is to be detected.
     """
     absent = estimates.typical_error
     if np.isnan(absent):
@@ -84,12 +72,8 @@ def threshold_z(null: HashNull, level: float) -> float:
 def thresholds_z(null: HashNull, log_levels: FloatArray | float) -> FloatArray:
     """Return the same for many levels.
 
-    Parameters
-    ----------
-    null : HashNull
-        The distribution of an absent string's total, as of `threshold_z`.
-    log_levels : float64 array, any shape
-        ln of the chance that it does.
+    `null`: the distribution of an absent string's total, as of `threshold_z`. `log_levels`: ln of
+    the chance that it does.
     """
     distribution = null.standardised()
     if distribution is None:
@@ -102,16 +86,7 @@ def thresholds_z(null: HashNull, log_levels: FloatArray | float) -> FloatArray:
 def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: float) -> float:
     """Return how far any estimate could move, either way, if a share of the reports were forged.
 
-    Parameters
-    ----------
-    fit : Fit
-        The regression of bits on the unknown mass and the members of the model.
-    bits : BitEstimates
-        To which the model was fitted.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    share : float
-        Forged reports as a share of all.
+    `bits`: to which the model was fitted. `share`: forged reports as a share of all.
 
     Notes
     -----

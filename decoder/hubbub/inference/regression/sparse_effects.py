@@ -36,15 +36,9 @@ _KEPT = 0.3
 
 
 class Effects(NamedTuple):
-    """Normal distributions of the members' shares: precision, and precision times mean.
+    """Normal distributions of the members' shares: precision, and precision times mean."""
 
-    Attributes
-    ----------
-    penalties, pulls : float64 array, shape (a,)
-        Both 0 for fixed effects, which may be anything.
-    """
-
-    penalties: FloatArray
+    penalties: FloatArray  # shape (a,); both 0 for fixed effects, which may be anything
     pulls: FloatArray
 
 
@@ -56,25 +50,13 @@ class Bells(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What one round made of the shares as the others leave them.
+    """What one round made of the shares as the others leave them."""
 
-    Attributes
-    ----------
-    before, after : Effects
-        What stood for each share, and what does now.
-    bells : Bells
-        The mixture's parts.
-    mixture : float64 array, shape (b,)
-        Their weights.
-    kept : float
-        Of what stood before.
-    """
-
-    before: Effects
+    before: Effects  # what stood for each share, and what does now
     after: Effects
-    bells: Bells
-    mixture: FloatArray
-    kept: float
+    bells: Bells  # the mixture's parts
+    mixture: FloatArray  # shape (b,); their weights
+    kept: float  # of what stood before
 
 
 def sparse_effects(
@@ -82,16 +64,10 @@ def sparse_effects(
 ) -> Effects:
     """Return what stands for each share, given all rows.
 
-    Parameters
-    ----------
-    gram : float64 array, shape (1 + a, 1 + a)
-        Of the unknown mass, which is a fixed effect, and the members.
-    sums : float64 array, shape (1 + a,)
-        The rates' weighted sums over the same columns.
-    start : Effects, optional
-        Of a similar model.
-    rounds : int
-        How often what stands for a share is worked out from what stands for the others.
+    `gram`, shape (1 + a, 1 + a): of the unknown mass, which is a fixed effect, and the members.
+    `sums`, shape (1 + a,): the rates' weighted sums over the same columns. `start`: of a similar
+    model. `rounds`: how often what stands for a share is worked out from what stands for the
+    others.
     """
     own = np.diag(gram)[1:]
     done = run_rounds(lambda effects: _shares_without(gram, sums, effects), own, start, rounds)
@@ -106,15 +82,9 @@ def run_rounds(
 ) -> list[Round]:
     """Work out what stands for each share from what stands for the others, again and again.
 
-    Parameters
-    ----------
-    shares_without : callable
-        Returns each share and its variance as if it alone were a fixed effect, shape (a,) each,
-        where effects stand for the others.
-    own : float64 array, shape (a,)
-        What the rows tell of each share if all others are known.
-    start, rounds
-        As of `sparse_effects`.
+    `shares_without`: returns each share and its variance as if it alone were a fixed effect, shape
+    (a,) each, where effects stand for the others. `own`, shape (a,): what the rows tell of each
+    share if all others are known. `start` and `rounds`: as of `sparse_effects`.
     """
     bells = bells_of(own)
     effects = start or Effects(own.copy(), np.zeros(len(own)))
@@ -148,14 +118,8 @@ def effects_of(
 ) -> Effects:
     """Return what stands for shares of which the others tell so much; any shape.
 
-    Parameters
-    ----------
-    share, variance : float64 array, any shape
-        As if each share alone were a fixed effect.
-    bells : Bells
-        The mixture's parts.
-    mixture : float64 array, shape (b,)
-        Their weights.
+    `share` and `variance`: as if each share alone were a fixed effect. `bells`: the mixture's
+    parts. `mixture`, shape (b,): their weights.
     """
     parts = _likelihood(share, variance, bells) * mixture
     parts /= parts.sum(axis=-1, keepdims=True)
@@ -163,7 +127,6 @@ def effects_of(
 
 
 def _likelihood(share: FloatArray, variance: FloatArray, bells: Bells) -> FloatArray:
-    """Return how likely each part makes each share, the likeliest of a share's being 1."""
     total = variance[..., None] + bells.variances
     surprise = (share[..., None] - bells.means) ** 2 / total + np.log(total)
     return np.asarray(np.exp((surprise.min(axis=-1, keepdims=True) - surprise) / 2))
@@ -187,10 +150,7 @@ def _standing_for(
 def bells_of(own: FloatArray) -> Bells:
     """Return the mixture's parts, from half of a typical error up to 1.
 
-    Parameters
-    ----------
-    own : float64 array, shape (a,)
-        As of `run_rounds`.
+    `own`, shape (a,): as of `run_rounds`.
     """
     size = float(1 / np.sqrt(np.median(own)))
     steps = max(int(np.ceil(np.log(1 / (_LEAST_SHARE * size)) / np.log(_FACTOR))), 0)

@@ -51,12 +51,7 @@ class _Cumulants(NamedTuple):
 class HashNull:
     """The distribution of an absent candidate's score.
 
-    Parameters
-    ----------
-    scores : float64 array, shape (m, k)
-        g: what a candidate gains for each bit it sets.
-    hashes : int
-        h.
+    `scores`, shape (m, k): g: what a candidate gains for each bit it sets. `hashes`: h.
     """
 
     def __init__(self, scores: FloatArray, hashes: int) -> None:
@@ -73,9 +68,7 @@ class HashNull:
     def log_tails(self, totals: FloatArray) -> FloatArray:
         """Return ln P(T >= t) for many t at once.
 
-        Parameters
-        ----------
-        totals : float64 array, shape (n,)
+        `totals` has shape (n,).
         """
         given = totals - self._constant
         if not len(self._scores):
@@ -124,12 +117,8 @@ class HashNull:
     def standardised(self) -> tuple[FloatArray, FloatArray] | None:
         """Return the distribution of the standardised T, or None if it has few outcomes.
 
-        Returns
-        -------
-        z : float64 array, shape (g,)
-            In ascending order.
-        log_tails : float64 array, shape (g,)
-            ln P((T - mean) / deviation >= z).
+        Returns `z`, shape (g,): in ascending order. `log_tails`, shape (g,): ln P((T - mean) /
+        deviation >= z).
         """
         if not len(self._scores) or not self._deviation or self._is_enumerable():
             return None
@@ -179,7 +168,6 @@ class HashNull:
         return np.asarray(np.log(np.maximum(reached, 1) / len(outcomes)))
 
     def _interpolated(self, given: FloatArray) -> FloatArray:
-        """Return the log tails of totals, by the saddlepoint approximation between its points."""
         tails = special.log_ndtr(-np.interp(given, *self._curve))
         return np.asarray(np.maximum(tails, self.log_smallest()))
 
@@ -228,7 +216,6 @@ class HashNull:
 
 
 def _apart(classes: FloatArray, ends: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Return how far classes lie from their row's end, that, squared, and the sum of all ends."""
     apart = classes - ends[:, None]
     return apart, apart**2, float(ends.sum())
 
@@ -236,10 +223,7 @@ def _apart(classes: FloatArray, ends: FloatArray) -> tuple[FloatArray, FloatArra
 def score_totals(scores: FloatArray, positions: PositionArray) -> FloatArray:
     """Return each candidate's T, of a few candidates.
 
-    Parameters
-    ----------
-    scores : float64 array, shape (m, k)
-    positions : int16 array, shape (n, m, h)
+    `scores` has shape (m, k). `positions` has shape (n, m, h).
     """
     cohorts = np.arange(len(scores))[:, None]
     return np.asarray(scores[cohorts, positions].sum(axis=(1, 2)))
@@ -266,10 +250,7 @@ def _classes(scores: FloatArray) -> tuple[FloatArray, FloatArray | float]:
 def _finer(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return more points of a rising curve: cubics with the slopes of Fritsch and Butland (1984).
 
-    Parameters
-    ----------
-    x, y : float64 array, shape (g,)
-        x in strictly ascending order, y in ascending order.
+    `x` and `y`, shape (g,): x in strictly ascending order, y in ascending order.
     """
     if len(x) == 1:
         return x, y
@@ -287,12 +268,10 @@ def _finer(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _log_tail_at(t: float, cumulants: _Cumulants, short: float = 0.0) -> float:
-    """Return ln P(T >= K'(t) + short), for t != 0 and a short way, by the approximation."""
     return float(special.log_ndtr(-_z_at(t, cumulants, short)))
 
 
 def _z_at(t: float, cumulants: _Cumulants, short: float = 0.0) -> float:
-    """Return r*, the z-score whose normal tail is P(T >= K'(t) + short)."""
     value, mean, variance = cumulants
     step = short / variance if variance > 0 else 0.0
     exponent = max(t * (mean + short) - value + step * short / 2, 0.0)

@@ -42,11 +42,8 @@ _LEAST_STEP = 1e-9  # the distribution ends where its grid stands still
 class ErrorDistribution:
     """The distribution of an estimate's error in standard errors, on a grid.
 
-    Parameters
-    ----------
-    null : HashNull, optional
-        Whose shape it has: heavy to the right where a few strong unlisted strings may collide with
-        a candidate. None, and a distribution of few outcomes, stand for the normal distribution.
+    `null`: whose shape it has: heavy to the right where a few strong unlisted strings may collide
+    with a candidate. None, and a distribution of few outcomes, stand for the normal distribution.
     """
 
     def __init__(self, null: HashNull | None = None) -> None:
@@ -76,14 +73,8 @@ class ErrorDistribution:
     ) -> tuple[float, float]:
         """Return the interval of a detected share; all in standard errors.
 
-        Parameters
-        ----------
-        estimate : float
-            The estimate.
-        threshold : float
-            Which it had to pass; at least 0.
-        most : float
-            The largest share that there can be.
+        `estimate`: the estimate. `threshold`: which it had to pass; at least 0. `most`: the largest
+        share that there can be.
         """
         step = round(threshold / _THRESHOLD_STEP)
         highest = step * _THRESHOLD_STEP + _SHARES_BEYOND
@@ -120,7 +111,6 @@ class ErrorDistribution:
 
 @cache
 def _normal() -> ErrorDistribution:
-    """Return the normal distribution, with the bounds that it has found so far."""
     return ErrorDistribution()
 
 
@@ -133,15 +123,9 @@ def reported_intervals(
 ) -> tuple[FloatArray, FloatArray]:
     """Return 95% intervals: plain ones, and of the detected those that hold given detection.
 
-    Parameters
-    ----------
-    share, std_error : float64 array, shape (n,)
-    detected : int64 array, shape (d,)
-        The detected candidates.
-    threshold : float64 array, shape (d,)
-        Shares above which they are detected.
-    null : HashNull
-        Distribution of an absent candidate's score, whose shape the errors have.
+    `share` and `std_error` have shape (n,). `detected`, shape (d,): the detected candidates.
+    `threshold`, shape (d,): shares above which they are detected. `null`: distribution of an absent
+    candidate's score, whose shape the errors have.
     """
     half_width = Z_CONFIDENCE * std_error
     low, high = share - half_width, share + half_width
@@ -162,21 +146,11 @@ def after_selection(
 ) -> tuple[FloatArray, FloatArray]:
     """Return 95% intervals that hold given that each estimate passed its threshold.
 
-    Parameters
-    ----------
-    share, std_error, threshold : float64 array, shape (d,)
-        Estimates, at least their thresholds, which are at least 0.
-    noise : ErrorDistribution, optional
-        By default the normal distribution.
-    unselected : two float64 arrays, shape (d,), optional
-        Intervals of estimates that are so far above that selection doesn't touch them; by default
-        those of the noise.
-    most : float
-        The largest share that there can be, if that matters.
-
-    Returns
-    -------
-    low, high : float64 array, shape (d,)
+    `share` and `std_error` and `threshold`, shape (d,): estimates, at least their thresholds, which
+    are at least 0. `noise`: by default the normal distribution. `unselected`, shape (d,): intervals
+    of estimates that are so far above that selection doesn't touch them; by default those of the
+    noise. `most`: the largest share that there can be, if that matters. Returns `low, high`, shape
+    (d,).
     """
     distribution = noise or _normal()
     lowest, highest = distribution.quantiles()

@@ -47,14 +47,9 @@ class Looks(ABC):
     ) -> FloatArray:
         """Return 95% intervals of rows that were picked because they differ; shape (2, s).
 
-        Parameters
-        ----------
-        z, std_error : float64 array
-            z is above 0, and ends are in standard errors.
-        cutoff : float64 array
-            The z from which on a row was picked.
-        log_error_rate : float
-            ln of .05, divided among the rows as the correction has it.
+        `z` and `std_error`: z is above 0, and ends are in standard errors. `cutoff`: the z from
+        which on a row was picked. `log_error_rate`: ln of .05, divided among the rows as the
+        correction has it.
         """
 
 
@@ -84,25 +79,17 @@ class OneLook(Looks):
 def scale_of(variance: float) -> float:
     """Return a mixture's scale, by what is known before any report is.
 
-    Parameters
-    ----------
-    variance : float
-        Of a report's estimate of the share that is known worst.
+    `variance`: of a report's estimate of the share that is known worst.
     """
     return _REACH * math.sqrt(2 * variance / _FIRST_LOOK)
 
 
 @dataclass(frozen=True, slots=True)
 class EveryLook(Looks):
-    """As many looks as somebody wants, of reports that become ever more.
+    """As many looks as somebody wants, of reports that become ever more."""
 
-    Attributes
-    ----------
-    scale : float64 array, shape (s,), or float
-        Standard deviation of the normal mixture, in the unit of the differences: bounds are
-        tightest where an interval reaches about so far to either side.
-    """
-
+    # Shape (s,), or float; standard deviation of the normal mixture, in the unit of the
+    # differences: bounds are tightest where an interval reaches about so far to either side.
     scale: FloatArray | float
 
     def log_p(self, z: FloatArray, std_error: FloatArray) -> FloatArray:
@@ -132,12 +119,7 @@ class EveryLook(Looks):
 def after_marking(z: FloatArray, cutoff: FloatArray | float) -> FloatArray:
     """Return 95% intervals of normal means, given that |z| passed a cutoff; shape (2, n).
 
-    Parameters
-    ----------
-    z : float64 array, shape (n,)
-        Observed, at least `cutoff`; of unit variance.
-    cutoff : float64 array, shape (n,), or float
-        Above 0.
+    `z`, shape (n,): observed, at least `cutoff`; of unit variance. `cutoff`, shape (n,): above 0.
 
     Notes
     -----

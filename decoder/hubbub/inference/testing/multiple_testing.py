@@ -40,10 +40,7 @@ class Correction(enum.StrEnum):
 def z_scores(log_p: FloatArray) -> FloatArray:
     """Return the z-scores whose one-sided p-values these are.
 
-    Parameters
-    ----------
-    log_p : float64 array, any shape
-        Natural logarithms.
+    `log_p`: natural logarithms.
     """
     return np.asarray(-special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P)))
 
@@ -62,17 +59,11 @@ def counted_tests(
 ) -> float:
     """Return by how many tests p-values have to be corrected: for BH those of absent candidates.
 
-    Parameters
-    ----------
-    log_p : float64 array, shape (n,)
-    correction : Correction
-        Which error rate is bounded: false discoveries, or the chance of any false detection.
-    n_candidates : int, optional
-        Of how many candidates these are the p-values; all others count as absent.
-    above_half : float
-        The chance that an absent candidate's p-value is above 1/2.
-    log_weights : float64 array, shape (n,), optional
-        ln of the weights that divide p-values; their mean over all candidates is 1.
+    `log_p` has shape (n,). `correction`: which error rate is bounded: false discoveries, or the
+    chance of any false detection. `n_candidates`: of how many candidates these are the p-values;
+    all others count as absent. `above_half`: the chance that an absent candidate's p-value is above
+    1/2. `log_weights`, shape (n,): ln of the weights that divide p-values; their mean over all
+    candidates is 1.
 
     Notes
     -----
@@ -108,16 +99,10 @@ def log_q_values(
 ) -> FloatArray:
     """Return ln of the smallest alpha at which each candidate is detected.
 
-    Parameters
-    ----------
-    log_p : float64 array, shape (n,)
-        Natural logarithms, because a strong candidate's p-value underflows.
-    correction : Correction
-        Benjamini and Hochberg 1995, or Bonferroni.
-    n_tests : float, optional
-        By how many tests to correct (`counted_tests`): n if not given.
-    elsewhere : int
-        How many others are detected at the same error rate; any share of them may be false.
+    `log_p`, shape (n,): natural logarithms, because a strong candidate's p-value underflows.
+    `correction`: Benjamini and Hochberg 1995, or Bonferroni. `n_tests`: by how many tests to
+    correct (`counted_tests`): n if not given. `elsewhere`: how many others are detected at the same
+    error rate; any share of them may be false.
 
     Examples
     --------
@@ -156,12 +141,8 @@ def local_false_rates(weighted: FloatArray, n_tests: float) -> FloatArray:
     Of n true ones, n du have weighted p-values in du; the density of all of them falls with u, and
     is estimated with nothing else supposed (Grenander 1956; Efron et al. 2001; Strimmer 2008).
 
-    Parameters
-    ----------
-    weighted : float64 array, shape (n,)
-        P-values, divided by weights whose mean is 1 over all that were tested.
-    n_tests : float
-        How many were, those included of which the largest p-values were left out.
+    `weighted`, shape (n,): p-values, divided by weights whose mean is 1 over all that were tested.
+    `n_tests`: how many were, those included of which the largest p-values were left out.
     """
     from scipy.optimize import isotonic_regression  # noqa: PLC0415 - slow, and seldom needed
 

@@ -37,18 +37,10 @@ def selection_bias(
 ) -> tuple[float, float]:
     """Return by how much the sum of the detected is expected to be too high, and its variance.
 
-    Parameters
-    ----------
-    share, std_error, log_p : float64 array, shape (n,)
-        Of all candidates; nan where they aren't determined.
-    detected : bool array, shape (n,)
-    log_cutoff : float64 array, shape (n,), or float
-        ln of the largest p-value that counts as a detection.
-    n_absent : float
-        About how many candidates are absent.
-    typical : float, optional
-        The median standard error of all candidates, if these are some of them: at least those
-        within half a standard error of the limit of detection.
+    `share` and `std_error` and `log_p`, shape (n,): of all candidates; nan where they aren't
+    determined. `detected` has shape (n,). `log_cutoff` has shape (n,). `n_absent`: about how many
+    candidates are absent. `typical`: the median standard error of all candidates, if these are some
+    of them: at least those within half a standard error of the limit of detection.
 
     Notes
     -----
@@ -86,14 +78,9 @@ def without_bias(
 ) -> FloatArray:
     """Return shares of the detected that owe nothing to their having been selected; shape (d,).
 
-    Parameters
-    ----------
-    constrained : float64 array, shape (d,)
-        Shares of the detected that add up, at least 0.
-    share, std_error, threshold : float64 array, shape (d,)
-        Their estimates, and the shares above which they were detected.
-    bias : float
-        Of their total, as `selection_bias` returns it.
+    `constrained`, shape (d,): shares of the detected that add up, at least 0. `share` and
+    `std_error` and `threshold`, shape (d,): their estimates, and the shares above which they were
+    detected. `bias`: of their total, as `selection_bias` returns it.
 
     Notes
     -----

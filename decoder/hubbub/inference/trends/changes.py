@@ -35,29 +35,16 @@ _ALIKE = 1e-9  # relative: what rounding makes of two equal sizes
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Days on which a share is another than on those around them.
+    """Days on which a share is another than on those around them."""
 
-    Attributes
-    ----------
-    day : int
-        Index of the first day that differs.
-    last : int or None
-        Index of the last one; None: all days from `day` on.
-    p_value : float
-        Of "nothing else changed" when it was found.
-    before, after : float
-        What the level on the first day would be without this change, and is with it, on an average
-        weekday.
-    std_error : float
-        Of their difference.
-    """
-
-    day: int
-    last: int | None
-    p_value: float
+    day: int  # index of the first day that differs
+    last: int | None  # index of the last one; None: all days from `day` on
+    p_value: float  # of "nothing else changed" when it was found
+    # What the level on the first day would be without this change, and is with it, on an average
+    # weekday.
     before: float
     after: float
-    std_error: float
+    std_error: float  # of their difference
 
     @property
     def form(self) -> str:
@@ -69,40 +56,25 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SeriesFit:
-    """What was found in a series, all of it estimated together.
+    """What was found in a series, all of it estimated together."""
 
-    Attributes
-    ----------
-    changes : tuple of Change
-        By day.
-    level : float64 array, shape (d,)
-        On an average weekday, with the changes; nan if there are no estimates.
-    weekday_effect, weekday_error : float64 array, shape (7,)
-        Days 0, 7, 14, ... less the mean over weekdays, then days 1, 8, ..., and so on, and their
-        standard errors; nan without three weeks, or where a weekday has no estimates.
-    weekly_log_p : float
-        ln of the p-value of "all weekdays are alike" beside these changes; 0 without three weeks.
-    """
-
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # by day
+    # Shape (d,); on an average weekday, with the changes; nan if there are no estimates.
     level: FloatArray
+    # Shape (7,); days 0, 7, 14, ... less the mean over weekdays, then days 1, 8, ..., and so on,
+    # and their standard errors; nan without three weeks, or where a weekday has no estimates.
     weekday_effect: FloatArray
     weekday_error: FloatArray
+    # Ln of the p-value of "all weekdays are alike" beside these changes; 0 without three weeks.
     weekly_log_p: float
 
 
 def change_log_p(shares: FloatArray, variances: FloatArray, common: float = 0.0) -> float:
     """Return ln of the p-value of "all days are alike", or all weeks if there are three.
 
-    Parameters
-    ----------
-    shares : float64 array, shape (d,)
-        One a day; nan where there is none.
-    variances : float64 array, shape (d,)
-        Of the noise, independent from day to day.
-    common : float
-        Variance of an error that days of an interval share, and so do all others, and those of a
-        weekday; 0 if every day has the same one.
+    `shares`, shape (d,): one a day; nan where there is none. `variances`, shape (d,): of the noise,
+    independent from day to day. `common`: variance of an error that days of an interval share, and
+    so do all others, and those of a weekday; 0 if every day has the same one.
     """
     best = _most_conspicuous(_Series.of(shares, variances, common), [])
     return best.log_p if best else 0.0
@@ -116,14 +88,8 @@ def fit_changes(
     What was found is in the model in which the next interval is looked for. A stretch that begins
     or ends where a shift is means two shifts.
 
-    Parameters
-    ----------
-    shares, variances
-        As for `change_log_p`.
-    level : float
-        Greatest p-value of a change; 0 to look for none.
-    common
-        As for `change_log_p`.
+    `shares` and `variances`: as for `change_log_p`. `level`: greatest p-value of a change; 0 to
+    look for none. `common`: as for `change_log_p`.
 
     Examples
     --------
@@ -154,22 +120,14 @@ class _Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The days with estimates.
+    """The days with estimates."""
 
-    Attributes
-    ----------
-    days : int64 array, shape (n,)
-        Indices.
-    values, root : float64 array, shape (n,)
-        Estimates, and the roots of their weights, which are one over the noise's variances.
-    common : float
-        Variance of what days share.
-    """
-
-    days: IntArray
+    days: IntArray  # shape (n,); indices
+    # Shape (n,); estimates, and the roots of their weights, which are one over the noise's
+    # variances.
     values: FloatArray
     root: FloatArray
-    common: float
+    common: float  # variance of what days share
 
     @classmethod
     def of(cls, shares: FloatArray, variances: FloatArray, common: float) -> _Series:
@@ -200,18 +158,10 @@ class _Series:
 
 
 class _Scores(NamedTuple):
-    """Scores u'My and their covariances u'Mv: of an interval as the difference of its ends'.
+    """Scores u'My and their covariances u'Mv: of an interval as the difference of its ends'."""
 
-    Attributes
-    ----------
-    before : float64 array, shape (n + 1,)
-        Of the days before each place.
-    products : float64 array, shape (n + 1, n + 1)
-        Of each two of these.
-    """
-
-    before: FloatArray
-    products: FloatArray
+    before: FloatArray  # shape (n + 1,); of the days before each place
+    products: FloatArray  # shape (n + 1, n + 1); of each two of these
 
     def of(self, a: IntArray, b: IntArray) -> FloatArray:
         """Return the scores of intervals [a, b)."""
@@ -355,5 +305,4 @@ def _fit(series: _Series, found: Sequence[_Interval], n_days: int) -> SeriesFit:
 
 
 def _no_weekdays() -> tuple[FloatArray, FloatArray]:
-    """Return the effects and errors of unknown weekdays."""
     return np.full(WEEK, np.nan), np.full(WEEK, np.nan)

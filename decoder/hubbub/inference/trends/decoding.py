@@ -38,20 +38,13 @@ _LEAST_OWN = 1e-3
 
 
 class DayEstimates(NamedTuple):
-    """One day's estimates of s series, each a float64 array of shape (s,); nan if unknown.
-
-    Attributes
-    ----------
-    low, high
-        95% intervals.
-    own
-        Variance of the day's own noise: that of the standard error less what days share.
-    """
+    """One day's estimates of s series, each a float64 array of shape (s,); nan if unknown."""
 
     share: FloatArray
     std_error: FloatArray
-    low: FloatArray
+    low: FloatArray  # 95% intervals
     high: FloatArray
+    # Variance of the day's own noise: that of the standard error less what days share.
     own: FloatArray
 
     @classmethod
@@ -63,31 +56,21 @@ class DayEstimates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesFindings:
-    """What changed in each of s series.
+    """What changed in each of s series."""
 
-    Attributes
-    ----------
-    p_value, q_value : float64 array, shape (s,)
-        Of "the share was the same on all days", or in all weeks from three on; q is corrected for
-        the number of series.
-    changes : tuple of tuple of Change, length s
-        Days on which a share was another; empty if q_value > alpha.
-    weekly_p_value, weekly_q_value : float64 array, shape (s,)
-        Of "all weekdays are alike"; 1 without three weeks.
-    weekday_effect, weekday_error : float64 array, shape (7, s)
-        Differences of Monday, Tuesday, ... from the mean over weekdays, and their standard errors;
-        nan if weekly_q_value > alpha.
-    expected : float64 array, shape (d, s)
-        By the changes and the weekly pattern that were found; nan if none were.
-    """
-
+    # Shape (s,); of "the share was the same on all days", or in all weeks from three on; q is
+    # corrected for the number of series.
     p_value: FloatArray
     q_value: FloatArray
+    # Days on which a share was another; empty if q_value > alpha.
     changes: tuple[tuple[Change, ...], ...]
-    weekly_p_value: FloatArray
+    weekly_p_value: FloatArray  # shape (s,); of "all weekdays are alike"; 1 without three weeks
     weekly_q_value: FloatArray
+    # Shape (7, s); differences of Monday, Tuesday, ... from the mean over weekdays, and their
+    # standard errors; nan if weekly_q_value > alpha.
     weekday_effect: FloatArray
     weekday_error: FloatArray
+    # Shape (d, s); by the changes and the weekly pattern that were found; nan if none were.
     expected: FloatArray
 
 
@@ -146,10 +129,7 @@ def days_with_enough(
 ) -> dict[dt.date, CohortCounts]:
     """Return the days that may be decoded, in their order.
 
-    Raises
-    ------
-    UndecodableError
-        If there are none.
+    Raises `UndecodableError` if there are none.
     """
     enough = {day: by_day[day] for day in sorted(by_day) if by_day[day].total >= min_reports}
     if not enough:
@@ -176,26 +156,12 @@ def compare_days(
 ) -> Trends[Pooled]:
     """Put days side by side, and find where shares changed.
 
-    Parameters
-    ----------
-    by_day : mapping
-        All days with reports.
-    estimates : mapping
-        Of the days that were decoded, at least one.
-    shared : float64 array, shape (s,)
-        Variance of an error that all days before a change share, and all days after it.
-    pooled : Decoding or CategoryDecoding
-        The decoding of all days together.
-    kind : str
-        What series are named: "string" or "category".
-    followed : tuple of str
-        The names of the series, in the columns' order.
-    alpha : float
-        Level of the series that are said to have changed.
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    min_reports : int
-        Days with fewer reports aren't decoded: they are gaps.
+    `by_day`: all days with reports. `estimates`: of the days that were decoded, at least one.
+    `shared`, shape (s,): variance of an error that all days before a change share, and all days
+    after it. `pooled`: the decoding of all days together. `kind`: what series are named: "string"
+    or "category". `followed`: the names of the series, in the columns' order. `alpha`: level of the
+    series that are said to have changed. `min_reports`: days with fewer reports aren't decoded:
+    they are gaps.
     """
     first, last = min(by_day), max(by_day)
     days = tuple(first + dt.timedelta(days=i) for i in range((last - first).days + 1))
@@ -268,22 +234,10 @@ def follow(
 ) -> Trends[Decoding]:
     """Estimate the strings that were detected over all days on each day, from counts.
 
-    Parameters
-    ----------
-    by_day : mapping of date to CohortCounts
-        The counts of each day.
-    pooled : Decoding
-        Of the days with enough reports together, by whatever method; its level and correction are
-        kept.
-    candidates : Candidates
-        A list that holds all strings that `pooled` detected.
-    min_reports : int
-        Days with fewer reports aren't decoded: they are gaps.
-
-    Raises
-    ------
-    UndecodableError
-        If no day has enough reports.
+    `pooled`: of the days with enough reports together, by whatever method; its level and correction
+    are kept. `candidates`: a list that holds all strings that `pooled` detected. `min_reports`:
+    days with fewer reports aren't decoded: they are gaps. Raises `UndecodableError` if no day has
+    enough reports.
     """
     enough, params = days_with_enough(by_day, min_reports), candidates.params
     found = pooled.largest_detected()
@@ -309,12 +263,9 @@ def follow(
 def _estimated(counts: CohortCounts, design: Design, params: RapporParams) -> FloatArray:
     """Fit one day with all of the design's strings in the model.
 
-    Returns
-    -------
-    float64 array, shape (4, 1 + n)
-        Shares, the unknown mass first, and their variances about the population's; then these in
-        two parts: of the day's noise, and of unlisted strings' bits. nan where reports don't
-        determine them.
+    Returns an array of shape (4, 1 + n): shares, the unknown mass first, and their variances about
+    the population's; then these in two parts: of the day's noise, and of unlisted strings' bits.
+    nan where reports don't determine them.
     """
     n_strings = design.matrix.shape[0]
     share, variance, shared = np.full((3, 1 + n_strings), np.nan)
@@ -341,15 +292,8 @@ def day_errors(
 ) -> FloatArray:
     """Return the standard errors of a day's shares about what all days' are about; shape (s,).
 
-    Parameters
-    ----------
-    variance : float64 array, shape (s,)
-        About the population's shares.
-    share : float64 array, shape (s,)
-    n_reports : int
-        Of the day, each of another client.
-    pooled : Decoding
-        Of all days.
+    `variance`, shape (s,): about the population's shares. `share` has shape (s,). `n_reports`: of
+    the day, each of another client. `pooled`: of all days.
     """
     if pooled.summary.repeats.estimand is Estimand.REPORTS:
         variance = without_drawing(variance, drawing(share, n_reports))

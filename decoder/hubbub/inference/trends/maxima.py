@@ -27,19 +27,10 @@ _NODES_A_STEP = 4.8
 def log_chain_exceedance(size: float, correlation: FloatArray) -> float:
     """Return ln P(max_i |Z_i| > size) of a Markov chain of normals.
 
-    Parameters
-    ----------
-    size : float
-        The size that is exceeded.
-    correlation : float64 array, shape (n, n)
-        Of variables in the chain's order; signs don't matter.
-
-    Returns
-    -------
-    float
-        Exact to numerical integration where neighbours are not too close; an upper bound where they
-        are (correlation above 0.995), never above that of neighbours, and above a size of 8, where
-        it is the union bound.
+    `size`: the size that is exceeded. `correlation`, shape (n, n): of variables in the chain's
+    order; signs don't matter. Returns exact to numerical integration where neighbours are not too
+    close; an upper bound where they are (correlation above 0.995), never above that of neighbours,
+    and above a size of 8, where it is the union bound.
 
     Notes
     -----
@@ -74,12 +65,8 @@ def log_chain_exceedance(size: float, correlation: FloatArray) -> float:
 def log_exceedance_bound(size: float, neighbours: FloatArray) -> float:
     """Return an upper bound of ln P(max_i |Z_i| > size), whatever the normals' joint distribution.
 
-    Parameters
-    ----------
-    size : float
-        The size that is exceeded.
-    neighbours : float64 array, shape (n - 1,)
-        Correlations of each variable with the next one.
+    `size`: the size that is exceeded. `neighbours`, shape (n - 1,): correlations of each variable
+    with the next one.
 
     Notes
     -----
@@ -107,7 +94,6 @@ def _first_exits(size: float, correlations: FloatArray) -> FloatArray:
 
 
 def _leaves(size: float, mean: FloatArray, deviation: float) -> FloatArray:
-    """Return P(|X| > size) of normals."""
     scale = deviation * math.sqrt(2.0)
     above = special.erfc((size - mean) / scale) + special.erfc((size + mean) / scale)
     return np.asarray(0.5 * above)

@@ -47,25 +47,11 @@ def decode_whole_days(
 ) -> Trends[Decoding] | None:
     """Estimate the detected strings on each day, and find where their shares changed.
 
-    Parameters
-    ----------
-    by_day : mapping
-        Counts of all days.
-    whole : mapping
-        Reports of the days with enough of them, at least one.
-    pooled : Decoding
-        Of those days together, by the likelihood; its level and correction are kept.
-    candidates : Candidates
-        Those of `pooled`, in their order.
-    min_reports : int
-        How many were enough.
-    threads : int, optional
-        All cores if not given; the result is the same.
-
-    Returns
-    -------
-    Trends or None
-        None if no string was detected, or whole reports don't tell the detected ones apart.
+    `by_day`: counts of all days. `whole`: reports of the days with enough of them, at least one.
+    `pooled`: of those days together, by the likelihood; its level and correction are kept.
+    `candidates`: those of `pooled`, in their order. `min_reports`: how many were enough. `threads`:
+    all cores if not given; the result is the same. Returns none if no string was detected, or whole
+    reports don't tell the detected ones apart.
     """
     found = pooled.largest_detected()
     if not len(found):

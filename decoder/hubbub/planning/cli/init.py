@@ -214,7 +214,6 @@ def _goal(values: Any) -> Goal:
 
 
 def _commented(line: str, texts: dict[str, str]) -> str:
-    """Return a line of the entry with its text, and what its key means."""
     key = line.partition(" = ")[0]
     line = f"{key} = {json.dumps(texts[key], ensure_ascii=False)}" if key in texts else line
     return f"{line}  # {_COMMENTS[key]}" if key in _COMMENTS else line

@@ -57,7 +57,6 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 def _lines(
     context: click.Context, option: click.Parameter, file: Path | None
 ) -> Sequence[str] | None:
-    """Return the lines of a file."""
     try:
         return file.read_text(encoding="utf-8-sig").splitlines() if file else None
     except (OSError, UnicodeDecodeError) as error:
@@ -113,12 +112,7 @@ _outputs = click.option(
 def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Command]:
     """Return a decorator with the options that `_run` takes.
 
-    Parameters
-    ----------
-    numbers : str
-        Which of k, h, m, f, p and q can be given.
-    most_bits : int
-        Default of --max-bits.
+    `numbers`: which of k, h, m, f, p and q can be given. `most_bits`: default of --max-bits.
     """
     meanings = {
         "k": "bits of a report",
@@ -576,20 +570,12 @@ def _run(
 ) -> None:
     """Compare modes, plan within two epsilons, or evaluate parameters; write what comes out.
 
-    Parameters
-    ----------
-    goal_of : callable
-        The goal and, of a metric of the registry, its parameters.
-    defaults : mapping of str to int
-        What numbers are that needn't be given, or can't be.
-    metric, metrics, clients, reports, share, error
-        The options of these names (`_common_options`).
-    epsilon, epsilon_permanent, epsilon_report, period_days, max_periods, reports_each
-        As well.
-    max_bits, name, outputs
-        As well.
-    numbers
-        Those of k, h, m, f, p and q that can be given; None: it wasn't.
+    `goal_of`: the goal and, of a metric of the registry, its parameters. `defaults`: what numbers
+    are that needn't be given, or can't be. `metric` and `metrics` and `clients` and `reports` and
+    `share` and `error`: the options of these names (`_common_options`). `epsilon` and
+    `epsilon_permanent` and `epsilon_report` and `period_days` and `max_periods` and `reports_each`:
+    as well. `max_bits` and `name` and `outputs`: as well. `numbers`: those of k, h, m, f, p and q
+    that can be given; None: it wasn't.
     """
     epsilons = {"--epsilon-permanent": epsilon_permanent, "--epsilon-report": epsilon_report}
     given = {f"--{key}": number for key, number in numbers.items() if key not in defaults}
@@ -656,14 +642,12 @@ def _run(
 
 
 def _refuse_all(options: Mapping[str, object], why: str) -> None:
-    """Raise UsageError if one of the options was given."""
     names = [name for name, value in options.items() if value is not None]
     if names:
         raise click.UsageError(f"{' and '.join(names)} {why}.")
 
 
 def _one_of(options: Mapping[str, object], least: int = 1) -> None:
-    """Raise UsageError if several of the options were given, or fewer than must be."""
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} can't be combined.")
@@ -674,10 +658,7 @@ def _one_of(options: Mapping[str, object], least: int = 1) -> None:
 def _way_taken(*ways: Mapping[str, object], optional: Container[str]) -> Mapping[str, object]:
     """Return the one group of options that was given, and given whole; by default the first.
 
-    Raises
-    ------
-    UsageError
-        If options of two groups were given, or one that isn't optional is missing.
+    Raises `UsageError` if options of two groups were given, or one that isn't optional is missing.
     """
     firsts = {
         name: way

@@ -67,7 +67,6 @@ def _query(
 
 
 def _keyed_query(ask: Callable[..., Estimates]) -> click.Command:
-    """Return the command of a query whose answer can be drawn."""
     return _query(ask, drawn_output_option)
 
 

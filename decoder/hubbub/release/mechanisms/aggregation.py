@@ -38,19 +38,9 @@ def aggregate_median(
 ) -> Mechanism[FloatArray]:
     """Return what releases about the median of estimates, by the exponential mechanism.
 
-    Parameters
-    ----------
-    low, high : float
-        Bounds of what is released, and where it is one of evenly spaced options.
-    options : int
-        At least 2.
-    epsilon : Fraction
-        What the release may cost.
-
-    Raises
-    ------
-    QueryError
-        If there are fewer options.
+    `low` and `high`: bounds of what is released, and where it is one of evenly spaced options.
+    `options`: at least 2. `epsilon`: what the release may cost. Raises `QueryError` if there are
+    fewer options.
     """
     median = quantile(
         low, high, Fraction(1, 2), options=options, rows_per_user=_REPLACING, epsilon=epsilon
@@ -67,10 +57,7 @@ def aggregate_mean(
 ) -> Mechanism[FloatArray]:
     """Return what releases the mean of estimates, each clipped to the bounds.
 
-    Raises
-    ------
-    QueryError
-        If there is no block, or (when it is called) not one estimate a block.
+    Raises `QueryError` if there is no block, or (when it is called) not one estimate a block.
 
     Notes
     -----
@@ -97,17 +84,7 @@ def aggregate_mean(
 def aggregate_mode(*, epsilon: Fraction, delta: Fraction, digits: int = 6) -> Mechanism[FloatArray]:
     """Return what releases the most common estimate if it leads by far, and no row if not.
 
-    Parameters
-    ----------
-    epsilon, delta : Fraction
-        What the release may cost.
-    digits : int
-        Estimates are rounded to so many decimals first.
-
-    Raises
-    ------
-    QueryError
-        If delta is 0.
+    `digits`: estimates are rounded to so many decimals first. Raises `QueryError` if delta is 0.
 
     Notes
     -----

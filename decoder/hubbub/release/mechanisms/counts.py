@@ -73,13 +73,8 @@ class Noise(NamedTuple):
 def noise_for(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[Noise, Cost]:
     """Return Laplace noise, or Gaussian noise if there is a delta, and what it costs.
 
-    Parameters
-    ----------
-    sensitivity : int
-        By how much one user moves a number; of several numbers their sum of absolute moves, which
-        is at least their root of summed squares.
-    epsilon, delta : Fraction
-        What the release may cost.
+    `sensitivity`: by how much one user moves a number; of several numbers their sum of absolute
+    moves, which is at least their root of summed squares.
     """
     if not delta:
         return Noise(laplace_scale(sensitivity, epsilon), False), Cost(epsilon)
@@ -88,18 +83,10 @@ def noise_for(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[Noi
 
 
 class Lattice(NamedTuple):
-    """Integers that stand for multiples of a step, a power of two.
+    """Integers that stand for multiples of a step, a power of two."""
 
-    Attributes
-    ----------
-    exponent : int
-        The step is 2 to this.
-    low, high : int
-        The bounds, rounded outwards.
-    """
-
-    exponent: int
-    low: int
+    exponent: int  # the step is 2 to this
+    low: int  # the bounds, rounded outwards
     high: int
 
     @property
@@ -118,10 +105,7 @@ class Lattice(NamedTuple):
 def lattice(low: float, high: float) -> Lattice:
     """Return the lattice of a column's declared range.
 
-    Raises
-    ------
-    QueryError
-        If the bounds aren't finite and ascending.
+    Raises `QueryError` if the bounds aren't finite and ascending.
     """
     if not (low < high and math.isfinite(high - low)):
         raise QueryError(f"bounds = {low}:{high}: must be finite numbers, the lower one first")

@@ -47,10 +47,7 @@ def histogram(
     Rows with other keys are left out. One user moves all numbers together by at most
     `rows_per_user`.
 
-    Raises
-    ------
-    QueryError
-        If there are no bins, or one is there twice.
+    Raises `QueryError` if there are no bins, or one is there twice.
     """
     repeated = [key for key, times in Counter(bins).items() if times > 1]
     if not bins or repeated:
@@ -77,10 +74,7 @@ def thresholded_histogram(
     Keys that both of two neighbours have cost epsilon; one that only one of them has, because only
     one user has it, is released with probability at most delta.
 
-    Raises
-    ------
-    QueryError
-        If delta is 0.
+    Raises `QueryError` if delta is 0.
 
     Notes
     -----
@@ -115,10 +109,7 @@ def thresholded_histogram(
 def buckets(edges: Sequence[float]) -> tuple[str, ...]:
     """Return the names of the buckets that edges part all numbers into, one more than edges.
 
-    Raises
-    ------
-    QueryError
-        If the edges aren't finite and ascending.
+    Raises `QueryError` if the edges aren't finite and ascending.
     """
     finite = all(map(math.isfinite, edges))
     if not edges or not finite or any(high <= low for low, high in pairwise(edges)):
@@ -139,14 +130,7 @@ def with_total(
 ) -> Mechanism[Sequence[str]]:
     """Return what releases the number of all rows as well, before those of the keys.
 
-    Parameters
-    ----------
-    counting : Mechanism
-        What releases the keys.
-    rows_per_user : int
-        Rows that one user may have.
-    epsilon : Fraction
-        Of that number alone.
+    `counting`: what releases the keys. `epsilon`: of that number alone.
     """
     number = count(rows_per_user=rows_per_user, epsilon=epsilon)
 

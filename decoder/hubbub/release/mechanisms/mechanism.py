@@ -17,45 +17,24 @@ _Data = TypeVar("_Data")
 
 
 class Row(NamedTuple):
-    """A released number or name.
+    """A released number or name."""
 
-    Attributes
-    ----------
-    key : str
-        Of what; empty for a number of the whole table.
-    value : float or str
-    radius : float
-        The value is at most so far from the one without noise in 95% of releases; nan if the value
-        is no number or that can't be said without looking at the data.
-    variance : float
-        Of the value's noise; nan as the radius.
-    """
-
-    key: str
+    key: str  # of what; empty for a number of the whole table
     value: float | str
+    # The value is at most so far from the one without noise in 95% of releases; nan if the value is
+    # no number or that can't be said without looking at the data.
     radius: float = math.nan
-    variance: float = math.nan
+    variance: float = math.nan  # of the value's noise; nan as the radius
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanism(Generic[_Data]):
-    """What releases rows from data; each call draws new noise, and costs anew.
-
-    Attributes
-    ----------
-    name : str
-    theorem : str
-        Formula and source of the privacy that it has.
-    cost : Cost
-        Of one call.
-    release : callable
-        Rows from data.
-    """
+    """What releases rows from data; each call draws new noise, and costs anew."""
 
     name: str
-    theorem: str
-    cost: Cost
-    release: Callable[[_Data], tuple[Row, ...]]
+    theorem: str  # formula and source of the privacy that it has
+    cost: Cost  # of one call
+    release: Callable[[_Data], tuple[Row, ...]]  # rows from data
 
     def __call__(self, data: _Data) -> tuple[Row, ...]:
         """Return rows with noise."""

@@ -35,23 +35,9 @@ def quantile(
 ) -> Mechanism[FloatArray]:
     """Return what releases the option that about a share `level` of the values is below.
 
-    Parameters
-    ----------
-    low, high : float
-        Declared bounds: options are spaced evenly between them.
-    level : Fraction
-        In (0, 1): 1/2 for the median.
-    options : int
-        At least 2.
-    rows_per_user : int
-        Rows that one user may have.
-    epsilon : Fraction
-        What the release may cost.
-
-    Raises
-    ------
-    QueryError
-        If the level or the number of options isn't possible.
+    `low` and `high`: declared bounds: options are spaced evenly between them. `level`: in (0, 1):
+    1/2 for the median. `options`: at least 2. `epsilon`: what the release may cost. Raises
+    `QueryError` if the level or the number of options isn't possible.
 
     Notes
     -----
@@ -86,11 +72,7 @@ def quantile(
 def quantile_scores(equal: IntArray, level: Fraction) -> IntArray:
     """Return each option's score, given how many values are equal to it; see `quantile`.
 
-    Parameters
-    ----------
-    equal : int64 array, shape (options,)
-    level : Fraction
-        In (0, 1).
+    `equal` has shape (options,). `level`: in (0, 1).
     """
     at_most, wanted = np.cumsum(equal), level.numerator * int(equal.sum())
     too_many = level.denominator * (at_most - equal) - wanted
@@ -107,10 +89,7 @@ def most_common(
     Their numbers of rows aren't released. A user moves all numbers in the same direction, each by
     at most `rows_per_user`, which halves what choosing one costs.
 
-    Raises
-    ------
-    QueryError
-        If there are fewer options than `best`, or one is there twice.
+    Raises `QueryError` if there are fewer options than `best`, or one is there twice.
     """
     if len(set(options)) < len(options):
         raise QueryError("options: must be each there once")

@@ -37,10 +37,7 @@ def stable_mode(
 
     Keys needn't be public. How many rows the key has isn't released.
 
-    Raises
-    ------
-    QueryError
-        If delta is 0.
+    Raises `QueryError` if delta is 0.
 
     Notes
     -----
@@ -66,18 +63,8 @@ def stable_mode(
 def lead_threshold(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[float, int]:
     """Return the scale of the noise of a lead, and the least threshold that costs at most delta.
 
-    Parameters
-    ----------
-    sensitivity : int
-        What one user moves the lead by at most, and what the leads of two neighbours with different
-        modes add up to at most.
-    epsilon, delta : Fraction
-        What the release may cost.
-
-    Raises
-    ------
-    QueryError
-        If delta is 0.
+    `sensitivity`: what one user moves the lead by at most, and what the leads of two neighbours
+    with different modes add up to at most. Raises `QueryError` if delta is 0.
     """
     _check_delta(delta, "a mode of keys that aren't public")
     scale = laplace_scale(sensitivity, epsilon)
@@ -108,21 +95,9 @@ def median_by_test(
     drawn only if the data pass a test of being far from data where a user moves it farther. Of an
     even number of values it is the lower median; of none, the lower bound.
 
-    Parameters
-    ----------
-    bounds : Lattice
-        The values' declared bounds and step.
-    width : float
-        The proposed bound, which must be chosen without looking at the data.
-    rows_per_user : int
-        Rows that one user may have.
-    epsilon, delta : Fraction
-        What the release may cost.
-
-    Raises
-    ------
-    QueryError
-        If delta is 0, or the width is below a step of the lattice or not below the bounds' range.
+    `bounds`: the values' declared bounds and step. `width`: the proposed bound, which must be
+    chosen without looking at the data. Raises `QueryError` if delta is 0, or the width is below a
+    step of the lattice or not below the bounds' range.
 
     Notes
     -----
@@ -168,16 +143,8 @@ def median_by_test(
 def median_distance(ordered: IntArray, low: int, high: int, width: int, rows_per_user: int) -> int:
     """Return how many rows to add or remove until one user could move the median by over `width`.
 
-    Parameters
-    ----------
-    ordered : int64 array, shape (n,)
-        Ascending, from `low` to `high`.
-    low, high : int
-        The values' bounds.
-    width : int
-        Below high - low.
-    rows_per_user : int
-        R, the rows that a user adds or removes.
+    `ordered`, shape (n,): ascending, from `low` to `high`. `low` and `high`: the values' bounds.
+    `width`: below high - low. `rows_per_user`: R, the rows that a user adds or removes.
 
     Notes
     -----

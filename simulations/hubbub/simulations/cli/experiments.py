@@ -31,18 +31,8 @@ _NOT_OF_TABLES = (
 def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> JointExperiment:
     """Make the experiment that the options describe, and fill in those that weren't given.
 
-    Parameters
-    ----------
-    given : callable
-        Says whether an option was given, by its name.
-    options : dict
-
-    Raises
-    ------
-    ParameterError, PopulationError
-        If an option's value makes no sense.
-    UsageError
-        If options make no sense together.
+    `given`: says whether an option was given, by its name. Raises `ParameterError, PopulationError`
+    if an option's value makes no sense. Raises `UsageError` if options make no sense together.
     """
     for name in filter(given, _NOT_OF_TABLES):
         option = "type" if name == "metric_type" else name.replace("_", "-")
@@ -86,20 +76,9 @@ def category_experiment(
 ) -> CategoryExperiment:
     """Make the experiment that the options describe.
 
-    Parameters
-    ----------
-    given : callable
-        Says whether an option was given, by its name.
-    options : dict
-    population : Population
-        Whose values are the categories.
-
-    Raises
-    ------
-    ParameterError
-        If an option's value makes no sense.
-    UsageError
-        If options make no sense together.
+    `given`: says whether an option was given, by its name. `population`: whose values are the
+    categories. Raises `ParameterError` if an option's value makes no sense. Raises `UsageError` if
+    options make no sense together.
     """
     for name in filter(given, _NOT_OF_CATEGORIES):
         raise click.UsageError(f"--{name.replace('_', '-')}: can't go with --type enum")
@@ -127,7 +106,6 @@ def category_experiment(
 def _params_and_response(
     options: dict[str, Any], size: dict[str, int], categories: int
 ) -> tuple[RapporParams, Response]:
-    """Return the metric's parameters and response."""
     if options["response"] != "subset":
         return RapporParams(**size, **{name: options[name] for name in ("f", "p", "q")}), UNARY
     if options["epsilon"] is None:

@@ -41,30 +41,13 @@ _PEOPLE = 0
 
 @dataclass(frozen=True, slots=True)
 class CategoryExperiment:
-    """What is tried.
+    """What is tried."""
 
-    Attributes
-    ----------
-    population : Population
-        Its values are the metric's categories.
-    params : RapporParams
-    response : Response
-        Unary, or a subset of the population's size.
-    reports : int
-        Clients: each reports once, once a day, or once a period.
-    days, period_days : int
-        As of `ReportingPlan`.
-    change : float
-    alpha : float
-    correction : Correction
-    seed : int
-    """
-
-    population: Population
+    population: Population  # its values are the metric's categories
     params: RapporParams
-    reports: int
-    response: Response = UNARY
-    days: int = 1
+    reports: int  # clients: each reports once, once a day, or once a period
+    response: Response = UNARY  # unary, or a subset of the population's size
+    days: int = 1  # as of `ReportingPlan`
     period_days: int = 0
     change: float = 0.0
     alpha: float = 0.05
@@ -96,23 +79,12 @@ class CategoryExperiment:
 
 @dataclass(frozen=True, slots=True)
 class CategoryOutcome:
-    """How an experiment went.
+    """How an experiment went."""
 
-    Attributes
-    ----------
-    decoding : CategoryDecoding
-        What the decoder makes of the counts.
-    estimates : DecodedShares
-        The same, as the unbiased shares of all categories.
-    score : Score
-    seconds : float
-        CPU time of the decoder.
-    """
-
-    decoding: CategoryDecoding
-    estimates: DecodedShares
+    decoding: CategoryDecoding  # what the decoder makes of the counts
+    estimates: DecodedShares  # the same, as the unbiased shares of all categories
     score: Score
-    seconds: float
+    seconds: float  # CPU time of the decoder
 
 
 def run_categories(
@@ -163,15 +135,7 @@ _ROWS = 50  # one page
 def category_result(
     experiment: CategoryExperiment, outcome: CategoryOutcome, options: Mapping[str, object]
 ) -> SimulationResult:
-    """Show what was found of a population in categories.
-
-    Parameters
-    ----------
-    experiment : CategoryExperiment
-    outcome : CategoryOutcome
-    options : mapping
-        Of the command, as they are to be shown.
-    """
+    """Show what was found of a population in categories."""
     metric, reports = experiment.plan.metric, experiment.plan.reports
     drawn = {} if experiment.response == UNARY else experiment.response.definition()
     facts = {

@@ -51,10 +51,7 @@ def report_through_clients(
 ) -> None:
     """Let one real `Telemetry` client, with a secret of its own, report each value.
 
-    Raises
-    ------
-    UploadError
-        If a client couldn't deliver.
+    Raises `UploadError` if a client couldn't deliver.
     """
     with (
         tempfile.TemporaryDirectory(prefix="hubbub-clients-") as states,
@@ -77,10 +74,8 @@ async def upload_reports(
 ) -> None:
     """Post reports in batches, several at a time.
 
-    Raises
-    ------
-    UploadError
-        If the collector can't be reached, or answers a batch with anything but 201.
+    Raises `UploadError` if the collector can't be reached, or answers a batch with anything but
+    201.
     """
     starts = iter(range(0, len(cohorts), _BATCH))
     done = 0
@@ -122,23 +117,11 @@ def run_through_collector(
 ) -> ExperimentOutcome:
     """Send all reports to a collector, decode its store, and score the result.
 
-    Parameters
-    ----------
-    experiment : Experiment
-        All its days are one day to the collector.
-    folder : Path
-        Exists; gets metrics.toml, candidates.txt, hubbub.db and estimates.json.
-    progress : callable
-        Takes how many chunks of clients have reported, and of how many.
-
-    Raises
-    ------
-    UnlistableError
-        If a candidate holds a line break, or the first begins with a byte order mark.
-    ProcessError, UploadError
-        If a part of the system fails.
-    FolderError
-        If the folder has files of somebody else.
+    `experiment`: all its days are one day to the collector. `folder`: exists; gets metrics.toml,
+    candidates.txt, hubbub.db and estimates.json. `progress`: takes how many chunks of clients have
+    reported, and of how many. Raises `UnlistableError` if a candidate holds a line break, or the
+    first begins with a byte order mark. Raises `ProcessError, UploadError` if a part of the system
+    fails. Raises `FolderError` if the folder has files of somebody else.
     """
     metrics = _prepare(folder, experiment)
     metric = Registry.load(metrics)[_METRIC]
@@ -199,6 +182,5 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
 
 
 def _mode(plan: ReportingPlan) -> list[str]:
-    """Return the lines that say how often a client reports."""
     periods = [f"period_days = {plan.period_days}"] if plan.period_days else []
     return [f'mode = "{plan.mode}"', *periods]

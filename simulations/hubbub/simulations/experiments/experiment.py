@@ -40,27 +40,14 @@ _PEOPLE, _FORGERS, _AUDIT = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What is tried.
-
-    Attributes
-    ----------
-    scenario : Scenario
-    plan : ReportingPlan
-        Of the honest clients: the scenario's population.
-    attack : Attack or None
-        Forged reports come on top of the clients'.
-    alpha : float
-    correction : Correction
-    method : str
-        As the decoder's `--method`; in memory only "regression", from bit counts.
-    seed : int
-    """
+    """What is tried."""
 
     scenario: Scenario
-    plan: ReportingPlan
-    attack: Attack | None = None
+    plan: ReportingPlan  # of the honest clients: the scenario's population
+    attack: Attack | None = None  # forged reports come on top of the clients'
     alpha: float = 0.05
     correction: Correction = Correction.BH
+    # As the decoder's `--method`; in memory only "regression", from bit counts.
     method: str = "regression"
     seed: int = 0
 
@@ -109,48 +96,26 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an attack made of one string.
-
-    Attributes
-    ----------
-    string : str
-    truth, estimate : float
-        Its share of all reports, and the estimate.
-    detected : bool
-    """
+    """What an attack made of one string."""
 
     string: str
-    truth: float
+    truth: float  # its share of all reports, and the estimate
     estimate: float
     detected: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOutcome:
-    """How an experiment went.
+    """How an experiment went."""
 
-    Attributes
-    ----------
-    strings : tuple of str, length n
-        What was judged: the candidates; of open strings also those that were found, and those that
-        somebody holds.
-    truth : float64 array, shape (n,)
-        Each string's share of all collected reports.
-    estimates : DecodedShares
-    score : Score
-    bands : tuple of Band
-    p_values : dict
-        Share of the absent candidates whose p-value is at most each level.
-    audit : Audit
-    targets : tuple of Target
-    """
-
+    # What was judged: the candidates; of open strings also those that were found, and those that
+    # somebody holds.
     strings: tuple[str, ...]
-    truth: FloatArray
+    truth: FloatArray  # shape (n,); each string's share of all collected reports
     estimates: DecodedShares
     score: Score
     bands: tuple[Band, ...]
-    p_values: dict[str, float]
+    p_values: dict[str, float]  # share of the absent candidates whose p-value is at most each level
     audit: Audit
     targets: tuple[Target, ...]
 
@@ -203,15 +168,9 @@ def judge_estimates(
 ) -> ExperimentOutcome:
     """Compare estimates with the truth.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    holders : int64 array, shape (v,)
-        Honest reports of each of the population's values.
-    rows : sequence of str
-        What was estimated: the scenario's candidates, or what was found of open strings.
-    estimates : DecodedShares
-        Of the rows.
+    `holders`, shape (v,): honest reports of each of the population's values. `rows`: what was
+    estimated: the scenario's candidates, or what was found of open strings. `estimates`: of the
+    rows.
     """
     targets, strings = experiment.targets(), tuple(rows)
     if experiment.plan.open_type is None:

@@ -68,19 +68,11 @@ class JointExperiment:
 
 @dataclass(frozen=True, slots=True)
 class JointOutcome:
-    """How an experiment went.
-
-    Attributes
-    ----------
-    decoding : JointDecoding
-    score : JointScore
-    seconds : float
-        CPU time from the counts to the table with all its tests.
-    """
+    """How an experiment went."""
 
     decoding: JointDecoding
     score: JointScore
-    seconds: float
+    seconds: float  # CPU time from the counts to the table with all its tests
 
 
 def run_joint(
@@ -125,15 +117,7 @@ _INTERVALS = {
 def joint_result(
     experiment: JointExperiment, outcome: JointOutcome, options: Mapping[str, object]
 ) -> SimulationResult:
-    """Show what was found of a population of tuples.
-
-    Parameters
-    ----------
-    experiment : JointExperiment
-    outcome : JointOutcome
-    options : mapping
-        Of the command, as they are to be shown.
-    """
+    """Show what was found of a population of tuples."""
     table, population = outcome.decoding.table, experiment.population
     facts = {
         **origin(options, experiment.params, experiment.seed),
@@ -223,7 +207,6 @@ def _sentences(experiment: JointExperiment, score: JointScore) -> list[str]:
 
 
 def _score_json(score: JointScore) -> dict[str, object]:
-    """Return the score with the share of each coverage."""
     found = {**asdict(score), "rejected": score.rejected}
     for name in _INTERVALS:
         own: Coverage = getattr(score, name)

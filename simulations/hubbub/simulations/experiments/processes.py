@@ -18,45 +18,29 @@ class ProcessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """A running `hubbub-collector serve`.
+    """A running `hubbub-collector serve`."""
 
-    Attributes
-    ----------
-    url : str
-        Its base address on the loopback interface.
-    process : subprocess.Popen
-    """
-
-    url: str
+    url: str  # its base address on the loopback interface
     process: subprocess.Popen[str]
 
     def read_admin_url(self) -> str:
         """Return the base address of the admin listener, which is told on the second line; once.
 
-        Raises
-        ------
-        ProcessError
-            If it has no admin listener.
+        Raises `ProcessError` if it has no admin listener.
         """
         return _announced_address(self.process, "admin on ")
 
     def read_probe_url(self) -> str:
         """Return the base address of the probes' listener, which is told on the line after that.
 
-        Raises
-        ------
-        ProcessError
-            If it has no such listener.
+        Raises `ProcessError` if it has no such listener.
         """
         return _announced_address(self.process, "probes on ")
 
     def stop(self) -> None:
         """Ask it to drain and end (SIGTERM).
 
-        Raises
-        ------
-        ProcessError
-            If it ends with an error.
+        Raises `ProcessError` if it ends with an error.
         """
         self.process.terminate()
         if code := self.process.wait(_STOP_SECONDS):
@@ -72,21 +56,9 @@ def running_collector(
 ) -> Iterator[Collector]:
     """Serve on a free port of the loopback interface until the context closes.
 
-    Parameters
-    ----------
-    metrics : Path
-        The registry.
-    database : Path or str
-        SQLite's file, or the address of any store.
-    options : sequence of str
-        More of the command line, such as ["--workers", "2"].
-    program : sequence of str
-        What Python runs.
-
-    Raises
-    ------
-    ProcessError
-        If the collector doesn't start, or ends with an error.
+    `metrics`: the registry. `database`: SQLite's file, or the address of any store. `options`: more
+    of the command line, such as ["--workers", "2"]. `program`: what Python runs. Raises
+    `ProcessError` if the collector doesn't start, or ends with an error.
     """
     command = [sys.executable, *program, *serve_arguments(metrics, database, options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
@@ -97,14 +69,8 @@ def running_collector(
 def serve_arguments(metrics: Path, database: Path | str, options: Sequence[str]) -> list[str]:
     """Return the command line that serves on a free port of the loopback interface.
 
-    Parameters
-    ----------
-    metrics : Path
-        The registry.
-    database : Path or str
-        SQLite's file, or the address of any store.
-    options : sequence of str
-        More of the command line.
+    `metrics`: the registry. `database`: SQLite's file, or the address of any store. `options`: more
+    of the command line.
     """
     store = database if isinstance(database, str) else f"sqlite:///{database}"
     return ["serve", "--metrics", str(metrics), "--store", store, "--port", "0", *options]
@@ -114,15 +80,8 @@ def serve_arguments(metrics: Path, database: Path | str, options: Sequence[str])
 def listening(process: subprocess.Popen[str]) -> Iterator[Collector]:
     """Wait until a collector serves, and stop it when the context closes.
 
-    Parameters
-    ----------
-    process : subprocess.Popen
-        Its standard output is a pipe.
-
-    Raises
-    ------
-    ProcessError
-        If the collector doesn't start, or ends with an error.
+    `process`: its standard output is a pipe. Raises `ProcessError` if the collector doesn't start,
+    or ends with an error.
     """
     with process:
         try:
@@ -139,18 +98,8 @@ def run_decoder(
 ) -> None:
     """Run `hubbub-decoder` to its end; its errors go to standard error.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-    shown : bool
-        Whether what it prints goes to standard output, instead of nowhere.
-    accepted : collection of int
-        Exit codes that are no failure.
-
-    Raises
-    ------
-    ProcessError
-        If it fails.
+    `shown`: whether what it prints goes to standard output, instead of nowhere. `accepted`: exit
+    codes that are no failure. Raises `ProcessError` if it fails.
     """
     command = [sys.executable, "-m", "hubbub.decoder", *arguments]
     output = None if shown else subprocess.DEVNULL

@@ -41,17 +41,10 @@ _BINS = 20
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What a simulation found; the same outcome makes the same bytes.
+    """What a simulation found; the same outcome makes the same bytes."""
 
-    Attributes
-    ----------
-    estimates : Estimates
-        Figures, and what a terminal and a page show of them.
-    pictures : mapping of str to tuple of Chart
-        By the names of their files; of a file without charts an earlier run's is removed.
-    """
-
-    estimates: Estimates
+    estimates: Estimates  # figures, and what a terminal and a page show of them
+    # By the names of their files; of a file without charts an earlier run's is removed.
     pictures: Mapping[str, tuple[Chart, ...]]
 
     def write(self, folder: Path) -> None:
@@ -75,18 +68,9 @@ def simulation_result(
 ) -> SimulationResult:
     """Return a simulation's figures as estimates, with its pictures.
 
-    Parameters
-    ----------
-    facts : mapping
-        All that result.json has.
-    shown : tuple of Block
-        What a terminal shows.
-    page : Page, optional
-        None if there is no page.
-    pictures : mapping of str to tuple of Chart, optional
-        By the names of their files.
-    rows : sequence of mappings
-        Of numbers, if it has any; all with the same keys.
+    `facts`: all that result.json has. `shown`: what a terminal shows. `page`: none if there is no
+    page. `pictures`: by the names of their files. `rows`: of numbers, if it has any; all with the
+    same keys.
     """
     columns = columns_from(dict.fromkeys(rows[0], float), rows) if rows else {}
     estimates = Estimates(columns=columns, metadata=facts, view=shown, page=page)
@@ -121,15 +105,7 @@ def cell(value: Any) -> str:
 def experiment_result(
     experiment: Experiment, outcome: ExperimentOutcome, options: Mapping[str, object]
 ) -> SimulationResult:
-    """Show what was found of a population of strings.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    outcome : ExperimentOutcome
-    options : mapping
-        Of the command, as they are to be shown.
-    """
+    """Show what was found of a population of strings."""
     score = outcome.score
     sentences = _sentences(experiment, outcome)
     detected = _detected(outcome)
@@ -170,7 +146,6 @@ _Detected = tuple[str, float, float, float, float]
 
 
 def _detected(outcome: ExperimentOutcome) -> list[_Detected]:
-    """Return the detected strings, the largest first."""
     estimates = outcome.estimates
     found = np.flatnonzero(estimates.detected)
     order: IntArray = found[np.argsort(-estimates.share[found], kind="stable")]
@@ -304,7 +279,6 @@ def _listed(experiment: Experiment) -> str:
 
 
 def _known(value: float, form: str) -> str:
-    """Return a figure, or a dash where there is none."""
     return "–" if math.isnan(value) else format(value, form)
 
 
@@ -317,15 +291,7 @@ def estimates_chart(
 ) -> XYChart:
     """Return truth against estimate: detected strings with error bars, other present ones as dots.
 
-    Parameters
-    ----------
-    strings : tuple of str, length n
-    truth : float64 array, shape (n,)
-        Shares.
-    estimates : DecodedShares or Decoding
-    title : str
-    what : str
-        What they are, in the chart's words.
+    `truth`, shape (n,): shares. `what`: what they are, in the chart's words.
     """
     truth, share, detected = 100 * truth, 100 * estimates.share, estimates.detected
     low, high = 100 * estimates.low, 100 * estimates.high
@@ -385,10 +351,7 @@ def bands_chart(rows: Sequence[Band]) -> GroupedBars:
 def p_values_chart(p_values: FloatArray) -> Histogram:
     """Return the histogram of absent candidates' p-values, level if they are what they should be.
 
-    Parameters
-    ----------
-    p_values : float64 array, shape (n,)
-        At least one.
+    `p_values`, shape (n,): at least one.
     """
     heights, edges = np.histogram(p_values, bins=_BINS, range=(0.0, 1.0))
     even = len(p_values) / _BINS

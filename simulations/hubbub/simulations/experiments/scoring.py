@@ -43,16 +43,9 @@ class DecodedShares:
     """A decoding in the candidates' order, made in this process or by the decoder's command.
 
     Arrays have shape (n,).
-
-    Attributes
-    ----------
-    share, std_error, low, high, p_value : float64 array
-        As in `Decoding`.
-    detected : bool array
-    summary : dict
     """
 
-    share: FloatArray
+    share: FloatArray  # as in `Decoding`
     std_error: FloatArray
     low: FloatArray
     high: FloatArray
@@ -90,31 +83,20 @@ class DecodedShares:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Figures of one decoding.
+    """Figures of one decoding."""
 
-    Attributes
-    ----------
-    detected, true_positives, false_positives : int
-        Candidates reported; those that some client holds; those that none does.
-    false_negatives : int
-        Candidates that some client holds and that were not reported.
-    total_variation : float
-        Half the summed distance between the true and the estimated shares of the detected strings
-        and of "anything else", estimated as 1 minus their sum.
-    total_variation_all : float
-        Half the summed distance between true and estimated shares of all strings, the estimate of
-        what isn't detected being 0, as google/rappor's tests measure it.
-    interval_coverage, interval_coverage_detected : float
-        Share of the 95% intervals that hold the truth, over all candidates that have an interval,
-        and over the detected (nan if none).
-    """
-
-    detected: int
+    detected: int  # candidates reported; those that some client holds; those that none does
     true_positives: int
     false_positives: int
-    false_negatives: int
+    false_negatives: int  # candidates that some client holds and that were not reported
+    # Half the summed distance between the true and the estimated shares of the detected strings and
+    # of "anything else", estimated as 1 minus their sum.
     total_variation: float
+    # Half the summed distance between true and estimated shares of all strings, the estimate of
+    # what isn't detected being 0, as google/rappor's tests measure it.
     total_variation_all: float
+    # Share of the 95% intervals that hold the truth, over all candidates that have an interval, and
+    # over the detected (nan if none).
     interval_coverage: float
     interval_coverage_detected: float
 
@@ -145,13 +127,9 @@ def score(
 ) -> Score:
     """Compare estimates with the truth.
 
-    Parameters
-    ----------
-    truth, share, low, high : float64 array, shape (n,)
-        Shares of the collected reports; nan where there is no estimate.
-    detected : bool array, shape (n,)
-    refit : float64 array, shape (n,), or None
-        Shares that add up, of which the total variation is taken; `share` if None.
+    `truth` and `share` and `low` and `high`, shape (n,): shares of the collected reports; nan where
+    there is no estimate. `detected` has shape (n,). `refit`, shape (n,): shares that add up, of
+    which the total variation is taken; `share` if None.
     """
     present = truth > 0
     covered = (low <= truth) & (truth <= high)
@@ -191,11 +169,7 @@ def mass_covered(truth: float, estimate: float, std_error: float) -> bool | None
 def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
     """Return the shares of the values that somebody holds, by the normal form that is reported.
 
-    Parameters
-    ----------
-    values : sequence of str
-    holders : int64 array, shape (v,)
-        Reports of each value.
+    `holders`, shape (v,): reports of each value.
     """
     shares: dict[str, float] = {}
     n_reports = max(int(holders.sum()), 1)
@@ -208,22 +182,13 @@ def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Strings whose share lies above `low`, and at most at `high`.
-
-    Attributes
-    ----------
-    low : float
-    high : float
-    present, found : int
-        Candidates whose *true* share is in the band; those of them that were detected.
-    reported, right : int
-        Detected candidates whose *estimated* share is in the band; those that somebody holds.
-    """
+    """Strings whose share lies above `low`, and at most at `high`."""
 
     low: float
     high: float
-    present: int
+    present: int  # candidates whose *true* share is in the band; those of them that were detected
     found: int
+    # Detected candidates whose *estimated* share is in the band; those that somebody holds.
     reported: int
     right: int
 
@@ -296,39 +261,26 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class JointScore:
-    """Figures of one decoded table.
+    """Figures of one decoded table."""
 
-    Attributes
-    ----------
-    detected : int
-        Cells reported.
-    departures, wrong_departures : int
-        Cells reported to depart from independence (as the decoder corrects for many tests); those
-        of them that don't, or depart the other way.
-    total_variation : float
-        Half the summed distance between the true cells and the constrained shares, which are the
-        nearest possible to unbiased ones; all of it counts, also what isn't estimated.
-    total_variation_refit : float
-        The same of the column `refit`.
-    cells, common_cells, margins, conditionals, strength : Coverage
-        Of the 95% intervals of all cells, of those with a true share above `COMMON`; of all fields'
-        values; of shares among the clients with a value of another field; of Cramer's V of each two
-        fields.
-    p_value : float
-        Of the test that all fields are independent; nan if no table could be made.
-    """
-
-    detected: int
+    detected: int  # cells reported
+    # Cells reported to depart from independence (as the decoder corrects for many tests); those of
+    # them that don't, or depart the other way.
     departures: int
     wrong_departures: int
+    # Half the summed distance between the true cells and the constrained shares, which are the
+    # nearest possible to unbiased ones; all of it counts, also what isn't estimated.
     total_variation: float
-    total_variation_refit: float
+    total_variation_refit: float  # the same of the column `refit`
+    # Of the 95% intervals of all cells, of those with a true share above `COMMON`; of all fields'
+    # values; of shares among the clients with a value of another field; of Cramer's V of each two
+    # fields.
     cells: Coverage
     common_cells: Coverage
     margins: Coverage
     conditionals: Coverage
     strength: Coverage
-    p_value: float
+    p_value: float  # of the test that all fields are independent; nan if no table could be made
 
     @property
     def rejected(self) -> bool:
@@ -339,11 +291,7 @@ class JointScore:
 def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
     """Compare a table with the population's.
 
-    Parameters
-    ----------
-    decoding : JointDecoding
-    truth : float64 array, shape (n,)
-        The population's share of each cell, in the order of cells.
+    `truth`, shape (n,): the population's share of each cell, in the order of cells.
     """
     cells, table = decoding.cells, decoding.table
     held, known = _held(truth, cells.low, cells.high), ~np.isnan(cells.share)
@@ -378,11 +326,8 @@ def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
 def true_strength(table: FloatArray, groups: Sequence[FloatArray]) -> float:
     """Return Cramer's V of a table of two fields, some values of which count as one.
 
-    Parameters
-    ----------
-    table : float64 array, shape (rows, columns)
-    groups : two float64 arrays, shapes (groups of rows, rows) and (groups of columns, columns)
-        1 where a value belongs to a group.
+    `table` has shape (rows, columns). `groups`, shape (groups of rows, rows) and (groups of
+    columns, columns): 1 where a value belongs to a group.
     """
     pooled = groups[0] @ table @ groups[1].T / table.sum()
     product = np.outer(pooled.sum(axis=1), pooled.sum(axis=0))
@@ -391,7 +336,6 @@ def true_strength(table: FloatArray, groups: Sequence[FloatArray]) -> float:
 
 
 def _constrained(decoding: JointDecoding) -> FloatArray:
-    """Return the shares nearest to unbiased ones; nan where there is no estimate."""
     source = decoding.source
     return source.constrained_share if isinstance(source, Decoding) else source.estimates.share
 
@@ -441,7 +385,6 @@ def _strengths(table: TableAnalysis, truth: FloatArray) -> Iterable[BoolArray]:
 
 
 def _groups(table: TableAnalysis, axis: int, size: int) -> FloatArray:
-    """Return which values count as one: the most frequent alone, all others together."""
     order = np.argsort(-table.margins[axis].share, kind="stable")
     groups = np.zeros((size, len(order)))
     groups[np.minimum(np.arange(len(order)), size - 1), order] = 1
@@ -449,7 +392,6 @@ def _groups(table: TableAnalysis, axis: int, size: int) -> FloatArray:
 
 
 def _pair(truth: FloatArray, rows: int, columns: int) -> FloatArray:
-    """Return the true table of two fields."""
     others = tuple(axis for axis in range(truth.ndim) if axis not in {rows, columns})
     pair: FloatArray = truth.sum(axis=others)
     return pair if rows < columns else pair.T
@@ -465,6 +407,5 @@ def _coverage(held: Iterable[BoolArray]) -> Coverage:
 
 
 def _variation(shares: FloatArray, truth: FloatArray) -> float:
-    """Return the distance of shares and of what they leave out."""
     rest = float(truth.sum() - np.nansum(shares))
     return (float(np.abs(np.nan_to_num(shares) - truth).sum()) + abs(rest)) / 2

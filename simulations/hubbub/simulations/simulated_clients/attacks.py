@@ -41,23 +41,13 @@ class AttackKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A share of all reports that is forged.
-
-    Attributes
-    ----------
-    kind : AttackKind
-    share : float
-        Of all reports, between 0 and 1.
-    targets : int
-        Strings that are to seem common; 1 if the kind isn't maximal gain.
-    string : str or None
-        Which one, if it is named.
-    """
+    """A share of all reports that is forged."""
 
     kind: AttackKind
-    share: float
+    share: float  # of all reports, between 0 and 1
+    # Strings that are to seem common; 1 if the kind isn't maximal gain.
     targets: int = _DEFAULT_TARGETS
-    string: str | None = None
+    string: str | None = None  # which one, if it is named
 
     @property
     def needs_target(self) -> bool:
@@ -70,10 +60,8 @@ def parse_attack(text: str) -> Attack:
 
     `string=`, which names the target, comes last, for what it names may hold commas.
 
-    Raises
-    ------
-    AttackError
-        If it names no attack, an unknown option or one twice, or a number out of range.
+    Raises `AttackError` if it names no attack, an unknown option or one twice, or a number out of
+    range.
     """
     kind, _, rest = text.partition(":")
     if kind not in set(AttackKind):
@@ -110,22 +98,9 @@ def forge(
 ) -> tuple[IntArray, ByteArray]:
     """Make forged reports.
 
-    Parameters
-    ----------
-    attack : Attack
-    n : int
-        Reports.
-    targets : tuple of str
-        At least one, unless the reports are random.
-    params : RapporParams
-    rng : numpy.random.Generator
-    open_type : OpenStringType, optional
-        The metric's type, if its values are open strings; otherwise they are strings.
-
-    Returns
-    -------
-    cohorts : int64 array, shape (n,)
-    bits : uint8 array, shape (n, k / 8)
+    `n`: reports. `targets`: at least one, unless the reports are random. `open_type`: the metric's
+    type, if its values are open strings; otherwise they are strings. Returns `cohorts`, shape (n,).
+    `bits`, shape (n, k / 8).
     """
     if attack.kind in {AttackKind.REPLAY, AttackKind.FALSE_VALUE}:
         different = n if attack.kind is AttackKind.FALSE_VALUE else 1
@@ -152,12 +127,7 @@ def choose_targets(
 
     Those that the fewest clients hold are taken. Random reports have none.
 
-    Parameters
-    ----------
-    attack : Attack
-    candidates : tuple of str, length n
-    truth : float64 array, shape (n,)
-        Share of each candidate.
+    `truth`, shape (n,): share of each candidate.
     """
     if not attack.needs_target:
         return ()

@@ -27,24 +27,14 @@ _PAIRS = 200
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was seen, and what was promised.
+    """What was seen, and what was promised."""
 
-    Attributes
-    ----------
-    epsilon_report : float
-        The promise.
-    observed : float
-        Logarithm of the ratio of the two frequencies; inf if the second value never showed it.
-    at_least : float
-        Exact lower bound of what is revealed; above epsilon_report with probability 2e-6 at most.
-    reports : int
-        Of each value.
-    """
-
-    epsilon_report: float
+    epsilon_report: float  # the promise
+    # Logarithm of the ratio of the two frequencies; inf if the second value never showed it.
     observed: float
+    # Exact lower bound of what is revealed; above epsilon_report with probability 2e-6 at most.
     at_least: float
-    reports: int
+    reports: int  # of each value
 
     @property
     def kept(self) -> bool:
@@ -55,12 +45,7 @@ class Audit:
 def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) -> Audit:
     """Try to tell two values apart by single reports of cohort 0.
 
-    Parameters
-    ----------
-    params : RapporParams
-    reports : int
-        Reports of each value.
-    rng : numpy.random.Generator
+    `reports`: reports of each value.
     """
     alone = params._replace(m=1)
     # Two values whose Bloom filters have as many bits of their own as can be found.

@@ -47,22 +47,10 @@ def bernoulli_bytes(
 def bernoulli_words(rng: np.random.Generator, selector: Words, low: Dyadic, high: Dyadic) -> Words:
     """Draw independent bits: 1 with probability `high` where the selector's bit is 1, else `low`.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Its bit generator must give 64 bits a draw, as PCG64 and SFC64 do.
-    selector : uint64 array, shape (w,)
-    low, high : float or Fraction
-        In [0, 1], their denominators powers of two; the comparison is exact.
-
-    Returns
-    -------
-    uint64 array, shape (w,)
-
-    Raises
-    ------
-    ValueError
-        If a probability's binary digits don't end, or a draw of the generator is of 32 bits.
+    `rng`: its bit generator must give 64 bits a draw, as PCG64 and SFC64 do. `selector` has shape
+    (w,). `low` and `high`: in [0, 1], their denominators powers of two; the comparison is exact.
+    Returns an array of shape (w,). Raises `ValueError` if a probability's binary digits don't end,
+    or a draw of the generator is of 32 bits.
     """
     if isinstance(rng.bit_generator, np.random.MT19937):
         raise ValueError("MT19937: gives 32 bits a draw; use PCG64 or SFC64, which give 64")
@@ -77,13 +65,8 @@ def bernoulli_words(rng: np.random.Generator, selector: Words, low: Dyadic, high
 def keyed_bernoulli_words(keys: Words, selector: Words, low: Dyadic, high: Dyadic) -> Words:
     """Draw bits as `bernoulli_words` does, but the same ones for the same key.
 
-    Parameters
-    ----------
-    keys : uint64 array, shape (w,)
-        Of each word; coins are hashes of the key and the round.
-    selector : uint64 array, shape (w,)
-    low : float or Fraction
-    high : float or Fraction
+    `keys`, shape (w,): of each word; coins are hashes of the key and the round. `selector` has
+    shape (w,).
     """
     return _compare(
         lambda round_, words, _size: mix(keys[words] + np.uint64((round_ + 1) * _GOLDEN % 2**64)),
@@ -107,16 +90,9 @@ def mix(x: Words) -> Words:
 def digit_codes(low: Dyadic, high: Dyadic) -> bytes:
     """Pair the binary digits of two probabilities, most significant first.
 
-    Returns
-    -------
-    bytes
-        One code a digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both. A
-        probability of 1 has no digit behind the point and counts as 0 here.
-
-    Raises
-    ------
-    ValueError
-        If a probability isn't in [0, 1], or its binary digits don't end.
+    Returns one code a digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both. A
+    probability of 1 has no digit behind the point and counts as 0 here. Raises `ValueError` if a
+    probability isn't in [0, 1], or its binary digits don't end.
     """
     low_digits, high_digits = _binary_digits(low), _binary_digits(high)
     length = max(len(low_digits), len(high_digits))

@@ -39,15 +39,8 @@ _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
 class SimulatedClients:
     """Clients of one metric, each of which reports once.
 
-    Parameters
-    ----------
-    values : sequence of values
-        All values that any client holds.
-    params : RapporParams
-    rng : numpy.random.Generator
-        Of a bit generator with 64 bits a draw; SFC64 is the fastest.
-    metric_type : MetricType, optional
-        The metric's type, if its values aren't listed strings.
+    `values`: all values that any client holds. `rng`: of a bit generator with 64 bits a draw; SFC64
+    is the fastest. `metric_type`: the metric's type, if its values aren't listed strings.
     """
 
     def __init__(
@@ -71,15 +64,8 @@ class SimulatedClients:
     def report(self, held: IntArray) -> tuple[IntArray, ByteArray]:
         """Draw one report for each client, who is a new one in every call.
 
-        Parameters
-        ----------
-        held : int64 array, shape (n,)
-            Index of each client's value.
-
-        Returns
-        -------
-        cohorts : int64 array, shape (n,)
-        bits : uint8 array, shape (n, k / 8)
+        `held`, shape (n,): index of each client's value. Returns `cohorts`, shape (n,). `bits`,
+        shape (n, k / 8).
         """
         narrow = self._rng.integers(self._params.m, size=len(held), dtype=np.uint16)
         cohorts = narrow.astype(np.int64)
@@ -90,17 +76,9 @@ class SimulatedClients:
 class LongitudinalClients:
     """Numbered clients of one metric, each of which may report often.
 
-    Parameters
-    ----------
-    values : sequence of values
-        All values that any client holds at any time.
-    params : RapporParams
-    seed : numpy.random.SeedSequence
-        Stands for all clients' secrets.
-    cohort_shares : float64 array, shape (m,), or None
-        Chance of each cohort; uniform if not given, as real clients are.
-    metric_type : MetricType, optional
-        As for `SimulatedClients`.
+    `values`: all values that any client holds at any time. `seed`: stands for all clients' secrets.
+    `cohort_shares`, shape (m,): chance of each cohort; uniform if not given, as real clients are.
+    `metric_type`: as for `SimulatedClients`.
     """
 
     def __init__(
@@ -127,15 +105,8 @@ class LongitudinalClients:
     def permanent(self, clients: IntArray, held: IntArray) -> ByteArray:
         """Return each client's permanent response to the value it holds.
 
-        Parameters
-        ----------
-        clients, held : int64 array, shape (n,)
-            Numbers of clients, and the index of each one's value.
-
-        Returns
-        -------
-        uint8 array, shape (n, k / 8)
-            Equal for equal clients and Bloom bits, in every call.
+        `clients` and `held`, shape (n,): numbers of clients, and the index of each one's value.
+        Returns an array of shape (n, k / 8): equal for equal clients and Bloom bits, in every call.
         """
         bloom = self._bits.take(held, self.cohorts(clients))
         padded = np.zeros((len(bloom), -(-bloom.shape[1] // 8) * 8), dtype=np.uint8)
@@ -154,7 +125,6 @@ class LongitudinalClients:
         return bernoulli_bytes(rng, permanent, self._params.p, self._params.q)
 
     def _keys(self, clients: IntArray, bloom: Words) -> Words:
-        """Return a key for each word of each client's permanent response, shape (n, words)."""
         key = mix(mix(clients.astype(np.uint64)) + self._response_secret)
         for column in bloom.T:
             key = mix(key ^ column)
@@ -172,10 +142,7 @@ def reported_chances(params: RapporParams) -> tuple[Fraction, Fraction]:
 def as_records(cohorts: IntArray, bits: ByteArray) -> bytes:
     """Return reports as the collector stores them: the cohort in two bytes, then the bits.
 
-    Parameters
-    ----------
-    cohorts : int64 array, shape (n,)
-    bits : uint8 array, shape (n, k / 8)
+    `cohorts` has shape (n,). `bits` has shape (n, k / 8).
     """
     records = np.empty((len(cohorts), 2 + bits.shape[1]), dtype=np.uint8)
     records[:, :2] = cohorts.astype("<u2")[:, None].view(np.uint8)

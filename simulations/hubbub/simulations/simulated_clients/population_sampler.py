@@ -45,40 +45,24 @@ _CHUNK_BITS = CHUNK * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReportingPlan:
-    """Who reports, how often, and from which cohorts.
-
-    Attributes
-    ----------
-    population : Population or JointPopulation
-    params : RapporParams
-    clients : int
-    days : int
-        On which clients report: once a day, if there are no periods.
-    change : float
-        Chance that a client's value is drawn anew from one day to the next.
-    cohort_shares : float64 array, shape (m,), or None
-        Chance of each cohort; uniform, as real clients' are, if None.
-    open_type : OpenStringType or None
-        The metric's type, if its values are open strings. A joint population has its own;
-        otherwise values are strings.
-    enum : EnumType or None
-        The metric's type, if its values are these categories, in the population's order.
-    response : Response
-        By which clients answer; only those of an enum draw whole reports at once.
-    period_days : int
-        If it isn't 0, each client reports once in each period of so many days. All days are
-        whole periods, and cohorts are uniform.
-    """
+    """Who reports, how often, and from which cohorts."""
 
     population: Population | JointPopulation
     params: RapporParams
     clients: int
-    days: int = 1
-    change: float = 0.0
+    days: int = 1  # on which clients report: once a day, if there are no periods
+    change: float = 0.0  # chance that a client's value is drawn anew from one day to the next
+    # Shape (m,); chance of each cohort; uniform, as real clients' are, if None.
     cohort_shares: FloatArray | None = None
+    # The metric's type, if its values are open strings. A joint population has its own; otherwise
+    # values are strings.
     open_type: OpenStringType | None = None
+    # The metric's type, if its values are these categories, in the population's order.
     enum: EnumType | None = None
+    # By which clients answer; only those of an enum draw whole reports at once.
     response: Response = UNARY
+    # If it isn't 0, each client reports once in each period of so many days. All days are whole
+    # periods, and cohorts are uniform.
     period_days: int = 0
 
     @property
@@ -165,24 +149,16 @@ def chunks(plan: ReportingPlan, seed: np.random.SeedSequence) -> list[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class PopulationSample:
-    """What a population's reports come to.
-
-    Attributes
-    ----------
-    counts : CohortCounts
-    holders : int64 array, shape (v,)
-        Reports of each of the population's values: the truth.
-    """
+    """What a population's reports come to."""
 
     counts: CohortCounts
-    holders: IntArray
+    holders: IntArray  # shape (v,); reports of each of the population's values: the truth
 
     def __add__(self, other: PopulationSample) -> PopulationSample:
         return PopulationSample(self.counts + other.counts, self.holders + other.holders)
 
 
 def _empty_sample(plan: ReportingPlan) -> PopulationSample:
-    """Return the sample of nobody."""
     n_values = len(plan.population.values)
     return PopulationSample(empty_counts(plan.params), np.zeros(n_values, dtype=np.int64))
 
@@ -190,11 +166,7 @@ def _empty_sample(plan: ReportingPlan) -> PopulationSample:
 class Reporter:
     """Draws the reports of a plan's chunks, or their counts; holds the packed Bloom filters.
 
-    Parameters
-    ----------
-    plan : ReportingPlan
-    seed : numpy.random.SeedSequence
-        Of the whole plan: the clients' secrets follow from it.
+    `seed`: of the whole plan: the clients' secrets follow from it.
     """
 
     def __init__(self, plan: ReportingPlan, seed: np.random.SeedSequence) -> None:
@@ -279,15 +251,9 @@ def sample_population(
 ) -> PopulationSample:
     """Let all clients of a plan report on all days, and count the reports.
 
-    Parameters
-    ----------
-    plan : ReportingPlan
-    seed : numpy.random.SeedSequence
-        The same seed gives the same counts, whatever `workers` is.
-    workers : int
-        Processes; 1 works in this one, as does any number where there are no semaphores.
-    progress : callable
-        Takes how many chunks of clients are done, and of how many.
+    `seed`: the same seed gives the same counts, whatever `workers` is. `workers`: processes; 1
+    works in this one, as does any number where there are no semaphores. `progress`: takes how many
+    chunks of clients are done, and of how many.
     """
     tasks = chunks(plan, seed)
     total = _empty_sample(plan)
@@ -310,7 +276,6 @@ _reporter: Reporter | None = None
 
 
 def _has_semaphores() -> bool:
-    """Return whether processes can share work: on Linux, not without a usable /dev/shm."""
     try:
         _spawn.Lock()
     except OSError:
@@ -330,7 +295,6 @@ def _count_in_worker(chunk: Chunk) -> PopulationSample:
 
 
 def _drawn(population: Population | JointPopulation, n: int, rng: np.random.Generator) -> IntArray:
-    """Return n clients' values, sorted."""
     holders = rng.multinomial(n, population.shares)
     return np.repeat(np.arange(len(holders)), holders)
 
@@ -346,23 +310,9 @@ def draw_cell_counts(response: Response, holders: IntArray, rng: np.random.Gener
     they need no single report either: cell by cell, it is drawn how many of the clients that still
     have so many cells to choose choose this one.
 
-    Parameters
-    ----------
-    response : Subset or Window
-        Which draws a whole report at once.
-    holders : int64 array
-        Clients of each category, shape (d,), or at each position, shape (d - w + 1,).
-    rng : numpy.random.Generator
-        The coins.
-
-    Returns
-    -------
-    int64 array, shape (d,)
-
-    Raises
-    ------
-    TypeError
-        If the response is another one.
+    `response`: which draws a whole report at once. `holders`: clients of each category, shape (d,),
+    or at each position, shape (d - w + 1,). `rng`: the coins. Returns an array of shape (d,).
+    Raises `TypeError` if the response is another one.
     """
     if isinstance(response, Subset):
         return _of_sets(response, holders, rng)

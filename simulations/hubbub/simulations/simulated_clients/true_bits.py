@@ -32,10 +32,7 @@ class TrueBits(Protocol):
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:
         """Return the packed true bits of clients, uint8, shape (n, k / 8).
 
-        Parameters
-        ----------
-        held, cohorts : int64 array, shape (n,)
-            Index of each client's value, and its cohort.
+        `held` and `cohorts`, shape (n,): index of each client's value, and its cohort.
         """
 
 
@@ -44,12 +41,7 @@ def true_bits(
 ) -> TrueBits:
     """Return the bits of strings or, given their type, of any other values.
 
-    Parameters
-    ----------
-    values : sequence of values
-    params : RapporParams
-    metric_type : MetricType, optional
-        Of the values, if they aren't listed strings.
+    `metric_type`: of the values, if they aren't listed strings.
     """
     if isinstance(metric_type, OpenStringType):
         return _PrefixBits(values, params, metric_type)
@@ -114,7 +106,6 @@ class _PrefixBits:
 
 
 def _single_bits(position: IntArray, params: RapporParams) -> ByteArray:
-    """Return one set bit per row, packed."""
     bits = np.zeros((len(position), params.k // 8), dtype=np.uint8)
     bits[np.arange(len(position)), position >> 3] = 1 << (position & 7)
     return bits
