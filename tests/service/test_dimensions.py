@@ -16,7 +16,7 @@ from service.commands import run_collector_command
 
 # Hardly any noise, so that few reports tell what was recorded.
 _PARAMS = make_params(f=1e-13, p=1e-13, q=1 - 1e-13)
-_CLIENTS = 4
+_CLIENTS = 10
 
 
 @pytest.fixture

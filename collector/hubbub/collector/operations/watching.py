@@ -188,7 +188,8 @@ class Watch:
         waiting = sum(one.reports for one in stored.quarantined)
         facts |= {CounterName("quarantine"): waiting}
         facts |= {CounterName("unmixed_days"): stored.unmixed_days}
-        for key, slices in stored.slices.items():
+        registered = [MetricVersion(it.name, it.version) for it in self._in_force()[1].values()]
+        for key, slices in {**dict.fromkeys(registered, 0), **stored.slices}.items():
             facts[CounterName("slices", (key.metric, str(key.version)))] = slices
         for key, sample in stored.samples.items():
             labels = (key.metric, str(key.version))
