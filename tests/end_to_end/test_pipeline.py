@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from matplotlib import image
 
 import programs
 from factories import make_metric, make_params, registry_toml
@@ -332,8 +331,9 @@ def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path
     assert len(unlisted["rows"]) == result["open_found"]
     assert unlisted["search"]["listed"] == 0
     assert [step["bytes"] for step in unlisted["search"]["steps"]] == [4, 7]
-    assert (folder / "estimates.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert len(np.unique(image.imread(folder / "estimates.png"))) > 10
+    picture = (folder / "estimates.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(picture) > 10_000  # one of a single colour has a tenth of that
     assert "Detected names" in done.stdout
     assert "And this is what is found without any list of names" in done.stdout
     assert "seed 1" in done.stdout

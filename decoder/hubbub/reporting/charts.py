@@ -373,24 +373,38 @@ class HeatMap:
     unit: str = "%"
 
     @property
+    def all_rows(self) -> tuple[str, ...]:
+        """Names of the rows, and of the margin below them."""
+        return (*self.row_names, *(() if self.column_margin is None else ("all",)))
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Names of the columns, and of the margin beside them."""
+        return (*self.column_names, *(() if self.row_margin is None else ("all",)))
+
+    @property
+    def with_margins(self) -> FloatArray:
+        """The values with their margins; nan where both margins meet."""
+        table = np.full((len(self.all_rows), len(self.all_columns)), np.nan)
+        rows, places = self.values.shape
+        table[:rows, :places] = self.values
+        if self.row_margin is not None:
+            table[:rows, -1] = self.row_margin
+        if self.column_margin is not None:
+            table[-1, :places] = self.column_margin
+        return table
+
+    @property
     def header(self) -> tuple[str, ...]:
         """Headings of the numbers."""
-        return ("row", *self.column_names, *(() if self.row_margin is None else ("all",)))
+        return ("row", *self.all_columns)
 
     @property
     def rows(self) -> Rows:
         """The numbers."""
-        table = self.values
-        if self.row_margin is not None:
-            table = np.column_stack([table, self.row_margin])
-        names = self.row_names
-        if self.column_margin is not None:
-            last = np.full(table.shape[1], np.nan)
-            last[: len(self.column_margin)] = self.column_margin
-            table, names = np.vstack([table, last]), (*names, "all")
         return tuple(
             (name, *("" if math.isnan(each) else f"{each:.4g}{self.unit}" for each in row))
-            for name, row in zip(names, table.tolist(), strict=True)
+            for name, row in zip(self.all_rows, self.with_margins.tolist(), strict=True)
         )
 
 

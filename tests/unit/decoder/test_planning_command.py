@@ -5,7 +5,6 @@ import json
 import math
 import shlex
 import string
-import sys
 from pathlib import Path
 
 import pytest
@@ -244,17 +243,6 @@ def test_svg_is_readable_needs_nothing_else_and_can_be_repeated(tmp_path):
     assert [each["role"] for each in page.all("svg")[1:]] == ["img", "img"]
     assert all("1." in text for text in page.texts["desc"])
     assert page.texts["text"].count("the RAPPOR paper's default") == 2
-
-
-def test_plot_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
-    for module in [name for name in sys.modules if name.startswith("matplotlib")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if "site-packages" not in p])
-    asked = (*GOALS["strings"], "--reports", "1e6", *EPSILONS)
-    result = plan(*asked, "--output", tmp_path / "plan.png")
-    assert result.exit_code == 1
-    assert "needs matplotlib: pip install 'hubbub[simulations]'" in result.stderr
-    assert not list(tmp_path.iterdir())
 
 
 @goals

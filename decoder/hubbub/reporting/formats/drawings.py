@@ -1,422 +1,319 @@
-"""Charts -> SVG.
+"""Charts -> SVG, by Vega-Lite: what each kind of chart looks like.
 
-Charts are data (`hubbub.reporting.charts`); this module is all that knows how one of each
-looks.
+Colours are variables of `templates/palette.css`, so that light, dark and print styles apply. Places
+are given, not measured, and numbers rounded, so that the same result gives the same bytes whatever
+fonts and linear algebra a machine has. Strings that clients may have sent are data, never fields,
+expressions or options.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from functools import singledispatch
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, singledispatch
+from typing import Any
 
 import numpy as np
+import vl_convert
 from markupsafe import Markup
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.reporting.charts import (
-    Chart,
-    GroupedBars,
-    Histogram,
-    IntervalChart,
-    Labels,
-    ScatterPlot,
-    Series,
-    Stack,
-    TimeSeries,
-    Tree,
-    TreeNode,
-    XYChart,
-    span_of,
-)
-from hubbub.reporting.formats.heat_map import draw_heat_map
-from hubbub.reporting.formats.svg import (
-    WIDTH,
-    Scale,
-    drawing,
-    group,
-    horizontal_axis,
-    named_text,
-    path_points,
-    polyline,
-    tag,
-    vertical_axis,
-)
+from hubbub.reporting import charts
 from hubbub.reporting.text import columns, shortened
 
-_LEFT, _RIGHT, _TOP, _HEIGHT = 70.0, WIDTH - 16.0, 12.0, 250.0
-_COURSE_TOP, _COURSE_HEIGHT = 8.0, 110.0
-_CELLS = 48  # each is 13 of the chart's units wide: large enough to be seen
-_POINTS = 2_000  # more hide each other, and weigh a megabyte
-_SHADES = 5  # of the style sheet (d1 to d5)
-_COLOURS = 4  # of the style sheet: more are hard to tell apart
-_LEGEND_ROW = 18.0  # a line of text of 12 units, and room
-_LETTER = 7.0
-"""About as wide as a letter is."""
-_NAME, _LABEL = 24, 32
-"""Columns that a point's name and a line's label may take."""
-_TREE_LEFT, _TREE_BAR, _TREE_ROW, _TREE_LEAST = 20.0, 8.0, 15.0, 2.0
-_GAP = 4.0
-"""Space above the topmost tick in which names may stand."""
-_MARKED = 24
-"""Points of a line up to which each has a mark of its own."""
-_Box = tuple[float, float, float, float]
-"""Left, top, right and bottom, in pixels."""
+# fmt: off
+Spec = dict[str, Any]
+WIDTH = 420.0  # pixels: letters of 13 are above 11 on a phone
+_NAME, _LETTER, _LEFT = 24, 6.8, 58.0  # columns of a name, pixels of one, room for a y axis
+_POINTS, _CELLS, _MARKED = 1_000, 40, 24  # more points are cells; lines of more have no marks
+_INK, _ACCENT, _FILL = "var(--ink)", "var(--accent)", "var(--mark)"
+_COLOURS = (_ACCENT, "var(--series1)", "var(--series2)", "var(--series3)")
+_SHAPES, _DASHES = ("circle", "square", "triangle-up", "diamond"), ([1, 0], [6, 3], [2, 3], [8, 3])
+_DASHED = {"type": "line", "color": _INK, "strokeWidth": 1.5, "strokeDash": [5, 3]}
+_NOTHING = re.compile(r' (pointer-events="none"|opacity="1")|<path class="(back|fore)ground"[^>]*>')
+_FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
+_WORDS = {f"{part}{name}": value for part in ("label", "title") for name, value in
+          {"Color": _INK, "Font": _FONT, "FontSize": 13, "FontWeight": "normal"}.items()}
+_CONFIG: Spec = {
+    "aria": False, "view": {"stroke": None}, "point": {"opacity": 1, "filled": True, "size": 50},
+    "axis": {**_WORDS, "domain": False, "ticks": False, "gridColor": "var(--grid)", "tickCount": 5,
+             "labelLimit": 0, "labelPadding": 6},
+    "axisY": {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleY": -8},
+    "legend": {**_WORDS, "orient": "bottom", "direction": "vertical", "title": None, "offset": 12,
+               "labelLimit": 360, "symbolOpacity": 1, "rowPadding": 3},
+    "text": {"font": _FONT, "fontSize": 13, "fill": _INK}, "area": {"opacity": 1},
+}
+
+
+def draw(chart: charts.Chart) -> Markup:
+    """Return a chart as an SVG element that screen readers can read, too."""
+    spec, labels = _spec(chart), chart.labels
+    size, _, marks = _drawn(json.dumps(spec | {"config": _CONFIG})).partition(">")
+    size = size[size.index(" width=") :]
+    if spec["padding"]["left"] + spec["width"] + spec["padding"]["right"] > WIDTH:
+        size += ' class="wide"'
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{0}-title {0}-desc"'
+        '{3}>\n<title id="{0}-title">{1}</title>\n<desc id="{0}-desc">{2}</desc>\n{4}'
+    ).format(labels.name, labels.title, labels.description, Markup(size), Markup(marks))  # noqa: S704 - Vega escapes texts
+
+
+@lru_cache(256)
+def _drawn(spec: str) -> str:
+    """Draw; a standing report draws the same charts again and again."""
+    return _NOTHING.sub("", vl_convert.vegalite_to_svg(spec))
+
+
+def _view(layers: Sequence[Spec], height: float, *, left: float = _LEFT, top: float = 24,
+          below: float = 44, width: float | None = None) -> Spec:
+    width = WIDTH - left - 18 if width is None else width
+    room = {"left": left, "right": max(18, WIDTH - left - width), "top": top, "bottom": below}
+    return {"width": width, "height": height, "padding": room, "autosize": "none",
+            "background": None, "layer": layers}
+
+
+def _layer(mark: str, table: Iterable[Spec], look: Spec | None = None, **encoding: Any) -> Spec:
+    """Return marks of rows, whose numbers keep six digits, which any processor computes alike."""
+    rows = [{name: cell if not isinstance(cell, float) else
+             float(f"{cell:.6g}") if math.isfinite(cell) else None for name, cell in row.items()}
+            for row in table]
+    return {"data": {"values": rows}, "mark": {"type": mark, **(look or {})}, "encoding": encoding}
+
+
+def _axis(title: str, unit: str = "", *, y: bool = False, **scale: Any) -> Any:
+    """Return how a column of a table is placed along an axis."""
+    label = f"format(datum.value, ',.10~g') + {json.dumps(unit)}"
+    axis = {"labelExpr": label, "title": title or None} | ({"titleX": 2 - _LEFT} if y else {})
+    return lambda name: {"field": name, "type": "quantitative", "scale": scale, "axis": axis}
+
+
+def _rows(**cells: Iterable[Any]) -> list[Spec]:
+    lists = (each.tolist() if isinstance(each, np.ndarray) else each for each in cells.values())
+    return [dict(zip(cells, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def _by_name(names: Sequence[str], values: Sequence[Any]) -> Spec:
+    """Return a channel that has a value for each name, in turn, and a legend."""
+    scale = {"domain": names, "range": [values[i % len(values)] for i in range(len(names))]}
+    return {"field": "n", "type": "nominal", "scale": scale}
+
+
+def _named(field: str, names: Sequence[str], **axis: Any) -> Spec:
+    """Return a place for each name, in this order, on an axis."""
+    axis = {"title": None, "grid": False, "labelAngle": 0, "labelOverlap": True, **axis}
+    scale = {"type": "band", "domain": names, "padding": 0}
+    return {"field": field, "type": "ordinal", "axis": axis, "scale": scale}
+
+
+def _short(names: Iterable[str]) -> tuple[list[str], float]:
+    """Return names cut to a width, numbered where they are then equal, and the room for them."""
+    short = [shortened(name, _NAME) for name in names]
+    short = [n if short.count(n) == 1 else f"{n} #{i + 1}" for i, n in enumerate(short)]
+    return short, 24 + _LETTER * max(map(columns, short), default=0)
 
 
 @singledispatch
-def draw(chart: Chart) -> Markup:
-    """Return a chart as an SVG element that screen readers can read, too."""
+def _spec(chart: charts.Chart) -> Spec:
     raise NotImplementedError(f"{type(chart).__name__} can't be drawn")
 
 
-@draw.register
-def _intervals(chart: IntervalChart) -> Markup:
-    left, row = 250.0, 22.0
-    bottom = _TOP + row * len(chart.intervals)
-    ends = [end for each in chart.intervals for end in (each.low, each.high)]
-    scale = Scale(*span_of(ends, around=(0.0,)), left, _RIGHT)
-    parts = [horizontal_axis(scale, _TOP, bottom, chart.labels.x, "{:.4g}" + chart.unit)]
-    for index, each in enumerate(chart.intervals):
-        y = _TOP + row * (index + 0.5)
-        parts += [
-            named_text(each.label, _LABEL, left - 8, y + 4, "end"),
-            tag("line", class_="bar", x1=scale(each.low), x2=scale(each.high), y1=y, y2=y),
-            tag("circle", class_="dot", cx=scale(each.estimate), cy=y, r=4),
-        ]
-    return drawing(chart.labels, bottom + 46, parts)
+@_spec.register
+def _intervals(chart: charts.IntervalChart) -> Spec:
+    names, left = _short(each.label for each in chart.intervals)
+    table = [{"n": name, "e": each.estimate, "l": each.low, "h": each.high}
+             for name, each in zip(names, chart.intervals, strict=True)]
+    x, y = _axis(chart.labels.x, chart.unit), _named("n", names)
+    line = {"strokeWidth": 2, "color": _ACCENT}
+    return _view([_layer("rule", table, line, x=x("l"), x2={"field": "h"}, y=y),
+                  _layer("point", table, {"color": _ACCENT}, x=x("e"), y=y)],
+                 24 * len(table), left=left, top=8)
 
 
-@draw.register
-def _histogram(chart: Histogram) -> Markup:
-    heights, edges, expected = chart.heights, chart.edges, chart.expected
-    bottom = _TOP + _HEIGHT
-    across = Scale(float(edges[0]), float(edges[-1]), _LEFT, _RIGHT)
-    top = 1.05 * max(float(heights.max(initial=0)), float(expected.max(initial=0)), 1e-300)
-    up = Scale(0.0, top, bottom, _TOP)
-    bars = [
-        tag(
-            "rect",
-            class_="mark",
-            x=across(low) + 0.5,
-            y=up(height),
-            width=max(across(high) - across(low) - 1, 0.5),
-            height=bottom - up(height),
-        )
-        for height, low, high in zip(heights, edges[:-1], edges[1:], strict=True)
-    ]
-    steps = [
-        (across(float(x)), up(float(height)))
-        for height, low, high in zip(expected, edges[:-1], edges[1:], strict=True)
-        for x in (low, high)
-    ]
-    parts = [*_axes(chart.labels, across, up), group(bars), polyline(steps, "expected")]
-    return drawing(chart.labels, bottom + 46, parts)
+@_spec.register
+def _histogram(chart: charts.Histogram) -> Spec:
+    table = _rows(l=chart.edges[:-1], h=chart.edges[1:], n=chart.heights)
+    steps = _rows(x=chart.edges, y=[*chart.expected, *chart.expected[-1:]])
+    x, y = _axis(chart.labels.x, nice=False, zero=False), _axis(chart.labels.y, y=True)
+    bar = {"color": _FILL, "stroke": "var(--paper)", "opacity": 1}
+    return _view([
+        _layer("rect", table, bar, x=x("l"), x2={"field": "h"}, y=y("n"), y2={"datum": 0}),
+        _layer("line", steps, _DASHED | {"interpolate": "step-after"}, x=x("x"), y=y("y")),
+    ], 200)
 
 
-@draw.register
-def _agreement(chart: ScatterPlot) -> Markup:
-    """Draw points, or shaded cells where points are many."""
-    x, y, bottom = chart.x, chart.y, _TOP + _HEIGHT
-    ends = span_of([float(v) for v in (x.min(), x.max(), y.min(), y.max())])
-    across, up = Scale(*ends, _LEFT, _RIGHT), Scale(*ends, bottom, _TOP)
-    marks = _cloud(x, y, across, up)
-    diagonal = [(across(end), up(end)) for end in ends]
-    parts = [*_axes(chart.labels, across, up), group(marks), polyline(diagonal, "expected")]
-    return drawing(chart.labels, bottom + 46, parts)
+@_spec.register
+def _stack(chart: charts.Stack) -> Spec:
+    names, parts = zip(*chart.pieces, strict=True)
+    ends = list(itertools.accumulate((max(part, 0.0) for part in parts), initial=0.0))
+    x = _axis(chart.labels.x, "%", domain=[0, max(ends[-1], 100.0)], nice=False)
+    layer = _layer("rect", _rows(n=names, l=ends[:-1], h=ends[1:]), {"opacity": 1}, x=x("l"),
+                   x2={"field": "h"}, fill=_by_name(names, (_FILL, "var(--shade2)")))
+    return _view([layer], 40, left=18, top=8, below=60 + 19 * len(names))
 
 
-def _cloud(x: FloatArray, y: FloatArray, across: Scale, up: Scale) -> list[Markup]:
+@_spec.register
+def _course(chart: charts.TimeSeries) -> Spec:
+    table = _rows(d=chart.days, s=chart.share, l=chart.low, h=chart.high, e=chart.expected)
+    side = {"condition": {"test": "datum.index == 0", "value": "left"}, "value": "right"}
+    x = _named("d", chart.days, values=[chart.days[0], chart.days[-1]], labelAlign=side)
+    y = _axis(chart.labels.y, chart.unit, y=True, zero=chart.unit == "%")
+    gaps = [row for row in table if math.isnan(row["s"])]
+    band, colour = {"y": y("l"), "y2": {"field": "h"}}, {"color": _ACCENT}
+    change = {"color": "var(--warn)", "strokeWidth": 2, "strokeDash": [2, 2]}
+    return _view([
+        _layer("rect", gaps, {"color": "var(--grid)", "opacity": 0.5}, x=x),
+        _layer("rule", table, {"color": "var(--band)", "strokeWidth": 3}, x=x, **band),
+        _layer("area", table, {"color": "var(--band)"}, x=x, **band),
+        _layer("line", table, _DASHED | {"interpolate": "step"}, x=x, y=y("e")),
+        _layer("line", table, colour, x=x, y=y("s")),
+        _layer("point", table, colour | {"size": 24}, x=x, y=y("s")),
+        _layer("rule", [table[day] for day in chart.changes], change, x=x | {"bandPosition": 0}),
+    ], 110, below=26)
+
+
+@_spec.register
+def _scatter(chart: charts.ScatterPlot) -> Spec:
+    ends = np.array(charts.span_of([*chart.x.tolist(), *chart.y.tolist()]))
+    both = (charts.Series("points", chart.x, chart.y, "cloud"),
+            charts.Series("as expected", ends, ends, "reference"))
+    return _xy(charts.XYChart(chart.labels, both))
+
+
+def _cloud(x: FloatArray, y: FloatArray, across: Any, up: Any, logs: tuple[bool, bool]) -> Spec:
     """Draw points; of many, cells in steps of the logarithm of how many points they hold."""
     if len(x) <= _POINTS:
-        pairs = zip(x.tolist(), y.tolist(), strict=True)
-        return [tag("circle", class_="point", cx=across(a), cy=up(b), r=2) for a, b in pairs]
-    edges = [
-        (np.geomspace if scale.log else np.linspace)(scale.low, scale.high, _CELLS + 1)
-        for scale in (across, up)
-    ]
-    counts, columns, rows = np.histogram2d(x, y, bins=edges)
-    top = np.log1p(counts.max())
-    marks: list[Markup] = []
-    for i, j in np.argwhere(counts > 0).tolist():
-        shade = int(np.ceil(_SHADES * np.log1p(counts[i, j]) / top - 1e-9))
-        left, right = across(float(columns[i])), across(float(columns[i + 1]))
-        low, high = up(float(rows[j])), up(float(rows[j + 1]))
-        marks.append(
-            tag("rect", class_=f"shade{shade}", x=left, y=high, width=right - left,
-                height=low - high)
-        )  # fmt: skip
-    return marks
+        look = {"color": _ACCENT, "opacity": 0.5, "size": 16}
+        return _layer("point", _rows(x=x, y=y), look, x=across("x"), y=up("y"))
+    edges = [(np.geomspace if log else np.linspace)(of.min(), of.max(), _CELLS + 1).tolist()
+             for of, log in zip((x, y), logs, strict=True)]
+    counts = np.log1p(np.histogram2d(x, y, bins=edges)[0])
+    table = [{"l": edges[0][i], "r": edges[0][i + 1], "b": edges[1][j], "t": edges[1][j + 1],
+              "n": round(counts[i, j] / counts.max(), 1)} for i, j in np.argwhere(counts).tolist()]
+    depth = {"field": "n", "type": "quantitative", "legend": None, "scale": None}
+    return _layer("rect", table, {"color": _FILL}, x=across("l"), x2={"field": "r"}, y=up("b"),
+                  y2={"field": "t"}, fillOpacity=depth)
 
 
-@draw.register
-def _xy(chart: XYChart) -> Markup:
-    series = [_drawable(each, chart) for each in chart.series]
-    top = _TOP + _LEGEND_ROW * len(series)
-    bottom, right = top + _HEIGHT, _RIGHT - 24.0  # room for half a tick's label
-    zero = () if chart.log_x else (0.0,)
-    xs = [value for each in series for value in each.x.tolist()]
-    ends = [end for each in series for end in (each.y, each.low, each.high) if end is not None]
-    ys = [value for end in ends for value in end.tolist() if value > 0 or not chart.log_y]
-    across = Scale(*_span(xs, zero, chart.log_x), _LEFT, right, chart.log_x)
-    up = Scale(*_span(ys, () if chart.log_y else (0.0,), chart.log_y), bottom, top, chart.log_y)
-    parts = [
-        horizontal_axis(across, top, bottom, chart.labels.x, "{:,.10g}"),
-        vertical_axis(up, _LEFT, right, chart.labels.y, "{:,.4g}"),
-    ]
-    numbers = itertools.count()
-    named: list[tuple[tuple[float, float], str]] = []
-    for row, each in enumerate(series):
-        y = _TOP + _LEGEND_ROW * row
-        sample: Sequence[tuple[float, float]] = [(_LEFT + 2, y), (_LEFT + 26, y)]
-        points = [(across(a), up(b)) for a, b in zip(each.x.tolist(), each.y.tolist(), strict=True)]
+@_spec.register
+def _xy(chart: charts.XYChart) -> Spec:
+    logs = chart.log_x, chart.log_y
+    scales: list[Spec] = [{"type": "log", "nice": False} if log else {} for log in logs]
+    across, up = _axis(chart.labels.x, **scales[0]), _axis(chart.labels.y, y=True, **scales[1])
+    layers: list[Spec] = []
+    lines: list[Spec] = []
+    points: list[Spec] = []
+    looks: list[tuple[str, str, list[int]]] = []
+    numbers = itertools.cycle(range(4))
+    for each in chart.series:
+        there = np.isfinite(each.x) & np.isfinite(each.y)
+        there &= ((each.x > 0) | (not logs[0])) & ((each.y > 0) | (not logs[1]))
+        x, y = each.x[there], each.y[there]
+        low, high = (y if end is None else end[there] for end in (each.low, each.high))
+        names = itertools.compress(each.names, there) if each.names else ("",) * len(x)
+        table = [row | {"n": each.label} for row in _rows(
+            x=x, y=y, h=high, l=np.where((low > 0) | (not logs[1]), low, y), name=names)]
+        marked = each.style == "points" or (each.style == "line" and len(x) <= _MARKED)
         if each.style == "cloud":
-            parts.append(group(_cloud(each.x, each.y, across, up)))
-            parts.append(tag("circle", class_="point", cx=_LEFT + 14, cy=y, r=2))
+            layers.append(_cloud(x, y, across, up, logs))
+            looks.append((_ACCENT, "circle", [1, 0]))
         elif each.style == "reference":
-            parts += [polyline(line, "expected") for line in (points, sample)]
+            looks.append((_INK, "stroke", [5, 3]))
         else:
-            number = next(numbers) % _COLOURS
-            parts += _marked(each, number, points, up)
-            named += zip(points, each.names, strict=False)
-            if each.style == "line":
-                parts += [polyline(line, f"line line{number}") for line in (points, sample)]
-            if each.style == "points" or len(points) <= _MARKED:
-                parts.append(_mark(number, _LEFT + 14, y))
-        parts.append(tag("text", each.label, x=_LEFT + 34, y=y + 4))
-    area = (_LEFT, top - _GAP, WIDTH, bottom)
-    drawn = [box for each in series for box in _boxes(each, across, up)]
-    parts += _beside(named, area, drawn)
-    return drawing(chart.labels, bottom + 46, parts)
+            i = next(numbers)
+            looks.append((_COLOURS[i], _SHAPES[i] if marked else "stroke", _DASHES[i]))
+        lines += table if each.style in {"line", "reference"} else []
+        points += table if marked else []
+    of = [each.label for each in chart.series]
+    colour, shape, dash = (_by_name(of, values) for values in zip(*looks, strict=True))
+    at, named = {"x": across("x"), "y": up("y")}, _apart(points, logs)
+    bars = [row for row in points if row["h"] > row["l"]]
+    beside = {"align": "left", "dx": 8, "dy": -8}
+    halo = beside | {"stroke": "var(--paper)", "strokeWidth": 3}
+    return _view([
+        *layers,
+        _layer("line", lines, **at, color=colour, strokeDash=dash),
+        _layer("rule", bars, x=across("x"), y=up("l"), y2={"field": "h"}, color=colour),
+        _layer("point", points, **at, color=colour, shape=shape),
+        *(_layer("text", named, look, **at, text={"field": "n"}) for look in (halo, beside)),
+    ], 240, below=60 + 19 * len(of))
 
 
-def _span(values: Sequence[float], around: Sequence[float], log: bool) -> tuple[float, float]:
-    """Return the ends of an axis; a logarithmic one that has but one value spans a decade."""
-    low, high = span_of(values or [1.0], around=around)
-    return (low, high) if low > 0 or not log else (high / 10, high)
+def _apart(points: Sequence[Spec], logs: tuple[bool, bool]) -> list[Spec]:
+    """Return the points with names, without those so near to another that names would touch."""
+    kept: list[int] = []
+    places = np.array([[row["x"], row["y"]] for row in points]).reshape(-1, 2)
+    places = np.log(places, where=logs, out=places)
+    places = places / np.maximum(np.ptp(places, axis=0), 1e-300) / (0.3, 0.08) if points else places
+    for i, row in enumerate(points):
+        if row["name"] and all(np.abs(places[i] - places[j]).max() > 1 for j in kept):
+            kept.append(i)
+    return [points[i] | {"n": shortened(points[i]["name"], _NAME)} for i in kept]
 
 
-def _drawable(series: Series, chart: XYChart) -> Series:
-    """Leave out what has no place on the axes."""
-    there = np.isfinite(series.x) & np.isfinite(series.y)
-    there &= (series.x > 0) if chart.log_x else True
-    there &= (series.y > 0) if chart.log_y else True
-    low, high = (None if each is None else each[there] for each in (series.low, series.high))
-    names = tuple(name for name, drawn in zip(series.names, there, strict=False) if drawn)
-    return Series(series.label, series.x[there], series.y[there], series.style, low, high, names)
+@_spec.register
+def _grouped(chart: charts.GroupedBars) -> Spec:
+    names = [name for name, _ in chart.groups]
+    table = [{"c": category, "n": name, "v": float(height)} for name, heights in chart.groups
+             for category, height in zip(chart.categories, heights, strict=True)]
+    x = _named("c", chart.categories, title=chart.labels.x) | {"scale": {"paddingInner": 0.2}}
+    bars = _layer("bar", table, x=x, y=_axis(chart.labels.y, y=True)("v"),
+                  xOffset={"field": "n", "sort": names}, color=_by_name(names, _COLOURS))
+    return _view([bars], 220, below=60 + 19 * len(names))
 
 
-def _marked(
-    series: Series, number: int, points: Sequence[tuple[float, float]], up: Scale
-) -> list[Markup]:
-    """Draw error bars and marks."""
-    parts: list[Markup] = []
-    if series.low is not None and series.high is not None:
-        ends = zip(points, series.low.tolist(), series.high.tolist(), strict=True)
-        parts += [
-            tag("line", class_=f"bar bar{number}", x1=x, x2=x, y1=up(low), y2=up(high))
-            for (x, _), low, high in ends
-            if high > low
-        ]
-    if series.style == "points" or len(points) <= _MARKED:
-        parts += [_mark(number, x, y) for x, y in points]
-    return parts
+@_spec.register
+def _tree(chart: charts.Tree) -> Spec:
+    """Draw a bar for each, below what it begins with and further to the right."""
+    nodes = sorted((node.text, step, node) for step, of in enumerate(chart.nodes) for node in of)
+    table = [{"i": i, "v": node.share, "n": shortened(node.label, _NAME), "at": 16.0 * step - 200}
+             for i, (_, step, node) in enumerate(nodes)]
+    y = _named("i", ()) | {"axis": None, "scale": {"padding": 0}}
+    at = {"field": "at", "type": "quantitative", "scale": None}
+    bar = {"color": _FILL, "stroke": "var(--paper)"}
+    return _view([_layer("bar", table, bar, x=_axis(chart.labels.y, "%")("v"), y=y),
+                  _layer("text", table, {"align": "left"}, x=at, y=y, text={"field": "n"})],
+                 20 * len(table), left=210, top=8)
 
 
-def _boxes(series: Series, across: Scale, up: Scale) -> list[_Box]:
-    """Return what a series covers: its points, error bars and lines; not a cloud, which is pale."""
-    if series.style == "cloud":
-        return []
-    xs, ys = map(across, series.x.tolist()), map(up, series.y.tolist())
-    points = list(zip(xs, ys, strict=True))
-    boxes = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
-    if series.low is not None and series.high is not None:
-        ends = zip(points, series.low.tolist(), series.high.tolist(), strict=True)
-        boxes += [(x - 1, up(high), x + 1, up(low)) for (x, _), low, high in ends]
-    if series.style != "points":
-        steps = np.linspace(0, 1, 101)[:, None]
-        for start, stop in itertools.pairwise(np.array(points)):
-            line = (start + steps * (stop - start)).tolist()
-            boxes += [(x - 1, y - 1, x + 1, y + 1) for x, y in line]
-    return boxes
-
-
-def _beside(
-    named: Sequence[tuple[tuple[float, float], str]], area: _Box, drawn: Sequence[_Box]
-) -> list[Markup]:
-    """Write names beside their points where they cover nothing, and no name where none fits."""
-    parts: list[Markup] = []
-    taken = np.array(drawn).reshape(-1, 4)
-    for (x, y), name in sorted(named, key=lambda each: each[0][1]):
-        if not name:
-            continue
-        width = _LETTER * (columns(shortened(name, _NAME)) + 1)
-        for below, side in itertools.product((14.0, -5.0, 4.0, 22.0, -15.0), (1, -1)):
-            left = x + 7 if side > 0 else x - 7 - width
-            box = (left, y + below - 10, left + width, y + below + 3)
-            inside = box[0] >= area[0] and box[1] >= area[1]
-            inside &= box[2] <= area[2] and box[3] <= area[3]
-            apart = (taken[:, 0] >= box[2]) | (taken[:, 2] <= box[0])
-            apart |= (taken[:, 1] >= box[3]) | (taken[:, 3] <= box[1])
-            if inside and apart.all():
-                taken = np.vstack([taken, box])
-                anchor = "start" if side > 0 else "end"
-                parts.append(named_text(name, _NAME, x + 7 * side, y + below, anchor))
-                break
-    return parts
-
-
-def _mark(number: int, x: float, y: float) -> Markup:
-    """Return a point whose shape, not only its colour, tells its series."""
-    fill = f"fill{number}"
-    if number == 0:
-        return tag("circle", class_=fill, cx=x, cy=y, r=3.5)
-    if number == 1:
-        return tag("rect", class_=fill, x=x - 3.5, y=y - 3.5, width=7, height=7)
-    corners = [(x, y - 4.5), (x + 4.5, y + 3.5), (x - 4.5, y + 3.5)]
-    if number == 3:
-        corners = [(x, y - 5), (x + 5, y), (x, y + 5), (x - 5, y)]
-    return tag("polygon", class_=fill, points=path_points(corners))
-
-
-@draw.register
-def _grouped_bars(chart: GroupedBars) -> Markup:
-    top = _TOP + _LEGEND_ROW * len(chart.groups)
-    bottom = top + _HEIGHT
-    tallest = [float(value) for _, heights in chart.groups for value in heights]
-    up = Scale(*span_of(tallest, around=(0.0,)), bottom, top)
-    across = Scale(0.0, float(len(chart.categories)), _LEFT, _RIGHT)
-    wide = 0.8 * (across(1) - across(0)) / len(chart.groups)
-    parts = [vertical_axis(up, _LEFT, _RIGHT, chart.labels.y, "{:,.4g}")]
-    for place, category in enumerate(chart.categories):
-        x = across(place + 0.5)
-        parts.append(tag("text", category, x=x, y=bottom + 16, text_anchor="middle"))
-    middle = (_LEFT + _RIGHT) / 2
-    parts.append(tag("text", chart.labels.x, x=middle, y=bottom + 36, text_anchor="middle"))
-    for number, (label, heights) in enumerate(chart.groups):
-        fill, y = f"fill{number % _COLOURS}", _TOP + _LEGEND_ROW * number
-        parts.append(tag("rect", class_=fill, x=_LEFT + 2, y=y - 5, width=24, height=10))
-        parts.append(tag("text", label, x=_LEFT + 34, y=y + 4))
-        parts += [
-            tag("rect", class_=fill, x=across(place + 0.1) + number * wide, y=up(height),
-                width=wide, height=bottom - up(height))
-            for place, height in enumerate(heights.tolist())
-            if height > 0
-        ]  # fmt: skip
-    return drawing(chart.labels, bottom + 46, parts)
-
-
-@draw.register
-def _tree(chart: Tree) -> Markup:
-    """Draw one column per step; a node stands as near to its beginning as there is room."""
-    wide = (_RIGHT - _TREE_LEFT) / len(chart.columns)
-    tallest = max((sum(node.share for node in nodes) for nodes in chart.nodes), default=0.0)
-    most = max((len(nodes) for nodes in chart.nodes), default=0)
-    height = max(_HEIGHT, _TREE_ROW * most)
-    scale = (height - _TREE_ROW * most / 2) / max(tallest, 1e-300)
-    parts: list[str] = []
-    before: list[tuple[bytes, float, float]] = []
-    lowest = _TOP
-    for column, (head, nodes) in enumerate(zip(chart.columns, chart.nodes, strict=True)):
-        x = _TREE_LEFT + wide * column
-        parts.append(tag("text", head, x=x, y=_TOP + 4))
-        placed, y = [], _TOP + _LEGEND_ROW
-        for node, parent in _by_parent(nodes, before):
-            high = max(scale * node.share, _TREE_LEAST)
-            y = max(y, parent[1]) if parent else y
-            parts.append(tag("rect", class_="mark", x=x, y=y, width=_TREE_BAR, height=high))
-            if parent:
-                start = x - wide + _TREE_BAR
-                line = [(start, parent[1] + parent[2] / 2), (x, y + high / 2)]
-                parts.append(polyline(line, "grid branch"))
-            label = shortened(node.label, max(int((wide - 2 * _TREE_BAR) / _LETTER), 4))
-            label_y = y + min(high / 2, _TREE_ROW / 2) + 4
-            parts.append(named_text(label, _LABEL, x + _TREE_BAR + 4, label_y, "start"))
-            placed.append((node.text, y, high))
-            y += max(high + 1, _TREE_ROW)
-        before, lowest = placed, max(lowest, y)
-    return drawing(chart.labels, lowest + 12, parts)
-
-
-def _by_parent(
-    nodes: Sequence[TreeNode], before: Sequence[tuple[bytes, float, float]]
-) -> list[tuple[TreeNode, tuple[bytes, float, float] | None]]:
-    """Return nodes from the top down, in the order of what they begin with, and that."""
-    found = []
-    for node in nodes:
-        beginnings = [each for each in before if node.text.startswith(each[0])]
-        found.append((node, max(beginnings, key=lambda each: len(each[0]), default=None)))
-    return sorted(found, key=lambda pair: pair[1][1] if pair[1] else float("inf"))
-
-
-draw.register(draw_heat_map)
-
-
-@draw.register
-def _stack(chart: Stack) -> Markup:
-    height, bottom = 44.0, _TOP + 44.0
-    total = max(sum(max(part, 0.0) for _, part in chart.pieces), 100.0)
-    scale = Scale(0.0, total, 20.0, _RIGHT)
-    parts = [horizontal_axis(scale, _TOP, bottom, chart.labels.x, "{:.4g}%")]
-    start = 0.0
-    for index, (_, part) in enumerate(chart.pieces):
-        stop = start + max(part, 0.0)
-        parts.append(
-            tag("rect", class_=f"piece{index}", x=scale(start), y=_TOP,
-                width=scale(stop) - scale(start), height=height)
-        )  # fmt: skip
-        start = stop
-    return drawing(chart.labels, bottom + 46, parts)
-
-
-@draw.register
-def _course(chart: TimeSeries) -> Markup:
-    top, bottom = _COURSE_TOP, _COURSE_TOP + _COURSE_HEIGHT
-    last = len(chart.days) - 1
-    across = Scale(0.0, max(last, 1.0), _LEFT + 8, _RIGHT)
-    around = (0.0,) if chart.unit == "%" else ()
-    up = Scale(*span_of([*chart.low, *chart.high], around=around), bottom, top)
-    parts = [vertical_axis(up, _LEFT, _RIGHT, chart.labels.y, "{:.4g}" + chart.unit)]
-    for gap in np.flatnonzero(np.isnan(chart.share)):
-        left, right = across(gap - 0.5), across(gap + 0.5)
-        parts.append(
-            tag("rect", class_="gap", x=left, y=top, width=right - left, height=_COURSE_HEIGHT)
-        )
-    parts += _bands(chart, across, up)
-    steps = [(i + half, y) for i, y in enumerate(chart.expected) for half in (-0.5, 0.5)]
-    line = [(across(x), up(float(y))) for x, y in steps if not np.isnan(y)]
-    parts += [polyline(line, "expected")] if line else []
-    for day in chart.changes:
-        x = across(day - 0.5)
-        parts.append(tag("line", class_="change", x1=x, x2=x, y1=top, y2=bottom))
-    for place, anchor in ((0, "start"), (last, "end")):
-        x = across(place)
-        parts.append(tag("text", chart.days[place], x=x, y=bottom + 18, text_anchor=anchor))
-    return drawing(chart.labels, bottom + 26, parts)
-
-
-def _bands(course: TimeSeries, across: Scale, up: Scale) -> list[Markup]:
-    """Draw each stretch of days without a gap: its band, its line, and one dot per day."""
-    share, low, high = course.share, course.low, course.high
-    parts: list[Markup] = []
-    for known, places in itertools.groupby(range(len(share)), key=lambda i: not np.isnan(share[i])):
-        if not known:
-            continue
-        days = list(places)
-        upper = [(across(i), up(float(high[i]))) for i in days]
-        lower = [(across(i), up(float(low[i]))) for i in reversed(days)]
-        line = [(across(i), up(float(share[i]))) for i in days]
-        if len(days) == 1:
-            (x, top), (_, end) = upper[0], lower[0]
-            parts.append(tag("line", class_="bar", x1=x, x2=x, y1=top, y2=end))
-        parts.append(tag("polygon", class_="band", points=path_points([*upper, *lower])))
-        parts.append(polyline(line, "line"))
-        parts += [tag("circle", class_="dot", cx=x, cy=y, r=2.5) for x, y in line]
-    return parts
-
-
-def _axes(labels: Labels, across: Scale, up: Scale) -> list[Markup]:
-    return [
-        horizontal_axis(across, _TOP, _TOP + _HEIGHT, labels.x, "{:.4g}"),
-        vertical_axis(up, _LEFT, _RIGHT, labels.y, "{:,.4g}"),
-    ]
+@_spec.register
+def _heat_map(chart: charts.HeatMap) -> Spec:
+    """Draw cells, their margins apart in colour, and what the colours stand for."""
+    (names, left), (heads, above) = _short(chart.all_rows), _short(chart.all_columns)
+    (rows, places), left = chart.values.shape, max(left, 24 + _LETTER * len(chart.labels.y))
+    wide = min(max((WIDTH - left - 18) / len(heads), 34.0 if places <= 20 else 6.0), 64.0)
+    high, diverging = min(max(800 / len(names), 3.0), 22.0), chart.diverging
+    depths, most = np.maximum(chart.values, 0.0), 16.0
+    if diverging:  # how far from 1: as deep for a quarter as for four
+        depths = np.maximum(depths, 1 / np.maximum(depths, 1 / most))
+        most = float(np.nanmax(np.minimum(depths, most), initial=2.0))
+    table: list[Spec] = []
+    apart: list[Spec] = []
+    for (i, j), value in np.ndenumerate(chart.with_margins):
+        text = f"{value:.0f}" if abs(value) >= 9.95 else f"{round(value, 2):.2g}"
+        row = {"i": names[i], "j": heads[j], "t": "" if math.isnan(value) else text}
+        if i == rows or j == places or math.isnan(value):
+            apart.append(row | {"f": "var(--grid)" if i < rows and j < places else "var(--band)"})
+        else:
+            hue = "var(--cool)" if diverging and value < 1 else "var(--heat)"
+            table.append(row | {"f": hue, "v": float(depths[i, j])})
+    turned = above - 16 > wide
+    y = _named("i", names, title=chart.labels.y, titleX=-8, titleAlign="right")
+    x = _named("j", heads, orient="top", title=chart.labels.x, labelAngle=270 if turned else 0)
+    label = f"format(datum.value, '.2~g') + {json.dumps(chart.unit)}"
+    legend = {"direction": "horizontal", "symbolType": "square", "symbolSize": 200, "tickCount": 4,
+              "symbolFillColor": "var(--heat)", "symbolStrokeWidth": 0,
+              "labelExpr": f"'\u00d7 or \u00f7 ' + {label}" if diverging else label}
+    scale: Spec = {"type": "log", "domain": [1, most]} if diverging else {"type": "sqrt"}
+    depth = {"field": "v", "type": "quantitative", "legend": legend,
+             "scale": scale | {"range": [0, 1], "clamp": True}}
+    fill, edge = {"field": "f", "scale": None}, {"stroke": "var(--paper)"} if high > 12 else {}
+    numbered = [*apart, *table] if min(wide - 14, high) > 12 else []
+    return _view([
+        _layer("rect", apart, edge, x=x, y=y, fill=fill),
+        _layer("rect", table, edge, x=x, y=y, fill=fill, opacity=depth),
+        _layer("text", numbered, x=x, y=y, text={"field": "t"}),
+    ], high * len(names), left=left, top=16 + (above if turned else 34), below=50,
+        width=wide * len(heads))

@@ -1,29 +1,32 @@
-"""Results as HTML: a self-contained page, or what a notebook shows below a cell.
+"""Results as pages, notebook cells and pictures.
 
 A page needs nothing from anywhere else and no script. Everything but our own SVG is escaped by the
 template engine; strings that clients may have sent come through `hubbub.reporting.text.visible` as
 well, so that no control or invisible character reaches the page. A notebook shows what a terminal
-does, so never more rows than that; a drawing is an image that holds its own styles, so that neither
-the page's touch it nor the other way round.
+does, so never more rows than that; a drawing is an image that holds its own styles: SVG those for
+light, dark and print, PNG those for light.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+import vl_convert
 from markupsafe import Markup
 
 from hubbub.reporting.blocks import Block, Line, Table
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.formats.drawings import draw
-from hubbub.reporting.formats.picture import svg_of, write_picture
+from hubbub.reporting.formats.drawings import WIDTH, draw
+from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.terminal import plain_console, show
 from hubbub.reporting.text import shortened
 
@@ -33,6 +36,17 @@ if TYPE_CHECKING:
 _COLUMNS = 60
 """Of a string that names a row or a chart; those of a longer one are in its `title`."""
 _TEXT_WIDTH = 120  # columns that a notebook shows without wrapping
+_TITLE, _COLUMNS_OF_TITLE = 34.0, 50
+_TITLED = Markup(
+    '<text x="8" y="{:g}" fill="var(--ink)" font-family="Arial, Helvetica, sans-serif" '
+    'font-size="15" font-weight="bold">{}</text>\n'
+)
+_DOCUMENT = Markup(
+    "<?xml version='1.0' encoding='utf-8'?>\n"
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0:g} {1:g}" width="{0:g}" '
+    'height="{1:g}">\n<style>{2}</style>\n<rect width="100%" height="100%" fill="var(--paper)"/>\n'
+    "{3}\n</svg>\n"
+)
 _REST = "tables made of the result hold them all"
 
 
@@ -59,6 +73,52 @@ def environment() -> jinja2.Environment:
     )
     templates.filters["shortened"] = partial(shortened, most=_COLUMNS)
     return templates
+
+
+def write_svg(result: Estimates, file: BinaryIO) -> None:
+    """Draw a result's picture as SVG."""
+    file.write(svg_of(result.picture()))
+
+
+def write_png(result: Estimates, file: BinaryIO) -> None:
+    """Draw a result's picture as PNG."""
+    file.write(png_of(result.picture()))
+
+
+def write_picture(path: Path, charts: Sequence[Chart]) -> None:
+    """Draw charts into a file, .svg or .png."""
+    data = svg_of(charts) if path.suffix == ".svg" else png_of(charts)
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+
+    atomic_write(path, write)
+
+
+def svg_of(charts: Sequence[Chart]) -> bytes:
+    """Return charts as one SVG document, one below the other, each below its title."""
+    width, bottom, parts = WIDTH, 0.0, []
+    for chart in charts:
+        svg = draw(chart).replace("<svg", Markup('<svg y="{:g}"').format(bottom + _TITLE), 1)
+        wide, high = re.findall(r"[\d.]+", svg.partition(" viewBox=")[2])[2:4]
+        title = shortened(chart.labels.title, _COLUMNS_OF_TITLE)
+        parts.append(_TITLED.format(bottom + _TITLE - 10, title) + svg)
+        width, bottom = max(width, float(wide)), bottom + _TITLE + float(high)
+    style = Markup(_palette() + "svg { background: var(--paper); }")  # noqa: S704 - ours
+    return _DOCUMENT.format(width, bottom, style, Markup("\n").join(parts)).encode("utf-8")
+
+
+def png_of(charts: Sequence[Chart]) -> bytes:
+    """Return charts as a picture, as `svg_of`, in the colours for light pages."""
+    svg = re.sub("<style>.*?</style>", "", svg_of(charts).decode("utf-8"), flags=re.DOTALL)
+    light = dict(re.findall(r"--(\w+): (#\w+)", _palette().partition("@media")[0]))
+    return vl_convert.svg_to_png(re.sub(r"var\(--(\w+)\)", lambda name: light[name[1]], svg), 2)
+
+
+@cache
+def _palette() -> str:
+    file = files("hubbub.reporting.formats") / "templates" / "palette.css"
+    return file.read_text(encoding="utf-8")
 
 
 def as_html(result: Estimates) -> str:
@@ -107,7 +167,7 @@ class Drawing:
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.svg.encode("utf-8")).decode("ascii")
-        return Markup('<img alt="{}" style="width: 100%; max-width: 45rem" src="{}">').format(
+        return Markup('<img alt="{}" style="max-width: 100%" src="{}">').format(
             repr(self), f"data:image/svg+xml;base64,{data}"
         )
 
@@ -117,14 +177,14 @@ class Drawing:
         return svg_of(self.charts).decode("utf-8")
 
     def save(self, path: str | Path) -> None:
-        """Write the drawing to FILE.svg or FILE.png; PNG needs matplotlib.
+        """Write the drawing to FILE.svg or FILE.png.
 
         Raises
         ------
         ValueError
             If the name ends in something else.
-        OSError, PlanError
-            If it can't be written, or matplotlib isn't installed.
+        OSError
+            If it can't be written.
         """
         if Path(path).suffix not in {".svg", ".png"}:
             raise ValueError(f"{path}: must end in .svg or .png")

@@ -23,11 +23,11 @@ from hubbub.reporting.formats.terminal import show, stdout_console
 Writer = Callable[[Estimates, BinaryIO], None]
 
 
-def _drawn(module: str, function: str) -> Writer:
+def _drawn(function: str) -> Writer:
     """Return a writer whose module, and all that draws, is imported when something is drawn."""
 
     def write(result: Estimates, file: BinaryIO) -> None:
-        getattr(import_module(f"hubbub.reporting.formats.{module}"), function)(result, file)
+        getattr(import_module("hubbub.reporting.formats.html"), function)(result, file)
 
     return write
 
@@ -36,12 +36,12 @@ DECODED: dict[str, Writer] = {
     ".csv": write_csv,
     ".json": write_json,
     ".parquet": write_parquet,
-    ".html": _drawn("html", "write_html"),
+    ".html": _drawn("write_html"),
 }
 """Formats of what is decoded, by suffix."""
 PICTURES: dict[str, Writer] = {
-    ".png": _drawn("picture", "write_png"),
-    ".svg": _drawn("picture", "write_svg"),
+    ".png": _drawn("write_png"),
+    ".svg": _drawn("write_svg"),
 }
 """Formats of results that have a picture."""
 

@@ -25,8 +25,7 @@ from hubbub.reporting.charts import Chart, GroupedBars, Histogram, Labels, Serie
 from hubbub.reporting.estimates import Estimates, columns_from
 from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.reporting.formats.html import write_html
-from hubbub.reporting.formats.picture import write_picture
+from hubbub.reporting.formats.html import write_html, write_picture
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
