@@ -7,13 +7,14 @@ What is left out or replaced, for good:
 - numbers of more than nine digits are rounded to these, and marked with ~. They may differ by a
   millionth, or as a case says: linear algebra adds up in another order on another processor. On
   the machine that made the files, `python -m golden --exact` allows for nothing;
-- a page has a line per tag, and digests instead of style sheets and pictures;
+- a page has a line per tag, a digest instead of a style sheet, and the texts alone of a drawing;
 - Parquet is its schema, metadata and rows; rows of reports are sorted, for their order is random;
 - a picture is its size and a digest;
 - a database is its schema and numbers of rows; the tables of batch ids, which are named after the
   day, are one number.
 """
 
+import base64
 import csv
 import difflib
 import hashlib
@@ -76,8 +77,18 @@ def _plain(path: Path) -> str:
 
 def _page(path: Path) -> str:
     text = path.read_bytes().decode("utf-8")
+    text = re.sub(r"data:image/svg\+xml;base64,([\w+/=]+)", _embedded, text)
     text = re.sub(r"<style>(.*?)</style>", _style, text, flags=re.DOTALL)
+    text = re.sub(r"(?<=</desc>).*?(?=</svg>)", _texts, text, flags=re.DOTALL)
     return text.replace("><", ">\n<")
+
+
+def _embedded(found: re.Match[str]) -> str:
+    return base64.b64decode(found[1]).decode("utf-8")
+
+
+def _texts(drawing: re.Match[str]) -> str:
+    return "\n" + "\n".join(re.findall(r"<text[^>]*>(.*?)</text>", drawing[0])) + "\n"
 
 
 def _style(found: re.Match[str]) -> str:

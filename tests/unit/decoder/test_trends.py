@@ -251,7 +251,8 @@ def test_weekly_pattern_is_shown_by_weekday_beside_a_spike(weekly):
     page = page_of(weekly)
     assert_accessible(page)
     assert "Weekly patterns" in page.html
-    assert len([each for each in page.all("polyline") if each.get("class") == "expected"]) == 1
+    dashed = [each for each in page.all("path") if each.get("stroke-dasharray") == "5,3"]
+    assert len([each for each in dashed if each.get("d")]) == 1
 
 
 def page_of(trends: Trends[Decoding]) -> Page:
@@ -264,8 +265,9 @@ def test_report_has_a_chart_a_series_with_its_changes(trends):
     assert_self_contained(page)
     assert len(page.all("svg")) == 4
     assert page_of(trends).html == page.html
-    marks = [each for each in page.all("line") if each.get("class") == "change"]
+    marks = [each for each in page.all("line") if each.get("stroke") == "var(--warn)"]
     assert len(marks) == 2
-    assert len([each for each in page.all("rect") if each.get("class") == "gap"]) == 8
+    gaps = [each for each in page.all("path") if each.get("fill") == "var(--grid)"]
+    assert len(gaps) == 8
     assert "2 of 4 series changed" in page.html
     assert "nan" not in "".join(page.texts["desc"])

@@ -112,7 +112,10 @@ def png_of(charts: Sequence[Chart]) -> bytes:
     """Return charts as a picture, as `svg_of`, in the colours for light pages."""
     svg = re.sub("<style>.*?</style>", "", svg_of(charts).decode("utf-8"), flags=re.DOTALL)
     light = dict(re.findall(r"--(\w+): (#\w+)", _palette().partition("@media")[0]))
-    return vl_convert.svg_to_png(re.sub(r"var\(--(\w+)\)", lambda name: light[name[1]], svg), 2)
+    png: bytes = vl_convert.svg_to_png(
+        re.sub(r"var\(--(\w+)\)", lambda name: light[name[1]], svg), 2
+    )
+    return png
 
 
 @cache
