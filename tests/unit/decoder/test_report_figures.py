@@ -125,7 +125,7 @@ def test_series_have_a_legend_error_bars_and_shapes_of_their_own():
     chart = XYChart(WORDS, series)
     page = Page(draw(chart))
     assert page.texts["text"][-3:] == [each.label for each in series]
-    shapes = {}
+    shapes: dict[str, list[str]] = {}
     for path in page.all("path"):
         if "fill" in path:
             shapes.setdefault(path["fill"], []).append(re.sub(r"[\d.,-]+", "", path["d"]))
