@@ -78,11 +78,14 @@ WAYS = METRICS | {
 
 
 def reports_of(metric: Metric, value: Any, seed: int, n: int = 2_000) -> bytes:
-    """Return records of clients of whom half have one value, and the others none."""
+    """Return records of clients of whom half have one value, and the others none that is listed."""
     rng, params = np.random.default_rng(seed), metric.params
     cohorts = rng.integers(0, params.m, n)
+    is_hashed = metric.type.width is None
     true = [
-        metric.type.bits(value, int(cohort), params) if number % 2 else 0
+        metric.type.bits(value, int(cohort), params)
+        if number % 2
+        else is_hashed << number % params.k
         for number, cohort in enumerate(cohorts)
     ]
     rows = np.array([list(bits.to_bytes(params.k // 8, "little")) for bits in true], dtype=np.uint8)

@@ -48,7 +48,7 @@ from hubbub.protocol.errors import Missing, Option, OptionError
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.comparison import comparison_estimates, ratio_finding
 from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.wording import anomaly_findings
+from hubbub.reporting.wording import anomaly_findings, misfit_findings
 
 _DAY = r"\d{4}-\d\d-\d\d"
 _DAYS = re.compile(rf"(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
@@ -217,7 +217,7 @@ def compare(
     estimates = comparison_estimates(
         comparison,
         labels,
-        (*sized, *unmatched, *_odd(labels, [each.reports for each in evidences])),
+        (*sized, *unmatched, *_odd(labels, evidences)),
         origin and replace(origin, days=" and ".join(labels)).made_by("differences of bit counts"),
         decode.estimate.rows,
     )
@@ -252,13 +252,18 @@ def group_source(option: str, text: str, store: str) -> StoredReports:
     url, _, told = rest.rpartition("@")
     if not (told and is_slice(told)):
         url, told = rest, ""
+    if url and ":" not in url:
+        expected = ": must be days FIRST..LAST (YYYY-MM-DD), DIMENSION=VALUE or a store's address."
+        raise OptionError(Option(option, text), expected)
     where = {name: (value,) for name, value in parse_slice(told).items()} or None
     if end and not is_range:
         raise OptionError(Option(option, text), ": days must be FIRST..LAST.")
     try:
         since, until = (day and dt.date.fromisoformat(day) for day in (first, end))
     except ValueError:
-        raise OptionError(Option(option, text), ": has a day that isn't in the calendar.") from None
+        raise OptionError(
+            Option(option, text), ": must have days of the calendar, as YYYY-MM-DD."
+        ) from None
     if not is_range:
         until = since
     if since and until and since > until:
@@ -367,11 +372,11 @@ def _together(both: list[CountedReports]) -> CountedReports:
     return CountedReports(both[0].counts + both[1].counts, day_sizes=sizes)
 
 
-def _odd(labels: tuple[str, str], both: list[CountedReports]) -> tuple[Finding, ...]:
+def _odd(labels: tuple[str, str], both: list[Evidence]) -> tuple[Finding, ...]:
     """Return what looks odd in either group's reports."""
     return tuple(
         finding._replace(code=f"{side}_{finding.code}", label=f"{finding.label} of {label}")
-        for side, label, reports in zip(("control", "treatment"), labels, both, strict=True)
-        for finding in anomaly_findings(reports.anomalies)
-        if finding.level is Level.ALARM
+        for side, label, each in zip(("control", "treatment"), labels, both, strict=True)
+        for finding in (*anomaly_findings(each.reports.anomalies), *misfit_findings(each.misfit))
+        if finding.level > Level.FACT
     )

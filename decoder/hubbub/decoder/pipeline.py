@@ -9,13 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hubbub.decoder.candidates.lists import CandidateLists, candidate_sources
+from hubbub.decoder.candidates.lists import ODD_FORMS, CandidateLists, candidate_sources
 from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.options import (
     BY_DAY,
@@ -61,10 +62,13 @@ from hubbub.reporting.provenance import (
     file_source,
 )
 from hubbub.reporting.slices import side_by_side
+from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.wording import misfit_findings
 
 if TYPE_CHECKING:
     from hubbub.storage.slices import SliceSizes
 
+_EXAMPLE = 60  # characters of a candidate in a warning
 StringsOrFile = str | PathLike[str] | Iterable[str]
 
 
@@ -201,8 +205,8 @@ def decode_metric(
             reports=_path(reports),
             counts=_path(counts),
             params=_path(params),
-            since=_day(since),
-            until=_day(until),
+            since=_day("since", since),
+            until=_day("until", until),
             where=where_values(where),
         ),
         CandidateOptions(
@@ -260,9 +264,14 @@ def _path(path: str | PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def _day(day: dt.date | str | None) -> dt.date | None:
+def _day(name: str, day: dt.date | str | None) -> dt.date | None:
     if isinstance(day, str):
-        return dt.date.fromisoformat(day)
+        try:
+            return dt.date.fromisoformat(day)
+        except ValueError:
+            raise OptionError(
+                Option(name, day), ": must be a day of the calendar, as YYYY-MM-DD."
+            ) from None
     return day.date() if isinstance(day, dt.datetime) else day
 
 
@@ -329,7 +338,41 @@ def _estimated(
         )
     origin = provenance_of(options, metric, lists, reports) if provenance else None
     evidence = Evidence(metric, reports, lists, options.estimate, engine, choice, origin)
-    return decoder.estimate(evidence, observer)
+    estimates = decoder.estimate(evidence, observer)
+    return estimates.warned((*misfit_findings(evidence.misfit), *_odd_lists(lists, estimates)))
+
+
+def _odd_lists(lists: CandidateLists, estimates: Estimates) -> Iterator[Finding]:
+    """Yield a warning of each list in a form that values hardly have, if none of them was found."""
+    limits = [each.value for each in estimates.findings if each.code == "detection_limit"]
+    if any(not isinstance(limit, float) or not limit < 1 for limit in limits):
+        return  # so few reports show nothing, however strings are spelled
+    for column, strings in lists.first_strings().items():
+        for form, has in ODD_FORMS.items():
+            odd = [string for string in strings if has(string)]
+            if not odd or 2 * len(odd) < len(strings) or column not in estimates.columns:
+                continue
+            rows = zip(estimates[column], _detected(estimates), strict=True)
+            if any(detected and has(str(string)) for string, detected in rows):
+                continue
+            shown = shortened(visible(odd[0]), _EXAMPLE)
+            if not shown.startswith('"'):
+                shown = f'"{shown}"'
+            text = (
+                f"{len(odd):,} of the first {len(strings):,} {form}, such as "
+                f"{shown}, and none of these was detected; list each string by itself, spelled as "
+                "clients report it, without quotes, other columns or blanks around it"
+            )
+            value = {"form": form, "strings": len(odd), "example": odd[0]}
+            yield Finding("candidates_form", "candidates", text, value, Level.WARNING)
+            break
+
+
+def _detected(estimates: Estimates) -> Iterable[Any]:
+    """Return whether each row is detected; those of results that say nothing of it are."""
+    return (
+        estimates["detected"] if "detected" in estimates.columns else repeat(True, len(estimates))
+    )
 
 
 def _by_dimension(
@@ -403,7 +446,7 @@ def note_warnings(estimates: Estimates, observer: Observer) -> None:
     """Pass on what must not be overlooked, whichever form the estimates are written in."""
     for finding in estimates.findings:
         if finding.level is Level.WARNING:
-            observer.note(f"{finding.label} {finding.text}")
+            observer.note(finding.labelled)
 
 
 def check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: DecodeOptions) -> None:

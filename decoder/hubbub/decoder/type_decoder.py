@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hubbub.inference.anomalies import AnomalyReport
     from hubbub.inference.comparison import Comparison, Groups
     from hubbub.inference.likelihood.choice import Choice
+    from hubbub.inference.misfit import Misfit
     from hubbub.inference.ratios import Ratios
     from hubbub.reporting.estimates import Estimates
     from hubbub.reporting.provenance import Provenance
@@ -91,6 +92,17 @@ class Evidence:
         decoded = {day: n for day, n in self.reports.day_sizes.items() if n >= least}
         estimand = Estimand(how.estimand)
         return repeats_of(self.metric, decoded, how.reports_per_client, estimand)
+
+    @property
+    def misfit(self) -> Misfit | None:
+        """What the metric's parameters make next to impossible in the counts, if anything."""
+        from hubbub.inference.misfit import misfit  # noqa: PLC0415 - see `cli.group`
+
+        metric = self.metric
+        if metric.type.width is not None:  # `known_rates` checks these
+            return None
+        true_bits = metric.type.true_bits(metric.params)
+        return misfit(self.reports.counts, metric.params, true_bits, self.repeats)
 
     def made_by(self, method: str) -> Provenance | None:
         """Return the provenance of an estimate.

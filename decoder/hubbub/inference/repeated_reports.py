@@ -139,7 +139,7 @@ class RepeatedReports:
         again = (self.responses - 1) * permanent_variance(share, params)
         return np.asarray(once / (q_star - p_star) ** 2 + again)
 
-    def log_tail(self, ones: IntArray, n_reports: int, bit: AbsentBit) -> FloatArray:
+    def log_tail(self, ones: IntArray, n_reports: int | IntArray, bit: AbsentBit) -> FloatArray:
         """Return the ln of the chance of so many reports or more with a bit set.
 
         Exact if no client has reported twice. Otherwise as if every permanent response had made D
@@ -255,14 +255,14 @@ def _most_periods(by_day: Mapping[dt.date, int], period_days: int) -> int:
     return 1 - (-after_first // period_days)
 
 
-def _log_binomial_tail(ones: IntArray, n_reports: int, chance: float) -> FloatArray:
+def _log_binomial_tail(ones: IntArray, n_reports: int | IntArray, chance: float) -> FloatArray:
     tail = special.bdtrc(ones - 1.0, n_reports, chance)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.where(ones == 0, 1.0, tail)))
 
 
 def _saddlepoint_tail(
-    reached: FloatArray, n_reports: int, repeats: float, bit: AbsentBit
+    reached: FloatArray, n_reports: int | IntArray, repeats: float, bit: AbsentBit
 ) -> FloatArray:
     """Return ln P(X >= reached) of n_reports / repeats responses of so many reports each."""
     responses = n_reports / repeats
@@ -275,7 +275,8 @@ def _saddlepoint_tail(
     cumulant, _, curvature = (responses * each for each in _cumulants(slope, repeats, bit))
     root = np.sign(slope) * np.sqrt(np.maximum(2 * (slope * reached - cumulant), 0.0))
     wald = slope * np.sqrt(curvature)
-    near = np.abs(root) < _NEAR_MEAN
+    # Without curvature all reports have the bit, and rounding leaves nothing to correct by.
+    near = (np.abs(root) < _NEAR_MEAN) | (curvature <= 0)
     safe = np.where(near, 1.0, root)
     correction = np.where(near, 0.0, np.log(np.where(near, 1.0, wald) / safe) / safe)
     found = special.log_ndtr(-(root + correction))
@@ -293,7 +294,7 @@ def _cumulants(
     )  # fmt: skip
     given_zero = bit.if_zero * np.exp(slope - log_zero)
     given_one = bit.if_one * np.exp(slope - log_one)
-    from_zero = math.log1p(-bit.permanent) + repeats * log_zero
+    from_zero = (math.log1p(-bit.permanent) if bit.permanent < 1 else -np.inf) + repeats * log_zero
     from_one = (math.log(bit.permanent) if bit.permanent else -np.inf) + repeats * log_one
     whole = np.logaddexp(from_zero, from_one)
     one = np.exp(from_one - whole)

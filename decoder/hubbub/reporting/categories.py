@@ -296,7 +296,8 @@ def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding
         only_if = (
             "honest clients never send others"
             if math.isinf(rates.clients_must_send)
-            else f"honest only if some client sent more than {rates.clients_must_send:,.0f} reports"
+            else f"honest only if some client sent more than {rates.clients_must_send:,.0f} "
+            "reports, or if f, p and q aren't those of these reports"
         )
         text = f"{text}; {only_if}"
         return found._replace(level=Level.ALARM, text=text, value=rates.clients_must_send)

@@ -9,7 +9,7 @@ string. Invariant: the same estimates give the same bytes in every format.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -172,6 +172,15 @@ class Estimates:
         findings = [each.as_json() for each in self.findings]
         said = {"findings": findings} if findings else {}
         return {**self.metadata, **said, **({"rows": ROWS} if self.columns else {})}
+
+    def warned(self, findings: Sequence[Finding]) -> Estimates:
+        """Return the estimates with more findings, which the page warns of."""
+        if not findings:
+            return self
+        page = self.page
+        if page is not None:
+            page = replace(page, warnings=(*page.warnings, *warnings_in(findings)))
+        return replace(self, findings=(*self.findings, *findings), page=page)
 
     def blocks(self) -> Iterator[Block]:
         """Yield what a terminal shows."""

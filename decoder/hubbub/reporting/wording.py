@@ -11,6 +11,7 @@ from typing import Any
 
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.decoding import POWER
+from hubbub.inference.misfit import Misfit
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.plurals import counted
@@ -144,6 +145,35 @@ def anomaly_findings(anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
     if anomalies is None:
         return ()
     return _set_bits(anomalies), _repeats(anomalies), _balance(anomalies)
+
+
+def misfit_findings(found: Misfit | None) -> tuple[Finding, ...]:
+    """Return a warning of counts that the parameters make next to impossible."""
+    if found is None:
+        return ()
+    if found.bit is None:
+        where = "" if found.cohort is None else f" in cohort {found.cohort}"
+        seen = f"a report has {found.rate:.2f} set bits on average{where}"
+        range_ = f"{found.low:.2f} to {found.high:.2f}"
+    else:
+        seen = f"bit {found.bit} of cohort {found.cohort} is set in {found.rate:.1%} of the reports"
+        range_ = f"{found.low:.1%} to {found.high:.1%}"
+    text = (
+        f"{seen}, where these parameters allow {range_}; check p, q and f (are two exchanged?), k "
+        "and h, that each cohort has its own counts, and that the reports are this metric's and "
+        "honest"
+    )
+    return (Finding("misfit", "parameters don't fit", text, asdict(found), Level.WARNING),)
+
+
+def overlooked_finding(share: float) -> Finding:
+    """Return a warning of a common string that isn't among the detected."""
+    text = (
+        f"some string has a share of at least {share:.1%}, more than all detected ones together: "
+        "it isn't listed, or the candidates' bits aren't those that clients set; check the list, "
+        "the map or the hash, the order of bits and cohorts, and that the reports are this metric's"
+    )
+    return Finding("overlooked", "candidates don't fit", text, share, Level.WARNING)
 
 
 def _set_bits(anomalies: AnomalyReport) -> Finding:

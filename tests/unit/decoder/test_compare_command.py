@@ -74,7 +74,9 @@ def test_strings_are_detected_in_both_groups_together(tmp_path):
     [
         (FIRST, "2026-11-01..", "have reports in common"),
         ("..", REST, "have reports in common"),
-        ("2026-11-31", REST, "has a day that isn't in the calendar"),
+        ("2026-11-31", REST, "must have days of the calendar, as YYYY-MM-DD"),
+        ("A-B", REST, "must be days FIRST..LAST"),
+        ("2026-11-01-2026-11-07", REST, "must be days FIRST..LAST"),
         ("2026-11-02..2026-11-01", REST, "ends before it begins"),
         ("2026-11-012026-11-02", REST, "days must be FIRST..LAST"),
         (FIRST, "2026-12-01..2026-12-02", "no reports"),

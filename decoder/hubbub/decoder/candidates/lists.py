@@ -6,12 +6,13 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from hubbub.decoder.candidates.cache import read_candidates
-from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files
+from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files, read_pieces
 from hubbub.decoder.options import CandidateInput, DecodeOptions, check_candidates
 from hubbub.inference.candidates import Candidates, hashed
 from hubbub.inference.errors import CandidateError
@@ -28,6 +29,16 @@ _UNEVEN = (
     "some bits occur in the map far more often than others; p-values take them to be equally "
     "likely, and are too small where their hash doesn't make them so"
 )
+
+
+_LOOKED_AT = 1000
+
+ODD_FORMS: Mapping[str, Callable[[str], bool]] = {
+    "have a comma, a semicolon or a tab": lambda text: any(mark in text for mark in ",;\t"),
+    "are in quotes": lambda text: len(text) > 2 and text[0] == text[-1] and text[0] in "\"'",
+    "begin or end with a blank": lambda text: text != text.strip(),
+}
+"""What strings look like that were meant to be read in another way, as predicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,16 @@ class CandidateLists:
     streamed: str | None = None
     notes: tuple[str, ...] = ()
     corpus: tuple[str, ...] = ()
+
+    def first_strings(self) -> Mapping[str, Sequence[str]]:
+        """Return some of each list, by the column in which results have them."""
+        if self.streamed is not None:
+            pieces = chain.from_iterable(map(read_pieces, list_files(self.streamed)))
+            encoded = next(pieces).encoded[:_LOOKED_AT]
+            return {"string": [string.decode(errors="replace") for string in encoded]}
+        if self.hashed is not None:
+            return {"string": self.hashed.strings[:_LOOKED_AT]}
+        return {name or "string": some[:_LOOKED_AT] for name, some in self.by_field.items()}
 
     @property
     def strings(self) -> Sequence[str]:

@@ -7,6 +7,8 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hubbub.decoder.candidates.lists import (
     CandidateLists,
     hashed_lists,
@@ -19,12 +21,14 @@ from hubbub.inference.candidates import Candidates
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import LIKELIHOOD, Decoding, decode
 from hubbub.inference.likelihood.choice import ASKED_FOR, SCREENED, Choice, Method
+from hubbub.inference.misfit import overlooked
 from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.estimates import Estimates, Finding
 from hubbub.reporting.strings import string_findings, strings_estimates
+from hubbub.reporting.wording import overlooked_finding
 
 if TYPE_CHECKING:
     from hubbub.inference.comparison import Comparison, Groups
@@ -52,7 +56,8 @@ class StringDecoder(TypeDecoder[StringType]):
         decoding, _ = _decode(evidence, evidence.reports.counts, observer)
         provenance = evidence.made_by(decoding.summary.method)
         anomalies, detected_only, rows = evidence.shown
-        return strings_estimates(decoding, anomalies, provenance, detected_only, rows)
+        estimates = strings_estimates(decoding, anomalies, provenance, detected_only, rows)
+        return estimates.warned(_overlooked(evidence, decoding))
 
     def compare(
         self, evidence: Evidence, groups: Groups, observer: Observer
@@ -117,6 +122,14 @@ def _screen(
     return replace(found.decoding, summary=summary), found.candidates
 
 
+def _overlooked(evidence: Evidence, decoding: Decoding) -> tuple[Finding, ...]:
+    """Return a warning if some string is more common than all that were detected together."""
+    share = overlooked(evidence.reports.counts, evidence.metric.params, evidence.repeats)
+    if share > decoding.summary.detection_limit and share > np.nansum(decoding.constrained_share):
+        return (overlooked_finding(share),)
+    return ()
+
+
 def _estimate_days(evidence: Evidence, observer: Observer) -> Estimates:
     """Follow the strings that are detected in all days together."""
     from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
@@ -138,10 +151,11 @@ def _estimate_days(evidence: Evidence, observer: Observer) -> Estimates:
         trends = follow(reports.by_day, pooled, listed, min_reports=least)
     else:
         used = "likelihood"
-    return trends_estimates(
+    estimates = trends_estimates(
         trends,
         reports.anomalies,
         evidence.made_by(f"{used}, day by day"),
         findings=string_findings(pooled, reports.anomalies),
         limit=evidence.options.rows,
     )
+    return estimates.warned(_overlooked(evidence, pooled))
