@@ -5,6 +5,7 @@ Errors that a command expects are one line on standard error, and exit code 1.
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -97,6 +98,21 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in new
                 ctx,
             )
         return int(number)
+
+
+class Day(click.ParamType):  # type: ignore[type-arg]  # as above
+    """A UTC day such as 2026-11-01."""
+
+    name = "day"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dt.date:
+        """Return the day, or refuse it by name."""
+        try:
+            return dt.datetime.strptime(str(value), "%Y-%m-%d").replace(tzinfo=dt.UTC).date()
+        except ValueError:
+            self.fail(f"{value} must be a day of the calendar, as YYYY-MM-DD.", param, ctx)
 
 
 def only_files(*suffixes: str) -> Callable[..., tuple[str, ...]]:

@@ -5,7 +5,6 @@ Only what --help needs is imported here; the work is in `hubbub.decoder.pipeline
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,18 +16,10 @@ from hubbub.decoder.options import (
     check_options,
     where_of,
 )
-from hubbub.reporting.command_line import cli_errors
+from hubbub.reporting.command_line import Day, cli_errors
 
 if TYPE_CHECKING:
     from hubbub.reporting.estimates import Estimates
-
-_DAY = click.DateTime(formats=["%Y-%m-%d"])
-
-
-def _without_time(
-    _context: click.Context, _option: click.Parameter, moment: dt.datetime | None
-) -> dt.date | None:
-    return moment and moment.date()
 
 
 @click.command()
@@ -80,14 +71,11 @@ def _without_time(
 )
 @click.option(
     "--since",
-    type=_DAY,
-    callback=_without_time,
+    type=Day(),
     metavar="DAY",
     help="First UTC day, such as 2026-11-01.",
 )
-@click.option(
-    "--until", type=_DAY, callback=_without_time, metavar="DAY", help="Last UTC day, inclusive."
-)
+@click.option("--until", type=Day(), metavar="DAY", help="Last UTC day, inclusive.")
 @click.option(
     "--by",
     metavar="day|DIMENSION",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from hubbub.reporting.command_line import cli_errors
+from hubbub.reporting.command_line import Day, cli_errors
 
 _NEWS = 3
 """Exit code; 1 and 2 are errors."""
@@ -25,11 +25,11 @@ _RETRY = 900.0
 @click.option("--once", is_flag=True, help="Make what is due, then exit; for timers and CI.")
 @click.option(
     "--until",
-    type=click.DateTime(formats=["%Y-%m-%d"]),
+    type=Day(),
     metavar="DAY",
     help="With --once: the last UTC day that gets a result.  [default: yesterday, once it is due]",
 )
-def watch(file: str, once: bool, until: dt.datetime | None) -> None:
+def watch(file: str, once: bool, until: dt.date | None) -> None:
     """Keep a standing report up to date.
 
     FILE (decode.toml) says which metrics to report, and which webhooks to notify. Each report gets
@@ -49,19 +49,18 @@ def watch(file: str, once: bool, until: dt.datetime | None) -> None:
         raise click.UsageError("--until needs --once.")
     from hubbub.protocol.errors import HubbubError  # noqa: PLC0415 - see `cli.group`
 
-    last = None if until is None else until.date()
     if once:
         with cli_errors():
-            code, _ = _run(Path(file), last)
+            code, _ = _run(Path(file), until)
         sys.exit(code)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))  # results are whole at every moment
     with cli_errors():  # a file that can't work ends it at once; later faults pass, or are mended
-        code, wait = _run(Path(file), last)
+        code, wait = _run(Path(file), until)
     while True:
         time.sleep(min(wait, _RETRY) if code == 1 else wait)
         try:
-            code, wait = _run(Path(file), last)
+            code, wait = _run(Path(file), until)
         except (HubbubError, OSError) as error:
             click.echo(f"Error: {error}", err=True)
             code, wait = 1, _RETRY
