@@ -58,18 +58,7 @@ class Misfit:
 def misfit(
     counts: CohortCounts, params: RapporParams, true_bits: range, repeats: RepeatedReports
 ) -> Misfit | None:
-    """Return the rate that is least likely with these parameters, if any next to impossible is.
-
-    Parameters
-    ----------
-    counts : CohortCounts
-        Of at least one report.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    true_bits : range
-        How many bits a value sets (`MetricType.true_bits`).
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
+    """Return a rate that these parameters make next to impossible, if there is one.
 
     Notes
     -----
@@ -117,15 +106,6 @@ def misfit(
 
 def overlooked(counts: CohortCounts, params: RapporParams, repeats: RepeatedReports) -> float:
     """Return a share that some string surely exceeds; at most 0 if none can be named.
-
-    Parameters
-    ----------
-    counts : CohortCounts
-        Of at least one report.
-    params : RapporParams
-        Those of a metric of strings.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
 
     Notes
     -----

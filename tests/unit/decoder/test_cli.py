@@ -50,7 +50,7 @@ QUICK = ("--method", "regression")
         (("--correction", "none"), "'none' is not one of 'bh', 'bonferroni'"),
         (("--rows", "0"), "0 is not in the range x>=1"),
         (("--min-reports", "0"), "0 is not in the range x>=1"),
-        (("--store", "sqlite://hubbub.db"), "must be sqlite:///PATH, with three slashes or more"),
+        (("--store", "sqlite://hubbub.db"), "has two slashes; must be sqlite:///hubbub.db"),
         (("--store", "mysql://host/db"), "store 'mysql://host/db': must be sqlite:///PATH"),
         (("--store", "s3://reports/out"), "that of an export begins with parquet:, such as"),
     ],
