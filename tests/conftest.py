@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,13 +26,16 @@ if TYPE_CHECKING:
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Databases, outboxes and registries of thousands of tests are made, synced and deleted, and on a
-# disk most of what they wait for is that. `make test` holds up to .6 GB there.
+# disk most of what they wait for is that. `make test` holds up to .6 GB there. Some tests install
+# programs, and run them.
 _MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders in it that only its user reads
 _ENOUGH_BYTES = 4 << 30
-if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
-    os.environ.setdefault("TMPDIR", str(_MEMORY))
-    # pytest has asked for the folder before.
-    tempfile.tempdir = None
+if os.access(_MEMORY, os.W_OK):
+    _space = os.statvfs(_MEMORY)
+    if _space.f_bavail * _space.f_frsize >= _ENOUGH_BYTES and not _space.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("TMPDIR", str(_MEMORY))
+        # pytest has asked for the folder before.
+        tempfile.tempdir = None
 
 # `make test-long` looks at four times as many examples. Timing on a busy machine is not what the
 # properties are about.

@@ -14,6 +14,8 @@ _ENVIRONMENT = {
     **{name: text for name, text in os.environ.items() if name not in REFUSALS},
     "PATH": f"{NODE.parent}{os.pathsep}{os.environ['PATH']}",
 }
+if not os.access(Path.home(), os.W_OK):
+    _ENVIRONMENT["npm_config_cache"] = str(CLIENT.parents[1] / "out" / "npm")
 
 
 def npm(*arguments: str | Path, folder: Path) -> str:
