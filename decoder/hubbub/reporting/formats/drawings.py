@@ -33,7 +33,8 @@ _INK, _ACCENT, _FILL = "var(--ink)", "var(--accent)", "var(--mark)"
 _COLOURS = (_ACCENT, "var(--series1)", "var(--series2)", "var(--series3)")
 _SHAPES, _DASHES = ("circle", "square", "triangle-up", "diamond"), ([1, 0], [6, 3], [2, 3], [8, 3])
 _DASHED = {"type": "line", "color": _INK, "strokeWidth": 1.5, "strokeDash": [5, 3]}
-_NOTHING = re.compile(r' (pointer-events="none"|opacity="1")|<path class="(back|fore)ground"[^>]*>')
+_IDLE = re.compile(r'<path class="(back|fore)ground"[^>]*>|'
+                   r' (pointer-events="none"|opacity="1"|(class|role|aria-[a-z]+)="[^"]*")')
 _FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 _WORDS = {f"{part}{name}": value for part in ("label", "title") for name, value in
           {"Color": _INK, "Font": _FONT, "FontSize": 13, "FontWeight": "normal"}.items()}
@@ -64,7 +65,8 @@ def draw(chart: charts.Chart) -> Markup:
 @lru_cache(256)
 def _drawn(spec: str) -> str:
     """Draw; a standing report draws the same charts again and again."""
-    return _NOTHING.sub("", vl_convert.vegalite_to_svg(spec))
+    svg = vl_convert.vegalite_to_svg(spec)
+    return re.sub("<[^>]*>", lambda tag: _IDLE.sub("", tag[0]), svg)
 
 
 def _view(layers: Sequence[Spec], height: float, *, left: float = _LEFT, top: float = 24,
