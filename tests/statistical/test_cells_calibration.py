@@ -16,8 +16,8 @@ from evaluation.studies.categories import CategoryCoverage, enum, ordinal
 from evaluation.studies.cells import POPULATIONS, MeanCase, SubsetCase, chance_of, published
 from evaluation.studies.joint import KINDS, SubsetTable, draw_tuples, shares_held
 from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference.joint.hashed import one_hot_estimates
 from hubbub.inference.joint.independence import assess_independence
-from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.protocol.responses import Subset
 from parameters import quick_and_full
 from significance import z_limit

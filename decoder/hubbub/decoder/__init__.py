@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from hubbub.inference.decoding import Decoding, Summary, decode
     from hubbub.inference.numbers.decoding import NumberDecoding, decode_numbers
     from hubbub.inference.testing.multiple_testing import Correction
-    from hubbub.inference.trends.categories import decode_category_days
-    from hubbub.inference.trends.decoding import Trends, decode_days
-    from hubbub.inference.trends.numbers import decode_number_days
+    from hubbub.inference.trends.decoding import (
+        Trends,
+        decode_category_days,
+        decode_days,
+        decode_number_days,
+    )
     from hubbub.reporting.estimates import Estimates, Finding
 
 _HOMES = {
@@ -32,10 +35,10 @@ _HOMES = {
     "count_records": "hubbub.inference.counts",
     "decode": "hubbub.inference.decoding",
     "decode_categories": "hubbub.inference.categories.decoding",
-    "decode_category_days": "hubbub.inference.trends.categories",
+    "decode_category_days": "hubbub.inference.trends.decoding",
     "decode_days": "hubbub.inference.trends.decoding",
     "decode_metric": "hubbub.decoder.pipeline",
-    "decode_number_days": "hubbub.inference.trends.numbers",
+    "decode_number_days": "hubbub.inference.trends.decoding",
     "decode_numbers": "hubbub.inference.numbers.decoding",
     "empty_counts": "hubbub.inference.counts",
 }

@@ -27,10 +27,11 @@ from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, v
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.numbers.decoding import (
     NumberDecoding,
+    cell_chances,
+    cell_weights,
     decode_numbers,
     estimate_numbers,
 )
-from hubbub.inference.numbers.weights import cell_chances, cell_weights
 from hubbub.inference.regression.estimates import correlated_bits, with_correlation
 from hubbub.inference.regression.model import (
     Fit,

@@ -28,9 +28,8 @@ from hubbub.inference.regression.sensitivity import FORGED_SHARE, largest_shift,
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguishable
 from hubbub.inference.testing.hash_null import HashNull
-from hubbub.inference.testing.intervals import reported_intervals
+from hubbub.inference.testing.intervals import reported_intervals, selection_bias, without_bias
 from hubbub.inference.testing.multiple_testing import Correction, counted_tests
-from hubbub.inference.testing.totals import selection_bias, without_bias
 from hubbub.protocol.params import RapporParams
 
 # By convention a limit of detection is what is found nine times in ten.

@@ -24,8 +24,7 @@ from scipy import optimize, special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import PlanError
-from hubbub.inference.likelihood.inference import EXACT_FROM_Z
-from hubbub.inference.likelihood.limits import MOST_MEMBERS
+from hubbub.inference.likelihood.inference import EXACT_FROM_Z, MOST_MEMBERS
 from hubbub.inference.regression.search import SEARCHED, is_short
 from hubbub.protocol.params import RapporParams
 

@@ -28,7 +28,7 @@ import numpy as np
 from scipy import optimize
 
 from hubbub.inference.errors import PlanError
-from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.inference.numbers.decoding import cell_chances, cell_weights
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.params import RapporParams, chance_bound
 from hubbub.protocol.responses import Subset, Window

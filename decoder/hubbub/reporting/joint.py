@@ -15,8 +15,7 @@ import numpy as np
 
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.joint.analysis import Margin, TableAnalysis
-from hubbub.inference.joint.decoding import JointDecoding
+from hubbub.inference.joint.decoding import JointDecoding, Margin, TableAnalysis
 from hubbub.inference.joint.independence import Independence
 from hubbub.inference.joint.table import Conditional
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE

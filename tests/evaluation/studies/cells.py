@@ -20,8 +20,12 @@ from factories import make_metric
 from hubbub.client import Metric
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.numbers.decoding import NumberEstimates, estimate_numbers
-from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.inference.numbers.decoding import (
+    NumberEstimates,
+    cell_chances,
+    cell_weights,
+    estimate_numbers,
+)
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.responses import Subset, Window

@@ -18,8 +18,8 @@ from evaluation.studies.joint import draw_tuples
 from evaluation.studies.study import Study
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import CategoryEstimates, estimate_categories
+from hubbub.inference.joint.hashed import one_hot_estimates
 from hubbub.inference.joint.independence import assess_independence
-from hubbub.inference.joint.one_hot import one_hot_estimates
 from hubbub.planning.goals import Plan
 from hubbub.planning.joint import table_goal
 from hubbub.planning.noise import Budget

@@ -24,8 +24,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import bit_positions, hashed
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
-from hubbub.inference.trends.categories import decode_category_days
-from hubbub.inference.trends.decoding import Trends, decode_days
+from hubbub.inference.trends.decoding import Trends, decode_category_days, decode_days
 from hubbub.inference.trends.whole_reports import decode_whole_days
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType

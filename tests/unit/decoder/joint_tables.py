@@ -9,7 +9,7 @@ from hubbub.client import RapporParams
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.joint.one_hot import one_hot_estimates
+from hubbub.inference.joint.hashed import one_hot_estimates
 from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType

@@ -14,8 +14,7 @@ from hubbub.decoder import CohortCounts, decode_categories
 from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.trends.categories import decode_category_days
-from hubbub.inference.trends.decoding import Trends
+from hubbub.inference.trends.decoding import Trends, decode_category_days
 from hubbub.reporting.categories import category_findings
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.trends import CATEGORY_TYPES, trends_estimates

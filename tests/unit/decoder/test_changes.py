@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.trends.changes import LEAST_DAYS, SeriesFit, change_log_p, fit_changes
-from hubbub.inference.trends.maxima import log_chain_exceedance
+from hubbub.inference.trends.changes import (
+    LEAST_DAYS,
+    SeriesFit,
+    change_log_p,
+    fit_changes,
+    log_chain_exceedance,
+)
 from parameters import examples
 
 WEEKEND = (np.arange(56) % 7 >= 5).astype(np.float64)

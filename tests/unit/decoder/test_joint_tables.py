@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.joint.analysis import analyse_table
-from hubbub.inference.joint.independence import assess_independence, cramers_v, residuals
-from hubbub.inference.joint.shrinkage import fit_margins, product_of, shrunk_cells
+from hubbub.inference.joint.decoding import analyse_table
+from hubbub.inference.joint.independence import (
+    assess_independence,
+    cramers_v,
+    fit_margins,
+    product_of,
+    residuals,
+    shrunk_cells,
+)
 from hubbub.inference.joint.table import conditional, conditionals
 from unit.decoder.joint_tables import draw_table, known_table
 

@@ -17,7 +17,7 @@ from hubbub.inference.likelihood.decoding import (
     misses_members,
     propose,
 )
-from hubbub.inference.likelihood.limits import MOST_MEMBERS
+from hubbub.inference.likelihood.inference import MOST_MEMBERS
 from hubbub.inference.likelihood.maximum import Fitted, Solution, with_evidence
 from hubbub.inference.likelihood.sums import Evaluation, ReportMixture
 from hubbub.inference.packed import pack

@@ -8,8 +8,13 @@ from hubbub.client import RapporParams
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import hashed
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.cells import CellTables, make_cells, tabulate, totals
-from hubbub.inference.likelihood.limits import require_tabulable
+from hubbub.inference.likelihood.inference import (
+    CellTables,
+    make_cells,
+    require_tabulable,
+    tabulate,
+    totals,
+)
 from hubbub.inference.likelihood.sums import ReportMixture
 from unit.decoder.packed import every_tuple, members_of, reports_of
 

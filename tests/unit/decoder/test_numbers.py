@@ -15,10 +15,14 @@ from hubbub.client import Metric
 from hubbub.decoder import CohortCounts
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import DecoderError, UndecodableError
-from hubbub.inference.numbers.decoding import decode_numbers, estimate_numbers
-from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.inference.numbers.decoding import (
+    cell_chances,
+    cell_weights,
+    decode_numbers,
+    estimate_numbers,
+)
 from hubbub.inference.repeated_reports import RepeatedReports
-from hubbub.inference.trends.numbers import decode_number_days
+from hubbub.inference.trends.decoding import decode_number_days
 from hubbub.planning.numbers import number_goal
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.open_strings.alphabets import LEAST_END, alphabets
-from hubbub.inference.open_strings.beginnings import all_beginnings
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.open_strings.letters import END, AlphabetModel, contexts_at, state_after
 from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes
+from hubbub.inference.open_strings.prefixes import Prefixes, all_beginnings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from parameters import long_but
 from unit.decoder.open_counts import draw_counts, open_params

@@ -5,10 +5,10 @@ import pytest
 
 from hubbub.inference.open_strings.endings import TaughtEnds, ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions
+from hubbub.inference.open_strings.gaps import Survivors
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.open_strings.steps import StepReports, step_reports
-from hubbub.inference.open_strings.survivors import Survivors
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
 

@@ -11,7 +11,7 @@ from factories import make_metric, make_params
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.open_strings.families import Family, family_of, sizes_of, whole_in
+from hubbub.inference.open_strings.endings import Family, family_of, sizes_of, whole_in
 from hubbub.inference.open_strings.search import Proposals, propose
 from hubbub.inference.open_strings.testing import FamilyDecoder, StringTests, string_tests
 from hubbub.inference.repeated_reports import ONCE

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.inference.errors import PlanError
-from hubbub.inference.likelihood.limits import MOST_MEMBERS
+from hubbub.inference.likelihood.inference import MOST_MEMBERS
 from hubbub.planning.limits import (
     DetectionMethod,
     DetectionTest,

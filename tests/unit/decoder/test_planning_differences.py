@@ -9,7 +9,7 @@ from evaluation.studies.categories import PAPER
 from factories import make_params
 from hubbub.decoder.cli.group import main
 from hubbub.inference.errors import PlanError
-from hubbub.inference.numbers.weights import cell_chances, cell_weights
+from hubbub.inference.numbers.decoding import cell_chances, cell_weights
 from hubbub.planning.differences import difference_goal
 from hubbub.planning.noise import widest_variance, window_within
 from parameters import examples

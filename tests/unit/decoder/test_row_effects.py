@@ -13,8 +13,13 @@ from hubbub.inference.arrays import FloatArray, IntArray, PositionArray, SparseM
 from hubbub.inference.candidates import make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.regression import feedback, row_effects
-from hubbub.inference.regression.estimates import LeaveOneOutFit, PresenceTests, bounded_scores
-from hubbub.inference.regression.feedback import Feedback, draw_decoys
+from hubbub.inference.regression.estimates import (
+    Feedback,
+    LeaveOneOutFit,
+    PresenceTests,
+    bounded_scores,
+    draw_decoys,
+)
 from hubbub.inference.regression.model import Fit, ModelTerms, drawn_members, fit_members
 from hubbub.inference.regression.row_effects import RowEffects
 from hubbub.inference.testing.hash_null import HashNull, score_totals

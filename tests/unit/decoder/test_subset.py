@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.subset import SubsetNoise
+from hubbub.inference.categories.shares import SubsetNoise
 
 SMALL = [(d, w) for d in range(2, 7) for w in range(1, d)]
 

@@ -17,7 +17,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.joint.decoding import decode_joint
 from hubbub.inference.joint.table import FieldLabels
-from hubbub.inference.trends.categories import decode_category_days
+from hubbub.inference.trends.decoding import decode_category_days
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType

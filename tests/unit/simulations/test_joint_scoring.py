@@ -11,8 +11,7 @@ import pytest
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.decoding import CategoryDecoding
-from hubbub.inference.joint.analysis import analyse_table
-from hubbub.inference.joint.decoding import CellEstimates, JointDecoding
+from hubbub.inference.joint.decoding import CellEstimates, JointDecoding, analyse_table
 from hubbub.inference.joint.table import JointEstimates
 from hubbub.simulations.experiments.joint import JointExperiment, run_joint
 from hubbub.simulations.experiments.scoring import Coverage, score_joint, true_strength

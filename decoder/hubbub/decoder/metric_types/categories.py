@@ -39,7 +39,7 @@ class CategoryDecoder(TypeDecoder[_Type]):
         """Invert the bit counts, perhaps day by day."""
         options, reports = evidence.options, evidence.reports
         if options.by:
-            from hubbub.inference.trends.categories import decode_category_days  # noqa: PLC0415 - seldom
+            from hubbub.inference.trends.decoding import decode_category_days  # noqa: PLC0415 - seldom
 
             return estimate_days(evidence, decode_category_days, category_findings, "inversion")
         decoding = decode_categories(

@@ -37,7 +37,7 @@ class NumberDecoder(TypeDecoder[NumberType]):
         """Weigh the cells' counts, perhaps day by day."""
         options, reports = evidence.options, evidence.reports
         if options.by:
-            from hubbub.inference.trends.numbers import decode_number_days  # noqa: PLC0415 - seldom
+            from hubbub.inference.trends.decoding import decode_number_days  # noqa: PLC0415 - seldom
 
             return estimate_days(evidence, decode_number_days, number_findings, "weights of cells")
         decoding = decode_numbers(

@@ -19,7 +19,7 @@ import numpy as np
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.limits import MOST_MEMBERS, require_tabulable
+from hubbub.inference.likelihood.inference import MOST_MEMBERS, require_tabulable
 from hubbub.inference.packed import GROUPED_BITS, RawReports, ReportSpool
 from hubbub.protocol.params import RapporParams
 

@@ -20,8 +20,15 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.decoding import LIKELIHOOD, POWER, Decoding
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.inference import PARTS, FittedMixture, Presence, Shares
-from hubbub.inference.likelihood.limits import LARGEST_SPREAD, MOST_MEMBERS, require_tabulable
+from hubbub.inference.likelihood.inference import (
+    LARGEST_SPREAD,
+    MOST_MEMBERS,
+    PARTS,
+    FittedMixture,
+    Presence,
+    Shares,
+    require_tabulable,
+)
 from hubbub.inference.likelihood.maximum import (
     TOLERANCE,
     Fitted,
@@ -34,14 +41,13 @@ from hubbub.inference.packed import RawReports
 from hubbub.inference.parallel import cores, one_thread
 from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.regression.sensitivity import threshold_z
-from hubbub.inference.testing.intervals import reported_intervals
+from hubbub.inference.testing.intervals import reported_intervals, selection_bias, without_bias
 from hubbub.inference.testing.multiple_testing import (
     Correction,
     counted_tests,
     log_cutoff,
     log_q_values,
 )
-from hubbub.inference.testing.totals import selection_bias, without_bias
 from hubbub.protocol.params import RapporParams
 
 # Weaker candidates add work and hardly information (docs/understand/likelihood.md, Members).

@@ -5,6 +5,12 @@ those of all others, by the decoder of listed strings (`testing`). A string's ow
 haven't been used to choose it, but for how it ends those of others (`endings`), so p-values, false
 discoveries and intervals mean what they mean there. What was expected of a string weighs its
 p-value, so that a long list of unlikely strings hardly costs the likely ones.
+
+What a search hasn't found, as far as its reports show that: beginnings without their strings.
+
+A beginning that many clients have, and whose share the strings that were found don't make up, has
+strings below it that weren't looked for. Its interval allows for the choice among all beginnings
+that were looked for (Benjamini, Yekutieli 2005: at level 1 - alpha R / m, where R of m stood out).
 """
 
 from __future__ import annotations
@@ -13,22 +19,69 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import canonical_forms
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.open_strings.families import as_one
+from hubbub.inference.open_strings.endings import as_one
 from hubbub.inference.open_strings.search import FoundPrefixes, Progress, propose
 from hubbub.inference.open_strings.steps import step_counts
 from hubbub.inference.open_strings.testing import FamilyDecoder, string_tests
-from hubbub.inference.open_strings.unexplained import Unexplained, unexplained
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, local_false_rates
 from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
 from hubbub.protocol.params import RapporParams
+
+# Of a beginning's share: less may be many rare strings, of which none can be found.
+_LEAST_PART = 0.5
+_ALPHA = 0.05  # by convention
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """A beginning of which at least half is in no string that was found."""
+
+    prefix: bytes  # may end within a character
+    # Of the clients, with this beginning and none of the strings and longer beginnings named.
+    share: float
+    low: float
+    high: float
+    strings: int  # how many strings were found below it
+
+
+def unexplained(steps: Sequence[FoundPrefixes], decoding: Decoding) -> tuple[Unexplained, ...]:
+    """Return beginnings whose strings weren't found, each as long as it is known, largest first.
+
+    `steps`: of a search, in order. `decoding`: of whole strings.
+    """
+    rows = decoding.largest_detected()
+    known = [decoding.candidates[row].encode() for row in rows.tolist()]
+    shares, variances = decoding.share[rows], decoding.std_error[rows] ** 2
+    is_string = np.ones(len(rows), dtype=np.bool_)
+    found: list[Unexplained] = []
+    for step in reversed(steps):
+        level = _ALPHA * len(step.texts) / max(step.tried, 1)
+        z = float(-special.ndtri(level / 2)) if step.texts else 0.0
+        for text, share in zip(step.texts, step.share.tolist(), strict=True):
+            if text.endswith(TERMINATOR):
+                continue
+            below = np.array([each.startswith(text) for each in known], dtype=np.bool_)
+            missing = share - float(shares[below].sum())
+            error = z * float(np.sqrt(step.std_error**2 + variances[below].sum()))
+            if missing <= error or missing < _LEAST_PART * share:
+                continue
+            n_strings = int((below & is_string).sum())
+            found.append(Unexplained(text, missing, missing - error, missing + error, n_strings))
+            known.append(text)
+            shares = np.append(shares, missing)
+            variances = np.append(variances, step.std_error**2)
+            is_string = np.append(is_string, False)
+    return tuple(sorted(found, key=lambda each: -each.share))
+
 
 # Reports of a cohort, as planned at least: with fewer a step's model says too little of other
 # strings, and the last step's reports, which show all of them whole, decide alone.

@@ -21,20 +21,22 @@ import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.open_strings.beginnings import all_beginnings
-from hubbub.inference.open_strings.endings import ends_of, taught_ends
+from hubbub.inference.open_strings.endings import Explained, Family, ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
-from hubbub.inference.open_strings.families import Explained, Family
 from hubbub.inference.open_strings.gaps import (
     BLIND_ROOM,
     FAR_Z,
+    LEAST_EXPECTED,
+    LEAST_SHARE,
     MORE_ROOM,
     Gaps,
+    Survivors,
     extended_in_parts,
     gaps_of,
+    lesson,
 )
 from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import unseen
+from hubbub.inference.open_strings.prefixes import all_beginnings, unseen
 from hubbub.inference.open_strings.steps import (
     LOG_ALPHA,
     SATURATION,
@@ -42,12 +44,6 @@ from hubbub.inference.open_strings.steps import (
     StepReports,
     Tests,
     step_reports,
-)
-from hubbub.inference.open_strings.survivors import (
-    LEAST_EXPECTED,
-    LEAST_SHARE,
-    Survivors,
-    lesson,
 )
 from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.testing.multiple_testing import local_false_rates

@@ -19,7 +19,7 @@ import numpy as np
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, variance_of_one
 from hubbub.inference.decoding import Beside, Decoding, decode, merged
-from hubbub.inference.open_strings.families import (
+from hubbub.inference.open_strings.endings import (
     Explained,
     Family,
     family_of,

@@ -17,8 +17,7 @@ from scipy import linalg
 from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import make_design
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression.estimates import bounded_scores
-from hubbub.inference.regression.feedback import Feedback, draw_decoys
+from hubbub.inference.regression.estimates import Feedback, bounded_scores, draw_decoys
 from hubbub.inference.regression.model import (
     Fit,
     ModelTerms,

@@ -26,6 +26,7 @@ from hubbub.inference.counts import BitEstimates
 from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.regression.estimates import (
     CandidateEstimates,
+    Feedback,
     LeaveOneOutFit,
     PresenceTests,
     bounded_scores,
@@ -33,7 +34,6 @@ from hubbub.inference.regression.estimates import (
     estimate_all,
     estimated_in,
 )
-from hubbub.inference.regression.feedback import Feedback
 from hubbub.inference.regression.model import (
     ROWS_EACH,
     Fit,

@@ -5,6 +5,19 @@ same ones; then each day is fitted with just these in the model.
 
 Invariant: a day with too few reports is never estimated, and isn't part of the pooled reports
 either.
+
+Counts day by day of a metric whose values are listed -> the share of every category on each day.
+
+Each day is estimated by itself, by closed formulas (`hubbub.inference.categories.shares`), and days
+are compared as those of strings are. There are no unlisted strings to set the same bits on all
+days, but permanent responses do: clients that come back bring the same error along, and when
+others take their place another one. Invariant: unless each client reports only once, all of that
+error is taken to be shared by the days before a change, and by those after it, whoever comes back.
+
+Counts day by day of a number -> its mean, and perhaps its variance, on each day.
+
+Each day is estimated by itself (`hubbub.inference.numbers.decoding`), and days are compared as
+those of strings are. A number is reported once, so that days share no noise.
 """
 
 from __future__ import annotations
@@ -21,16 +34,141 @@ import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, Design, hashed, make_design
+from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
+from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
+from hubbub.inference.numbers.decoding import NumberDecoding, decode_numbers, estimate_numbers
 from hubbub.inference.regression.estimates import drawing, without_drawing
 from hubbub.inference.regression.model import fit_selected
-from hubbub.inference.repeated_reports import Estimand
+from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.inference.trends.changes import WEEK, Change, change_log_p, fit_changes
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+
+
+def decode_category_days(
+    by_day: Mapping[dt.date, CohortCounts],
+    metric: Metric,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+    min_reports: int = 1,
+    repeats: RepeatedReports = ONCE,
+) -> Trends[CategoryDecoding]:
+    """Estimate every category on each day, and find where shares changed.
+
+    Parameters
+    ----------
+    by_day : mapping of date to CohortCounts
+        The counts of each day.
+    metric : Metric
+        The metric, whose type lists the values.
+    alpha : float
+        Level of the detections, and again of the categories that are said to have changed.
+    correction : Correction
+        Of both.
+    min_reports : int
+        Days with fewer are left out.
+    repeats : RepeatedReports
+        How often clients have reported on all days together; on each they report once.
+
+    Raises
+    ------
+    MetricError, DecoderError, ValueError
+        As `decode_categories`.
+    UndecodableError
+        As `decode_categories`, and if no day has enough reports.
+    """
+    enough = days_with_enough(by_day, min_reports)
+    total = reduce(add, enough.values())
+    pooled = decode_categories(total, metric, alpha=alpha, correction=correction, repeats=repeats)
+    of_once = estimate_categories(total, metric)
+    variance = np.diagonal(of_once.covariance)
+    own_part = np.ones(len(variance))
+    if not metric.reports_once:
+        own = instantaneous_variance(of_once, total.total, metric)
+        own_part = np.minimum(own / variance, 1.0)
+    estimates, of_day = {}, RepeatedReports(estimand=repeats.estimand)
+    for day, counts in enough.items():
+        found = estimate_categories(counts, metric, of_day)
+        low, high = found.intervals()
+        # The noise of a steady share depends on how many report; a day's own estimate would only
+        # bring noise into the weights.
+        own = own_part * variance * total.total / counts.total
+        estimates[day] = DayEstimates(found.unbiased, found.std_error, low, high, own)
+    return compare_days(
+        by_day,
+        estimates,
+        (1.0 - own_part) * variance * len(enough),  # as many clients as an average day has reports
+        pooled,
+        kind="category",
+        followed=pooled.categories,
+        alpha=alpha,
+        correction=correction,
+        min_reports=min_reports,
+    )
+
+
+def decode_number_days(
+    by_day: Mapping[dt.date, CohortCounts],
+    metric: Metric,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+    min_reports: int = 1,
+    repeats: RepeatedReports = ONCE,
+) -> Trends[NumberDecoding]:
+    """Estimate a number's statistics on each day, and find where they changed.
+
+    Parameters
+    ----------
+    by_day : mapping of date to CohortCounts
+        The counts of each day.
+    metric : Metric
+        Of type number.
+    alpha : float
+        Level of the statistics that are said to have changed.
+    correction : Correction
+        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    min_reports : int
+        Days with fewer are left out.
+    repeats : RepeatedReports
+        How often clients have reported on all days together; on each they report once.
+
+    Raises
+    ------
+    DecoderError
+        As `decode_numbers`.
+    UndecodableError
+        As `decode_numbers`, and if no day has enough reports.
+    """
+    enough = days_with_enough(by_day, min_reports)
+    total = reduce(add, enough.values())
+    pooled = decode_numbers(total, metric, alpha=alpha, correction=correction, repeats=repeats)
+    variance = estimate_numbers(total, metric).std_error ** 2
+    estimates, of_day = {}, RepeatedReports(estimand=repeats.estimand)
+    for day, counts in enough.items():
+        found = estimate_numbers(counts, metric, of_day)
+        # What a steady mean's noise would be, from all reports: a day's own estimate would only
+        # bring noise into the weights.
+        own = variance * total.total / counts.total
+        estimates[day] = DayEstimates(found.unbiased, found.std_error, found.low, found.high, own)
+    return compare_days(
+        by_day,
+        estimates,
+        np.zeros(len(pooled.statistics)),
+        pooled,
+        kind="statistic",
+        followed=pooled.statistics,
+        alpha=alpha,
+        correction=correction,
+        min_reports=min_reports,
+    )
+
 
 Pooled = TypeVar("Pooled")
 _LEAST_OWN = 1e-3

@@ -18,8 +18,7 @@ import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.decoding import Decoding
-from hubbub.inference.joint.analysis import TableAnalysis
-from hubbub.inference.joint.decoding import JointDecoding
+from hubbub.inference.joint.decoding import JointDecoding, TableAnalysis
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.protocol.metric_types.base import normal_form
 

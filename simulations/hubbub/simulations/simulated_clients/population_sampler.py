@@ -21,7 +21,7 @@ import numpy as np
 
 from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, count_records, empty_counts
-from hubbub.inference.numbers.weights import cell_chances
+from hubbub.inference.numbers.decoding import cell_chances
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
