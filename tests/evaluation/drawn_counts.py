@@ -19,8 +19,8 @@ from hubbub.protocol.metric_types.base import MetricType, Value
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.simulated_clients.bernoulli import TrueBits, true_bits
 from hubbub.simulations.simulated_clients.population_sampler import draw_cell_counts
-from hubbub.simulations.simulated_clients.true_bits import TrueBits, true_bits
 
 
 def draw_counts(

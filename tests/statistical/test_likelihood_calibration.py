@@ -20,8 +20,8 @@ from hubbub.inference.candidates import bit_positions, hashed
 from hubbub.inference.likelihood.decoding import Likelihood, fit_reports
 from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
 from hubbub.inference.packed import pack
+from hubbub.simulations.experiments.experiment import CollectedCounts
 from hubbub.simulations.populations import family_shares
-from hubbub.simulations.scenarios import CollectedCounts
 from parameters import long_but
 from significance import ALARM
 

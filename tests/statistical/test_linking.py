@@ -12,7 +12,7 @@ import pytest
 
 from evaluation.attacks import linking
 from evaluation.attacks.linking import LinkedClients
-from hubbub.planning.linking import right_links
+from hubbub.planning.histories import right_links
 from hubbub.protocol.params import RapporParams
 from significance import BitArray, FloatArray, IntArray
 

@@ -22,7 +22,7 @@ from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.experiments.joint import JointExperiment
-from hubbub.simulations.joint_populations import FieldSize, joint_population
+from hubbub.simulations.populations import FieldSize, joint_population
 from parameters import number_of_runs
 
 _COLLECTIONS = 12

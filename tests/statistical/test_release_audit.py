@@ -19,14 +19,22 @@ from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
-from hubbub.release.mechanisms.counts import Lattice, bounded_mean, bounded_sum, count, lattice
+from hubbub.release.mechanisms.counts import (
+    Lattice,
+    Mechanism,
+    Row,
+    bounded_mean,
+    bounded_sum,
+    count,
+    lattice,
+)
 from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
-from hubbub.release.mechanisms.mechanism import Mechanism, Row
-from hubbub.release.mechanisms.selection import most_common, quantile
-from hubbub.release.mechanisms.stability import (
+from hubbub.release.mechanisms.selection import (
     lead_threshold,
     median_by_test,
     median_distance,
+    most_common,
+    quantile,
     stable_mode,
 )
 from hubbub.release.noise import (

@@ -34,10 +34,10 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.binomial import at_most, more_than
 from hubbub.inference.ratios import Ratios, cell_ratios
 from hubbub.planning.histories import (
+    ROUNDED_UP,
     constant_epsilon,
     most_periods,
 )
-from hubbub.planning.linking import ROUNDED_UP
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.responses import UNARY
 

@@ -20,7 +20,7 @@ from hubbub.planning.limits import (
     string_errors,
 )
 from hubbub.planning.noise import Budget, count_variance, oue_variance
-from hubbub.planning.schedules import Schedule
+from hubbub.planning.wording import Schedule
 from hubbub.protocol.params import RapporParams, chance_bound
 from hubbub.protocol.responses import UNARY, Response, Subset, Window
 from hubbub.reporting.blocks import Types

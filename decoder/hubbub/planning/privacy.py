@@ -16,22 +16,20 @@ from hubbub.decoder.type_decoder import decoder_of
 from hubbub.inference.errors import PlanError
 from hubbub.planning.amplification import amplify, central_epsilon
 from hubbub.planning.histories import (
+    ROUNDED_UP,
     LifetimeBudget,
     any_history_epsilon,
     constant_epsilon,
     life_epsilon,
-    most_periods,
-    reports_to_know,
-    same_times_epsilon,
-)
-from hubbub.planning.linking import (
-    ROUNDED_UP,
     link_information,
     linked_clients,
+    most_periods,
+    reports_to_know,
     right_links,
+    same_times_epsilon,
     value_ratio,
 )
-from hubbub.planning.schedules import A_YEAR
+from hubbub.planning.wording import A_YEAR
 from hubbub.protocol.metrics import MAX_PERIODS, Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY

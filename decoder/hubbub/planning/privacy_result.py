@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from hubbub.planning.linking import value_ratio
+from hubbub.planning.histories import value_ratio
 from hubbub.planning.privacy import PrivacyFigure, Situation
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.plurals import counted

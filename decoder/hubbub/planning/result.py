@@ -13,11 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch
-from hubbub.planning.linking import link_information, right_links, value_ratio
+from hubbub.planning.histories import link_information, right_links, value_ratio
 from hubbub.planning.modes import COLUMNS, ModeFigures, figures
-from hubbub.planning.schedules import Schedule
 from hubbub.planning.search import against_epsilon, against_reports, reports_for
-from hubbub.planning.wording import epsilon_text, is_one_time, percents, reports_text, share_text
+from hubbub.planning.wording import (
+    Schedule,
+    epsilon_text,
+    is_one_time,
+    percents,
+    reports_text,
+    share_text,
+)
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Block, Line, Table, Types, headings

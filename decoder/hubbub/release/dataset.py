@@ -17,16 +17,14 @@ from typing import Self, TypeVar
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.release import tables
-from hubbub.release.accounting import Composition
-from hubbub.release.declaration import Declaration, Excess, unique
 from hubbub.release.errors import DataError, LedgerError, QueryError
 from hubbub.release.estimators import run_estimator
-from hubbub.release.ledger import Ledger
-from hubbub.release.mechanisms import aggregation, counts, histograms, selection, stability
-from hubbub.release.mechanisms.mechanism import Mechanism
+from hubbub.release.ledger import Composition, Ledger
+from hubbub.release.mechanisms import aggregation, counts, histograms, selection
+from hubbub.release.mechanisms.counts import Mechanism
 from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
 from hubbub.release.result import Balance, Query, release_estimates
-from hubbub.release.tables import Role, UserRows
+from hubbub.release.tables import Declaration, Excess, Role, UserRows, unique
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.text import visible
 
@@ -105,7 +103,7 @@ class Dataset:
         bins : mapping of str to sequence of str
             Public keys of columns.
         composition : "basic" or "zcdp"
-            How costs add up (`hubbub.release.accounting`), for good.
+            How costs add up (`hubbub.release.ledger`), for good.
         newlines_in_cells : bool
             Whether quoted cells of CSV files may hold line breaks. Only of files whose writer is
             known to quote: a stray quote of one person then hides other people's rows.
@@ -378,7 +376,7 @@ class Dataset:
     ) -> Estimates:
         """Release a column's median by propose-test-release, if one user moves it little.
 
-        `hubbub.release.mechanisms.stability.median_by_test`; raises as `count`.
+        `hubbub.release.mechanisms.selection.median_by_test`; raises as `count`.
 
         Parameters
         ----------
@@ -392,7 +390,7 @@ class Dataset:
             What it may cost of the ledger's delta; above 0.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("quantile", column)
-        mechanism = stability.median_by_test(
+        mechanism = selection.median_by_test(
             bounds,
             width,
             rows_per_user=self.declaration.rows_per_user,
@@ -415,7 +413,7 @@ class Dataset:
         Of public keys (`options`, or those that were declared) by report noisy max
         (`hubbub.release.mechanisms.selection.most_common`). Without any, for which delta must be
         above 0, the most common key of all if it leads by far
-        (`hubbub.release.mechanisms.stability.stable_mode`). Raises as `count`.
+        (`hubbub.release.mechanisms.selection.stable_mode`). Raises as `count`.
 
         Parameters
         ----------
@@ -433,7 +431,7 @@ class Dataset:
         keys = self._bins(column, options)
         query = Query("mode", column, f"the most common {column}")
         if keys is None:
-            mechanism = stability.stable_mode(
+            mechanism = selection.stable_mode(
                 rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
             )
         elif cost.delta:

@@ -13,9 +13,8 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from hubbub.protocol.plurals import counted
-from hubbub.release.accounting import Composition, group
-from hubbub.release.ledger import Ledger, Spend, shown
-from hubbub.release.mechanisms.mechanism import Mechanism, Row
+from hubbub.release.ledger import Composition, Ledger, Spend, group, shown
+from hubbub.release.mechanisms.counts import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
 from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, Types, headings
 from hubbub.reporting.charts import Chart, Interval, IntervalChart, Labels

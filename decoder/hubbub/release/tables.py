@@ -4,20 +4,36 @@ What a cell means follows from that cell alone: as a key it is its text in NFC, 
 text says, and what says none doesn't count. Which rows of a user count, and which block or half a
 user is in, follows from a keyed hash of the user's name and the order of the user's own rows.
 Invariant: adding or removing a user changes nothing of what is kept of others, nor what it means.
+
+CSV files as RFC 4180 has them -> tables of text.
+
+A reader that forgives lets one person's cell hide other people's rows: an open quote swallows all
+lines up to the next one, and a carriage return begins a line that nobody wrote. `csv` in strict
+mode refuses both, by file and line; a line break within a cell is refused as well unless it was
+asked for. Invariant: no message quotes a cell.
+
+What a curator declares of a table, for good, before anything is asked of it.
+
+All of it is public, and must be chosen without looking at the data: bounds that are taken from the
+smallest and largest value publish both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import gzip
 import hashlib
+import json
 import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TextIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +43,190 @@ from pyarrow import parquet
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.protocol.metric_types.base import normal_form
-from hubbub.release import csv_files
-from hubbub.release.errors import DataError
+from hubbub.release.errors import DataError, LedgerError, QueryError
 from hubbub.reporting.text import visible
+
+_ROWS = 65_536  # that are Python's strings at a time
+_FAULTS = {
+    "unexpected end of data": "a quote that none closes",
+    "',' expected after '\"'": "text after a closing quote; expected a comma or the line's end, "
+    "or two quotes for one within the cell",
+    "new-line character seen": "a carriage return without a line feed; expected lines that end in "
+    "LF or CRLF",
+    "field larger than": "a cell of more than 131,072 characters",
+}
+"""What `csv` says, and what people can mend."""
+
+
+def read_csv_names(path: Path, newlines_in_cells: bool) -> list[str]:
+    """Return what the cells of a file's first record say; DataError if there is none."""
+    with _opened(path) as file:
+        for record in _records(path, file, newlines_in_cells):
+            return record
+    raise DataError(f"{path}: can't be read: it is empty")
+
+
+def read_csv(path: Path, columns: Sequence[str], newlines_in_cells: bool) -> Any:
+    """Return an Arrow table of those of some columns that the file has; all cells are text.
+
+    Types aren't guessed, which would let one row change what others mean. Raises `DataError` for
+    what isn't as RFC 4180 says.
+    """
+    with _opened(path) as file:
+        records = _records(path, file, newlines_in_cells)
+        names = next(records, [])
+        places = [names.index(name) for name in columns if name in names]
+        schema = pa.schema([(names[place], pa.string()) for place in places])
+        tables = [schema.empty_table()]
+        while rows := list(islice(records, _ROWS)):
+            cells = [pa.array([row[place] for row in rows], pa.string()) for place in places]
+            tables.append(pa.table(cells, schema=schema))
+    return pa.concat_tables(tables)
+
+
+def _opened(path: Path) -> TextIO:
+    # Lines end in a line feed alone, so that `csv` sees, and refuses, a stray carriage return.
+    opener = gzip.open if path.suffix == ".gz" else open
+    return cast("TextIO", opener(path, "rt", encoding="utf-8-sig", newline="\n"))
+
+
+def _records(path: Path, file: TextIO, newlines_in_cells: bool) -> Iterator[list[str]]:
+    """Yield the cells of each record, all of which have as many as the first."""
+    lines = csv.reader(file, strict=True)
+    expected, first = 0, 1
+    try:
+        for record in lines:
+            cells = record or [""]  # an empty line
+            if not newlines_in_cells and (lines.line_num > first or "\r" in "".join(cells)):
+                raise DataError(
+                    f"{path}: line {first}: a line break in a cell; if cells are to hold these, "
+                    "--newlines-in-cells (newlines_in_cells=True); if not, a quote that none closes"
+                )
+            expected = expected or len(cells)
+            if len(cells) != expected:
+                raise DataError(
+                    f"{path}: line {first}: cells = {len(cells)}: must be {expected}, as in the "
+                    "first line"
+                )
+            yield cells
+            first = lines.line_num + 1
+    except csv.Error as error:
+        fault = next((ours for its, ours in _FAULTS.items() if str(error).startswith(its)), "")
+        raise DataError(f"{path}: line {first}: {fault or error} (RFC 4180)") from error
+
+
+_MOST_ROWS = 1_000_000  # times a column's largest value, in steps, is far below 2^63
+
+
+class Excess(StrEnum):
+    """What becomes of rows beyond those that a user may have."""
+
+    SAMPLE = "sample"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Declared facts of a table."""
+
+    data: Path  # a file, or a directory of files of one form
+    user_column: str  # names the person whom a row belongs to
+    columns: tuple[str, ...]  # the other columns, those that may be asked for
+    rows_per_user: int  # most rows that a user has in what is released
+    excess: Excess
+    # Ranges of columns of numbers; values are clipped to them.
+    bounds: Mapping[str, tuple[float, float]]
+    bins: Mapping[str, tuple[str, ...]]  # public keys of columns
+    newlines_in_cells: bool = False  # whether quoted cells of CSV files may hold line breaks
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense (raises QueryError)."""
+        if not 1 <= self.rows_per_user <= _MOST_ROWS:
+            raise QueryError(
+                f"rows_per_user = {self.rows_per_user}: must be from 1 to {_MOST_ROWS:,}"
+            )
+        for option, named in (("bounds", self.bounds), ("bins", self.bins)):
+            for column in named:
+                self.require(option, column)
+        for column, (low, high) in self.bounds.items():
+            if not (low < high and math.isfinite(high - low)):
+                raise QueryError(
+                    f"bounds of {visible(column)} = {low:g}:{high:g}: must be finite numbers, the "
+                    "lower one first"
+                )
+        for column, keys in self.bins.items():
+            if not keys or len(set(keys)) < len(keys):
+                raise QueryError(
+                    f"bins of {visible(column)}: must be at least one, each there once"
+                )
+
+    def require(self, option: str, column: str) -> None:
+        """Refuse a column that isn't there (raises QueryError)."""
+        if column == self.user_column:
+            raise QueryError(f"{option}: {visible(column)} is the column of users")
+        if column not in self.columns:
+            names = ", ".join(map(visible, sorted(self.columns))) or "none"
+            raise QueryError(f"{option}: no column is named {column!r}; there are: {names}")
+
+    def bounds_of(self, column: str) -> tuple[float, float]:
+        """Return a column's range (raises QueryError if none was declared)."""
+        if column not in self.bounds:
+            raise QueryError(
+                f"{visible(column)}: has no bounds, which limit what one user can change; declare "
+                f"them when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
+            )
+        return self.bounds[column]
+
+    def as_json(self) -> str:
+        """Return the declaration as the ledger keeps it."""
+        return json.dumps(
+            {
+                "data": str(self.data),
+                "user_column": self.user_column,
+                "columns": list(self.columns),
+                "rows_per_user": self.rows_per_user,
+                "excess": self.excess.value,
+                "bounds": {column: list(ends) for column, ends in self.bounds.items()},
+                "bins": {column: list(keys) for column, keys in self.bins.items()},
+                "newlines_in_cells": self.newlines_in_cells,
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Declaration:
+        """Return what a ledger keeps (raises LedgerError if it isn't that)."""
+        try:
+            facts = json.loads(text)
+            return cls(
+                data=Path(facts["data"]),
+                user_column=facts["user_column"],
+                columns=tuple(facts["columns"]),
+                rows_per_user=facts["rows_per_user"],
+                excess=Excess(facts["excess"]),
+                bounds={column: (low, high) for column, (low, high) in facts["bounds"].items()},
+                bins={column: tuple(keys) for column, keys in facts["bins"].items()},
+                newlines_in_cells=facts["newlines_in_cells"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LedgerError(f"the ledger's declaration can't be read: {error}") from error
+
+
+def unique(option: str, keys: Sequence[str]) -> tuple[str, ...]:
+    """Return public keys in NFC, as those of tables are, each there once.
+
+    Raises `QueryError` if there are none, or one of them can't be a table's.
+    """
+    found = tuple(dict.fromkeys(map(normal_form, keys)))
+    if not found:
+        raise QueryError(f"{option}: must name at least one key")
+    for key in found:
+        if not key:
+            raise QueryError(f"{option} = '': must be keys; empty cells are none and don't count")
+        if any("\ud800" <= letter <= "\udfff" for letter in key):
+            raise QueryError(f"{option} = {key!r}: must be Unicode text without lone surrogates")
+    return found
+
 
 _EXACT = 2.0**53  # below which floats that are whole numbers are exact
 _MULTIPLIERS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype="u8")
@@ -305,15 +502,7 @@ def _read_arrow(path: Path, columns: Sequence[str] | None, _newlines: bool) -> A
     return table.select([name for name in columns if name in table.column_names])
 
 
-def _csv_names(path: Path, newlines: bool) -> list[str]:
-    return csv_files.read_names(path, newlines_in_cells=newlines)
-
-
-def _read_csv(path: Path, columns: Sequence[str], newlines: bool) -> Any:
-    return csv_files.read(path, columns, newlines_in_cells=newlines)
-
-
-_CSV = _Form(_csv_names, _read_csv)
+_CSV = _Form(read_csv_names, read_csv)
 _ARROW = _Form(_arrow_names, _read_arrow)
 _FORMS = {
     ".parquet": _Form(_parquet_names, _read_parquet),

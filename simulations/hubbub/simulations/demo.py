@@ -30,14 +30,13 @@ from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
-from hubbub.simulations.experiments.processes import run_decoder, running_collector
+from hubbub.simulations.experiments.processes import run_decoder, running_collector, start_afresh
 from hubbub.simulations.experiments.result import (
     SimulationResult,
     estimates_chart,
     simulation_result,
 )
 from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
-from hubbub.simulations.folders import start_afresh
 from hubbub.simulations.populations import census_first_names, census_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 

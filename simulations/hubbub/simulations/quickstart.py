@@ -30,8 +30,7 @@ from hubbub.simulations.experiments.collecting import (
     report_through_clients,
     upload_reports,
 )
-from hubbub.simulations.experiments.processes import running_collector
-from hubbub.simulations.folders import start_afresh
+from hubbub.simulations.experiments.processes import running_collector, start_afresh
 from hubbub.simulations.populations import census_first_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 

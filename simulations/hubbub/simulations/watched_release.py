@@ -20,8 +20,7 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
-from hubbub.simulations.experiments.processes import run_decoder
-from hubbub.simulations.folders import start_afresh
+from hubbub.simulations.experiments.processes import run_decoder, start_afresh
 from hubbub.simulations.populations import domain_names, family_shares
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 from hubbub.storage import MetricVersion, NewBatch, open_store

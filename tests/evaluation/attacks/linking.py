@@ -17,7 +17,7 @@ from scipy import optimize, special
 from evaluation.attacks.outcome import Outcome
 from factories import make_secret
 from hubbub.client import Encoder, Metric, RapporParams, Registry
-from hubbub.planning.linking import right_links
+from hubbub.planning.histories import right_links
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType

@@ -12,6 +12,7 @@ from factories import make_params
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares, made_up
+from hubbub.simulations.simulated_clients.bernoulli import packed_filters
 from hubbub.simulations.simulated_clients.clients import (
     LongitudinalClients,
     SimulatedClients,
@@ -20,7 +21,6 @@ from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,
 )
-from hubbub.simulations.simulated_clients.true_bits import packed_filters
 
 _REPORTS, _PLAIN_REPORTS, _COUNTED = 1 << 18, 1 << 13, 1 << 20
 _POPULATION = made_up(family_shares("zipf:1", 1_000), "value ")

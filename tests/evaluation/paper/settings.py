@@ -15,8 +15,8 @@ from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.experiment import Scenario, collect, make_scenario
 from hubbub.simulations.populations import made_up
-from hubbub.simulations.scenarios import Scenario, collect, make_scenario
 from hubbub.simulations.simulated_clients.bernoulli import bernoulli_bytes
 from hubbub.simulations.simulated_clients.clients import reported_chances
 

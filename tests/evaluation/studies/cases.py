@@ -18,13 +18,13 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.demo import METRICS
+from hubbub.simulations.experiments.experiment import CollectedCounts, Scenario, make_scenario
 from hubbub.simulations.populations import (
     Population,
     census_first_names,
     census_names,
     family_shares,
 )
-from hubbub.simulations.scenarios import CollectedCounts, Scenario, make_scenario
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 
 LOOSE = RapporParams(k=128, h=1, m=64, f=0.2, p=0.05, q=0.75)

@@ -27,7 +27,7 @@ from hubbub.planning.search import plan
 from hubbub.planning.tables import TEST_LEVEL, TableErrors, partner_table, typical_table
 from hubbub.protocol.params import MOST_BITS
 from hubbub.simulations.experiments.joint import JointExperiment
-from hubbub.simulations.joint_populations import FieldSize, joint_population
+from hubbub.simulations.populations import FieldSize, joint_population
 
 _SURE = 5.0  # standard errors that a value's share must have for ratios to be about normal
 

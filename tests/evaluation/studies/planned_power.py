@@ -30,9 +30,9 @@ from hubbub.planning.categories import CategoriesGoal, categories_goal
 from hubbub.planning.goals import Goal, Plan
 from hubbub.planning.limits import DetectionMethod, DetectionTest
 from hubbub.planning.noise import Budget
-from hubbub.planning.schedules import Schedule
 from hubbub.planning.search import plan
 from hubbub.planning.strings import StringsGoal
+from hubbub.planning.wording import Schedule
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY
 

@@ -26,9 +26,9 @@ from hubbub.planning.goals import Goal, Plan
 from hubbub.planning.limits import DetectionTest, coin_variance
 from hubbub.planning.modes import compare, offers
 from hubbub.planning.noise import Budget, oue_variance, params_within
-from hubbub.planning.schedules import Schedule
 from hubbub.planning.search import least_noise_rate, make_plan
 from hubbub.planning.strings import StringsGoal
+from hubbub.planning.wording import Schedule
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY

@@ -25,11 +25,11 @@ from hubbub.inference.candidates import hashed
 from hubbub.inference.packed import PackedReports, pack
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.experiment import Scenario, make_scenario
 from hubbub.simulations.experiments.scoring import score_decoding
 from hubbub.simulations.populations import family_shares, made_up
-from hubbub.simulations.scenarios import Scenario, make_scenario
+from hubbub.simulations.simulated_clients.bernoulli import true_bits
 from hubbub.simulations.simulated_clients.clients import LongitudinalClients, as_records
-from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 DISTRIBUTIONS = {
     "unif": "uniform",

@@ -21,11 +21,15 @@ from evaluation.studies.study import show, shown
 from hubbub.inference.arrays import FloatArray
 from hubbub.release.estimators import run_estimator
 from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
-from hubbub.release.mechanisms.counts import bounded_mean, bounded_sum, count, lattice
+from hubbub.release.mechanisms.counts import Mechanism, bounded_mean, bounded_sum, count, lattice
 from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
-from hubbub.release.mechanisms.mechanism import Mechanism
-from hubbub.release.mechanisms.selection import most_common, quantile
-from hubbub.release.mechanisms.stability import lead_threshold, median_by_test, stable_mode
+from hubbub.release.mechanisms.selection import (
+    lead_threshold,
+    median_by_test,
+    most_common,
+    quantile,
+    stable_mode,
+)
 from hubbub.release.noise import gaussian_scale, laplace_scale, laplace_tail
 
 ONE = Fraction(1)

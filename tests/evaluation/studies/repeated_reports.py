@@ -38,8 +38,8 @@ from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.simulated_clients.bernoulli import true_bits
 from hubbub.simulations.simulated_clients.clients import as_records
-from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 DAYS = (1, 7, 30, 365)
 FIRST = dt.date(2026, 1, 1)

@@ -32,8 +32,14 @@ from hubbub.protocol.responses import UNARY, Response
 from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
 from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment, run_joint
 from hubbub.simulations.experiments.scoring import JointScore, Score
-from hubbub.simulations.joint_populations import HASHED, joint_population, parse_sizes
-from hubbub.simulations.populations import Population, family_shares, made_up
+from hubbub.simulations.populations import (
+    HASHED,
+    Population,
+    family_shares,
+    joint_population,
+    made_up,
+    parse_sizes,
+)
 
 _MILLION, _FEW = 1_000_000, 30_000
 """Reports of many clients, and of few."""

@@ -32,9 +32,9 @@ from evaluation.suite.open_matrix import OpenCase, open_cases, quick_open_cases
 from hubbub.inference.decoding import decode
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
+from hubbub.simulations.experiments.experiment import Scenario, collect, make_scenario
 from hubbub.simulations.experiments.scoring import mass_covered, score, score_decoding
 from hubbub.simulations.populations import family_shares, made_up
-from hubbub.simulations.scenarios import Scenario, collect, make_scenario
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
 FILTERS = (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.planning.linking import link_information, linked_clients, logsums, right_links
+from hubbub.planning.histories import link_information, linked_clients, logsums, right_links
 from hubbub.protocol.params import RapporParams
 from parameters import examples
 

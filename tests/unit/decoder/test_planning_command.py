@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
 from hubbub.planning.goals import Goal
+from hubbub.planning.histories import link_information, right_links
 from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
-from hubbub.planning.linking import link_information, right_links
 from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.metric_types.booleans import BooleanType

@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli.group import main
-from hubbub.planning.schedules import Schedule
-from hubbub.planning.wording import entry_text
+from hubbub.planning.wording import Schedule, entry_text
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hubbub.inference.errors import PlanError
 from hubbub.inference.numbers.decoding import cell_chances, cell_weights
+from hubbub.planning.histories import value_ratio
 from hubbub.planning.limits import coin_variance
-from hubbub.planning.linking import value_ratio
 from hubbub.planning.noise import (
     Budget,
     Flips,

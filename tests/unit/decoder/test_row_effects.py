@@ -12,7 +12,7 @@ from factories import make_params
 from hubbub.inference.arrays import FloatArray, IntArray, PositionArray, SparseMatrix
 from hubbub.inference.candidates import make_design
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression import feedback, row_effects
+from hubbub.inference.regression import estimates, row_effects
 from hubbub.inference.regression.estimates import (
     Feedback,
     LeaveOneOutFit,
@@ -74,7 +74,7 @@ def test_decoys_have_the_p_values_that_they_get_when_they_are_listed(rng, monkey
     by_rows, fit = listed(bits, members, alone)
     drawn: list[tuple[PositionArray, FloatArray]] = []
     monkeypatch.setattr(row_effects, "_CHANGED", N)
-    monkeypatch.setattr(feedback, "DECOYS", 40)
+    monkeypatch.setattr(estimates, "DECOYS", 40)
     monkeypatch.setattr(row_effects, "draw_decoys", partial(kept, drawn))
     monkeypatch.setattr(Feedback, "of_decoys", lambda log_p, _weights: log_p)
     as_decoys = z_scores(np.asarray(by_rows.feedback(fit)))
@@ -113,7 +113,7 @@ def test_decoys_stand_for_random_strings(rng, monkeypatch):
 
     Each mean is within its normal quantile of 20,000 decoys: P(false alarm) < 1e-6 for each.
     """
-    monkeypatch.setattr(feedback, "DECOYS", 20_000)
+    monkeypatch.setattr(estimates, "DECOYS", 20_000)
     scores = rng.standard_normal((4, 48))
     positions, weights = draw_decoys(scores, 2)
     p = np.exp(HashNull(scores, 2).log_tails(score_totals(scores, positions)))

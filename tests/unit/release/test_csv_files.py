@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.release.csv_files import read, read_names
 from hubbub.release.errors import DataError
+from hubbub.release.tables import read_csv, read_csv_names
 
 
 def rows_of(content: bytes, *, newlines_in_cells: bool = False) -> list[list[str]]:
@@ -19,8 +19,8 @@ def rows_of(content: bytes, *, newlines_in_cells: bool = False) -> list[list[str
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv"
         path.write_bytes(content)
-        names = read_names(path, newlines_in_cells=newlines_in_cells)
-        table = read(path, names, newlines_in_cells=newlines_in_cells)
+        names = read_csv_names(path, newlines_in_cells=newlines_in_cells)
+        table = read_csv(path, names, newlines_in_cells=newlines_in_cells)
         columns = [column.to_pylist() for column in table.columns]
         return [names, *(list(row) for row in zip(*columns, strict=True))]
 
@@ -116,8 +116,11 @@ def test_what_is_read_is_what_the_standard_says(text, newlines_in_cells):
 def test_packed_files_are_whole_or_refused(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"user,city\na,Rome\n") + gzip.compress(b"b,Oslo\n"))
-    assert read(path, ["user"], newlines_in_cells=False).column("user").to_pylist() == ["a", "b"]
+    assert read_csv(path, ["user"], newlines_in_cells=False).column("user").to_pylist() == [
+        "a",
+        "b",
+    ]
     for content in (path.read_bytes()[:-9], path.read_bytes() + b"x", b"user,city\n"):
         path.write_bytes(content)
         with pytest.raises((OSError, EOFError)):
-            read(path, ["user"], newlines_in_cells=False)
+            read_csv(path, ["user"], newlines_in_cells=False)

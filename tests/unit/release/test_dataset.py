@@ -15,7 +15,7 @@ from pyarrow import parquet
 from hubbub.release import BudgetError, DataError, Dataset, LedgerError, QueryError
 from hubbub.release.errors import ReleaseError
 from hubbub.release.mechanisms import counts
-from hubbub.release.mechanisms.mechanism import Row
+from hubbub.release.mechanisms.counts import Row
 from hubbub.release.result import Balance, Query, release_estimates, unabridged
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.writers import write_files

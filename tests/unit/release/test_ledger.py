@@ -19,9 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.attacks.release_ledger import SPENDER, cut_off_a_spend, started
-from hubbub.release.accounting import Composition, group, total
 from hubbub.release.errors import BudgetError, LedgerError
-from hubbub.release.ledger import Ledger
+from hubbub.release.ledger import Composition, Ledger, group, total
 from hubbub.release.noise import Cost, gaussian_scale
 
 TENTH = Fraction("0.1")

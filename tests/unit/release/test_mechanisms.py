@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms import selection
-from hubbub.release.mechanisms.counts import bounded_mean, bounded_sum, count, lattice
+from hubbub.release.mechanisms.counts import Mechanism, bounded_mean, bounded_sum, count, lattice
 from hubbub.release.mechanisms.histograms import (
     bucketed,
     buckets,
@@ -20,7 +20,6 @@ from hubbub.release.mechanisms.histograms import (
     threshold,
     thresholded_histogram,
 )
-from hubbub.release.mechanisms.mechanism import Mechanism
 from hubbub.release.mechanisms.selection import most_common, quantile, quantile_scores
 from hubbub.release.noise import (
     Cost,

@@ -12,7 +12,7 @@ import pytest
 
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import lattice
-from hubbub.release.mechanisms.stability import (
+from hubbub.release.mechanisms.selection import (
     lead_threshold,
     leader,
     median_by_test,

@@ -5,9 +5,8 @@ import pytest
 
 from factories import make_params
 from hubbub.simulations.experiments import experiment
-from hubbub.simulations.experiments.experiment import Experiment
+from hubbub.simulations.experiments.experiment import Experiment, make_scenario
 from hubbub.simulations.populations import made_up
-from hubbub.simulations.scenarios import make_scenario
 from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
 

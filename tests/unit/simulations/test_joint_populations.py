@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from hubbub.decoder.metric_types.joint import field_labels
 from hubbub.protocol.errors import MetricError
-from hubbub.simulations.joint_populations import (
+from hubbub.simulations.populations import (
     FieldSize,
     JointPopulation,
+    PopulationError,
+    family_shares,
     joint_population,
     parse_sizes,
 )
-from hubbub.simulations.populations import PopulationError, family_shares
 
 sizes = st.lists(st.builds(FieldSize, st.integers(2, 9)), min_size=2, max_size=3).map(tuple)
 seeds = st.integers(0, 1_000)

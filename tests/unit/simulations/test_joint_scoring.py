@@ -15,7 +15,7 @@ from hubbub.inference.joint.decoding import CellEstimates, JointDecoding, analys
 from hubbub.inference.joint.table import JointEstimates
 from hubbub.simulations.experiments.joint import JointExperiment, run_joint
 from hubbub.simulations.experiments.scoring import Coverage, score_joint, true_strength
-from hubbub.simulations.joint_populations import joint_population, parse_sizes
+from hubbub.simulations.populations import joint_population, parse_sizes
 from unit.decoder.joint_tables import known_table, noise
 
 TRUTH = np.array([[0.3, 0.1, 0.1], [0.02, 0.38, 0.1]])

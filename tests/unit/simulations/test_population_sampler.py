@@ -10,8 +10,7 @@ from hubbub.inference.counts import count_records, empty_counts
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.responses import Subset
-from hubbub.simulations.joint_populations import joint_population, parse_sizes
-from hubbub.simulations.populations import family_shares, made_up
+from hubbub.simulations.populations import family_shares, joint_population, made_up, parse_sizes
 from hubbub.simulations.simulated_clients.clients import as_records
 from hubbub.simulations.simulated_clients.population_sampler import (
     CHUNK,

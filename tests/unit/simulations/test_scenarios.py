@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub.simulations.experiments.experiment import make_scenario
 from hubbub.simulations.populations import made_up
-from hubbub.simulations.scenarios import make_scenario
 
 
 def test_tenth_that_is_missing_is_the_ninth_the_nineteenth_and_so_on():

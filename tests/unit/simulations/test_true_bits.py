@@ -12,8 +12,8 @@ from hubbub.protocol.metric_types.booleans import BooleanType
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.ordinals import OrdinalType
-from hubbub.simulations.joint_populations import FieldSize, joint_population
-from hubbub.simulations.simulated_clients.true_bits import true_bits
+from hubbub.simulations.populations import FieldSize, joint_population
+from hubbub.simulations.simulated_clients.bernoulli import true_bits
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5)
 filter_sizes = st.integers(1, 128).map(lambda n: 8 * n)

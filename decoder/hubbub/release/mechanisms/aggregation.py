@@ -16,13 +16,12 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.release.errors import QueryError
-from hubbub.release.mechanisms.counts import Lattice, noise_for
-from hubbub.release.mechanisms.mechanism import Mechanism, Row
-from hubbub.release.mechanisms.selection import quantile
-from hubbub.release.mechanisms.stability import (
+from hubbub.release.mechanisms.counts import Lattice, Mechanism, Row, noise_for
+from hubbub.release.mechanisms.selection import (
     STABLE_MODE,
     lead_threshold,
     leader,
+    quantile,
     stable_mode_theorem,
 )
 from hubbub.release.noise import Cost, add_laplace

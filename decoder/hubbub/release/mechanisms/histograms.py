@@ -17,8 +17,7 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.release.errors import QueryError
-from hubbub.release.mechanisms.counts import count, noise_for
-from hubbub.release.mechanisms.mechanism import Mechanism, Row
+from hubbub.release.mechanisms.counts import Mechanism, Row, count, noise_for
 from hubbub.release.noise import (
     CONFIDENCE,
     Cost,

@@ -3,20 +3,189 @@
 Scores are integers, and OpenDP chooses by permute-and-flip, whose choice is never worse on average
 than the exponential mechanism's (McKenna, Sheldon 2020). Options are public: they must be fixed
 without looking at the data.
+
+Answers that are given only where many rows would have to change before they could be others.
+
+How far data are from such data is a number that one user moves by little. With noise it is compared
+to a threshold that is passed with probability at most delta where one user decides the answer.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.release.errors import QueryError
-from hubbub.release.mechanisms.mechanism import Mechanism, Row
-from hubbub.release.noise import Cost, select, select_best, select_scale
+from hubbub.release.mechanisms.counts import Lattice, Mechanism, Row
+from hubbub.release.noise import (
+    Cost,
+    add_laplace,
+    laplace_radius,
+    laplace_scale,
+    laplace_threshold,
+    select,
+    select_best,
+    select_scale,
+)
+
+STABLE_MODE = "stability-based mode (discrete Laplace)"
+_Key = TypeVar("_Key")
+
+
+def stable_mode(
+    *, rows_per_user: int, epsilon: Fraction, delta: Fraction
+) -> Mechanism[Sequence[str]]:
+    """Return what releases the most common key if it leads by far, and no row if not.
+
+    Keys needn't be public. How many rows the key has isn't released.
+
+    Raises `QueryError` if delta is 0.
+
+    Notes
+    -----
+    The lead is the number of rows of the most common key, less that of the second (0 if there is
+    none). A user with at most R rows moves it by at most R: neighbours with the same mode are told
+    apart by at most epsilon, with noise Z of scale R / epsilon. If the rows of a user make another
+    key the most common one, the leads with and without this user add up to at most R, and neither
+    mode passes the threshold T with a probability above P(Z >= T - R), which is at most delta
+    (Thakurta, Smith 2013; Dwork, Roth 2014, section 7.3). That bound is reached: by a lead of R
+    that one user turns into a tie. With a lead of T + t R / epsilon the mode is released with a
+    probability above 1 - e^-t / 2.
+    """
+    scale, least = lead_threshold(rows_per_user, epsilon, delta)
+
+    def release(keys: Sequence[str]) -> tuple[Row, ...]:
+        mode, lead = leader(keys)
+        (noisy,) = add_laplace([lead], scale)
+        return () if mode is None or noisy < least else (Row("1", mode, math.nan),)
+
+    return Mechanism(STABLE_MODE, stable_mode_theorem(least), Cost(epsilon, delta), release)
+
+
+def lead_threshold(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[float, int]:
+    """Return the scale of the noise of a lead, and the least threshold that costs at most delta.
+
+    `sensitivity`: what one user moves the lead by at most, and what the leads of two neighbours
+    with different modes add up to at most. Raises `QueryError` if delta is 0.
+    """
+    _check_delta(delta, "a mode of keys that aren't public")
+    scale = laplace_scale(sensitivity, epsilon)
+    return scale, sensitivity + laplace_threshold(scale, delta)
+
+
+def stable_mode_theorem(threshold: int) -> str:
+    """Return why a mode whose noisy lead must reach a threshold is private."""
+    return (
+        "epsilon = sensitivity / scale, and a mode that one user decides is released with "
+        f"probability <= delta: threshold {threshold} (Thakurta, Smith 2013)"
+    )
+
+
+def leader(keys: Iterable[_Key]) -> tuple[_Key | None, int]:
+    """Return the most common key and its lead over the second; None and 0 without any."""
+    ranked: list[tuple[_Key | None, int]] = [*Counter(keys).most_common(2)]
+    (mode, most), (_, second) = (*ranked, (None, 0), (None, 0))[:2]
+    return mode, most - second
+
+
+def median_by_test(
+    bounds: Lattice, width: float, *, rows_per_user: int, epsilon: Fraction, delta: Fraction
+) -> Mechanism[FloatArray]:
+    """Return what releases a median if one user moves it little, and no row if not.
+
+    Propose-test-release: noise is for a proposed bound on what one user moves the median by, and
+    drawn only if the data pass a test of being far from data where a user moves it farther. Of an
+    even number of values it is the lower median; of none, the lower bound.
+
+    `bounds`: the values' declared bounds and step. `width`: the proposed bound, which must be
+    chosen without looking at the data. Raises `QueryError` if delta is 0, or the width is below a
+    step of the lattice or not below the bounds' range.
+
+    Notes
+    -----
+    Half of epsilon is for the test. A distance D that one user moves by at most R (the rows that
+    they may have) is released only as D + Z >= T, Z having the scale 2 R / epsilon and T being the
+    least threshold with P(Z >= T) <= delta. Two neighbours whose medians are no farther apart than
+    the width are told apart by at most epsilon; of two others both have the distance 0, and are
+    released with probability at most delta (Dwork, Lei 2009). The radius is of the second noise, of
+    scale 2 width / epsilon.
+    """
+    _check_delta(delta, "a test that may err")
+    steps = math.floor(width / bounds.step) if math.isfinite(width) else 0
+    if not 1 <= steps < bounds.high - bounds.low:
+        raise QueryError(
+            f"width = {width:g}: must be at least {bounds.step:g}, and less than the bounds are "
+            "apart"
+        )
+    test_scale = laplace_scale(rows_per_user, epsilon / 2)
+    least = laplace_threshold(test_scale, delta)
+    scale = laplace_scale(steps, epsilon / 2)
+    radius = laplace_radius(scale) * bounds.step
+
+    def release(values: FloatArray) -> tuple[Row, ...]:
+        ordered = np.sort(bounds.numbers(values))
+        distance = median_distance(ordered, bounds.low, bounds.high, steps, rows_per_user)
+        (noisy,) = add_laplace([distance], test_scale)
+        if noisy < least:
+            return ()
+        median = int(ordered[(len(ordered) - 1) // 2]) if len(ordered) else bounds.low
+        (released,) = add_laplace([median], scale)
+        return (Row("", min(max(released, bounds.low), bounds.high) * bounds.step, radius),)
+
+    theorem = (
+        f"two halves of epsilon = sensitivity / scale, and a median that one user moves farther "
+        f"than the proposed {width:g} is released with probability <= delta: threshold {least} "
+        "(Dwork, Lei 2009)"
+    )
+    return Mechanism(
+        "propose-test-release (discrete Laplace)", theorem, Cost(epsilon, delta), release
+    )
+
+
+def median_distance(ordered: IntArray, low: int, high: int, width: int, rows_per_user: int) -> int:
+    """Return how many rows to add or remove until one user could move the median by over `width`.
+
+    `ordered`, shape (n,): ascending, from `low` to `high`. `low` and `high`: the values' bounds.
+    `width`: below high - low. `rows_per_user`: R, the rows that a user adds or removes.
+
+    Notes
+    -----
+    Let x_(i) be the i-th lowest value; `low` for i < 1, `high` for i > n. The median is
+    x_(ceil(n / 2)). Adding as well as removing at most R rows moves it to anything between
+    x_(ceil((n - R) / 2)) and x_(ceil((n + R) / 2)), and no farther. So a user moves it by more than
+    the width if and only if, for some number s from `low` to high - width - 1, with A values at
+    most s, B above s + width and C between, the median and one of these two lie on either side of
+    the C:
+
+        A >= n / 2 and B > (n - R) / 2,  or  A >= (n - R) / 2 and B > n / 2.
+
+    With d = A - B that is C <= d <= R - 1 - C, or C - R <= d <= -1 - C: in short,
+    2 C + 1 <= |2 d + 1| <= 2 (R - C) - 1. An added or removed row changes d or C by one. Fewer rows
+    between never make it harder, and more than (R - 1) / 2 of them make it impossible; below that,
+    removing one gains no more than a step of d, which a row at either side gains, too. So from
+    given data, C - c rows are removed from between, c = min(C, floor((R - 1) / 2)), and rows are
+    added at one side until d is as it must be.
+    """
+    starts = np.concatenate(([low], ordered, ordered - width))
+    starts = np.unique(starts[(starts >= low) & (starts < high - width)])
+    at_most = np.searchsorted(ordered, starts, side="right")
+    between = np.searchsorted(ordered, starts + width, side="right") - at_most
+    kept = np.minimum(between, (rows_per_user - 1) // 2)
+    lean = np.abs(2 * (2 * at_most + between - len(ordered)) + 1)
+    missing = np.maximum(2 * kept + 1 - lean, lean - 2 * (rows_per_user - kept) + 1)
+    return int((between - kept + np.maximum(missing, 0) // 2).min())
+
+
+def _check_delta(delta: Fraction, purpose: str) -> None:
+    if not delta:
+        raise QueryError(f"delta = 0: must be above 0 for {purpose}")
+
 
 _LARGEST_DENOMINATOR = 10_000  # 2^31 values times this are far below 2^63
 _MOST_OPTIONS = 2**20  # their scores fill some tens of megabytes

@@ -18,8 +18,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response
 from hubbub.simulations.experiments.categories import CategoryExperiment
 from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment
-from hubbub.simulations.joint_populations import HASHED, joint_population, parse_sizes
-from hubbub.simulations.populations import LISTS, Population
+from hubbub.simulations.populations import HASHED, LISTS, Population, joint_population, parse_sizes
 
 _NOT_OF_TABLES = (
     "metric_type", "response", "values", "unique", "steps", "candidates_extra", "missing", "mode",

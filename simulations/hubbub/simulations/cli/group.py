@@ -462,9 +462,8 @@ def _open_type(options: dict[str, Any]) -> OpenStringType | None:
 def _experiment(options: dict[str, Any]) -> Experiment:
     from hubbub.inference.testing.multiple_testing import Correction
     from hubbub.protocol.params import RapporParams
-    from hubbub.simulations.experiments.experiment import Experiment
+    from hubbub.simulations.experiments.experiment import Experiment, make_scenario
     from hubbub.simulations.populations import census_names
-    from hubbub.simulations.scenarios import make_scenario
     from hubbub.simulations.simulated_clients.attacks import parse_attack
     from hubbub.simulations.simulated_clients.population_sampler import (
         ReportingPlan,

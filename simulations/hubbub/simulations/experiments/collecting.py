@@ -25,9 +25,8 @@ from hubbub.simulations.experiments.experiment import (
     ExperimentOutcome,
     judge_estimates,
 )
-from hubbub.simulations.experiments.processes import run_decoder, running_collector
+from hubbub.simulations.experiments.processes import run_decoder, running_collector, start_afresh
 from hubbub.simulations.experiments.scoring import DecodedShares
-from hubbub.simulations.folders import start_afresh
 from hubbub.simulations.simulated_clients.population_sampler import Reporter, ReportingPlan, chunks
 
 _METRIC = "simulated"

@@ -33,7 +33,7 @@ from hubbub.simulations.experiments.scoring import (
     JointScore,
     score_joint,
 )
-from hubbub.simulations.joint_populations import JointPopulation
+from hubbub.simulations.populations import JointPopulation
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,

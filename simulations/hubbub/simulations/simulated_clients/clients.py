@@ -29,8 +29,8 @@ from hubbub.simulations.simulated_clients.bernoulli import (
     bernoulli_bytes,
     keyed_bernoulli_words,
     mix,
+    true_bits,
 )
-from hubbub.simulations.simulated_clients.true_bits import true_bits
 
 _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
 """SplitMix64's step, which sets the words of one response apart."""

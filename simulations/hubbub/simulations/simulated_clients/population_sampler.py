@@ -29,8 +29,7 @@ from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric, Mode
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response, Subset, Window
-from hubbub.simulations.joint_populations import JointPopulation
-from hubbub.simulations.populations import Population
+from hubbub.simulations.populations import JointPopulation, Population
 from hubbub.simulations.simulated_clients.clients import (
     LongitudinalClients,
     SimulatedClients,
