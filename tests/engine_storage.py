@@ -22,8 +22,8 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.storage import MetricVersion, open_store
 from hubbub.storage.errors import MissingFileError
 from hubbub.storage.files import locations
+from hubbub.storage.files.exports import ParquetReader
 from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.reader import ParquetReader
 from service.s3_server import BUCKET, Proxy, proxy_before, s3_server
 from unit.collector.exchanges import export_all, fill
 

@@ -19,7 +19,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.reporting.estimates import Estimates
 from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.files.exporting import export_partitions, plan_export
+from hubbub.storage.files.exports import export_partitions, plan_export
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise
 from unit.decoder.rendered import json_of
 

@@ -31,7 +31,7 @@ from evaluation.ways.jobs import COUNTED as METRIC
 from evaluation.ways.jobs import counts_digest, random_records
 from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.files.exporting import export_partitions, plan_export
+from hubbub.storage.files.exports import export_partitions, plan_export
 
 _DAYS = 10
 _FIRST = dt.date(2026, 11, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
-from hubbub.storage.files.exporting import export_partitions, plan_export
+from hubbub.storage.files.exports import export_partitions, plan_export
 
 OVERTAKEN, DONE = "overtaken", "done"
 _OVERTAKEN = "another export wrote this day at the same time"

@@ -11,9 +11,8 @@ from click.testing import CliRunner
 from hubbub.collector.cli import main
 from hubbub.storage import open_store
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
+from hubbub.storage.files.exports import MANIFEST, Manifest, ParquetReader, read_manifest
 from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.partitions import MANIFEST, Manifest, read_manifest
-from hubbub.storage.files.reader import ParquetReader
 from service.operators import DAY, KEY, METRIC, SECONDS, records_of
 from unit.collector.exchanges import export_all, fill
 
@@ -134,7 +133,7 @@ def test_manifest_that_is_replaced_under_the_reader_is_read_again(operator, thro
             place.write_bytes(document)
 
     through_proxy.trouble = replace
-    assert read_manifest(place.parent) == Manifest.from_json(document)
+    assert read_manifest(place.parent) == Manifest.from_json(place.parent, document)
 
 
 def test_manifest_says_which_files_count_and_how_many_reports(tmp_path):

@@ -12,7 +12,7 @@ from hubbub.decoder.reports.loading import StoredReports, load_reports
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
-from hubbub.storage.files.reader import ParquetReader
+from hubbub.storage.files.exports import ParquetReader
 from service.exporters import DONE, export_again_and_again
 from service.operators import METRIC, records_of
 

@@ -12,10 +12,8 @@ from urllib.parse import unquote
 import pytest
 
 from hubbub.storage.errors import MissingFileError, StorageError
-from hubbub.storage.files.locations import describe_fault, resolve, storage_errors
-from hubbub.storage.files.partitions import MANIFEST
-from hubbub.storage.files.rappor_reports import open_unpacked
-from hubbub.storage.files.reader import ParquetReader
+from hubbub.storage.files.exports import MANIFEST, ParquetReader
+from hubbub.storage.files.locations import open_unpacked, resolve, storage_errors
 from service.operators import DAY, KEY, SECONDS, records_of
 from service.s3_server import BUCKET, Fault, Trouble
 
@@ -182,24 +180,6 @@ def test_refusal_whose_words_are_lost_is_asked_about(through_proxy, methods, sai
             file.read()
     assert str(error.value).startswith(f"{place}: ")
     assert said in str(error.value)
-
-
-def test_words_of_other_providers_are_told_without_their_requests():
-    google = OSError(
-        "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of CURL "
-        "error [6]=Could not resolve hostname error_info={reason=, domain=, metadata={}})"
-    )
-    assert describe_fault(google) == (
-        "Retry policy exhausted, with a last message of CURL error [6]=Could not resolve hostname "
-        "(UNAVAILABLE)"
-    )
-    azure = OSError(
-        "ListBlobsByHierarchy failed for prefix='t'. Azure Error: [AuthorizationFailure] 403 "
-        "Server failed to authenticate the request.\nRequestId:571309ab\nTime:2026-11-23T13"
-    )
-    told = "Server failed to authenticate the request. (AuthorizationFailure)"
-    assert describe_fault(azure) == told
-    assert describe_fault(OSError("something\nelse")) == "something else"
 
 
 @pytest.mark.usefixtures("s3")

@@ -27,8 +27,7 @@ from hubbub.inference.errors import InputError
 from hubbub.inference.params import DecodingParams
 from hubbub.protocol.errors import ParameterError
 from hubbub.protocol.params import RapporParams
-from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
-from hubbub.storage.files.rappor_reports import open_unpacked
+from hubbub.storage.files.locations import Address, Location, open_unpacked, resolve, storage_errors
 
 HEADER = ("k", "h", "m", "p", "q", "f")
 _UNIT = re.compile(r"[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)

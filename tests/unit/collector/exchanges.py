@@ -10,9 +10,14 @@ from factories import make_metric
 from hubbub.client import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage import MetricVersion, NewBatch, Reader, Store, StoredRecords
-from hubbub.storage.files.exporting import WrittenPartition, export_partitions, plan_export
+from hubbub.storage.files.exports import (
+    Partition,
+    ReportFile,
+    export_partitions,
+    plan_export,
+    report_files,
+)
 from hubbub.storage.files.parquet import read_records
-from hubbub.storage.files.partitions import Partition, report_files
 
 DAY = dt.date(2026, 3, 14)
 Contents = Mapping[Partition, Counter[bytes]]
@@ -42,7 +47,7 @@ async def fill(
 
 async def export_all(
     store: Store, directory: Path | str, *metrics: str, block_bytes: int = 2**24
-) -> list[WrittenPartition]:
+) -> list[ReportFile]:
     plan = await plan_export(store, metrics)
     found = export_partitions(store, directory, plan, block_bytes=block_bytes)
     return [written async for written in found]

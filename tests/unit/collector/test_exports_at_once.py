@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 
 from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.locations import Location, resolve
-from hubbub.storage.files.partitions import (
-    CommittedFile,
-    FileNames,
+from hubbub.storage.files.exports import (
     Manifest,
+    ReportFile,
     commit,
     read_manifest,
 )
+from hubbub.storage.files.locations import Location, resolve
 
 SECONDS = 60
 REQUESTS = ("write_bytes", "entries", "remove", "read_bytes")
@@ -83,10 +82,12 @@ class Stepwise:
 
 def is_exported(day: Location) -> bool:
     """Export as `export_partitions` does, but for what is in the file; say whether it succeeded."""
-    name, content = FileNames().part, secrets.token_bytes(8)
+    content = secrets.token_bytes(8)
+    path, definition = day / f"part-{secrets.token_hex(8)}.parquet", content.hex()
     try:
-        (day / name).write_bytes(content)
-        commit(day, Manifest(content.hex(), (CommittedFile(name, 1, len(content)),)))
+        path.write_bytes(content)
+        file = ReportFile(path, None, reports=1, size=len(content), definition=definition)
+        commit(day, Manifest(definition, (file,)))
     except (ReportFileError, FileNotFoundError):
         return False
     return True
@@ -99,7 +100,7 @@ def is_whole(day: Location) -> bool:
         return True
     [file] = manifest.files
     try:
-        assert (day / file.name).read_bytes().hex() == manifest.definition
+        assert file.path.read_bytes().hex() == manifest.definition
     except FileNotFoundError:
         return False
     return True

@@ -20,9 +20,9 @@ from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.storage import MetricVersion, Store, open_store
 from hubbub.storage.errors import ReportFileError, StoreError
+from hubbub.storage.files.exports import Partition
 from hubbub.storage.files.importing import CHUNK_BYTES, Imported, find_sources, import_file
 from hubbub.storage.files.parquet import write_records
-from hubbub.storage.files.partitions import Partition
 from parameters import examples
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, Contents, contents, each, export_all, fill, make_reports

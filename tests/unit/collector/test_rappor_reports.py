@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.rappor_reports import read_report_csv
+from hubbub.storage.files.importing import read_report_csv
 
 _PARAMS = make_params(k=16, h=2, m=64)
 _HEADER = "client,cohort,bloom,prr,irr"

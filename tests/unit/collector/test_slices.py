@@ -40,8 +40,8 @@ from hubbub.storage import (
     open_store,
 )
 from hubbub.storage.errors import ReportFileError
+from hubbub.storage.files.exports import ParquetReader
 from hubbub.storage.files.importing import find_sources, import_file
-from hubbub.storage.files.reader import ParquetReader
 from hubbub.storage.maintenance import Maintenance
 from hubbub.storage.quarantine import MOST_KEYS
 from hubbub.storage.segments import segment_row

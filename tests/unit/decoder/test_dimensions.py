@@ -23,7 +23,7 @@ from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.estimates import Estimates, Level
 from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.files.exporting import export_partitions, plan_export
+from hubbub.storage.files.exports import export_partitions, plan_export
 from stored_metrics import DAYS, METRICS, NAMES, reports_of
 
 _SLICES = {

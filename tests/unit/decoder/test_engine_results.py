@@ -16,11 +16,12 @@ from hubbub.decoder.reports.distributed import (
     pack_cohorts,
 )
 from hubbub.decoder.reports.loading import StoredReports, load_reports
-from hubbub.decoder.reports.tasks import DayFile, plan_tasks
+from hubbub.decoder.reports.tasks import plan_tasks
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import Choice, Method
 from hubbub.inference.packed import PackedReports, cut_cohorts
 from hubbub.storage.errors import ReportFileError
+from hubbub.storage.files.exports import report_files
 from parameters import quick_but
 from stored_metrics import NAMES, NOISE, WAYS, WORDS, Stored, numbers_of
 from unit.decoder.packed import reports_of
@@ -90,7 +91,7 @@ def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path, dask):
     export = Stored(tmp_path, WORDS, "word 3").export().removeprefix("parquet:")
     path = min(Path(export).rglob("*.parquet"))
     counts = asyncio.run(load_reports(StoredReports(f"parquet:{export}"), WORDS)).counts
-    tasks = plan_tasks([DayFile(path) for path in sorted(Path(export).rglob("*.parquet"))])
+    tasks = plan_tasks(report_files(export))
     path.unlink()
     with pytest.raises(ReportFileError, match="No such file"):
         list(distribute(dask, tasks, NOISE, counts).map(_rows, None, 1))
@@ -98,7 +99,7 @@ def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path, dask):
 
 def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path):
     export = Stored(tmp_path, WORDS, "word 3", n=1).export().removeprefix("parquet:")
-    tasks = plan_tasks([DayFile(path) for path in sorted(Path(export).rglob("*.parquet"))])
+    tasks = plan_tasks(report_files(export))
     asked = PackSettings(NOISE, tuple(tasks))
     parts = [pack_cohorts(asked, range(cohort, cohort + 1)) for cohort in range(NOISE.m)]
     whole = pack_cohorts(asked, range(NOISE.m))

@@ -20,11 +20,13 @@ from factories import make_metric, make_params
 from hubbub.decoder.engines import LocalEngine, open_engine
 from hubbub.decoder.errors import EngineError
 from hubbub.decoder.reports.loading import Counting, StoredReports, load_days, load_reports
-from hubbub.decoder.reports.tasks import CountSettings, DayFile, count_task, count_tasks, plan_tasks
+from hubbub.decoder.reports.tasks import CountSettings, count_task, count_tasks, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.protocol.poisoning import RepeatSample, sample_step
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import ReportFileError
+from hubbub.storage.files.exports import ReportFile
+from hubbub.storage.files.locations import resolve
 from hubbub.storage.files.parquet import read_records, write_records
 from parameters import examples
 
@@ -88,7 +90,7 @@ def test_tasks_cover_each_row_once_and_sample_as_one_pass_does(
         blocks.append(Records(width, block.tobytes()))
         in_order.add(blocks[-1])
     write_records(path, width, blocks)
-    tasks = plan_tasks([DayFile(path)], task_reports)
+    tasks = plan_tasks([ReportFile(resolve(path), None)], task_reports)
     assert [t.first_row_group for t in tasks] == [0, *(t.last_row_group + 1 for t in tasks[:-1])]
     assert sum(task.reports for task in tasks) == sum(groups)
     settings = CountSettings(params, sample_step(sum(groups), size))
@@ -125,7 +127,7 @@ def test_task_that_kills_every_worker_is_an_error():
 def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(tmp_path, dask):
     export = write_export(tmp_path, METRIC.params, 1_000)
     path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
-    tasks = plan_tasks([DayFile(path)], 300)
+    tasks = plan_tasks([ReportFile(resolve(path), None)], 300)
     assert len(tasks) > 1
     records = Records(record_width(24), b"".join(r.data for r in read_records(path)))
     write_records(path, records.width, [records])  # the same reports in another file

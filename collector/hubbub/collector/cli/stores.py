@@ -28,7 +28,7 @@ from hubbub.storage import (
     open_store,
 )
 from hubbub.storage.errors import StoreError, mask_address
-from hubbub.storage.files.exporting import export_partitions, plan_export
+from hubbub.storage.files.exports import export_partitions, plan_export
 from hubbub.storage.files.importing import find_sources, import_file
 from hubbub.storage.files.locations import Location, resolve
 from hubbub.storage.maintenance import Maintenance, QuarantineCare
@@ -150,12 +150,13 @@ def export(
             files = reports = 0
             with progress_bar("exporting") as progress:
                 async for written in export_partitions(opened, directory, plan, progress=progress):
+                    of_file = written.reports or 0
                     click.echo(
                         f"{written.path}: {'counts of ' if written.only_counts else ''}"
-                        f"{counted(written.reports, 'report')}, {counted(written.size, 'byte')}"
+                        f"{counted(of_file, 'report')}, {counted(written.size or 0, 'byte')}"
                     )
                     files += 1
-                    reports += written.reports
+                    reports += of_file
             kept = sum(one.reports for one in await opened.quarantine.days())
         click.echo(
             f"exported {counted(reports, 'report')} in {counted(files, 'file')} "

@@ -5,27 +5,33 @@ is stored. It is then stored in chunks, each under an id that follows from the f
 chunk's number and its destination, so that importing again completes what a crash interrupted and
 counts nothing twice. Invariant: the ids, and so the size of a chunk, never change from
 release to release.
+
+Files are exports' or other Parquet files, or CSVs of github.com/google/rappor's simulated clients,
+which have a header and the columns client, cohort, bloom, prr and irr. Of these the cohort and one
+column of bits are read, not the client's name and its true value. The k characters begin with the
+highest bit, so the first one is bit k-1 and the last one bit 0.
 """
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import gzip
 import hashlib
+import io
 import json
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable
-from typing import IO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.params import COHORT_BYTES, RapporParams
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
-from hubbub.storage import MetricVersion, NewBatch, Store
 from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.locations import Address, Location, resolve, storage_errors
-from hubbub.storage.files.parquet import read_counts_file, read_records
-from hubbub.storage.files.partitions import (
+from hubbub.storage.files.exports import (
     Partition,
     ReportFile,
     check_definition,
@@ -34,30 +40,36 @@ from hubbub.storage.files.partitions import (
     report_file,
     report_files,
 )
-from hubbub.storage.files.rappor_reports import open_unpacked, read_report_csv
+from hubbub.storage.files.locations import (
+    Address,
+    Location,
+    open_unpacked,
+    resolve,
+    storage_errors,
+)
+from hubbub.storage.files.parquet import read_counts_file, read_records
+from hubbub.storage.reports import MetricVersion, NewBatch
+
+if TYPE_CHECKING:
+    from hubbub.storage import Store
 
 CHUNK_BYTES = 2**22  # of records, a transaction each: some tens of milliseconds
 _IN_MEMORY = 2**22  # as much as a transaction holds; more is spooled to a file
 _PIECE_BYTES = 2**20  # hashing is as quick with larger ones
+_ROWS = 50_000  # of a CSV at a time: some megabytes
+
+
+class _Rows(Protocol):
+    """A csv.reader, whose own type has no public name."""
+
+    line_num: int
+
+    def __next__(self) -> list[str]: ...
+    def __iter__(self) -> Iterator[list[str]]: ...
 
 
 class ImportSource(NamedTuple):
-    """A file to import, and what its reports are.
-
-    Attributes
-    ----------
-    path : Location
-    metric : Metric
-        With the version and the parameters that the reports must have.
-    day : datetime.date
-        Their UTC day.
-    column : str, optional
-        The column of bits in a CSV; None: a Parquet file.
-    only_counts : bool
-        Whether it holds counts of reports that were forgotten.
-    slice : str
-        What the reports say of the app.
-    """
+    """A file to import: its metric and UTC day, and a CSV's column of bits."""
 
     path: Location
     metric: Metric
@@ -68,9 +80,9 @@ class ImportSource(NamedTuple):
 
     @property
     def key(self) -> MetricVersion:
-        """What its reports are stored together with."""
-        told = self.metric.slice_as(self.slice)
-        return MetricVersion(self.metric.name, self.metric.version, told)
+        """The key under which its reports are stored."""
+        known = self.metric.slice_as(self.slice)
+        return MetricVersion(self.metric.name, self.metric.version, known)
 
 
 class Imported(NamedTuple):
@@ -87,18 +99,7 @@ def find_sources(
     day: dt.date | None = None,
     column: str = "irr",
 ) -> list[ImportSource]:
-    """Determine what each file holds, from its directories, or else from `metric` and `day`.
-
-    Parameters
-    ----------
-    addresses : iterable of Location, path or str
-        Files, and exported directories or parts of them.
-    registry : Registry
-    metric : str, optional
-    day : datetime.date, optional
-        Of directories, only these partitions are taken.
-    column : str
-        The column of bits in CSV files.
+    """Determine what files, and those in exported directories, hold; otherwise `metric` and `day`.
 
     Raises
     ------
@@ -132,10 +133,9 @@ def find_sources(
                 raise ReportFileError(
                     f"{path}: doesn't say what it holds; --metric and --day are needed"
                 )
-            elif path.name.endswith(".parquet"):
-                sources.append(ImportSource(path, registry[metric], day))
-            elif path.name.endswith((".csv", ".csv.gz")):
-                sources.append(ImportSource(path, registry[metric], day, column))
+            elif path.name.endswith((".parquet", ".csv", ".csv.gz")):
+                bits = None if path.name.endswith(".parquet") else column
+                sources.append(ImportSource(path, registry[metric], day, bits))
             else:
                 raise ReportFileError(f"{path}: the name must end in .parquet, .csv or .csv.gz")
     return sources
@@ -161,15 +161,9 @@ async def import_file(
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Imported:
-    """Check a file to its end, then store its reports.
+    """Check a file to its end, then store its reports; the store must have the metric declared.
 
-    Parameters
-    ----------
-    store : Store
-        Must have the metric declared.
-    source : ImportSource
-    progress : callable
-        Called with the reports stored so far, and all reports of the file.
+    `progress` is called with the reports stored so far, and all reports of the file.
 
     Raises
     ------
@@ -178,9 +172,13 @@ async def import_file(
     StoreError
         If the store fails; the import can then be repeated.
     """
+    params, today = source.metric.params, dt.datetime.now(dt.UTC).date()
     if source.only_counts:
-        return await _import_counts(store, source)
-    width = record_width(source.metric.params.k)
+        counts, digest = read_counts_file(source.path, params.m, params.k), _digest(source.path)
+        chunk_id = _chunk_id(source, digest, 0)
+        is_new = await store.counts.add(chunk_id, source.key, source.day, counts, today)
+        return Imported(counts.total, 0) if is_new else Imported(0, counts.total)
+    width = record_width(params.k)
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
         digest = _check(source, spool)
         total = spool.tell() // width
@@ -191,21 +189,11 @@ async def import_file(
             chunk_id = _chunk_id(source, digest, number)
             batch = NewBatch(chunk_id, {source.key: Records(width, data)})
             # The id counts from today on, however old the reports are.
-            [is_new] = await store.append([batch], source.day, dt.datetime.now(dt.UTC).date())
+            [is_new] = await store.append([batch], source.day, today)
             done += len(data) // width
             known += 0 if is_new else len(data) // width
             progress(done, total)
     return Imported(total - known, known)
-
-
-async def _import_counts(store: Store, source: ImportSource) -> Imported:
-    """Add a file's counts to those of its day, all at once."""
-    params = source.metric.params
-    kept = read_counts_file(source.path, params.m, params.k)
-    digest = _digest(source)
-    chunk_id, today = _chunk_id(source, digest, 0), dt.datetime.now(dt.UTC).date()
-    is_new = await store.counts.add(chunk_id, source.key, source.day, kept, today)
-    return Imported(kept.total, 0) if is_new else Imported(0, kept.total)
 
 
 def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
@@ -217,8 +205,7 @@ def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
 
 def _check(source: ImportSource, spool: IO[bytes]) -> str:
     """Write a file's records to `spool` and return the digest of the file."""
-    digest = _digest(source)
-    params = source.metric.params
+    digest, params = _digest(source.path), source.metric.params
     if source.column is None:
         chunks = read_records(source.path, params.k, params.m)
     else:
@@ -228,13 +215,85 @@ def _check(source: ImportSource, spool: IO[bytes]) -> str:
     return digest
 
 
-def _digest(source: ImportSource) -> str:
+def _digest(path: Location) -> str:
     """Return the digest of a file's bytes, unpacked."""
     digest = hashlib.sha256()
-    try:
-        with storage_errors(source.path), open_unpacked(source.path) as file:
-            while piece := file.read(_PIECE_BYTES):
-                digest.update(piece)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ReportFileError(f"{source.path}: {error}; expected gzip") from error
+    with _unpacked(path) as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
     return digest.hexdigest()
+
+
+@contextmanager
+def _unpacked(path: Location) -> Iterator[BinaryIO]:
+    """Open a file's bytes, unpacked; errors of unpacking become ReportFileError."""
+    try:
+        with storage_errors(path), open_unpacked(path) as file:
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ReportFileError(f"{path}: {error}; expected gzip") from error
+
+
+def read_report_csv(
+    address: Address, params: RapporParams, column: str = "irr"
+) -> Iterator[Records]:
+    """Yield the records of a report CSV, or .csv.gz, some thousands at a time.
+
+    Raises
+    ------
+    ReportFileError
+        At the first row that isn't a report of these parameters; what was yielded before is
+        worthless then.
+    """
+    path = resolve(address)
+    with _unpacked(path) as file:
+        # Letters outside ASCII may stand in columns that aren't read.
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        reader = csv.reader(text, skipinitialspace=True)
+        try:
+            yield from _records(path, reader, params, column)
+        except csv.Error as error:
+            raise ReportFileError(f"{path}: line {reader.line_num}: {error}") from error
+
+
+def _records(path: Location, rows: _Rows, params: RapporParams, column: str) -> Iterator[Records]:
+    def refused(fault: str) -> ReportFileError:
+        return ReportFileError(f"{path}: line {rows.line_num}, {fault}")
+
+    header = [name.strip() for name in next(rows, [])]
+    for name in ("cohort", column):
+        if header.count(name) != 1:
+            raise ReportFileError(
+                f"{path}: line 1: expected a header with one column {name!r}, "
+                f"found {','.join(header)[:200]!r}"
+            )
+    at_cohort, at_bits = header.index("cohort"), header.index(column)
+    k, m, width = params.k, params.m, record_width(params.k)
+    cohorts = {str(c): c.to_bytes(COHORT_BYTES, "little") for c in range(m)}
+    data = bytearray()
+    for row in rows:
+        if not row:
+            continue  # a blank line
+        if len(row) != len(header):
+            raise refused(f"{len(row)} fields; expected {len(header)} as in the header")
+        bits = row[at_bits]
+        wrong = bits.strip("01")
+        if wrong or len(bits) != k:
+            found = f"holds {wrong[0]!r}" if wrong else f"{len(bits)} characters"
+            hint = ""
+            if not wrong and len(bits) % 8:
+                hint = "; reports whose k is no multiple of 8 can't be imported"
+            expected = f"expected k = {k} characters, each 0 or 1{hint}"
+            raise refused(f"column {column}: {found}; {expected}")
+        cohort = cohorts.get(row[at_cohort])
+        if cohort is None:
+            expected = f"expected 0 to {m - 1} (m = {m})"
+            raise refused(f"column cohort: {row[at_cohort][:20]!r}; {expected}")
+        data += cohort
+        # Base 2 puts the first character highest, and so do they.
+        data += int(bits, 2).to_bytes(k // 8, "little")
+        if len(data) >= _ROWS * width:
+            yield Records(width, bytes(data))
+            data.clear()
+    if data:
+        yield Records(width, bytes(data))

@@ -1,10 +1,9 @@
-"""Addresses -> files, wherever they lie: a disk, S3, Google's or Microsoft's object storage.
+"""Addresses -> files on a disk, or in S3, Google's or Microsoft's object storage.
 
 A `Location` is an address and nothing else: it opens no connection before it is used, and may be
-sent to another process, which finds its own credentials. Invariants: a file appears under its name
-whole or not at all; credentials come from the environment and the providers of pyarrow's file
-systems, never from an address, so that no address has to be kept secret; a peer that is silent ends
-in an error and never in waiting.
+sent to another process. pyarrow's file systems do the rest; a disk needs no pyarrow. Invariants: a
+file appears under its name whole or not at all; credentials come from the environment, never from
+an address, so no address is secret; a server that is silent ends in an error, never in waiting.
 """
 
 from __future__ import annotations
@@ -22,35 +21,35 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, cast
-from urllib.parse import unquote, urlsplit
+from typing import IO, Any, BinaryIO, NamedTuple, cast
+from urllib.parse import unquote
 
 from hubbub.storage.errors import StorageError, StoreError
 
 SCHEMES = ("s3", "gs", "abfs", "abfss", "file")
-"""How addresses of storage begin; all else is a path on this machine."""
 
 CONNECT_SECONDS = 5.0  # storage in another region answers within one
 SILENT_SECONDS = 20.0
 """How long S3 may send nothing, before a request is tried again or given up."""
-
 ATTEMPTS = 5
 """How often a request to S3 is tried, with growing pauses between."""
-
 RETRY_SECONDS = 60
 """How long requests to Google's storage are tried again."""
 
 _AHEAD_BYTES = 2**22  # a request of some 50 ms is worth this much at 100 MB/s
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_NEITHER = re.compile(rf"(parquet|{'|'.join(SCHEMES)}):", re.IGNORECASE)
-"""How what is meant as an address may begin, and would be a path of that name."""
-_AZURE_HOST = re.compile(r"([a-z0-9-]+)@([a-z0-9]+)\.(dfs|blob)\.core\.windows\.net")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,221}")
+_ADDRESS = re.compile(rf"([a-z][a-z0-9+.-]*)://|(parquet|{'|'.join(SCHEMES)}):", re.IGNORECASE)
+"""How a text begins that is meant as an address."""
+_REMOTE = re.compile(
+    r"(?i:(?P<s3>s3)|gs)://(?P<bucket>[a-z0-9][a-z0-9._-]{1,221})(?P<path>/[^?]*)?"
+    r"|(?i:abfss?)://(?P<container>[a-z0-9-]+)@(?P<account>[a-z0-9]+)\.(?:dfs|blob)"
+    r"\.core\.windows\.net(?P<below>/[^?]*)?",
+    re.DOTALL,
+)
 
 
 class FileStamp(NamedTuple):
-    """By what it is noticed that a file was written anew: its bytes, and the nanosecond."""
+    """Changes when a file is written again: its bytes, and the nanosecond."""
 
     size: int
     changed: int
@@ -58,14 +57,10 @@ class FileStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """A file or a folder somewhere; `str` gives its address, `resolve` makes one of an address.
+    """A file or folder: `root` is such as s3://BUCKET, or empty for this machine.
 
-    Attributes
-    ----------
-    root : str
-        What contains it, such as s3://BUCKET; empty: this machine.
-    path : PurePosixPath
-        Its path below that.
+    Methods raise OSError where a disk refuses, StorageError where other storage does, and
+    FileNotFoundError for a file that is missing anywhere.
     """
 
     root: str
@@ -86,7 +81,7 @@ class Location:
 
     @property
     def parent(self) -> Location:
-        """The folder that it lies in."""
+        """The folder that contains it."""
         return Location(self.root, self.path.parent)
 
     @property
@@ -96,19 +91,11 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on this machine."""
+        """Whether it is on this machine."""
         return not self.root
 
     def arrow(self) -> tuple[Any, str]:
-        """Return pyarrow's file system, and the path in it, as pyarrow's functions take them.
-
-        Raises
-        ------
-        StoreError
-            If pyarrow is missing, or was built without this file system.
-        StorageError
-            If the storage can't be reached.
-        """
+        """Return pyarrow's file system, and the path in it, as pyarrow's functions take them."""
         if not self.root:
             return require_arrow_fs().LocalFileSystem(), str(self._local.absolute())
         with storage_errors(self):
@@ -116,17 +103,7 @@ class Location:
         return filesystem, f"{container}/{self._key}" if self._key else container
 
     def open(self) -> io.BufferedReader:
-        """Open a file for reading (OSError and StorageError as of all that follows).
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is none.
-        OSError
-            If the disk refuses.
-        StorageError
-            If other storage does.
-        """
+        """Open a file for reading; wrap what reads from it in `storage_errors`."""
         if not self.root:
             return self._local.open("rb")
         filesystem, path = self.arrow()
@@ -136,18 +113,15 @@ class Location:
 
     def read_bytes(self) -> bytes:
         """Return all of a file."""
-        if not self.root:
-            return self._local.read_bytes()
-        filesystem, path = self.arrow()
-        with storage_errors(self), filesystem.open_input_file(path) as file:
-            return bytes(file.read())
+        with storage_errors(self), self.open() as file:
+            return file.read()
 
     @contextlib.contextmanager
     def create(self) -> Iterator[IO[bytes]]:
-        """Yield a file to write to, which takes the place of what is there if all goes well.
+        """Yield a file to write to, which replaces what is there once the block ends well.
 
-        It is then on disk, or acknowledged by the storage. If the process is killed meanwhile,
-        nothing of it is to be seen.
+        It is then on disk, or acknowledged by the storage. If the process is killed before,
+        nothing of it can be seen.
         """
         if not self.root:
             with _put_in_place(self._local) as file:
@@ -167,7 +141,7 @@ class Location:
             file.close()
 
     def write_bytes(self, data: bytes) -> None:
-        """Make this the contents of a file, at once."""
+        """Replace the contents of a file, at once."""
         with self.create() as file:
             file.write(data)
 
@@ -180,21 +154,8 @@ class Location:
         with contextlib.suppress(FileNotFoundError), storage_errors(self):
             filesystem.delete_file(path)
 
-    def size(self) -> int | None:
-        """Return the number of bytes of a file, or None if there is none."""
-        if not self.root:
-            return self._local.stat().st_size if self._local.is_file() else None
-        info = self._info()
-        return None if info.size is None else int(info.size)
-
     def stamp(self) -> FileStamp:
-        """Return what changes when a file is written anew.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is none.
-        """
+        """Return what changes when a file is written again."""
         if not self.root:
             status = self._local.stat()
             return FileStamp(status.st_size, status.st_mtime_ns)
@@ -203,36 +164,39 @@ class Location:
             raise _no_object(self)
         return FileStamp(info.size, info.mtime_ns or 0)
 
+    def size(self) -> int | None:
+        """Return the number of bytes of a file, or None if there is none."""
+        if not self.root:
+            return self._local.stat().st_size if self._local.is_file() else None
+        return cast("int | None", self._info().size)
+
     def is_folder(self) -> bool:
-        """Tell whether it is a folder, or the beginning of objects' names before a slash."""
+        """Return whether it is a folder, or the beginning of objects' names before a slash."""
         if not self.root:
             return self._local.is_dir()
         return bool(self._info().type == require_arrow_fs().FileType.Directory)
 
     def exists(self) -> bool:
-        """Tell whether there is a file or a folder."""
+        """Return whether there is a file or a folder."""
         return self.is_folder() or self.size() is not None
 
-    def entries(self) -> list[str]:
-        """Return the names of what lies in a folder, in order; none if it isn't there."""
+    def files(self, *, recursive: bool = True) -> list[Location]:
+        """Return the files in a folder, and in those below it, in order; none if it is missing."""
         if not self.root:
-            return sorted(p.name for p in self._local.iterdir()) if self._local.exists() else []
-        return sorted(PurePosixPath(info.path).name for info in self._select(recursive=False))
+            found = self._local.rglob("*") if recursive else self._local.glob("*")
+            return sorted(Location("", PurePosixPath(it)) for it in found if it.is_file())
+        names = (info.path for info in self._select(recursive) if info.size is not None)
+        return sorted(Location(self.root, PurePosixPath(name.partition("/")[2])) for name in names)
 
     def file_names(self) -> list[str]:
-        """Return the names of the files in a folder, in order; none if it isn't there."""
-        if not self.root:
-            return [name for name in self.entries() if (self._local / name).is_file()]
-        found = (info for info in self._select(recursive=False) if info.size is not None)
-        return sorted(PurePosixPath(info.path).name for info in found)
+        """Return the names of the files in a folder, in order; none if it is missing."""
+        return sorted(file.name for file in self.files(recursive=False))
 
-    def files(self) -> list[Location]:
-        """Return the files in a folder and in those below it, in order."""
+    def entries(self) -> list[str]:
+        """Return the names of files and folders in a folder, in order; none if it is missing."""
         if not self.root:
-            found = (path for path in self._local.rglob("*") if path.is_file())
-            return sorted(Location("", PurePosixPath(path)) for path in found)
-        names = [info.path for info in self._select(recursive=True) if info.size is not None]
-        return sorted(Location(self.root, PurePosixPath(name.partition("/")[2])) for name in names)
+            return sorted(path.name for path in self._local.glob("*"))
+        return sorted(PurePosixPath(info.path).name for info in self._select(recursive=False))
 
     @property
     def _local(self) -> Path:
@@ -247,7 +211,7 @@ class Location:
         with storage_errors(self):
             return filesystem.get_file_info(path)
 
-    def _select(self, *, recursive: bool) -> list[Any]:
+    def _select(self, recursive: bool) -> list[Any]:
         filesystem, path = self.arrow()
         selector = require_arrow_fs().FileSelector(path, recursive=recursive, allow_not_found=True)
         with storage_errors(self):
@@ -259,63 +223,45 @@ Address = Location | os.PathLike[str] | str
 
 
 def resolve(address: Address) -> Location:
-    """Return the location of an address; nothing is opened or looked up.
-
-    Parameters
-    ----------
-    address : Location, path or str
-        s3://BUCKET/PATH, gs://BUCKET/PATH, abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH,
-        file:///PATH or a path.
+    """Return the location of a path or an address; nothing is opened or looked up.
 
     Raises
     ------
     StoreError
-        If it is none of these, or holds credentials.
+        If it begins like an address but isn't one, or holds credentials.
     """
     if isinstance(address, Location):
         return address
     text = os.fspath(address)
-    found = _ADDRESS.fullmatch(text) if isinstance(address, str) else None
-    if not found:
-        if isinstance(address, str) and (begun := _NEITHER.match(text)):
-            # The rest isn't repeated: it may hold a secret.
-            raise StoreError(
-                f"address {begun[1]}:...: expected a path, or an address such as s3://BUCKET/PATH; "
-                "parquet: belongs before the --store of hubbub-decoder alone"
-            )
+    begun = _ADDRESS.match(text) if isinstance(address, str) else None
+    if not begun:
         return Location("", PurePosixPath(text))
-    scheme, rest = found[1].lower(), found[2]
-    if scheme not in SCHEMES:
+    if text.lower().startswith("file:///"):
+        return Location("", PurePosixPath(unquote(text[7:])))
+    found = _REMOTE.fullmatch(text)
+    path = PurePosixPath((found["path"] or found["below"] or "").strip("/")) if found else None
+    if not found or path is None or ".." in path.parts:
+        # The rest isn't repeated: it may hold a secret.
         raise StoreError(
-            f"address {scheme}://...: must begin with {', '.join(f'{s}://' for s in SCHEMES)}, or "
-            "be a path"
+            f"address {begun[1] or begun[2]}:...: expected a path, s3://BUCKET/PATH, "
+            "gs://BUCKET/PATH, abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH or file:///PATH; "
+            "keys and options come from the environment, such as AWS_SECRET_ACCESS_KEY and "
+            "AWS_ENDPOINT_URL"
         )
-    host, _, path = rest.partition("/")
-    if scheme == "file":
-        if host not in {"", "localhost"} or not path:
-            raise StoreError(f"address {text!r}: expected file:///PATH")
-        return Location("", PurePosixPath("/" + unquote(path)))
-    pattern = _AZURE_HOST if scheme.startswith("abfs") else _BUCKET
-    if "?" in rest or (not pattern.fullmatch(host) and ("@" in host or ":" in host)):
-        # The address isn't repeated: it may hold a secret.
-        raise StoreError(
-            f"address {scheme}://...: holds a key, a password or options, which don't belong into "
-            f"an address; {_CREDENTIALS[scheme[:4]]}"
-        )
-    if not pattern.fullmatch(host):
-        form = "CONTAINER@ACCOUNT.dfs.core.windows.net" if pattern is _AZURE_HOST else "BUCKET"
-        raise StoreError(f"address {text!r}: expected {scheme}://{form}/PATH")
-    parts = [part for part in path.split("/") if part]
-    if {".", ".."} & set(parts):
-        raise StoreError(f"address {text!r}: '.' and '..' mean nothing there; write the path out")
-    return Location(f"{scheme}://{host}", PurePosixPath(*parts))
+    scheme, host = text.split("/")[0].lower(), text.split("/")[2]
+    return Location(f"{scheme}//{host}", path)
 
 
-_CREDENTIALS = {
-    "s3": "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, or AWS_PROFILE",
-    "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
-    "abfs": "set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
-}
+@contextlib.contextmanager
+def open_unpacked(address: Address) -> Iterator[BinaryIO]:
+    """Open a file's bytes, unpacked if its name ends in .gz."""
+    location = resolve(address)
+    with location.open() as file:
+        if not location.name.endswith(".gz"):
+            yield cast("BinaryIO", file)
+            return
+        with gzip.open(file) as unpacked:
+            yield cast("BinaryIO", unpacked)
 
 
 def require_arrow_fs() -> Any:
@@ -337,15 +283,14 @@ def require_arrow_fs() -> Any:
 @functools.cache
 def _remote(root: str) -> tuple[Any, str]:
     """Return the file system of a bucket or container, and its name there."""
-    fs, address = require_arrow_fs(), urlsplit(root)
+    fs, found = require_arrow_fs(), cast("re.Match[str]", _REMOTE.fullmatch(root))
     try:
-        if address.scheme == "s3":
-            return _s3(fs, address.netloc), address.netloc
-        if address.scheme == "gs":
+        if found["s3"]:
+            return _s3(fs, found["bucket"]), found["bucket"]
+        if found["bucket"]:
             limit = dt.timedelta(seconds=RETRY_SECONDS)
-            return fs.GcsFileSystem(retry_time_limit=limit), address.netloc
-        account = cast("re.Match[str]", _AZURE_HOST.fullmatch(address.netloc))
-        return fs.AzureFileSystem(account[2]), account[1]
+            return fs.GcsFileSystem(retry_time_limit=limit), found["bucket"]
+        return fs.AzureFileSystem(found["account"]), found["container"]
     except ImportError as error:
         raise StoreError(f"{root}: {error}") from error
 
@@ -355,7 +300,7 @@ def _s3(fs: Any, bucket: str) -> Any:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
-        # Other servers hardly care; of Amazon's the bucket's is asked for, which is the right one.
+        # Other servers hardly care; Amazon knows the bucket's.
         region = "us-east-1" if endpoint else fs.resolve_s3_region(bucket)
     return fs.S3FileSystem(
         region=region,
@@ -371,13 +316,8 @@ def _s3(fs: Any, bucket: str) -> Any:
 _FAULT = re.compile(
     r"AWS Error (\w+) (?:\(HTTP status (\d+)\) )?during (\w+) operation: *(.*)", re.DOTALL
 )
-_OTHER_FAULTS = (
-    re.compile(r"google::cloud::Status\((?P<code>\w+): (?P<words>.*?)(?: error_info=.*)?\)?$"),
-    re.compile(r"Azure Error: \[(?P<code>\w*)\](?: \d+)? (?P<words>.*?)(?: Request ?I[dD]:.*)?$"),
-)
-_UNSAID = {"", "No response body."}
 _CUT_OFF = "Failed to flush response stream"
-"""Said where the answer about an error is longer than what was asked for."""
+"""S3's file system says this where an error's body is longer than what was asked for."""
 _DENIED = "the right to list, read, write and delete objects there"
 _BUSY = "the server is too busy (SlowDown); try again later"
 _MEANING = {
@@ -388,63 +328,52 @@ _MEANING = {
     "SLOW_DOWN": _BUSY,
     "SERVICE_UNAVAILABLE": _BUSY,
     "NETWORK_CONNECTION": "the server can't be reached, or is silent",
-}
-_EXPIRED = "the credentials have expired; renew them, and run this again"
-# What is asked about an object, or fetched of it, is refused without the error's name.
-_UNNAMED = {
+    # Answers without a body have only a status.
     "400": "refused; the credentials have probably expired: renew them, and run this again",
     "403": f"access denied; the credentials have expired, are unknown, or lack {_DENIED}",
     "429": _BUSY,
     "503": _BUSY,
 }
 _GONE = {"NO_SUCH_KEY", "RESOURCE_NOT_FOUND"}
-"""Said of an object that was there when it was opened."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextlib.contextmanager
 def storage_errors(location: Location) -> Iterator[None]:
-    """Tell in a line what went wrong with storage; errors of this machine's disk pass as they are.
-
-    A missing file is a FileNotFoundError everywhere; all other faults become a StorageError.
-    """
+    """Turn faults of storage into StorageError, in a line; a disk's OSErrors pass as they are."""
     try:
         yield
-    except FileNotFoundError as error:
-        if location.is_local:
-            raise
-        raise _no_object(location) from error
     except OSError as error:
         # A file that isn't gzip is no fault of the storage; nor is a full TMPDIR, meanwhile.
         if location.is_local or isinstance(error, gzip.BadGzipFile) or error.errno in _FULL:
             raise
         found = _FAULT.search(str(error))
-        if found and found[1] in _GONE:
+        if isinstance(error, FileNotFoundError) or (found and found[1] in _GONE):
             raise _no_object(location) from error
         if found and found[4].startswith(_CUT_OFF):
             location.stamp()  # which is refused in words, or finds no object
-        raise StorageError(f"{location}: {describe_fault(error)}") from error
+        raise StorageError(f"{location}: {_describe(error)}") from error
 
 
 def _no_object(location: Location) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "no such object", str(location))
 
 
-def describe_fault(error: OSError) -> str:
-    """Return an error of pyarrow's in a line, without the requests and keys that it repeats."""
+def _describe(error: OSError) -> str:
+    """Return an error of pyarrow's in a line, without the requests and keys that S3's repeat."""
     text = " ".join(str(error).split())
     if "ExpiredToken" in text or "EXPIRED_TOKEN" in text:
-        return _EXPIRED
+        return "the credentials have expired; renew them, and run this again"
     found = _FAULT.search(text)
     if not found:
-        others = next(filter(None, (fault.search(text) for fault in _OTHER_FAULTS)), None)
-        return f"{others['words']} ({others['code']})" if others else text
+        return text
     code, status, operation, details = found.groups()
     status = "403" if code == "ACCESS_DENIED" else status
     if details.startswith(_CUT_OFF):
         meaning = "refused, and the reason was lost; run this again"
-    elif details in _UNSAID and status:
-        meaning = _UNNAMED.get(status, f"the server fails (HTTP status {status}); try again later")
+    elif status and details in {"", "No response body."}:
+        fails = f"the server fails (HTTP status {status}); try again later"
+        meaning = _MEANING.get(status, fails)
     else:
         meaning = _MEANING.get(code, details or code)
     return f"{meaning} ({operation})"
@@ -452,7 +381,7 @@ def describe_fault(error: OSError) -> str:
 
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Let an error of writing, as on a full disk, say where it was: the system's don't."""
+    """Name the file in an error of writing, as on a full disk: the system's don't."""
     try:
         yield
     except OSError as error:
@@ -472,15 +401,11 @@ def _put_in_place(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        # Names outlast a power cut in the order in which they appeared.
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let names outlast a power cut in the order in which they appeared."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,13 +1,14 @@
-"""Records, and counts of forgotten reports <-> Parquet files.
+"""Records, and counts of forgotten reports <-> Parquet files, by pyarrow.
 
 Records have the columns `cohort` (uint16) and `bits` (k/8 bytes), and a bounded number of rows a
 row group, so that files of any size are written and read in little memory. Counts have one row per
 cohort that has reports: `cohort`, `reports` (int64) and `bits` (k int64: how many of these have bit
 0, bit 1, ...); the schema's metadata has m and, in `set_bits`, how many reports have 0, 1, ... k
-set bits. An export's files also say there what they are of, wherever they are copied. Invariants:
-bits are the bytes of the record unchanged, bit j of a report in bit j%8 of byte j//8; and the name
-of a file of counts keeps it from being read as reports, by Hive's readers, which pass over what
-begins with `_`, and by patterns that end in `.parquet`.
+set bits. Invariant: bits are the bytes of the record unchanged, bit j of a report in bit j%8 of
+byte j//8.
+
+Files are read by ParquetFile: `pyarrow.dataset` takes .35 s of CPU and 53 MB more to import, and
+fetches ahead of what is asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +27,12 @@ from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Columns, Records, cohorts, interleaved, table
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.locations import (
-    Address,
-    FileStamp,
-    Location,
-    resolve,
-    storage_errors,
-)
-
-DEFINITION = "_definition.json"
-"""The file beside the days of a version that says how its reports were made."""
+from hubbub.storage.files.locations import Address, FileStamp, Location, resolve, storage_errors
 
 _BATCH_BYTES = 2**20  # of records at a time: fits a processor's cache
 _REQUEST_BYTES = 2**23
 """How much is fetched from other storage at a time: an export's row group in a request a column."""
+_MOST_COHORTS = 2**16  # a cohort is two bytes
 
 
 def require_pyarrow() -> Any:
@@ -58,99 +52,93 @@ def require_pyarrow() -> Any:
     return importlib.import_module("pyarrow")
 
 
+def _schema(width: int, metadata: Mapping[str, str] | None = None) -> Any:
+    pa = require_pyarrow()
+    bits = pa.field("bits", pa.binary(width - COHORT_BYTES), nullable=False)
+    return pa.schema([pa.field("cohort", pa.uint16(), nullable=False), bits], metadata)
+
+
 def write_records(
     address: Address,
     width: int,
     blocks: Iterable[Records],
     metadata: Mapping[str, str] | None = None,
 ) -> int:
-    """Write blocks of records as one file, a row group each, in place of what is there.
-
-    Parameters
-    ----------
-    address : Location, path or str
-    width : int
-        Bytes of a record.
-    blocks : iterable of Records
-        At most 2^31 bytes of bits each.
-    metadata : mapping of str to str, optional
-        What the file says of itself.
-
-    Returns
-    -------
-    int
-        The number of records.
-    """
+    """Write blocks of records as one file, a row group each; return the number of records."""
     pa = require_pyarrow()
-    bits = pa.binary(width - COHORT_BYTES)
-    schema = pa.schema(
-        [pa.field("cohort", pa.uint16(), nullable=False), pa.field("bits", bits, nullable=False)],
-        metadata,
-    )
-    written = 0
+    schema, written = _schema(width, metadata), 0
     # Bits are noise: no two alike for a dictionary, no order for the statistics.
-    options = {
-        "compression": "zstd",
-        "use_dictionary": ["cohort"],
-        "write_statistics": ["cohort"],
-    }
+    options = {"use_dictionary": ["cohort"], "write_statistics": ["cohort"]}
     with (
         resolve(address).create() as file,
-        pa.parquet.ParquetWriter(file, schema, **options) as writer,
+        pa.parquet.ParquetWriter(file, schema, compression="zstd", **options) as writer,
     ):
         for records in blocks:
             data = pa.py_buffer(table(records)[:, COHORT_BYTES:].tobytes())
-            columns = [
-                pa.array(cohorts(records)),
-                pa.FixedSizeBinaryArray.from_buffers(bits, records.reports, [None, data]),
-            ]
-            group = pa.Table.from_arrays(columns, schema=schema)
+            bits = pa.FixedSizeBinaryArray.from_buffers(
+                schema.field("bits").type, records.reports, [None, data]
+            )
+            group = pa.Table.from_arrays([pa.array(cohorts(records)), bits], schema=schema)
             writer.write_table(group, row_group_size=max(1, records.reports))
             written += records.reports
     return written
 
 
 def open_parquet(location: Location) -> Any:
-    """Return pyarrow's ParquetFile of a file, which fetches what is asked for and nothing ahead.
-
-    Raises
-    ------
-    ArrowException, OSError
-        Pyarrow's. `reading_error` tells them in words.
-    """
+    """Return pyarrow's ParquetFile of a file, which fetches what is asked for and nothing ahead."""
     filesystem, path = location.arrow()
     parquet = require_pyarrow().parquet
-    buffer_size = _BATCH_BYTES if location.is_local else _REQUEST_BYTES
+    size = _BATCH_BYTES if location.is_local else _REQUEST_BYTES
     with storage_errors(location):
-        return parquet.ParquetFile(
-            path, filesystem=filesystem, pre_buffer=False, buffer_size=buffer_size
-        )
+        return parquet.ParquetFile(path, filesystem=filesystem, pre_buffer=False, buffer_size=size)
+
+
+@contextmanager
+def _reading(location: Location, expected: str = "a Parquet file") -> Iterator[None]:
+    """Turn errors of reading a file into ReportFileError or StorageError."""
+    pa = require_pyarrow()
+    try:
+        with storage_errors(location):
+            yield
+    except FileNotFoundError as error:
+        reason = error.strerror or str(error).splitlines()[0]
+        raise MissingFileError(f"{location}: {reason}; expected {expected}") from error
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ReportFileError(f"{location}: {reason}; expected {expected}") from error
 
 
 class FileLayout(NamedTuple):
-    """What is known of a file before its rows are read.
-
-    Attributes
-    ----------
-    rows : tuple of int
-        Those of each row group.
-    """
+    """What is known of a file before its rows are read: the rows of each row group, and so on."""
 
     stamp: FileStamp
     rows: tuple[int, ...]
 
 
 def read_layout(address: Address) -> FileLayout:
-    """Return how the rows of a Parquet file are grouped (raises as `read_columns`)."""
-    pa, location = require_pyarrow(), resolve(address)
-    try:
+    """Return how the rows of a Parquet file are grouped."""
+    location = resolve(address)
+    with _reading(location):
         stamp = location.stamp()
-        with storage_errors(location), open_parquet(location) as file:
-            metadata = file.metadata
-    except (pa.ArrowException, OSError) as error:
-        raise reading_error(location, error) from error
-    groups = range(metadata.num_row_groups)
-    return FileLayout(stamp, tuple(metadata.row_group(group).num_rows for group in groups))
+        with open_parquet(location) as file:
+            groups = range(file.num_row_groups)
+            rows = tuple(file.metadata.row_group(group).num_rows for group in groups)
+    return FileLayout(stamp, rows)
+
+
+def count_rows(address: Address) -> int:
+    """Return the number of rows that a Parquet file says it has."""
+    location = resolve(address)
+    with _reading(location), open_parquet(location) as file:
+        return int(file.metadata.num_rows)
+
+
+def read_metadata(address: Address) -> dict[str, str]:
+    """Return what a Parquet file says about itself."""
+    location = resolve(address)
+    with _reading(location), open_parquet(location) as file:
+        found = (file.metadata.metadata or {}).items()
+    return {key.decode(errors="replace"): text.decode(errors="replace") for key, text in found}
 
 
 def read_records(address: Address, k: int | None = None, m: int | None = None) -> Iterator[Records]:
@@ -168,48 +156,33 @@ def read_columns(
 ) -> Iterator[Columns]:
     """Yield the reports of a Parquet file as they lie in Arrow's memory, some megabytes at a time.
 
-    The columns may stand in any order, among others, and be of wider types than an export's, such
-    as another program would write them.
-
-    Parameters
-    ----------
-    address : Location, path or str
-    k : int, optional
-        Bits that each report must have; None: those of the column's type.
-    m : int, optional
-        What each cohort must be below.
-    groups : range, optional
-        Row groups to read; None: all.
-    stamp : FileStamp, optional
-        What the file had when its layout was read, and must have to the end.
+    The columns may stand in any order, among others, and be of other types than an export's, such
+    as another program would write them. If k or m is given, reports must have these parameters; if
+    `stamp` is, the file must have it to the end.
 
     Raises
     ------
     ReportFileError
-        If it isn't Parquet, or holds anything but reports of these parameters, or isn't the same
-        file any more.
+        If it holds anything but such reports, or isn't the same file any more.
     StorageError
-        If the storage that it lies in fails.
+        If the storage that it is in fails.
     """
-    pa, path = require_pyarrow(), resolve(address)
-    try:
-        with storage_errors(path), open_parquet(path) as file:
-            _require_same(path, stamp)
-            width = _bits_width(pa, path, file.schema_arrow, k)
-            rows = 0
-            if groups:
-                rows = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
-            for batch in file.iter_batches(
-                max(1, _BATCH_BYTES // width),
-                row_groups=groups,
-                columns=["cohort", "bits"],
-                use_threads=False,
-            ):
-                yield _to_columns(pa, path, batch, width, m, rows)
-                rows += batch.num_rows
+    path, rows = resolve(address), 0
+    with _reading(path), open_parquet(path) as file:
         _require_same(path, stamp)
-    except (pa.ArrowException, OSError) as error:
-        raise reading_error(path, error) from error
+        schema = _schema(_bits_width(path, file.schema_arrow, k) + COHORT_BYTES)
+        width = schema.field("bits").type.byte_width
+        if groups:
+            rows = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
+        for batch in file.iter_batches(
+            max(1, _BATCH_BYTES // width),
+            row_groups=groups,
+            columns=["cohort", "bits"],
+            use_threads=False,
+        ):
+            yield _to_columns(path, batch, schema, m, rows)
+            rows += batch.num_rows
+        _require_same(path, stamp)
 
 
 def _require_same(path: Location, stamp: FileStamp | None) -> None:
@@ -220,190 +193,117 @@ def _require_same(path: Location, stamp: FileStamp | None) -> None:
         )
 
 
-def count_rows(address: Address) -> int:
-    """Return the number of rows that a Parquet file says it has (raises as `read_records`)."""
-    return int(_footer(resolve(address)).num_rows)
-
-
-def read_metadata(address: Address) -> dict[str, str]:
-    """Return what a Parquet file says of itself (raises as `read_records`)."""
-    found = (_footer(resolve(address)).metadata or {}).items()
-    return {key.decode(errors="replace"): text.decode(errors="replace") for key, text in found}
-
-
-def _footer(location: Location) -> Any:
-    pa = require_pyarrow()
-    try:
-        with storage_errors(location), open_parquet(location) as file:
-            return file.metadata
-    except (pa.ArrowException, OSError) as error:
-        raise reading_error(location, error) from error
-
-
-def reading_error(
-    location: Location, error: Exception, expected: str = "a Parquet file"
-) -> ReportFileError:
-    """Return the error of a file that can't be read, from pyarrow's."""
-    if isinstance(error, FileNotFoundError):
-        reason = error.strerror or str(error).splitlines()[0]
-        return MissingFileError(f"{location}: {reason}; expected {expected}")
-    return ReportFileError(f"{location}: {str(error).splitlines()[0]}; expected {expected}")
-
-
-def _bits_width(pa: Any, path: Location, schema: Any, k: int | None) -> int:
+def _bits_width(path: Location, schema: Any, k: int | None) -> int:
     """Return the bytes of a report's bits, if the columns can be reports at all."""
+    types = require_pyarrow().types
+    names = ", ".join(schema.names) or "none"
     for column, fits, expected in (
-        ("cohort", pa.types.is_integer, "integers"),
-        ("bits", _is_binary, "binary"),
+        ("cohort", types.is_integer, "integers"),
+        ("bits", lambda kind: "binary" in str(kind), "binary"),
     ):
-        found = schema.names.count(column)
-        if found != 1:
-            names = ", ".join(schema.names)
+        if schema.names.count(column) != 1:
             raise ReportFileError(
-                f"{path}: column {column}: expected once, but the columns are {names or 'none'}"
+                f"{path}: column {column}: expected once, but the columns are {names}"
             )
-        if not fits(schema.field(column).type):
-            kind = schema.field(column).type
+        if not fits(kind := schema.field(column).type):
             raise ReportFileError(f"{path}: column {column}: {kind}; expected {expected}")
-    kind = schema.field("bits").type
-    fixed = kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
-    if k is None and fixed is None:
+    fixed = int(kind.byte_width) if types.is_fixed_size_binary(kind) else None
+    width = fixed if k is None else k // 8
+    if width is None:
         raise ReportFileError(
-            f"{path}: column bits: {kind}; expected binary of a fixed size, or a {DEFINITION} "
+            f"{path}: column bits: {kind}; expected binary of a fixed size, or a _definition.json "
             "that says how many bits"
         )
-    width = fixed if k is None else k // 8
     if fixed not in {None, width}:
         raise ReportFileError(
             f"{path}: column bits: {fixed} bytes; expected {width} for k = {k} bits"
         )
-    return int(width or 0)
+    return width
 
 
-def _is_binary(kind: Any) -> bool:
-    return str(kind) in {"binary", "large_binary"} or str(kind).startswith("fixed_size_binary")
-
-
-def _to_columns(
-    pa: Any, path: Location, batch: Any, width: int, m: int | None, rows: int
-) -> Columns:
-    """View a batch of rows, of which the first is the file's row `rows` + 1."""
-    cohort, bits = batch.column("cohort"), batch.column("bits")
-    for name, column in (("cohort", cohort), ("bits", bits)):
+def _to_columns(path: Location, batch: Any, schema: Any, m: int | None, rows: int) -> Columns:
+    """View a batch of reports, of which the first is the file's row `rows` + 1."""
+    where, columns = f"{path}: rows {rows + 1} to {rows + batch.num_rows}", []
+    for field in schema:
+        column = batch.column(field.name)
         if column.null_count:
-            row = rows + 1 + column.is_null().to_pylist().index(True)
-            raise ReportFileError(f"{path}: row {row}, column {name}: is null; expected a value")
-    below = 2**16 if m is None else m
-    numbers = np.from_dlpack(cohort)  # pyarrow's own way imports pandas, which takes long
-    if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= below:
-        wrong = np.flatnonzero((numbers < 0) | (numbers >= below))[0]
+            raise ReportFileError(f"{where}, column {field.name}: has a null; expected none")
+        if column.type != field.type:  # casting imports pyarrow.compute
+            try:
+                column = column.cast(field.type)
+            except require_pyarrow().ArrowInvalid as error:
+                raise ReportFileError(
+                    f"{where}, column {field.name}: {error}; expected {field.type}"
+                ) from error
+        columns.append(column)
+    cohort, bits = columns
+    # pyarrow's own way imports pandas, which takes long
+    numbers = cast("NDArray[np.uint16]", np.from_dlpack(cohort))
+    if m is not None and numbers.max(initial=0) >= m:
+        wrong = int(np.argmax(numbers >= m))
         raise ReportFileError(
             f"{path}: row {rows + 1 + wrong}, column cohort: {numbers[wrong]}; "
-            f"expected 0 to {below - 1}"
+            f"expected 0 to {m - 1}"
         )
-    own = np.frombuffer(_bytes_of(pa, path, bits, width, rows), dtype=np.uint8)
-    return Columns(numbers.astype(np.uint16, copy=False), own.reshape(-1, width))
-
-
-def _bytes_of(pa: Any, path: Location, bits: Any, width: int, rows: int) -> memoryview:
-    """View a column of values that all have such a width, one after the other.
-
-    pyarrow's own functions of lengths and types are in a module that takes a twentieth of a second
-    to import.
-    """
-    if pa.types.is_fixed_size_binary(bits.type):
-        start, values = bits.offset * width, bits.buffers()[1]
-    else:
-        kind = np.int64 if pa.types.is_large_binary(bits.type) else np.int32
-        ends = np.frombuffer(bits.buffers()[1], kind)[bits.offset : bits.offset + len(bits) + 1]
-        lengths = np.diff(ends)
-        wrong = np.flatnonzero(lengths != width)
-        if wrong.size:
-            raise ReportFileError(
-                f"{path}: row {rows + 1 + wrong[0]}, column bits: {lengths[wrong[0]]} bytes; "
-                f"expected {width}"
-            )
-        start, values = int(ends[0]), bits.buffers()[2]
-    return memoryview(values)[start : start + len(bits) * width]
-
-
-_MOST_COHORTS = 2**16  # a cohort is two bytes
-_COLUMNS = ("cohort", "reports", "bits")
+    width = bits.type.byte_width
+    values = np.frombuffer(bits.buffers()[1], np.uint8, len(bits) * width, bits.offset * width)
+    return Columns(numbers, values.reshape(-1, width))
 
 
 def write_counts(location: Location, kept: KeptCounts, about: Mapping[str, str]) -> None:
-    """Write counts, and what the file says of itself, in place of what is there."""
+    """Write counts, and what the file says about itself, in place of what is there."""
     pa = require_pyarrow()
     counts = kept.counts
     m, k = counts.bits.shape
     occurring = np.flatnonzero(counts.reports)
-    numbers = pa.array(counts.bits[occurring].ravel())
-    columns = [
-        pa.array(occurring.astype(np.uint16)),
-        pa.array(counts.reports[occurring]),
-        pa.FixedSizeListArray.from_arrays(numbers, k),
-    ]
+    columns = {
+        "cohort": pa.array(occurring.astype(np.uint16)),
+        "reports": pa.array(counts.reports[occurring]),
+        "bits": pa.FixedSizeListArray.from_arrays(pa.array(counts.bits[occurring].ravel()), k),
+    }
     metadata = {**about, "m": str(m), "set_bits": json.dumps(kept.set_bits.tolist())}
-    table = pa.table(columns, names=list(_COLUMNS)).replace_schema_metadata(metadata)
     with location.create() as file:
-        pa.parquet.write_table(table, file, compression="zstd")
+        pa.parquet.write_table(pa.table(columns, metadata=metadata), file, compression="zstd")
 
 
 def read_counts_file(address: Address, m: int | None = None, k: int | None = None) -> KeptCounts:
-    """Return the counts of a file.
-
-    Parameters
-    ----------
-    address : Location, path or str
-    m, k : int, optional
-        What the numbers of cohorts and bits must be.
+    """Return the counts of a file, of m cohorts and k bits if given.
 
     Raises
     ------
     ReportFileError
-        If it isn't Parquet, or holds anything but such counts.
+        If it holds anything but such counts.
     StorageError
-        If the storage that it lies in fails.
+        If the storage that it is in fails.
     """
     pa, path = require_pyarrow(), resolve(address)
+    with _reading(path, "a Parquet file of counts"), open_parquet(path) as file:
+        found = file.read()
+    metadata = found.schema.metadata or {}
     try:
-        with storage_errors(path), open_parquet(path) as file:
-            table = file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise reading_error(path, error, "a Parquet file of counts") from error
-    metadata = table.schema.metadata or {}
-    try:
-        cohorts, n_cohorts = _numbers(table, "cohort"), int(metadata[b"m"])
+        n_cohorts = int(metadata[b"m"])
         set_bits = np.array(json.loads(metadata[b"set_bits"]), dtype=np.int64)
-        reports, bits = _numbers(table, "reports"), table.column("bits").combine_chunks()
         n_bits = len(set_bits) - 1
-        rows = np.asarray(bits.flatten(), dtype=np.int64).reshape(len(cohorts), n_bits)
+        numbers = [np.asarray(found[name].to_numpy(), np.int64) for name in ("cohort", "reports")]
+        flat = np.asarray(found["bits"].combine_chunks().flatten(), dtype=np.int64)
+        rows = flat.reshape(len(numbers[0]), n_bits)
     except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
-        expected = f"columns {', '.join(_COLUMNS)}, and m and set_bits in the metadata"
+        expected = "columns cohort, reports, bits, and m and set_bits in the metadata"
         raise ReportFileError(f"{path}: isn't a file of counts; expected {expected}") from error
+    shape = f"counts of m = {n_cohorts}, k = {n_bits}"
     if not (1 <= n_cohorts <= _MOST_COHORTS and n_bits >= 1):
-        raise ReportFileError(
-            f"{path}: counts of m = {n_cohorts}, k = {n_bits}; expected m from 1 to "
-            f"{_MOST_COHORTS}, k from 1"
-        )
+        raise ReportFileError(f"{path}: {shape}; expected m from 1 to {_MOST_COHORTS}, k from 1")
     if (m or n_cohorts, k or n_bits) != (n_cohorts, n_bits):
-        raise ReportFileError(
-            f"{path}: counts of m = {n_cohorts}, k = {n_bits}; expected m = {m}, k = {k}"
-        )
-    is_below = (cohorts >= 0) & (cohorts < n_cohorts)
-    if not is_below.all() or len(np.unique(cohorts)) < len(cohorts):
+        raise ReportFileError(f"{path}: {shape}; expected m = {m}, k = {k}")
+    cohort, reports = numbers
+    is_below = (cohort >= 0) & (cohort < n_cohorts)
+    if not is_below.all() or len(np.unique(cohort)) < len(cohort):
         raise ReportFileError(f"{path}: column cohort: expected 0 to {n_cohorts - 1}, each once")
-    counts = CohortCounts(
-        np.zeros(n_cohorts, dtype=np.int64), np.zeros((n_cohorts, n_bits), dtype=np.int64)
-    )
-    counts.reports[cohorts], counts.bits[cohorts] = reports, rows
+    counts = CohortCounts(np.zeros(n_cohorts, np.int64), np.zeros((n_cohorts, n_bits), np.int64))
+    counts.reports[cohort], counts.bits[cohort] = reports, rows
     kept = KeptCounts(counts, set_bits)
     try:
         check_counts(kept)
     except RecordsError as error:
         raise ReportFileError(f"{path}: {error}") from error
     return kept
-
-
-def _numbers(table: Any, name: str) -> NDArray[np.int64]:
-    return np.asarray(table.column(name).to_numpy(), dtype=np.int64)

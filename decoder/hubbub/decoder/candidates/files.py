@@ -33,9 +33,8 @@ from hubbub.inference.string_table import StringTable, string_offsets
 from hubbub.protocol.bloom import MAX_VALUE_BYTES
 from hubbub.protocol.params import RapporParams
 from hubbub.storage.errors import StorageError
-from hubbub.storage.files.locations import resolve, storage_errors
+from hubbub.storage.files.locations import open_unpacked, resolve, storage_errors
 from hubbub.storage.files.parquet import open_parquet, require_pyarrow
-from hubbub.storage.files.rappor_reports import open_unpacked
 
 STDIN = "-"
 PARQUET = ".parquet"

@@ -23,9 +23,8 @@ from hubbub.decoder.candidates.files import (
     readable,
     rows_of,
 )
-from hubbub.storage.files.locations import FileStamp, resolve
+from hubbub.storage.files.locations import FileStamp, open_unpacked, resolve
 from hubbub.storage.files.parquet import open_parquet, require_pyarrow
-from hubbub.storage.files.rappor_reports import open_unpacked
 
 _PACKED = ".gz"
 _BYTES_A_PART = 2**23  # a second's work: progress moves, and threads end at about the same time

@@ -20,12 +20,12 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextman
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.options import described
 from hubbub.decoder.reports.distributed import distribute, is_distributed
-from hubbub.decoder.reports.tasks import DayFile, Task, count_tasks, plan_tasks
+from hubbub.decoder.reports.tasks import Task, count_tasks, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.inference.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.inference.errors import UndecodableError
@@ -36,13 +36,20 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.locations import Address, resolve
+from hubbub.storage.files.exports import (
+    SCHEME,
+    ParquetReader,
+    ReportFile,
+    check_definition,
+    deleted_meanwhile,
+    export_of,
+    partition_of,
+    require_reports,
+)
+from hubbub.storage.files.locations import SCHEMES, Address, resolve
 from hubbub.storage.files.parquet import count_rows, read_counts_file, read_records
-
-if TYPE_CHECKING:
-    from hubbub.storage import MetricVersion, Reader
-    from hubbub.storage.files.reader import ParquetReader
-    from hubbub.storage.slices import Cell, SliceSizes
+from hubbub.storage.reports import MetricVersion, Reader, StoredRecords
+from hubbub.storage.slices import Cell, SliceSizes, Where
 
 _PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a hand-over
 _PIECES_A_THREAD = 3  # enough that none waits for the reader; they are what memory is used for
@@ -251,11 +258,8 @@ async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Re
     StoreError
         If it can't be opened for reading, or has reports of other parameters.
     """
-    # Here and below: files of counts need no database's library, which takes long to import.
+    # Files of counts need no database's library, which takes long to import.
     from hubbub.storage import open_store  # noqa: PLC0415
-    from hubbub.storage.files.locations import SCHEMES  # noqa: PLC0415
-    from hubbub.storage.files.reader import SCHEME, ParquetReader  # noqa: PLC0415
-    from hubbub.storage.slices import Where  # noqa: PLC0415
 
     url = source.url
     if (scheme := url.partition("://")[0].lower()) in SCHEMES:
@@ -277,8 +281,6 @@ async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Re
 
 async def load_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
     """Return the number of stored reports, by day and slice, of whatever slices."""
-    from hubbub.storage import MetricVersion  # noqa: PLC0415
-
     async with open_reader(source, metric) as store:
         return await store.slices(MetricVersion(metric.name, metric.version), *source.days)
 
@@ -318,9 +320,6 @@ async def load_reports(
     UndecodableError
         If there are no such reports.
     """
-    from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
-    from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
-
     key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
     async with open_reader(source, metric) as store:
         total = await store.count(key, *source.days)
@@ -332,7 +331,7 @@ async def load_reports(
             with _naming_deleted_files():
                 files = _plan_export(store, key, *source.days)
                 if spool and files.counted:  # exported only now
-                    spool = spool_for(total, files.counted[-1].day)
+                    spool = spool_for(total, files.counted[-1][0])
                 for day, more in _count_export(files, metric.params, engine, detector, done):
                     counts += more
                     sizes[day] += more.total
@@ -365,8 +364,6 @@ async def load_reports(
 @contextmanager
 def _naming_deleted_files() -> Iterator[None]:
     """Say of a file that is gone that it was there when its folder was listed."""
-    from hubbub.storage.files.reader import deleted_meanwhile  # noqa: PLC0415
-
     try:
         yield
     except MissingFileError as error:
@@ -374,31 +371,19 @@ def _naming_deleted_files() -> Iterator[None]:
 
 
 class _ExportFiles(NamedTuple):
-    """Files of some days.
-
-    Attributes
-    ----------
-    tasks : list of Task
-        Of those with reports.
-    counted : list of DayFile
-        Those with counts, in the order of days.
-    """
+    """Some days of an export: tasks of its reports, and files of counts in the order of days."""
 
     tasks: list[Task]
-    counted: list[DayFile]
+    counted: list[tuple[dt.date, ReportFile]]
 
 
 def _plan_export(
     store: ParquetReader, key: MetricVersion, since: dt.date | None, until: dt.date | None
 ) -> _ExportFiles:
-    """Return the files of the days `since` to `until`."""
-    reports: list[DayFile] = []
-    counted: list[DayFile] = []
-    for file in store.files(key, since, until):
-        if file.partition:
-            chosen = counted if file.only_counts else reports
-            chosen.append(DayFile(file.path, file.partition.day, file.reports))
-    return _ExportFiles(plan_tasks(reports), sorted(counted, key=lambda file: str(file.day)))
+    files = store.files(key, since, until)
+    tasks = plan_tasks(file for file in files if not file.only_counts)
+    counted = [(file.partition.day, file) for file in files if file.only_counts and file.partition]
+    return _ExportFiles(tasks, counted)
 
 
 def _count_export(
@@ -415,19 +400,15 @@ def _count_export(
         progress(done)
         if task.day:
             yield task.day, of_task.counts
-    for address, day, expected in files.counted:
-        kept = read_counts_file(address)
+    for day, file in files.counted:
+        kept = read_counts_file(file.path)
         _check_shape(kept, params)
-        if expected not in {None, kept.total}:
-            raise ReportFileError(
-                f"{address}: {kept.total:,} reports; its manifest says {expected:,}"
-            )
+        require_reports(file, kept.total)
         if detector:
             detector.add_counts(kept)
         done += kept.total
         progress(done)
-        if day:
-            yield day, kept.counts
+        yield day, kept.counts
 
 
 async def load_days(
@@ -453,9 +434,6 @@ async def load_days(
     engine, detector, spool_for, progress
         As of `load_reports`, whose errors are raised, too.
     """
-    from hubbub.storage import MetricVersion, StoredRecords  # noqa: PLC0415
-    from hubbub.storage.files.reader import ParquetReader  # noqa: PLC0415
-
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
     whole_by_day: dict[dt.date, RawReports] = {}
@@ -474,7 +452,7 @@ async def load_days(
             with _naming_deleted_files():
                 files = _plan_export(store, key, since, until)
                 if together and files.counted:  # exported only now
-                    together = spool_for(total, files.counted[-1].day)
+                    together = spool_for(total, files.counted[-1][0])
                 counted = partial(_progressed, progress, total, 0)
                 daily = _days_of_export(
                     files,
@@ -593,12 +571,6 @@ def load_file(
     """
     path, partition = resolve(address), None
     if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import
-        from hubbub.storage.files.partitions import (  # noqa: PLC0415
-            check_definition,
-            export_of,
-            partition_of,
-        )
-
         partition = partition_of(path)
     if partition:
         if partition[:2] != (metric.name, metric.version):
@@ -611,7 +583,7 @@ def load_file(
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
     whole: RawReports | None = None
     if not spool or is_distributed(engine, total):
-        tasks, counts, counted = plan_tasks([DayFile(path)]), empty_counts(params), 0
+        tasks, counts, counted = plan_tasks([ReportFile(path, partition)]), empty_counts(params), 0
         for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
             counts += kept.counts
             counted += task.reports

@@ -24,7 +24,8 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.poisoning import repeat_keys, sample_step
 from hubbub.protocol.records import Columns
 from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.locations import Address, FileStamp, Location, resolve
+from hubbub.storage.files.exports import ReportFile, require_reports
+from hubbub.storage.files.locations import FileStamp, Location
 from hubbub.storage.files.parquet import read_columns, read_layout
 
 TASK_REPORTS = 2**21
@@ -57,23 +58,6 @@ class Task(NamedTuple):
     stamp: FileStamp
 
 
-class DayFile(NamedTuple):
-    """A file to be counted.
-
-    Attributes
-    ----------
-    address : Location, path or str
-    day : datetime.date, optional
-        Whose reports it holds, if that is known.
-    reports : int, optional
-        How many it must hold; None: as many as it says.
-    """
-
-    address: Address
-    day: dt.date | None = None
-    reports: int | None = None
-
-
 class CountSettings(NamedTuple):
     """What all tasks of a decoding need.
 
@@ -100,29 +84,20 @@ class TaskCounts(NamedTuple):
     keys: NDArray[np.uint64]
 
 
-def plan_tasks(files: Iterable[DayFile], task_reports: int = TASK_REPORTS) -> list[Task]:
-    """Cut files into tasks, in order.
-
-    Parameters
-    ----------
-    files : iterable of DayFile
-    task_reports : int
-        A task gets no more row groups once it has so many reports.
+def plan_tasks(files: Iterable[ReportFile], task_reports: int = TASK_REPORTS) -> list[Task]:
+    """Cut files into tasks, in order; one with `task_reports` gets no more row groups.
 
     Raises
     ------
     ReportFileError
-        If one can't be read, or holds another number of reports than it must.
+        If a file can't be read, or holds another number of reports than it must.
     """
     tasks: list[Task] = []
     planned = 0
-    for address, day, expected in files:
-        where = _absolute(resolve(address))
+    for file in files:
+        where, day = _absolute(file.path), file.partition and file.partition.day
         layout = read_layout(where)
-        if expected not in {None, sum(layout.rows)}:
-            raise ReportFileError(
-                f"{where}: {sum(layout.rows):,} reports; its manifest says {expected:,}"
-            )
+        require_reports(file, sum(layout.rows))
         first = reports = 0
         for group, rows in enumerate(layout.rows):
             reports += rows
