@@ -154,7 +154,6 @@ class AsyncTelemetry(BaseTelemetry):
         self._reset_after_fork()
 
     def _reset_after_fork(self) -> None:
-        """Set everything that tasks use; a forked child starts here too."""
         self._tasks, self._loop = (), None
         self._wake = asyncio.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="hubbub disk")
@@ -185,19 +184,16 @@ class AsyncTelemetry(BaseTelemetry):
         )
 
     def _has_loop(self) -> bool:
-        """Whether the loop that was entered runs."""
         loop = self._loop  # another thread may be closing
         return loop is not None and loop.is_running()
 
     def _running_elsewhere(self) -> asyncio.AbstractEventLoop | None:
-        """Return the loop that was entered, if it runs in another thread."""
         loop = self._loop
         if loop is None or not loop.is_running() or loop is asyncio._get_running_loop():
             return None
         return loop
 
     def _store_soon(self) -> None:
-        """Store what waits, on the worker thread if there can be one."""
         if not self._is_queued:
             self._is_queued = True
             self._submit(self._store_queued)
@@ -235,7 +231,6 @@ class AsyncTelemetry(BaseTelemetry):
                 return
 
     async def _write(self, store: ClientStore) -> None:
-        """Store reports until closed (one task)."""
         while self._is_running():
             await self._wait(self._has_work)
             await self._wait(self._is_time_to_store, SPOOL_SECONDS)
@@ -305,7 +300,6 @@ class AsyncTelemetry(BaseTelemetry):
         return "no event loop runs; reports are stored, and sent once one enters the context"
 
     def _is_running(self) -> bool:
-        """Whether the task that asks is a lane of this process: a forked child has none."""
         return asyncio.current_task() in self._tasks
 
     async def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
@@ -319,7 +313,6 @@ class AsyncTelemetry(BaseTelemetry):
         return False
 
     async def _post(self, batch: Batch) -> Answer:
-        """Try once. Never raises for anything that the network or the server does."""
         request = await self._in_pool(lambda: self._encoder.encode(batch))
         answer = await self._attempt(request)
         if again := await self._in_pool(lambda: self._encoder.encode_again(batch, answer)):
@@ -383,7 +376,6 @@ class AsyncTelemetry(BaseTelemetry):
 async def _in_loop(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _Result], seconds: float
 ) -> _Result | None:
-    """Do something in a loop that runs in another thread; None if that ends meanwhile."""
     future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
     with contextlib.suppress(TimeoutError):
         return await asyncio.wait_for(future, seconds + EXIT_SECONDS)
@@ -392,7 +384,6 @@ async def _in_loop(
 
 @atexit.register
 def _store_all() -> None:
-    """Store what was recorded just before the loops ended."""
     for instance in list(_instances):
         instance._store_now()
 
@@ -417,7 +408,6 @@ def _proxy_for(address: str) -> tuple[URL | None, dict[str, str]]:
 
 
 async def _read(content: aiohttp.StreamReader, most: int = MAX_ANSWER) -> bytes:
-    """Return an answer's body, or so much of it as may be of interest."""
     body = b""
     while piece := await content.read(most - len(body)):
         body += piece

@@ -325,23 +325,18 @@ class BaseTelemetry:
                 self._start()
 
     def _prepare(self) -> None:
-        """Prepare what the subclass needs; called once, at the end of construction."""
         raise NotImplementedError
 
     def _reset_after_fork(self) -> None:
-        """Set everything that threads or tasks use; a forked child starts here too."""
         raise NotImplementedError
 
     def _start(self) -> None:
-        """Begin to store and to send, unless that is under way."""
         raise NotImplementedError
 
     def _is_to_be_resumed(self) -> bool:
-        """Whether to start when consent is given, before anything is recorded."""
         raise NotImplementedError
 
     def _shut(self, reason: str = CLOSED) -> None:
-        """Stop recording for good."""
         with self._recorder.changed:
             self._lanes.close()
             self._recorder.disabled = self._recorder.disabled or reason
@@ -351,7 +346,6 @@ class BaseTelemetry:
         return self._postponed
 
     def _postpone(self, reason: object) -> None:
-        """Note that nothing can be sent: what is recorded is stored by the thread that records."""
         if self._postponed is None:
             log("WARNING", f"hubbub stores reports and sends them after the next start: {reason}")
         self._postponed = f"{reason}; reports are stored, and sent after the next start"
@@ -378,13 +372,11 @@ class BaseTelemetry:
                 self._storing.release()
 
     def _reset_storing(self) -> None:
-        """Forget what other threads were storing; a forked child starts here too."""
         self._storing = threading.Lock()
         self._store_again_at = 0.0
         self._postponed = None
 
     def _fail(self, error: Exception) -> None:
-        """Stop recording after an error that will not pass."""
         known = isinstance(error, StateError)
         self._recorder.disable(str(error) if known else f"internal error: {error!r}")
         self._recorder.drop_pending("disabled")
@@ -407,12 +399,9 @@ class BaseTelemetry:
     def _open_state(self) -> None:
         """Open the state, or note why that is impossible, for good or for now.
 
-        Raises
-        ------
-        OtherApplicationError
-            If it is another application's, which only the app's author can mend.
-        StateError, UnavailableError
-            With `development`, unless it is in use by another process.
+        Raises `OtherApplicationError` if it is another application's, which only the app's author
+        can mend. Raises `StateError, UnavailableError` with `development`, unless it is in use by
+        another process.
         """
         from hubbub.client.state import SHORT_PATIENCE, open_state
 
@@ -432,7 +421,6 @@ class BaseTelemetry:
                 raise
 
     def _take_over(self, state: State) -> None:
-        """Begin to record, with this state."""
         self._lanes.on_disk = state.waiting
         self._recorder.open(state.secret, state.account)
         if state.discarded:
@@ -446,16 +434,8 @@ class BaseTelemetry:
     def _open_store(self, former: bytes | None = None, *, briefly: bool = False) -> ClientStore:
         """Open the database, and the state too unless it is open.
 
-        Parameters
-        ----------
-        former : bytes, optional
-            A secret that has been replaced.
-        briefly : bool
-            Hardly wait for other processes' transactions.
-
-        Raises
-        ------
-        StateError, UnavailableError
+        `former`: a secret that has been replaced. `briefly`: hardly wait for other processes'
+        transactions. Raises `StateError, UnavailableError`.
         """
         with no_fork():
             from hubbub.client.delivery import ClientStore
@@ -474,10 +454,8 @@ class BaseTelemetry:
     def _store_waiting(self, store: ClientStore) -> bool:
         """Do what the storing lane has to do; return whether that was possible.
 
-        Raises
-        ------
-        StateError
-            If the state can't be trusted any more; the recordings are counted as lost.
+        Raises `StateError` if the state can't be trusted any more; the recordings are counted as
+        lost.
         """
         with self._storing:
             return self._store_drained(store)
@@ -601,7 +579,6 @@ class BaseTelemetry:
         outbox.dropped.clear()
 
     def _note_end_of_sending(self, seen: int) -> None:
-        """Note that nothing can be sent now, or nothing is left."""
         with self._recorder.changed:
             self._lanes.end_sending(seen)
             self._recorder.notify()

@@ -65,22 +65,12 @@ _LOOK_AGAIN = 60.0  # the longest, before looking for batches that other process
 
 
 class DeliveryResult(NamedTuple):
-    """What became of a batch's reports by an answer.
+    """What became of a batch's reports by an answer."""
 
-    Attributes
-    ----------
-    delivered, refused : int
-        Reports.
-    reason : str
-        Why they were refused, or given up.
-    gone : int
-        Reports that should be sent, or sent again, but have been deleted meanwhile.
-    """
-
-    delivered: int = 0
+    delivered: int = 0  # reports
     refused: int = 0
-    reason: str = ""
-    gone: int = 0
+    reason: str = ""  # why they were refused, or given up
+    gone: int = 0  # reports that should be sent, or sent again, but have been deleted meanwhile
 
 
 class Fetch(enum.Enum):
@@ -92,22 +82,11 @@ class Fetch(enum.Enum):
 class DeliveryScheduler:
     """Decides what this process does next at the network.
 
-    Parameters
-    ----------
-    outbox : Outbox
-    batch_size : int
-        Reports that make a batch due at once.
-    batch_seconds : float
-        Seconds after which fewer are due. Each wait is drawn between half and one and a half of
-        it, so that clients don't all send at the same time.
-    clock : callable
-        Seconds since the epoch.
-    chance : callable
-        Uniform in [0, 1), for jitter.
-    daily : collection of str
-        Metrics of which one report is sent a day.
-    claim_fetch : callable
-        Returns whether the switch is to be asked for at a moment; then nobody does for a day.
+    `batch_size`: reports that make a batch due at once. `batch_seconds`: seconds after which fewer
+    are due. Each wait is drawn between half and one and a half of it, so that clients don't all
+    send at the same time. `clock`: seconds since the epoch. `chance`: uniform in [0, 1), for
+    jitter. `daily`: metrics of which one report is sent a day. `claim_fetch`: returns whether the
+    switch is to be asked for at a moment; then nobody does for a day.
     """
 
     def __init__(
@@ -139,10 +118,7 @@ class DeliveryScheduler:
         Or to fetch the switch: after the collector has answered, so at a time at which this client
         shows itself anyway, or where it would have, but for the switch (see `ask`).
 
-        Parameters
-        ----------
-        hurry : bool
-            Don't wait for a full batch.
+        `hurry`: don't wait for a full batch.
         """
         now, spooled = self._clock(), self._outbox.spooled()
         wait = self._until_due(spooled, now)
@@ -203,7 +179,6 @@ class DeliveryScheduler:
         return wait if wait <= 1.5 * self._batch_seconds else 0.0  # the clock was set back
 
     def _back_off(self, asked: float | None) -> None:
-        """Wait a uniform time below a doubling bound (full jitter), and at least what was asked."""
         now = self._clock()
         bound = min(_FIRST_DELAY * 2.0**self._failures, _LONGEST_DELAY)
         self._failures = min(self._failures + 1, 30)
@@ -218,49 +193,21 @@ def system_chance() -> float:
 
 
 class CommitResult(NamedTuple):
-    """What a transaction stored.
+    """What a transaction stored."""
 
-    Attributes
-    ----------
-    account : Account
-        As it is stored now.
-    charges : Charges
-    waiting : int
-        Reports that are on disk now.
-    switch : Switch
-        As it is stored now.
-    """
-
-    account: Account
+    account: Account  # as it is stored now
     charges: Charges
-    waiting: int
-    switch: Switch
+    waiting: int  # reports that are on disk now
+    switch: Switch  # as it is stored now
 
 
 class ClientStore:
     """A connection to the database, and what the client does with it.
 
-    Parameters
-    ----------
-    folder : Path
-        The state directory.
-    registry : Registry
-    settings : RecorderSettings
-    secret : bytes
-        The client's; the database must belong to it.
-    clock : callable
-        Seconds since the epoch.
-    chance : callable
-        Uniform in [0, 1), for jitter.
-    patience : float
-        Seconds to wait for other connections' transactions.
-
-    Raises
-    ------
-    StateError
-        If the database is missing or damaged.
-    UnavailableError
-        If it can't be opened for now.
+    `folder`: the state directory. `secret`: the client's; the database must belong to it. `clock`:
+    seconds since the epoch. `chance`: uniform in [0, 1), for jitter. `patience`: seconds to wait
+    for other connections' transactions. Raises `StateError` if the database is missing or damaged.
+    Raises `UnavailableError` if it can't be opened for now.
     """
 
     def __init__(

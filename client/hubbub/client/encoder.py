@@ -260,7 +260,6 @@ def _subset(response: Subset, own: int, stream: ByteStream) -> int:
 
 
 def _in_window(response: Window, own: int, stream: ByteStream) -> int:
-    """Draw a cell, in the window of a position with probability q (Wang et al. 2019, 3.2)."""
     if _happens(response.chance, stream):
         return 1 << own + uniform_below(response.width, stream)
     cell = uniform_below(response.cells - response.width, stream)

@@ -102,12 +102,7 @@ def describe_metric(metric: Metric) -> str:
 def explain(registry: Registry, spending: Spending, people: int) -> str:
     """Return what is asked and what it can reveal, metric by metric and in total.
 
-    Parameters
-    ----------
-    registry : Registry
-    spending : Spending
-    people : int
-        How many share the device; as a group they are protected by `people` times epsilon.
+    `people`: how many share the device; as a group they are protected by `people` times epsilon.
     """
     lines = [
         (
@@ -198,14 +193,12 @@ def _exposure(metric: Metric) -> Iterator[str]:
 
 
 def _possible_parts(metric: Metric) -> Iterator[str]:
-    """Yield a line about which parts of answers clients report, if these aren't always all."""
     if parts := metric.type.parts():
         lasting = "of each answer" if metric.memory == "period" else "of all its answers, for life"
         yield f"a client reports one part {lasting}: {', or '.join(parts)}"
 
 
 def _used(spending: Spending) -> str:
-    """Return what has been spent."""
     shows = math.isinf(spending.epsilon_any_history)
     changes = ", but not bounded for somebody who sees when answers changed" if shows else ""
     return _bound(spending.epsilon) + changes
@@ -223,7 +216,6 @@ def _all_fields(metric: Metric) -> str:
 
 
 def _bound(epsilon: float) -> str:
-    """Return a bound on the odds: "at most 81-fold (epsilon 4.39)"."""
     if math.isinf(epsilon):
         return "not bounded"
     return f"at most {_odds(epsilon)}-fold (epsilon {_number(epsilon)})"
@@ -237,12 +229,10 @@ def _odds(logarithm: float) -> str:
 
 
 def _linking(epsilon: float) -> float:
-    """Return ln cosh^2(epsilon / 2), which bounds the likelihood ratio of two periods' reports."""
     return epsilon + 2 * math.log1p(math.exp(-epsilon)) - 2 * math.log(2)
 
 
 def _number(value: float) -> str:
-    """Return three significant digits; halves go up, as JavaScript has it."""
     from decimal import ROUND_HALF_UP, Context
 
     rounded = Context(prec=3, rounding=ROUND_HALF_UP).create_decimal_from_float(value)

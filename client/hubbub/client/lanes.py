@@ -12,21 +12,10 @@ from __future__ import annotations
 class Lanes:
     """The state that both lanes share.
 
-    Parameters
-    ----------
-    batch_size : int
-        Recordings that are worth a transaction at once.
-
-    Attributes
-    ----------
-    on_disk : int
-        Unsent reports there, when this process last looked.
-    withdrawn : bool
-        Whether reports on disk are to be deleted before anything is sent.
-    closed : bool
-        Whether both lanes are to end, the one that stores once nothing waits.
-    changes : int
-        How often there came something that might be sent, or another reason to look.
+    `batch_size`: recordings that are worth a transaction at once. `on_disk`: unsent reports there,
+    when this process last looked. `withdrawn`: whether reports on disk are to be deleted before
+    anything is sent. `closed`: whether both lanes are to end, the one that stores once nothing
+    waits. `changes`: how often there came something that might be sent, or another reason to look.
     """
 
     def __init__(self, batch_size: int) -> None:

@@ -50,33 +50,21 @@ class AnswerKey(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """An admitted answer as it is stored.
-
-    Attributes
-    ----------
-    answer : AnswerKey
-    reports : int
-    epsilon_report, price : float
-        As they were when it was admitted.
-    changed : bool
-        Whether it followed another value of the same metric; if not, times alone decided on it.
-    """
+    """An admitted answer as it is stored."""
 
     answer: AnswerKey
     reports: int
-    epsilon_report: float
+    epsilon_report: float  # as they were when it was admitted
     price: float
+    # Whether it followed another value of the same metric; if not, times alone decided on it.
     changed: bool
 
     def spent(self, metric: Metric | None) -> float:
         """Return what its reports reveal, together.
 
-        Parameters
-        ----------
-        metric : Metric or None
-            Its metric's version, if that is registered; if not, more than one report count as all
-            that could ever be made, because fewer may cost more than their sum
-            (`RapporParams.epsilon_after`).
+        `metric`: its metric's version, if that is registered; if not, more than one report count as
+        all that could ever be made, because fewer may cost more than their sum
+        (`RapporParams.epsilon_after`).
         """
         if not self.reports:
             return 0.0
@@ -149,21 +137,10 @@ class Spending(NamedTuple):
 class ClientLedger:
     """The account of one client, under one registry's rules.
 
-    Parameters
-    ----------
-    registry : Registry
-    rows : iterable of LedgerRow
-        What is stored, also of metrics and versions that aren't registered (any more).
-    resets, restores : int
-    unusable : collection of str
-        Metrics whose definition changed under the same version; they count as not registered.
-    revealing : collection of (str, int)
-        Metrics and versions that were reported while a change of values would have been seen.
-
-    Attributes
-    ----------
-    revealing : set of (str, int)
-        The same, with what was entered since.
+    `rows`: what is stored, also of metrics and versions that aren't registered (any more).
+    `unusable`: metrics whose definition changed under the same version; they count as not
+    registered. `revealing`: metrics and versions that were reported while a change of values would
+    have been seen. `revealing`: the same, with what was entered since.
     """
 
     def __init__(
@@ -202,11 +179,7 @@ class ClientLedger:
     def judge(self, answer: AnswerKey, *, answered: bool) -> tuple[Verdict, str]:
         """Return what becomes of a recording of this answer, and if it is refused, why.
 
-        Parameters
-        ----------
-        answer : AnswerKey
-        answered : bool
-            Whether this metric's version has an answer that could be reported in its place.
+        `answered`: whether this metric's version has an answer that could be reported in its place.
         """
         known = answer in self._rows
         if known and not self._once:  # most recordings of most apps
@@ -312,97 +285,49 @@ class ClientLedger:
 
 
 class CachedResponse(NamedTuple):
-    """An answer, as a client remembers it.
-
-    Attributes
-    ----------
-    answer : AnswerKey
-    response : PermanentResponse
-    end_day : int or None
-        The day, from the epoch, on which its period is over; None with ``memory = "value"``.
-    """
+    """An answer, as a client remembers it."""
 
     answer: AnswerKey
     response: PermanentResponse
+    # The day, from the epoch, on which its period is over; None with ``memory = "value"``.
     end_day: int | None = None
 
 
 class LastPeriod(NamedTuple):
-    """The last period that a client answered, or waited in, of all of a metric's versions.
+    """The last period that a client answered, or waited in, of all of a metric's versions."""
 
-    Attributes
-    ----------
-    version : int
-        Of the metric, then.
-    first_day, end_day : int
-        From the epoch; it is over on the second one.
-    answered : bool
-        If not, the client waited in it.
-    behind_since : float or None
-        The clock's earliest reading before this period, in seconds since the epoch.
-    """
-
-    version: int
-    first_day: int
+    version: int  # of the metric, then
+    first_day: int  # from the epoch; it is over on the second one
     end_day: int
-    answered: bool
+    answered: bool  # if not, the client waited in it
+    # The clock's earliest reading before this period, in seconds since the epoch.
     behind_since: float | None = None
 
 
 class Recording(NamedTuple):
-    """A recording that isn't stored yet.
+    """A recording that isn't stored yet."""
 
-    Attributes
-    ----------
-    own : CachedResponse
-        The answer to report if it is admitted.
-    recorded_at : float
-        Seconds since the epoch.
-    period : Period or None
-        The client's, then; None with ``memory = "value"``.
-    begins : bool
-        Whether that was its first day, on which a client may start at once.
-    """
-
-    own: CachedResponse
-    recorded_at: float
-    period: Period | None = None
-    begins: bool = True
+    own: CachedResponse  # the answer to report if it is admitted
+    recorded_at: float  # seconds since the epoch
+    period: Period | None = None  # the client's, then; None with ``memory = "value"``
+    begins: bool = True  # whether that was its first day, on which a client may start at once
 
 
 class Decision(NamedTuple):
-    """What becomes of a recording.
-
-    Attributes
-    ----------
-    verdict : Verdict
-    cached : CachedResponse
-        The answer to report, unless it is refused.
-    refusal : str
-        Why not, if so.
-    """
+    """What becomes of a recording."""
 
     verdict: Verdict
-    cached: CachedResponse
-    refusal: str
+    cached: CachedResponse  # the answer to report, unless it is refused
+    refusal: str  # why not, if so
 
 
 class Charges(NamedTuple):
-    """What became of recordings.
+    """What became of recordings."""
 
-    Attributes
-    ----------
-    admitted : list of CachedResponse
-        The answer to report of each that wasn't refused, in order.
-    stale : int
-        How many of these report an earlier answer, because there was no room for another value.
-    refused : Counter of str
-        The others, by reason.
-    """
-
-    admitted: list[CachedResponse]
+    admitted: list[CachedResponse]  # the answer to report of each that wasn't refused, in order
+    # How many of these report an earlier answer, because there was no room for another value.
     stale: int
-    refused: Counter[str]
+    refused: Counter[str]  # the others, by reason
 
 
 def recall(
@@ -428,16 +353,8 @@ def recall(
 class Account:
     """A client's ledger, the answers that it may report again, and its last periods.
 
-    Parameters
-    ----------
-    registry : Registry
-    ledger : ClientLedger, optional
-    memory : mapping of str to CachedResponse
-        By metric, of the registered version: the answer that was admitted last.
-    periods : mapping of str to LastPeriod
-        By metric, of all versions.
-    unusable : frozenset of str
-        Metrics whose definition changed under the same version.
+    `memory`: by metric, of the registered version: the answer that was admitted last. `periods`: by
+    metric, of all versions. `unusable`: metrics whose definition changed under the same version.
     """
 
     def __init__(

@@ -54,23 +54,13 @@ the growth of the file by 10,000 reports."""
 
 
 class LeasedBatch(NamedTuple):
-    """A batch for this process to send now, while its lease lasts.
-
-    Attributes
-    ----------
-    key : int
-    batch : Batch
-        Its reports in ascending order, which tells nothing, and is the same in each attempt.
-    rows : tuple of int
-        The reports' keys on disk.
-    is_new : bool
-        Whether its id was drawn for this attempt, so that no collector can have seen it.
-    """
+    """A batch for this process to send now, while its lease lasts."""
 
     key: int
+    # Its reports in ascending order, which tells nothing, and is the same in each attempt.
     batch: Batch
-    rows: tuple[int, ...]
-    is_new: bool
+    rows: tuple[int, ...]  # the reports' keys on disk
+    is_new: bool  # whether its id was drawn for this attempt, so that no collector can have seen it
 
     @property
     def reports(self) -> int:
@@ -81,27 +71,12 @@ class LeasedBatch(NamedTuple):
 class Outbox:
     """The queue of one client; several processes may use it at once.
 
-    Parameters
-    ----------
-    storage : Storage
-    secret : bytes
-        The database must belong to it.
-    origin : str
-        Of the collector.
-    max_bytes : int
-        Beyond it the oldest go first.
-    max_age : float
-        Seconds after which a report is dropped, because the collector might have forgotten its
-        batch's id.
-    lease_seconds : float
-        How long a batch is left to the process that sends it, in case that process disappears.
-    switch : callable, optional
-        Returns what is off, as it is stored, within a transaction: its reports aren't sent.
-
-    Attributes
-    ----------
-    dropped : Counter of str
-        Reports dropped from the disk, by reason; the caller reads and empties it.
+    `secret`: the database must belong to it. `origin`: of the collector. `max_bytes`: beyond it the
+    oldest go first. `max_age`: seconds after which a report is dropped, because the collector might
+    have forgotten its batch's id. `lease_seconds`: how long a batch is left to the process that
+    sends it, in case that process disappears. `switch`: returns what is off, as it is stored,
+    within a transaction: its reports aren't sent. `dropped`: reports dropped from the disk, by
+    reason; the caller reads and empties it.
     """
 
     def __init__(
@@ -144,14 +119,8 @@ class Outbox:
     def lease(self, now: float, least: int, most: int) -> LeasedBatch | None:
         """Lease the oldest batch that nobody else is sending.
 
-        Parameters
-        ----------
-        now : float
-            Seconds since the epoch.
-        least : int
-            Put reports into batches while at least so many are in none.
-        most : int
-            Reports of a batch.
+        `least`: put reports into batches while at least so many are in none. `most`: reports of a
+        batch.
         """
         with self._transaction() as connection:
             self._trim(connection, now)
@@ -330,7 +299,6 @@ class Outbox:
         return os.getpid() * _NUMBERS + self._number
 
     def _leased(self, connection: sqlite3.Connection, now: float) -> set[int]:
-        """Return the keys of batches that others are sending."""
         query = "SELECT id, holder, lease_expires_at FROM batches WHERE holder != 0"
         leases = connection.execute(query)
         return {key for key, holder, until in leases if self._is_leased(holder, until, now)}
@@ -343,7 +311,6 @@ class Outbox:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run statements as the storage does, and count what they drop once they are committed."""
         self._dropping.clear()
         with self._storage.transaction(self._secret) as connection:
             yield connection
@@ -431,7 +398,6 @@ def _delete_empty(connection: sqlite3.Connection) -> None:
 
 
 def _checksum(*content: object) -> bytes:
-    """Return a checksum against damage; what isn't of its column's type has another one."""
     return hashlib.sha256(repr(content).encode()).digest()[:16]
 
 

@@ -23,12 +23,8 @@ os_stream: ByteStream = os.urandom
 class BernoulliSampler:
     """Draw k independent bits, each with one of two probabilities.
 
-    Parameters
-    ----------
-    k : int
-        Lanes; a multiple of 8.
-    low, high : float
-        Probability of a 1 in the lanes that `draw`'s selector leaves out, and in those it names.
+    `k`: lanes; a multiple of 8. `low` and `high`: probability of a 1 in the lanes that `draw`'s
+    selector leaves out, and in those it names.
     """
 
     __slots__ = (
@@ -127,10 +123,7 @@ def bernoulli_sampler(k: int, low: float, high: float) -> BernoulliSampler:
 class KeyedStream:
     """The endless SHAKE-256 output of a message: the same for the same message, for ever.
 
-    Parameters
-    ----------
-    message : bytes
-        The message, or its beginning.
+    `message`: the message, or its beginning.
     """
 
     __slots__ = ("_hash", "_offset")
@@ -173,11 +166,8 @@ def uniform_below(bound: int, stream: ByteStream) -> int:
 def digit_codes(low: float, high: float) -> bytes:
     """Pair the binary digits of two probabilities, most significant first.
 
-    Returns
-    -------
-    bytes
-        One code a digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both. A
-        probability of 1 has no digit behind the point and counts as 0 here.
+    Returns one code a digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both. A
+    probability of 1 has no digit behind the point and counts as 0 here.
     """
     low_digits, high_digits = _binary_digits(low), _binary_digits(high)
     length = max(len(low_digits), len(high_digits))
@@ -188,18 +178,9 @@ def digit_codes(low: float, high: float) -> bytes:
 def byte_outcomes(probability: float, tail: int) -> tuple[bytes, int]:
     """Share out the values of a lane's first byte; n, x and t are `draw_by_bytes`'s.
 
-    Parameters
-    ----------
-    probability : float
-        It has at most 8 (t + 1) digits behind the binary point.
-    tail : int
-        The t bytes behind the first one.
-
-    Returns
-    -------
-    tuple of bytes and int
-        A table for `bytes.translate` with an ASCII digit for each value (0 for the undecided one),
-        n of them 1; and x.
+    `probability`: it has at most 8 (t + 1) digits behind the binary point. `tail`: the t bytes
+    behind the first one. Returns a table for `bytes.translate` with an ASCII digit for each value
+    (0 for the undecided one), n of them 1; and x.
     """
     numerator, denominator = probability.as_integer_ratio()
     scaled = (numerator << 8 * (tail + 1)) // denominator
@@ -208,7 +189,6 @@ def byte_outcomes(probability: float, tail: int) -> tuple[bytes, int]:
 
 
 def _binary_digits(probability: float) -> str:
-    """Return all digits after the binary point; every double has finitely many."""
     numerator, denominator = probability.as_integer_ratio()
     places = denominator.bit_length() - 1
     return f"{numerator:0{places}b}" if places and numerator else ""

@@ -103,36 +103,16 @@ class _PreparedMetric(NamedTuple):
 class Recorder:
     """Takes values, and holds what is to be stored of them until `drain`.
 
-    Parameters
-    ----------
-    registry : Registry
-    max_pending : int
-        Beyond so many recordings in memory the oldest are dropped, and counted.
-    enough : int
-        Number of waiting recordings that is worth a notification.
-    development : bool
-        Raise for what an app's author should fix: unknown metrics and categories, bad values.
-
-    Attributes
-    ----------
-    waits : bool
-        Whether a new client waits for its first period (mode "once").
-    answers_all : bool
-        Record as a client that is asked everything, at once: for previews and tests.
-    changed : threading.Condition
-        Notified when the first or the `enough`-th recording waits, and at every change of state.
-    disabled : str or None
-        Why nothing is recorded, if so.
-    unavailable : str or None
-        Why the state can't be opened for now, if so.
-    listener : callable or None
-        Called where `changed` is notified, for a driver that can't wait for a condition.
-    secret : bytes or None
-        The client's, once the state is open.
-    asks : bool
-        Whether something wasn't recorded because of a switch that was last asked for a day ago.
-    recorded, delivered, stale : int
-    dropped : Counter of str
+    `max_pending`: beyond so many recordings in memory the oldest are dropped, and counted.
+    `enough`: number of waiting recordings that is worth a notification. `development`: raise for
+    what an app's author should fix: unknown metrics and categories, bad values. `waits`: whether a
+    new client waits for its first period (mode "once"). `answers_all`: record as a client that is
+    asked everything, at once: for previews and tests. `changed`: notified when the first or the
+    `enough`-th recording waits, and at every change of state. `disabled`: why nothing is recorded,
+    if so. `unavailable`: why the state can't be opened for now, if so. `listener`: called where
+    `changed` is notified, for a driver that can't wait for a condition. `secret`: the client's,
+    once the state is open. `asks`: whether something wasn't recorded because of a switch that was
+    last asked for a day ago.
     """
 
     def __init__(
@@ -272,11 +252,8 @@ class Recorder:
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
         """Return a report of a value as `record` would have it drawn, without spending.
 
-        Raises
-        ------
-        HubbubError
-            If there could be none: the metric isn't registered, the value isn't of its type, or
-            the state isn't open.
+        Raises `HubbubError` if there could be none: the metric isn't registered, the value isn't of
+        its type, or the state isn't open.
         """
         account = self._account_with_pending()
         with self.changed:
@@ -290,10 +267,7 @@ class Recorder:
     def drain(self, secret: bytes) -> list[Recording]:
         """Take all waiting recordings, to be stored: then `settle`, `requeue` or `give_up` follows.
 
-        Raises
-        ------
-        ReplacedSecretError
-            If they were made with another secret than the database's.
+        Raises `ReplacedSecretError` if they were made with another secret than the database's.
         """
         with self.changed:
             if secret != self.secret:
@@ -409,14 +383,12 @@ class Recorder:
         return recording, account.decide(recording)
 
     def _is_chosen(self, prepared: _PreparedMetric, period: int) -> bool:
-        """Whether this client answers a metric, as one of its group."""
         metric = prepared.encoder.metric
         if prepared.group is None or self.answers_all or self.secret is None:
             return True
         return metric.name == chosen(prepared.group, metric.application, self.secret, period)
 
     def _account_with_pending(self) -> Account:
-        """Return what the stored account becomes by what waits in memory."""
         with self.changed:
             account, waiting = self._account, [*self._leaving, *self.pending]
         account = account.copy()  # the stored one never changes: it is replaced
@@ -456,7 +428,6 @@ def log(level: str, message: str) -> None:
 
 
 def _undrawn(encoder: Encoder, now: float, *, at_once: bool = False) -> Recording:
-    """Return a recording of a metric with periods, without its response."""
     period = encoder.period(now)
     key = AnswerKey(encoder.metric.name, encoder.metric.version, b"")  # numbered when admitted
     begins = at_once or period.first_day == now // SECONDS_A_DAY
@@ -478,5 +449,4 @@ def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:
 
 
 def _end_of_day(metric: Metric) -> float:
-    """Return when a metric's last day is over (UTC), in seconds since the epoch."""
     return float((metric.expires.toordinal() - _EPOCH + 1) * SECONDS_A_DAY)

@@ -21,10 +21,7 @@ from hubbub.protocol.registry import Registry
 def registry_json(path: Path) -> str:
     """Return the registry in a metrics.toml as JSON, in ASCII.
 
-    Raises
-    ------
-    MetricError
-        As `Registry.load`.
+    Raises `MetricError` as `Registry.load`.
     """
     Registry.load(path)
     document = tomllib.loads(path.read_text(encoding="utf-8-sig"))

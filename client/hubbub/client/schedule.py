@@ -65,13 +65,7 @@ def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> st
     joins the group takes an equal share of clients from every other, and no client changes between
     two that stay.
 
-    Parameters
-    ----------
-    group : Group
-    application : str
-    secret : bytes
-    period : int
-        Number of the period, for a group whose choice is "period".
+    `period`: number of the period, for a group whose choice is "period".
     """
     moment = (_number(period),) if group.choice == "period" else ()
 
@@ -97,5 +91,4 @@ def sample_draw(metric: str, application: str, secret: bytes, period: int | None
 
 
 def _number(period: int) -> bytes:
-    """Return a period's number as 8 bytes; a clock may be before the epoch."""
     return (period % _NUMBERS).to_bytes(_NUMBER_BYTES, "little")

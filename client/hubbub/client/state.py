@@ -46,22 +46,12 @@ _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
 class State(NamedTuple):
-    """What a client starts with.
-
-    Attributes
-    ----------
-    secret : bytes
-    account : Account
-    waiting : int
-        Reports on disk that are still to be sent to the origin.
-    discarded : int
-        Reports that were deleted because the original of this copy may send them, too.
-    """
+    """What a client starts with."""
 
     secret: bytes
     account: Account
-    waiting: int
-    discarded: int
+    waiting: int  # reports on disk that are still to be sent to the origin
+    discarded: int  # reports that were deleted because the original of this copy may send them, too
 
 
 def open_state(
@@ -76,23 +66,10 @@ def open_state(
     secret, and both are tied together in one transaction, so that one without the other reveals a
     loss. A deletion that was interrupted is finished first.
 
-    Parameters
-    ----------
-    directory : str or Path
-    registry : Registry
-    origin : str, optional
-        Of the collector; None: of all of them.
-    patience : float
-        Seconds to wait for other processes' transactions.
-
-    Raises
-    ------
-    StateError
-        If a file is damaged, lacks its companion, or others may have read the secret.
-    OtherApplicationError
-        If the directory is another application's.
-    UnavailableError
-        If a file can't be read or written for now.
+    `origin`: of the collector; None: of all of them. `patience`: seconds to wait for other
+    processes' transactions. Raises `StateError` if a file is damaged, lacks its companion, or
+    others may have read the secret. Raises `OtherApplicationError` if the directory is another
+    application's. Raises `UnavailableError` if a file can't be read or written for now.
     """
     folder = Path(directory).expanduser()
     with translated_errors(f"state directory {folder}"):
@@ -132,10 +109,7 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
 def read_account(directory: str | Path, registry: Registry) -> Account:
     """Return what a client has answered; an empty account if there is no state.
 
-    Raises
-    ------
-    StateError, UnavailableError
-        As `open_state`.
+    Raises `StateError, UnavailableError` as `open_state`.
     """
     folder = Path(directory).expanduser()
     if not (folder / DATABASE).exists():
@@ -148,10 +122,7 @@ def read_account(directory: str | Path, registry: Registry) -> Account:
 def is_reported_today(directory: str | Path, registry: Registry, metric: str) -> bool:
     """Return whether a metric with ``reports_per_day = 1`` can't be reported today any more.
 
-    Raises
-    ------
-    StateError, UnavailableError
-        As `open_state`.
+    Raises `StateError, UnavailableError` as `open_state`.
     """
     folder = Path(directory).expanduser()
     if not registry[metric].reports_per_day or not (folder / DATABASE).exists():
@@ -164,10 +135,7 @@ def is_reported_today(directory: str | Path, registry: Registry, metric: str) ->
 def discard_unsent(directory: str | Path, application: str) -> int:
     """Delete the reports on disk, if there is a database; return how many there were.
 
-    Raises
-    ------
-    StateError, UnavailableError
-        If the state can't be read or written.
+    Raises `StateError, UnavailableError` if the state can't be read or written.
     """
     folder = Path(directory).expanduser()
     if not (folder / DATABASE).exists():
@@ -185,10 +153,7 @@ def replace_secret(directory: str | Path, application: str) -> int:
     Whenever this is interrupted, one of the two secrets is complete and the database's. If several
     processes do this at once, one succeeds, for all. Returns how many unsent reports were deleted.
 
-    Raises
-    ------
-    StateError, UnavailableError
-        If a file can't be read or written.
+    Raises `StateError, UnavailableError` if a file can't be read or written.
     """
     folder = Path(directory).expanduser()
     path = folder / _FILE
@@ -209,12 +174,8 @@ def replace_secret(directory: str | Path, application: str) -> int:
 def delete_state(directory: str | Path, application: str) -> None:
     """Remove the secret, the account and the outbox; other processes notice, and stop.
 
-    Raises
-    ------
-    OtherApplicationError
-        If the directory is another application's: nothing is removed.
-    StateError, UnavailableError
-        If a file can't be removed.
+    Raises `OtherApplicationError` if the directory is another application's: nothing is removed.
+    Raises `StateError, UnavailableError` if a file can't be removed.
     """
     folder = Path(directory).expanduser()
     with translated_errors(f"state directory {folder}"):
@@ -354,7 +315,6 @@ def _checksum(secret: bytes) -> bytes:
 
 
 def _sync_directory(folder: Path) -> None:
-    """Make a new name durable, where the file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -132,23 +132,10 @@ _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 class Storage:
     """A connection to `client.db`, for one thread; a fork closes it, and it reopens when needed.
 
-    Parameters
-    ----------
-    folder : Path
-        The state directory.
-    application : str
-        The registry's: a database of another one is left alone.
-    create : bool
-        Make the database if there is none.
-    patience : float
-        Seconds to wait for other connections' transactions.
-
-    Raises
-    ------
-    StateError
-        If it is damaged, or missing and not to be made, or this process can't use any.
-    UnavailableError
-        If it can't be opened for now.
+    `folder`: the state directory. `application`: the registry's: a database of another one is left
+    alone. `create`: make the database if there is none. `patience`: seconds to wait for other
+    connections' transactions. Raises `StateError` if it is damaged, or missing and not to be made,
+    or this process can't use any. Raises `UnavailableError` if it can't be opened for now.
     """
 
     def __init__(
@@ -195,21 +182,11 @@ class Storage:
     def transaction(self, secret: bytes | None = None) -> Iterator[sqlite3.Connection]:
         """Run statements that are committed together, durably, or not at all.
 
-        Parameters
-        ----------
-        secret : bytes, optional
-            The database must still belong to it.
-
-        Raises
-        ------
-        StateError
-            If the database is damaged.
-        OtherApplicationError
-            If it is another application's.
-        ForgottenError, ReplacedSecretError
-            If another process has deleted this client, or replaced its secret, meanwhile.
-        UnavailableError
-            If it is in use, or the disk full, or the like: try again later.
+        `secret`: the database must still belong to it. Raises `StateError` if the database is
+        damaged. Raises `OtherApplicationError` if it is another application's. Raises
+        `ForgottenError, ReplacedSecretError` if another process has deleted this client, or
+        replaced its secret, meanwhile. Raises `UnavailableError` if it is in use, or the disk full,
+        or the like: try again later.
         """
         with no_fork(), translated_errors(self._path):
             connection = self._connection
@@ -296,7 +273,6 @@ def _disconnect_all() -> None:
 
 
 def _abandon_all() -> None:
-    """Leave what the parent has open as it is: to close it here might wait for ever."""
     if is_orphaned():
         _abandoned.extend(storage._opened for storage in _storages)
         _storages.clear()

@@ -25,13 +25,8 @@ if TYPE_CHECKING:
 class Switch:
     """What is off for one client.
 
-    Parameters
-    ----------
-    document : SwitchDocument, optional
-    secret : bytes
-        The client's, which says of which samples it is a part.
-    asked : float
-        When it was asked for last, in seconds since the epoch.
+    `secret`: the client's, which says of which samples it is a part. `asked`: when it was asked for
+    last, in seconds since the epoch.
     """
 
     def __init__(

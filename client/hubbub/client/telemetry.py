@@ -154,7 +154,6 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
             return in_time
 
     def _end(self) -> None:
-        """End both threads, since Python ends; what is still recorded is stored without them."""
         with self._recorder.changed:
             self._lanes.close()
             self._postponed = (
@@ -163,7 +162,6 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
             self._recorder.notify()
 
     def _join(self, deadline: float) -> None:
-        """Wait until the writer has stored what waits."""
         if self._writer is not None:
             self._writer.join(max(0.0, deadline - time.monotonic()))
         _to_be_closed.discard(self)
@@ -300,11 +298,9 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
             self._recorder.changed.wait_for(until, seconds)
 
     def _pause(self, seconds: float) -> None:
-        """Wait unless closed, whatever is notified: the disk is in trouble."""
         self._wait(lambda: self._lanes.closed, seconds)
 
     def _reset_after_fork(self) -> None:
-        """Set everything that threads use; a forked child starts here too."""
         self._writer = None
         self._started = False
         self._opening = threading.Lock()

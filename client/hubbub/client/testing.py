@@ -39,10 +39,8 @@ class _Double(BaseTelemetry):
     def record(self, metric: str, value: Value) -> None:
         """Keep a call.
 
-        Raises
-        ------
-        UnknownMetricError, EncodingError
-            Where the real client would drop it: a test should fail for that.
+        Raises `UnknownMetricError, EncodingError` where the real client would drop it: a test
+        should fail for that.
         """
         self._recorder.record(metric, value)
         if self._recorder.disabled is None:
@@ -90,7 +88,6 @@ class _Double(BaseTelemetry):
         return True
 
     def _deliver(self) -> None:
-        """Have what waits acknowledged."""
         recordings = self._recorder.drain(self._throwaway_secret)
         self._account = self._account.copy()
         charges = self._account.charge(recordings)

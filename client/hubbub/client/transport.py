@@ -60,48 +60,26 @@ class Outcome(enum.Enum):
 
 
 class DeliveryFailure(NamedTuple):
-    """Why an attempt didn't deliver its batch.
+    """Why an attempt didn't deliver its batch."""
 
-    Attributes
-    ----------
-    kind : str
-        "DNS", "TLS", "connection" (refused, reset, or ended before the answer was complete),
-        "timeout", "redirect", "status" (any other HTTP status), or "answer" (a 2xx that isn't the
-        collector's, such as a captive portal's page).
-    detail : str
-        For people; never a value, a key, or a proxy's login.
-    status : int or None
-        The answer's HTTP status, if there was an answer.
-    time : float
-        Seconds since the epoch.
-    """
-
+    # "DNS", "TLS", "connection" (refused, reset, or ended before the answer was complete),
+    # "timeout", "redirect", "status" (any other HTTP status), or "answer" (a 2xx that isn't the
+    # collector's, such as a captive portal's page).
     kind: str
-    detail: str
-    status: int | None
-    time: float
+    detail: str  # for people; never a value, a key, or a proxy's login
+    status: int | None  # the answer's HTTP status, if there was an answer
+    time: float  # seconds since the epoch
 
 
 class Answer(NamedTuple):
-    """What an attempt resulted in.
-
-    Attributes
-    ----------
-    outcome : Outcome
-    retry_after : float or None
-        Seconds for which the server asks not to be called.
-    refused : tuple of int
-        Indices of the reports that a 422 names; empty if it means the whole batch.
-    error : DeliveryFailure or None
-        None if the batch was delivered.
-    may_be_stored : bool
-        Whether the collector may have stored the batch in an attempt that is to be repeated.
-    """
+    """What an attempt resulted in."""
 
     outcome: Outcome
-    retry_after: float | None = None
+    retry_after: float | None = None  # seconds for which the server asks not to be called
+    # Indices of the reports that a 422 names; empty if it means the whole batch.
     refused: tuple[int, ...] = ()
-    error: DeliveryFailure | None = None
+    error: DeliveryFailure | None = None  # none if the batch was delivered
+    # Whether the collector may have stored the batch in an attempt that is to be repeated.
     may_be_stored: bool = True
 
     @property
@@ -141,31 +119,17 @@ def check_ingest_key(key: str | None) -> None:
 
 
 class BatchRequest(NamedTuple):
-    """What goes over the wire.
-
-    Attributes
-    ----------
-    data : bytes
-    headers : dict of str to str
-        Nothing about the machine.
-    """
+    """What goes over the wire."""
 
     data: bytes
-    headers: dict[str, str]
+    headers: dict[str, str]  # nothing about the machine
 
 
 class RequestEncoder:
     """Makes requests of batches.
 
-    Parameters
-    ----------
-    ingest_key : str, optional
-        Presented with each batch.
-
-    Raises
-    ------
-    ValueError
-        If the key can't be sent in a header.
+    `ingest_key`: presented with each batch. Raises `ValueError` if the key can't be sent in a
+    header.
     """
 
     def __init__(self, ingest_key: str | None = None) -> None:
@@ -177,10 +141,7 @@ class RequestEncoder:
     def encode(self, batch: Batch) -> BatchRequest:
         """Return the request that delivers a batch.
 
-        Parameters
-        ----------
-        batch : Batch
-            Its reports in ascending order: answers name them by their places.
+        `batch`: its reports in ascending order: answers name them by their places.
         """
         from hubbub.protocol import compact
 
@@ -221,15 +182,8 @@ def _compressed(data: bytes) -> bytes:
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
     """Return what an HTTP answer means.
 
-    Parameters
-    ----------
-    status : int
-    headers : mapping
-        Looked up as "Retry-After" and "Location".
-    body : bytes
-        At most `MAX_ANSWER` of it.
-    now : float
-        Seconds since the epoch, for a Retry-After that is a date and for the error.
+    `headers`: looked up as "Retry-After" and "Location". `body`: at most `MAX_ANSWER` of it. `now`:
+    seconds since the epoch, for a Retry-After that is a date and for the error.
     """
     document = _json_object(body)
     if status in {200, 201} and isinstance(document.get("accepted"), int):
@@ -250,17 +204,8 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, now:
 def switch_address(switch: str | bool | None, endpoint: str) -> str | None:
     """Return where the switch is asked for, if at all.
 
-    Parameters
-    ----------
-    switch : str, bool or None
-        As in `Telemetry`.
-    endpoint : str
-        The collector's base address.
-
-    Raises
-    ------
-    ValueError
-        If it can't be, or is less protected than reports are.
+    `switch`: as in `Telemetry`. `endpoint`: the collector's base address. Raises `ValueError` if it
+    can't be, or is less protected than reports are.
     """
     if switch is None or switch is False:
         return None
@@ -288,12 +233,6 @@ def failure(error: BaseException, now: float) -> Answer:
 
     Exceptions of urllib, http.client and aiohttp are classified by what they wrap. Their texts
     aren't repeated, because some quote an address with its login.
-
-    Parameters
-    ----------
-    error : BaseException
-    now : float
-        Seconds since the epoch.
     """
     import socket
     import ssl
@@ -336,23 +275,11 @@ class HttpSender:
     the host's name, which can't be interrupted; if the compact form isn't understood, twice that.
     Threads may share a sender.
 
-    Parameters
-    ----------
-    endpoint : str
-        Base address, such as "https://telemetry.example.com".
-    connect_timeout : float
-        Seconds for connecting to any of the host's addresses, including a proxy's tunnel and the
-        TLS handshake.
-    read_timeout : float
-        Seconds for the rest: sending the batch and reading the whole answer, however slowly it
-        arrives.
-    ingest_key : str, optional
-        Presented with each batch.
-
-    Raises
-    ------
-    ValueError
-        If the endpoint isn't an http or https address, or the key can't be sent in a header.
+    `endpoint`: base address, such as "https://telemetry.example.com". `connect_timeout`: seconds
+    for connecting to any of the host's addresses, including a proxy's tunnel and the TLS handshake.
+    `read_timeout`: seconds for the rest: sending the batch and reading the whole answer, however
+    slowly it arrives. `ingest_key`: presented with each batch. Raises `ValueError` if the endpoint
+    isn't an http or https address, or the key can't be sent in a header.
     """
 
     def __init__(
@@ -375,10 +302,7 @@ class HttpSender:
     def send(self, batch: Batch) -> Answer:
         """Try once. Never raises for anything that the network or the server does.
 
-        Parameters
-        ----------
-        batch : Batch
-            Its reports in ascending order.
+        `batch`: its reports in ascending order.
         """
         request = self._encoder.encode(batch)
         answer = self._attempt(request)
@@ -510,7 +434,6 @@ class _TimedReader(io.RawIOBase):
 
 
 def _seconds_until(moment: float) -> float:
-    """Return the seconds until a moment of the monotonic clock (raises TimeoutError if past)."""
     seconds = moment - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -557,7 +480,6 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _is_about_a_name(error: BaseException, lookup_error: type[OSError]) -> bool:
-    """Return whether a host's name couldn't be looked up, or isn't a valid name."""
     # With aiodns, aiohttp wraps a plain OSError: only the wrapper's name shows what it means.
     is_wrapper = type(error).__name__ == "ClientConnectorDNSError"
     return is_wrapper or isinstance(error, (lookup_error, UnicodeError))
@@ -621,7 +543,6 @@ def _host(location: str) -> str | None:
 
 
 def _printable(text: str) -> str:
-    """Make foreign text safe for one line of a log."""
     return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_DETAIL])
 
 
@@ -636,7 +557,6 @@ def _json_object(body: bytes) -> dict[str, object]:
 
 
 def _errors(document: dict[str, object]) -> list[dict[str, object]]:
-    """Return the part of a problem document about single reports."""
     errors = document.get("errors")
     return [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
 

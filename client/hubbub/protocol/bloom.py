@@ -23,11 +23,8 @@ _FIRST_WORDS = struct.Struct("<II").unpack_from
 def canonical_bytes(value: object) -> bytes:
     """Return the bytes that stand for a value: UTF-8 of its NFC normal form.
 
-    Raises
-    ------
-    EncodingError
-        If `value` isn't a string, holds a lone surrogate, or exceeds 64 KiB. The message never
-        quotes the value.
+    Raises `EncodingError` if `value` isn't a string, holds a lone surrogate, or exceeds 64 KiB. The
+    message never quotes the value.
     """
     if not isinstance(value, str):
         raise EncodingError(f"value of type {type(value).__name__}: must be a string")
@@ -74,7 +71,6 @@ def bloom_bits(value: object, cohort: int, params: RapporParams) -> int:
 
 
 def _fmix32(x: int) -> int:
-    """Apply MurmurHash3's 32-bit finalizer, which spreads each input bit over all output bits."""
     x ^= x >> 16
     x = (x * 0x85EBCA6B) & _MASK
     x ^= x >> 13

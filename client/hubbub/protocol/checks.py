@@ -24,10 +24,7 @@ _NAME = re.compile(NAME_PATTERN)
 class Faults:
     """Collects what is wrong, so that all of it can be told at once.
 
-    Attributes
-    ----------
-    found : list of MetricError
-        One for each fault.
+    `found`: one for each fault.
     """
 
     def __init__(self) -> None:
@@ -203,7 +200,6 @@ def ascending_integers(
 
 
 def _is_finite(value: object) -> bool:
-    """Return whether a value is a number that a float can hold."""
     most = sys.float_info.max
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and -most <= value <= most  # type: ignore[operator]

@@ -29,10 +29,7 @@ def begin_command(extra: str) -> None:
     time. Their memory goes back to the operating system anyway; only destructors in cycles don't
     run, which nothing may rely on.
 
-    Parameters
-    ----------
-    extra : str
-        What brings all packages of the command, such as "collector".
+    `extra`: what brings all packages of the command, such as "collector".
     """
     quiet_interrupts()
     explain_missing_packages(extra)
@@ -57,10 +54,7 @@ def _leave(_number: int, frame: FrameType | None) -> None:
 def explain_missing_packages(extra: str) -> None:
     """Say how to install a package that isn't found, wherever it is first imported.
 
-    Parameters
-    ----------
-    extra : str
-        What brings all packages of the command, such as "collector".
+    `extra`: what brings all packages of the command, such as "collector".
     """
     show = sys.excepthook
 

@@ -37,11 +37,8 @@ def batch_to_compact(batch: Batch) -> bytes:
 
     A section holds the reports of one metric, slice and version.
 
-    Raises
-    ------
-    CompactError
-        If there is no report, something doesn't fit its bytes, or reports of one metric and version
-        differ in the length of their bits.
+    Raises `CompactError` if there is no report, something doesn't fit its bytes, or reports of one
+    metric and version differ in the length of their bits.
     """
     reports = batch.reports
     if not reports:
@@ -74,13 +71,7 @@ def section_name(metric: str, slice_: str) -> str:
 def section_head(named: str, version: int, width: int) -> bytes:
     """Return the bytes that name a section's metric, slice, version and bits.
 
-    Parameters
-    ----------
-    named : str
-        As of `section_name`.
-    version : int
-    width : int
-        Bytes of a record.
+    `named`: as of `section_name`.
     """
     name = named.encode("ascii")
     numbers = version.to_bytes(4, "little") + (width - COHORT_BYTES).to_bytes(2, "little")

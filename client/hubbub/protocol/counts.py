@@ -99,10 +99,7 @@ def count_records(records: bytes, params: RapporParams) -> CohortCounts:
 def count_columns(reports: Columns, params: RapporParams) -> CohortCounts:
     """Count reports.
 
-    Raises
-    ------
-    RecordsError
-        If they have another number of bits, or a cohort is beyond the last one.
+    Raises `RecordsError` if they have another number of bits, or a cohort is beyond the last one.
     """
     _check_width(reports, params)
     counts = empty_counts(params)
@@ -158,7 +155,6 @@ def _add_block(reports: Columns, counts: CohortCounts) -> None:
 
 
 def _word(bits: NDArray[np.uint8], byte: int) -> NDArray[np.uint64]:
-    """Return the eight bytes of bits from `byte` on of each report, zeros beyond its end."""
     if byte + 8 <= bits.shape[1]:
         return bits[:, byte : byte + 8].view("<u8")[:, 0].astype(np.uint64)
     padded = np.zeros((len(bits), 8), dtype=np.uint8)
@@ -168,16 +164,11 @@ def _word(bits: NDArray[np.uint8], byte: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class KeptCounts:
-    """What is kept of reports that are forgotten.
-
-    Attributes
-    ----------
-    counts : CohortCounts
-    set_bits : int64 array, shape (k + 1,)
-        Reports with each number of set bits: what is looked at to find improbable ones.
-    """
+    """What is kept of reports that are forgotten."""
 
     counts: CohortCounts
+    # Shape (k + 1,); reports with each number of set bits: what is looked at to find improbable
+    # ones.
     set_bits: _IntArray
 
     def __add__(self, other: KeptCounts) -> KeptCounts:
@@ -227,10 +218,7 @@ def pack_counts(kept: KeptCounts) -> bytes:
 def unpack_counts(data: bytes) -> KeptCounts:
     """Return the counts of `pack_counts`.
 
-    Raises
-    ------
-    RecordsError
-        If these bytes aren't counts of any reports.
+    Raises `RecordsError` if these bytes aren't counts of any reports.
     """
     try:
         m, k = _SIZES.unpack_from(data)

@@ -53,19 +53,11 @@ _IS_SLICE = re.compile(SLICE)
 
 
 class Dimension(NamedTuple):
-    """A fact about the app, and the values that are told apart.
-
-    Attributes
-    ----------
-    name : str
-    values : tuple of str
-        Those that are listed; empty: those that match the pattern.
-    pattern : str
-        A regular expression without groups and alternatives, which both clients read alike.
-    """
+    """A fact about the app, and the values that are told apart."""
 
     name: str
-    values: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()  # those that are listed; empty: those that match the pattern
+    # A regular expression without groups and alternatives, which both clients read alike.
     pattern: str = ""
 
     @property
@@ -124,13 +116,8 @@ def pooled(
     are left, the same is done with the smallest of them. What says nothing in the end may be of
     few reports.
 
-    Parameters
-    ----------
-    reports : mapping of str to int
-        The number of reports of each slice.
-    dimensions : sequence of Dimension
-        In order: what matters most comes first.
-    min_reports : int
+    `reports`: the number of reports of each slice. `dimensions`: in order: what matters most comes
+    first.
     """
     goes = {text: slice_of(dimensions, parse_slice(text)) for text in reports}
     for dimension in reversed(dimensions):

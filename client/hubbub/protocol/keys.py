@@ -33,21 +33,12 @@ MOST_DAYS = 3650  # ten years, longer than an installation of an app lives
 
 
 class Key(NamedTuple):
-    """What a key may hold.
+    """What a key may hold."""
 
-    Attributes
-    ----------
-    check : callable
-        Takes where the key is and its value, and refuses that with a `MetricError`.
-    schema : dict
-        As much of it as a JSON Schema can say.
-    words : str
-        What the key means, for editors.
-    """
-
+    # Takes where the key is and its value, and refuses that with a `MetricError`.
     check: Callable[[str, Any], object]
-    schema: Schema
-    words: str
+    schema: Schema  # as much of it as a JSON Schema can say
+    words: str  # what the key means, for editors
 
 
 class Condition(NamedTuple):
@@ -312,7 +303,6 @@ def check_metric(name: str, table: Any) -> None:
 
 
 def _choices_are_known(table: Mapping[str, Any]) -> bool:
-    """Return whether a metric's mode, memory and response, which other keys follow, exist."""
     chosen = {key: table[key] for key in ("mode", "memory", "response") if key in table}
     return all(value in METRIC[key].schema["enum"] for key, value in chosen.items())
 

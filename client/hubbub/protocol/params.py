@@ -117,16 +117,12 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         return params
 
     def _asdict(self) -> dict[str, Any]:
-        """Return the numbers by name, as metrics.toml has them; they make the same parameters."""
         return {"k": self.k, "h": self.h, "m": self.m, **self.noise}
 
     def _replace(self, **changes: Any) -> Self:
         """Return parameters with other numbers, checked; f takes the place of f0 and f1.
 
-        Raises
-        ------
-        ParameterError
-            As the constructor.
+        Raises `ParameterError` as the constructor.
         """
         numbers = self._asdict()
         if "f" in changes:
@@ -289,7 +285,6 @@ def permanent_noise(f: float, f0: float | None, f1: float | None) -> tuple[float
 
 @lru_cache(maxsize=64)
 def _mixed(chance: float, one: float, other: float) -> Fraction:
-    """Return one probability with this chance, and the other else, without rounding."""
     return _exact(chance) * _exact(one) + (1 - _exact(chance)) * _exact(other)
 
 
@@ -307,7 +302,6 @@ def _probability(name: str, value: object) -> float:
 
 
 def _exact(number: float) -> Fraction:
-    """Return a double as the fraction that it is."""
     from fractions import Fraction
 
     return Fraction(number)

@@ -9,16 +9,7 @@ from __future__ import annotations
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, which takes an s unless there is one.
 
-    Parameters
-    ----------
-    number : int
-    noun : str
-        Of one: "report", "batch id".
-
-    Returns
-    -------
-    str
-        Thousands are set off by commas.
+    `noun`: of one: "report", "batch id". Returns thousands are set off by commas.
 
     Examples
     --------

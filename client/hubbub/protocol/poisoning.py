@@ -35,19 +35,11 @@ _MULTIPLIER, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 class SetBits(NamedTuple):
-    """Which bits of a report are plausible.
+    """Which bits of a report are plausible."""
 
-    Attributes
-    ----------
-    low, high : int
-        The plausible numbers of set bits, both ends included.
-    cells : int or None
-        How many of the first bits may be set at all; None: each of them.
-    """
-
-    low: int
+    low: int  # the plausible numbers of set bits, both ends included
     high: int
-    cells: int | None = None
+    cells: int | None = None  # how many of the first bits may be set at all; None: each of them
 
 
 def plausible_set_bits(
@@ -55,20 +47,9 @@ def plausible_set_bits(
 ) -> SetBits:
     """Return the range outside which a report of any one value falls with at most `tail`.
 
-    Parameters
-    ----------
-    params : RapporParams
-    metric_type : MetricType
-        Says how many true bits a value has.
-    tail : float
-        In (0, 1); half of it on each side.
-    response : Response
-        Says whether all reports have the same number.
-
-    Raises
-    ------
-    ValueError
-        If the tail isn't in (0, 1).
+    `metric_type`: says how many true bits a value has. `tail`: in (0, 1); half of it on each side.
+    `response`: says whether all reports have the same number. Raises `ValueError` if the tail isn't
+    in (0, 1).
 
     Notes
     -----
@@ -96,9 +77,7 @@ def plausible_set_bits(
 def set_bits_distribution(params: RapporParams, true_bits: int) -> _FloatArray:
     """Return the probability of 0 to k set bits in a report of a value with so many true bits.
 
-    Returns
-    -------
-    float64 array, shape (k + 1,)
+    Returns an array of shape (k + 1,).
     """
     hits = _binomial(true_bits, params.q_star)
     return np.convolve(hits, _binomial(params.k - true_bits, params.p_star))
@@ -119,16 +98,8 @@ def improbable(records: Records, bounds: SetBits) -> NDArray[np.bool_]:
 def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:
     """Return how far forged reports move the estimate of one bit's rate at most: (down, up).
 
-    Parameters
-    ----------
-    params : RapporParams
-    share : float
-        Forged reports as a share of all, in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If the share isn't in [0, 1].
+    `share`: forged reports as a share of all, in [0, 1]. Raises `ValueError` if the share isn't in
+    [0, 1].
 
     Notes
     -----
@@ -169,41 +140,23 @@ class CohortSpread(NamedTuple):
     in size by more than single draws would. How much more depends on how many reports a client
     sends, which isn't known (reports carry no sender); so the answer is that number instead of a
     p-value.
-
-    Attributes
-    ----------
-    cohort : int
-        The most conspicuous cohort.
-    ratio : float
-        Its size as a multiple of the mean size.
-    dispersion : float
-        Pearson's chi-squared over its m - 1 degrees of freedom: about 1 if each client reported
-        once, about sum r^2 / sum r over clients with r reports each otherwise.
-    clients_must_send : float
-        An honest population shows such a cohort with probability above `alarm` only if some
-        client sent more reports than this.
     """
 
-    cohort: int
-    ratio: float
+    cohort: int  # the most conspicuous cohort
+    ratio: float  # its size as a multiple of the mean size
+    # Pearson's chi-squared over its m - 1 degrees of freedom: about 1 if each client reported once,
+    # about sum r^2 / sum r over clients with r reports each otherwise.
     dispersion: float
+    # An honest population shows such a cohort with probability above `alarm` only if some client
+    # sent more reports than this.
     clients_must_send: float
 
 
 def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
     """Compare cohorts' sizes.
 
-    Parameters
-    ----------
-    reports : int64 array, shape (m,)
-        Reports of each cohort.
-    alarm : float
-        In (0, 1).
-
-    Raises
-    ------
-    ValueError
-        If there is no cohort or `alarm` isn't in (0, 1).
+    `reports`, shape (m,): reports of each cohort. `alarm`: in (0, 1). Raises `ValueError` if there
+    is no cohort or `alarm` isn't in (0, 1).
 
     Notes
     -----
@@ -234,27 +187,14 @@ def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
 
 
 class Repeats(NamedTuple):
-    """What a sample shows of reports that are equal to the bit.
+    """What a sample shows of reports that are equal to the bit."""
 
-    Attributes
-    ----------
-    assessed : bool
-        False if honest reports may repeat so often under these parameters that repeats say nothing.
-    sampled : int
-        Reports looked at.
-    most : int
-        Times that the most conspicuous report occurs among them.
-    plausible : int
-        Times that it might with honest clients, but for a chance `alarm`.
-    suspicious : int
-        Sampled reports that occur more often than is plausible.
-    """
-
+    # False if honest reports may repeat so often under these parameters that repeats say nothing.
     assessed: bool
-    sampled: int
-    most: int
-    plausible: int
-    suspicious: int
+    sampled: int  # reports looked at
+    most: int  # times that the most conspicuous report occurs among them
+    plausible: int  # times that it might with honest clients, but for a chance `alarm`
+    suspicious: int  # sampled reports that occur more often than is plausible
 
 
 class RepeatSample:
@@ -268,13 +208,7 @@ class RepeatSample:
     and the step between reports doubles. So it holds between size/2 and size of a larger number,
     and a report that makes up a share x of all is in it about x size/2 times or more.
 
-    Parameters
-    ----------
-    params : RapporParams
-    size : int
-        Most reports to remember.
-    response : Response
-        By which the reports were drawn.
+    `size`: most reports to remember. `response`: by which the reports were drawn.
     """
 
     def __init__(
@@ -315,10 +249,7 @@ class RepeatSample:
     def result(self, alarm: float) -> Repeats:
         """Return the repeats, and how many are plausible but for a chance `alarm`.
 
-        Raises
-        ------
-        ValueError
-            If `alarm` isn't in (0, 1).
+        Raises `ValueError` if `alarm` isn't in (0, 1).
 
         Notes
         -----
@@ -393,7 +324,6 @@ def log_binomial_tails(reached: _IntArray, n: _IntArray, chance: _FloatArray) ->
 
 
 def _most_plausible(n: int, chance: float, level: float) -> int:
-    """Return the largest number whose tail is above `level` on the log scale."""
     low, high = 0, n + 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -20,18 +20,10 @@ _WORDS = ((8, "<u8"), (4, "<u4"), (2, "<u2"), (1, "u1"))
 
 
 class Records(NamedTuple):
-    """Records of one metric and version.
+    """Records of one metric and version."""
 
-    Attributes
-    ----------
-    width : int
-        Bytes of a record.
-    data : bytes
-        The records, end to end.
-    """
-
-    width: int
-    data: bytes
+    width: int  # bytes of a record
+    data: bytes  # the records, end to end
 
     @property
     def reports(self) -> int:
@@ -40,16 +32,10 @@ class Records(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Reports as two arrays: views of records, or of a file's columns.
+    """Reports as two arrays: views of records, or of a file's columns."""
 
-    Attributes
-    ----------
-    cohorts : uint16 array, shape (n,)
-    bits : uint8 array, shape (n, k / 8)
-        The bytes of a row lie side by side; rows may be anywhere.
-    """
-
-    cohorts: NDArray[np.uint16]
+    cohorts: NDArray[np.uint16]  # shape (n,)
+    # Shape (n, k / 8); the bytes of a row lie side by side; rows may be anywhere.
     bits: NDArray[np.uint8]
 
     @property
@@ -97,10 +83,7 @@ def words(bits: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
 
     Whatever the width, all bytes of the bits are in exactly one of the words.
 
-    Parameters
-    ----------
-    bits : uint8 array, shape (n, k / 8)
-        As of `Columns`.
+    `bits`, shape (n, k / 8): as of `Columns`.
     """
     offset = 0
     for size, dtype in _WORDS:

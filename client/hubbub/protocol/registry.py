@@ -35,20 +35,12 @@ if TYPE_CHECKING:
 
 
 class Group(NamedTuple):
-    """Metrics of which each client answers one, so that a client spends what that one costs.
-
-    Attributes
-    ----------
-    name : str
-    metrics : tuple of str
-        At least two.
-    choice : "life" or "period"
-        Whether a client's metric stays the same, or is chosen anew for each period. Then the
-        metrics have one `max_periods` together.
-    """
+    """Metrics of which each client answers one, so that a client spends what that one costs."""
 
     name: str
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...]  # at least two
+    # Whether a client's metric stays the same, or is chosen anew for each period. Then the metrics
+    # have one `max_periods` together.
     choice: str
 
 
@@ -460,7 +452,6 @@ def _response(where: str, metric_type: MetricType, table: Mapping[str, Any]) -> 
 
 
 def _caps(memory: Memory, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many answers a client gives, and for how long."""
     if memory == "value":
         return {"max_values": table.get("max_values", MAX_VALUES)}
     periods = table.get("max_periods", MAX_PERIODS)
@@ -547,16 +538,8 @@ def _groups(
 ) -> list[Group]:
     """Read the groups, and check that their metrics can stand for one another.
 
-    Parameters
-    ----------
-    tables : mapping
-        A table for each group.
-    metrics : mapping of str to Metric
-        Those that are in order.
-    named : collection of str
-        The names of all metrics.
-    faults : Faults
-        Where to put what is wrong.
+    `tables`: a table for each group. `metrics`: those that are in order. `named`: the names of all
+    metrics. `faults`: where to put what is wrong.
     """
     groups = []
     first: dict[str, str] = {}

@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 
 
 class Response(ABC):
-    """One way to answer; two are equal if they draw the same reports.
-
-    Attributes
-    ----------
-    name : str
-        Of the class.
-    """
+    """One way to answer; two are equal if they draw the same reports."""
 
     __slots__ = ()
-    name: ClassVar[str]
+    name: ClassVar[str]  # of the class
 
     def definition(self) -> dict[str, object]:
         """Return what, besides the parameters, reports depend on."""
@@ -95,14 +89,8 @@ class Unary(Response):
 class _Cells(Response):
     """A report in which a fixed number of cells is set.
 
-    Parameters
-    ----------
-    cells : int
-        d, at least 2.
-    width : int
-        w, between 1 and d - 1.
-    chance : float
-        q, strictly between 0 and 1, and above w/d: the probability of what tells of the value.
+    `cells`: d, at least 2. `width`: w, between 1 and d - 1. `chance`: q, strictly between 0 and 1,
+    and above w/d: the probability of what tells of the value.
 
     Notes
     -----
@@ -201,10 +189,7 @@ UNARY = Unary()
 def response_of(definition: Mapping[str, Any]) -> Response:
     """Return the response of a metric's definition, such as a store keeps of earlier versions.
 
-    Parameters
-    ----------
-    definition : mapping
-        `Metric.definition`.
+    `definition`: `Metric.definition`.
     """
     if definition.get("response") == Subset.name:
         size, q = definition["size"], definition["q"]

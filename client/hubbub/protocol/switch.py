@@ -47,36 +47,18 @@ _SHOWN = 80  # characters of a value in a message
 
 
 class Rate(NamedTuple):
-    """Which share of clients reports a metric.
-
-    Attributes
-    ----------
-    metric : str
-    version : int or None
-        None: all versions.
-    rate : float
-        From 0 (nobody) to below 1.
-    """
+    """Which share of clients reports a metric."""
 
     metric: str
-    version: int | None
-    rate: float
+    version: int | None  # none: all versions
+    rate: float  # from 0 (nobody) to below 1
 
 
 class SwitchDocument(NamedTuple):
-    """What is off.
+    """What is off."""
 
-    Attributes
-    ----------
-    application : str
-        The registry's: others don't obey it.
-    issued : str
-        UTC, such as "2026-11-27T09:30:00Z"; a later document has a greater text.
-    rates : tuple of Rate
-    """
-
-    application: str
-    issued: str
+    application: str  # the registry's: others don't obey it
+    issued: str  # UTC, such as "2026-11-27T09:30:00Z"; a later document has a greater text
     rates: tuple[Rate, ...] = ()
 
     def rate(self, metric: str, version: int) -> float:
@@ -104,10 +86,7 @@ class SwitchDocument(NamedTuple):
 def parse_document(body: bytes) -> SwitchDocument:
     """Read a document, without a signature's line.
 
-    Raises
-    ------
-    SwitchError
-        If it isn't exactly what section 12 of docs/protocol says.
+    Raises `SwitchError` if it isn't exactly what section 12 of docs/protocol says.
     """
     if len(body) > MOST_BYTES:
         raise SwitchError(f"switch: {len(body):,} bytes; must be at most {MOST_BYTES:,}")
@@ -168,7 +147,6 @@ def _is_number(value: object) -> bool:
 
 
 def _is_integer(value: object) -> bool:
-    """Whether a number is whole, however it is written: JavaScript can't tell 2.0 from 2."""
     return _is_number(value) and value == value // 1  # type: ignore[operator]
 
 
@@ -188,15 +166,9 @@ def _shown(value: object) -> str:
 
 
 class VerifyKey(NamedTuple):
-    """The public key that an app carries.
+    """The public key that an app carries."""
 
-    Attributes
-    ----------
-    public : bytes
-        An Ed25519 key, 32 bytes (RFC 8032).
-    """
-
-    public: bytes
+    public: bytes  # an Ed25519 key, 32 bytes (RFC 8032)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -228,14 +200,7 @@ class VerifyKey(NamedTuple):
 class SigningKey:
     """The private key of whoever writes the file.
 
-    Parameters
-    ----------
-    private : bytes
-        32 bytes.
-
-    Attributes
-    ----------
-    public : VerifyKey
+    `private`: 32 bytes.
     """
 
     def __init__(self, private: bytes) -> None:
@@ -266,20 +231,11 @@ class SigningKey:
 
 
 class SwitchFile(NamedTuple):
-    """A file's parts.
-
-    Attributes
-    ----------
-    document : SwitchDocument
-    body : bytes
-        What is signed: all of the file, or what follows the signature's line.
-    signature : bytes or None
-        64 bytes; None if it isn't signed.
-    """
+    """A file's parts."""
 
     document: SwitchDocument
-    body: bytes
-    signature: bytes | None
+    body: bytes  # what is signed: all of the file, or what follows the signature's line
+    signature: bytes | None  # 64 bytes; None if it isn't signed
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
@@ -297,13 +253,7 @@ class SwitchFile(NamedTuple):
 
         A file from the future would outlast all that are issued until then.
 
-        Parameters
-        ----------
-        application : str
-        key : VerifyKey or None
-            With it, the file must be signed, with this key.
-        now : float
-            Seconds since the epoch.
+        `key`: with it, the file must be signed, with this key.
         """
         if self.document.application != application:
             raise _wrong("application", self.document.application, _shown(application))
@@ -319,7 +269,6 @@ class SwitchFile(NamedTuple):
 
 
 def _text_of(seconds: float) -> str:
-    """Return a time as `issued` has it; the order of such texts is that of time."""
     moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=min(seconds // 1, _LATEST))  # noqa: DTZ001
     return f"{moment.isoformat()}Z"
 

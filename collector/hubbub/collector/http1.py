@@ -50,25 +50,13 @@ class HttpError(Exception):
 
 
 class Head(NamedTuple):
-    """A request without its body.
+    """A request without its body."""
 
-    Attributes
-    ----------
-    method, path : str
-        The path without a query, not decoded.
-    fields : dict of str to str
-        By name in lower case; bytes that aren't ASCII as Latin-1.
-    length : int or None
-        Bytes of the body; None: it comes in chunks.
-    keeps_alive : bool
-        Whether another request may follow.
-    """
-
-    method: str
+    method: str  # the path without a query, not decoded
     path: str
-    fields: dict[str, str]
-    length: int | None
-    keeps_alive: bool
+    fields: dict[str, str]  # by name in lower case; bytes that aren't ASCII as Latin-1
+    length: int | None  # bytes of the body; None: it comes in chunks
+    keeps_alive: bool  # whether another request may follow
 
     @property
     def has_body(self) -> bool:
@@ -84,14 +72,7 @@ class Head(NamedTuple):
 def parse_head(data: bytes) -> Head:
     """Return the head of a request.
 
-    Parameters
-    ----------
-    data : bytes
-        Up to the empty line, without it.
-
-    Raises
-    ------
-    HttpError
+    `data`: up to the empty line, without it. Raises `HttpError`.
     """
     first, *lines = data.split(b"\r\n", _MOST_FIELDS + 1)
     line = _LINE.fullmatch(first)
@@ -129,7 +110,6 @@ def parse_head(data: bytes) -> Head:
 
 
 def _path(target: str) -> str:
-    """Return the path of a target without scheme and host, with which a proxy may send it."""
     return target.partition("?")[0] or "/"
 
 
@@ -149,12 +129,8 @@ def _body_length(fields: dict[str, str], *, is_1_1: bool) -> int | None:
 class Chunks:
     """Takes a chunked body apart as it arrives.
 
-    Attributes
-    ----------
-    is_over : bool
-        Whether the last chunk and the trailer have been read.
-    has_stopped : bool
-        Whether there is more in what it was given, but others are to have their turn before.
+    `is_over`: whether the last chunk and the trailer have been read. `has_stopped`: whether there
+    is more in what it was given, but others are to have their turn before.
     """
 
     def __init__(self) -> None:
@@ -168,9 +144,7 @@ class Chunks:
 
         The rest must be given again, with more behind it.
 
-        Raises
-        ------
-        HttpError
+        Raises `HttpError`.
         """
         pieces: list[bytes] = []
         at = lines = 0
@@ -217,31 +191,17 @@ class Chunks:
 
 
 class HttpResponse(NamedTuple):
-    """An answer.
-
-    Attributes
-    ----------
-    status : int
-    body : bytes
-    content_type : str
-    fields : tuple of (str, str)
-        More of its head.
-    """
+    """An answer."""
 
     status: int
     body: bytes
     content_type: str = "application/json"
-    fields: tuple[tuple[str, str], ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()  # more of its head
 
     def to_bytes(self, *, with_body: bool, closes: bool) -> bytes:
         """Return what is sent.
 
-        Parameters
-        ----------
-        with_body : bool
-            No to answer HEAD.
-        closes : bool
-            Whether the connection is closed after it.
+        `with_body`: no to answer HEAD. `closes`: whether the connection is closed after it.
         """
         head = [
             _status_line(self.status),
@@ -260,7 +220,6 @@ _dated: tuple[int, str] = (0, "")
 
 
 def _date() -> str:
-    """Return the time for an answer, to the second, as HTTP asks for (RFC 9110, section 6.6.1)."""
     global _dated  # noqa: PLW0603 (made once a second)
     now = int(time.time())
     if _dated[0] != now:

@@ -21,20 +21,10 @@ _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid
 class RefusalError(HubbubError):
     """A request that is answered with a problem instead of being served.
 
-    Attributes
-    ----------
-    status : int
-        The HTTP status of this class of fault.
-    reason : str
-        The fault in one word of the code's own, for counting: never made from what the client sent.
-    detail : str
-        What was wrong and what was expected.
-    headers : mapping of str to str
-        Headers that belong to the answer.
-    retry_after : float, optional
-        Seconds after which the same request may succeed.
-    key : str, optional
-        The name of the ingest key because of which it is refused.
+    `status`: the HTTP status of this class of fault. `reason`: the fault in one word of the code's
+    own, for counting: never made from what the client sent. `detail`: what was wrong and what was
+    expected. `headers`: headers that belong to the answer. `retry_after`: seconds after which the
+    same request may succeed. `key`: the name of the ingest key because of which it is refused.
     """
 
     def __init__(
@@ -59,14 +49,9 @@ class RefusalError(HubbubError):
 class BatchError(RefusalError):
     """A body that can't become a batch.
 
-    Attributes
-    ----------
-    reports : mapping of int to str
-        The fault of each report that is at fault by itself; the others were in order.
-    unknown : collection of (str, int)
-        The metrics and versions among them that the collector doesn't know.
-    reason : str
-        By default "unregistered" if there are any, or else what the status stands for.
+    `reports`: the fault of each report that is at fault by itself; the others were in order.
+    `unknown`: the metrics and versions among them that the collector doesn't know. `reason`: by
+    default "unregistered" if there are any, or else what the status stands for.
     """
 
     def __init__(
@@ -132,18 +117,9 @@ def problem(
 ) -> HttpResponse:
     """Return an application/problem+json answer.
 
-    Parameters
-    ----------
-    status : int
-    detail : str
-        What was wrong and what was expected.
-    retry_after : float, optional
-        Seconds after which to try again; rounded up.
-    reports : mapping of int to str, optional
-        Details of single reports, by their index in the batch: the member "errors".
-    headers : mapping of str to str, optional
-    is_unstored : bool
-        Say that nothing was stored, of a request that may be sent again.
+    `detail`: what was wrong and what was expected. `retry_after`: seconds after which to try again;
+    rounded up. `reports`: details of single reports, by their index in the batch: the member
+    "errors". `is_unstored`: say that nothing was stored, of a request that may be sent again.
     """
     body = Problem("about:blank", http.HTTPStatus(status).phrase, status, detail)
     if reports:

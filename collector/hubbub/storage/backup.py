@@ -26,16 +26,8 @@ _BUSY_SECONDS = 10.0  # twice what a statement of the service may wait
 def copy_database(source: Path, target: Path, progress: Callable[[int, int], None]) -> None:
     """Copy a database to a new file that its owner alone may read.
 
-    Parameters
-    ----------
-    source, target : Path
-    progress : callable
-        Called with the pages that were copied, and with all.
-
-    Raises
-    ------
-    StoreError
-        If the target already exists, or either file refuses; then there is no target.
+    `progress`: called with the pages that were copied, and with all. Raises `StoreError` if the
+    target already exists, or either file refuses; then there is no target.
     """
     if target.exists():
         raise StoreError(f"{target}: already exists; a backup overwrites nothing")
@@ -84,7 +76,6 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None]) -> N
 
 
 def _check(file: Path) -> None:
-    """Raise StoreError if what a disk gave isn't a sound database."""
     # Nobody else has it, so that no log and no locks are needed.
     address = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:

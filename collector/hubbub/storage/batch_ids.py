@@ -35,30 +35,17 @@ from hubbub.storage.segments import Segments, pool_batches
 
 
 class IdTransaction(NamedTuple):
-    """A transaction in which ids may be taken.
-
-    Attributes
-    ----------
-    connection : AsyncConnection
-    day : datetime.date
-        Under which the ids are kept.
-    catalogue : Catalogue
-        What there was of tables and triggers when it began.
-    """
+    """A transaction in which ids may be taken."""
 
     connection: AsyncConnection
-    day: dt.date
-    catalogue: Catalogue
+    day: dt.date  # under which the ids are kept
+    catalogue: Catalogue  # what there was of tables and triggers when it began
 
 
 class BatchIds(abc.ABC):
     """The ids of one database's batches.
 
-    Parameters
-    ----------
-    database : Database
-    segments : Segments
-        Where the reports of new batches are inserted.
+    `segments`: where the reports of new batches are inserted.
     """
 
     def __init__(self, database: Database, segments: Segments) -> None:
@@ -88,12 +75,7 @@ class BatchIds(abc.ABC):
         A database may have a faster way than this: of all transactions it is by far the most
         frequent, and the event loop, which it takes turns of, may be busy.
 
-        Parameters
-        ----------
-        batches : mapping of bytes to NewBatch
-            By their ids.
-        day, received : datetime.date
-            The day of the reports and that of the ids.
+        `batches`: by their ids. `day` and `received`: the day of the reports and that of the ids.
         """
         # In order, so that collectors with the same ids don't deadlock.
         ids = sorted(batches)
@@ -138,10 +120,7 @@ class BatchIds(abc.ABC):
     async def drop_unsorted(self) -> None:  # noqa: B027 (most have replaced it)
         """Drop what held ids of closed days in the order in which they came.
 
-        Raises
-        ------
-        StoreError
-            If others use it.
+        Raises `StoreError` if others use it.
         """
 
     @abc.abstractmethod
@@ -152,26 +131,16 @@ class BatchIds(abc.ABC):
     def read(self, table: IdTable) -> AsyncIterator[bytes]:
         """Yield all ids of a closed table, many at a time, end to end, in any order.
 
-        Raises
-        ------
-        StoreError
-            After the last ones, if they may not be all, as the table was rewritten meanwhile.
+        Raises `StoreError`: after the last ones, if they may not be all, as the table was rewritten
+        meanwhile.
         """
 
     @abc.abstractmethod
     async def drop(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table of ids, if it is there, without keeping other transactions for long.
 
-        Parameters
-        ----------
-        table : IdTable
-        if_empty : bool
-            Leave it if it holds ids.
-
-        Raises
-        ------
-        StoreError
-            If others use it for longer than that.
+        `if_empty`: leave it if it holds ids. Raises `StoreError` if others use it for longer than
+        that.
         """
 
     async def forget(self, before: dt.date) -> int:
@@ -201,16 +170,9 @@ class BatchIds(abc.ABC):
         can't deny, once they have loaded it, which they do by themselves. What is interrupted is
         done again.
 
-        Returns
-        -------
-        bool
-            Whether there was one, and no other process was at it.
-
-        Raises
-        ------
-        StoreError
-            If the database refuses; or the table was dropped or rewritten, or the filter's parts
-            deleted, meanwhile; or others read what held the ids before they were sorted.
+        Returns whether there was one, and no other process was at it. Raises `StoreError` if the
+        database refuses; or the table was dropped or rewritten, or the filter's parts deleted,
+        meanwhile; or others read what held the ids before they were sorted.
         """
         async with self._database.alone("filter") as is_alone:
             if not is_alone():

@@ -36,10 +36,7 @@ _PAIRS = np.array([1 << (i % 64) | 1 << (i // 64) for i in range(4096)], np.uint
 class IdFilter:
     """A filter of so many ids.
 
-    Attributes
-    ----------
-    words : uint64 array, shape (words,)
-        In the byte order of files, which is "little".
+    `words`, shape (words,): in the byte order of files, which is "little".
     """
 
     def __init__(self, words: NDArray[np.uint64]) -> None:
@@ -72,12 +69,7 @@ class IdFilter:
 
 
 class FilteredTables:
-    """Tables of ids whose filters are in memory.
-
-    Attributes
-    ----------
-    tables : sequence of IdTable
-    """
+    """Tables of ids whose filters are in memory."""
 
     def __init__(self, filters: Mapping[IdTable, IdFilter]) -> None:
         self.tables = tuple(filters)

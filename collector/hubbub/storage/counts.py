@@ -75,20 +75,9 @@ class Counts:
     ) -> bool:
         """Add counts of forgotten reports durably; return whether they were new.
 
-        Parameters
-        ----------
-        batch_id : bytes
-            16 bytes; counts whose id is stored already add nothing.
-        key, day : MetricVersion, datetime.date
-            Those of the reports.
-        kept : KeptCounts
-        received : datetime.date
-            The day from which on the id is kept for some time.
-
-        Raises
-        ------
-        StoreError
-            If the database refuses, or what is kept of this day is of other parameters.
+        `batch_id`: 16 bytes; counts whose id is stored already add nothing. `key` and `day`: those
+        of the reports. `received`: the day from which on the id is kept for some time. Raises
+        `StoreError` if the database refuses, or what is kept of this day is of other parameters.
         """
         row = DayRow(key, day)
         while True:
@@ -107,11 +96,8 @@ class Counts:
         Readers, mergers and others who count may be at work: each sees every report exactly once,
         as itself or counted.
 
-        Raises
-        ------
-        StoreError
-            If reports, or counts that they are to be added to, aren't what their version's
-            parameters say. What is sound was counted.
+        Raises `StoreError` if reports, or counts that they are to be added to, aren't what their
+        version's parameters say. What is sound was counted.
         """
         counted, faults = 0, []
         countable = _segments.c.day < before
@@ -236,10 +222,7 @@ class Counts:
     async def _params(self, key: MetricVersion) -> RapporParams:
         """Return the parameters with which reports were made.
 
-        Raises
-        ------
-        RecordsError
-            If their version was never declared.
+        Raises `RecordsError` if their version was never declared.
         """
         query = sa.select(_parameters.c.parameters).where(
             _parameters.c.metric == key.metric, _parameters.c.version == key.version
@@ -261,17 +244,8 @@ def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, obj
 def read_counts(packed: bytes, row: DayRow, shape: tuple[int, ...] | None = None) -> KeptCounts:
     """Return the counts of a row.
 
-    Parameters
-    ----------
-    packed : bytes
-    row : DayRow
-    shape : tuple of int, optional
-        m and k that they must have.
-
-    Raises
-    ------
-    CountsError
-        If they are damaged, or of other parameters.
+    `shape`: m and k that they must have. Raises `CountsError` if they are damaged, or of other
+    parameters.
     """
     where = f"counts of {row.key.metric} version {row.key.version}, {row.day}"
     try:

@@ -36,21 +36,12 @@ class Database(abc.ABC):
 
     Errors of its driver become `StoreError` by `translate_errors`.
 
-    Parameters
-    ----------
-    reading, writing : AsyncEngine
-        Where transactions that only read, and those that write, begin.
-
-    Attributes
-    ----------
-    folder : Path, optional
-        Where its files grow; None: on a server, which watches its own disk.
-    bytes_at_once : int
-        Records that a transaction may replace, so that others don't wait for long.
+    `reading` and `writing`: where transactions that only read, and those that write, begin.
     """
 
+    # Where its files grow; None: on a server, which watches its own disk.
     folder: Path | None = None
-    bytes_at_once: int
+    bytes_at_once: int  # records that a transaction may replace, so that others don't wait for long
 
     def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
         self.reading = reading
@@ -98,10 +89,7 @@ class Database(abc.ABC):
 
         It doesn't if another process is at it, or may be by now.
 
-        Parameters
-        ----------
-        task : str
-            "filter" or "reshuffle".
+        `task`: "filter" or "reshuffle".
         """
 
     def note_written(self, size: int, rows: int = 0) -> None:  # noqa: B027 (nothing, on a server)
@@ -149,7 +137,6 @@ async def translate_errors(prefix: str = "store") -> AsyncIterator[None]:
 
 
 def _class_for(error: BaseException) -> type[StoreError]:
-    """Return the class of an error of a server that may go by itself, or StoreError."""
     state = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
     if state is None:
         return UnreachableError if isinstance(error, OSError) else StoreError

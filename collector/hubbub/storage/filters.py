@@ -40,11 +40,7 @@ class LoadedFilters:
     Clients try again soon, so that an id that is known is rarely in an old table. Transactions use
     filters in any thread; loading is done in the event loop, beside them.
 
-    Parameters
-    ----------
-    database : Database
-    catalogue : coroutine function
-        Returns which tables there are, and their filters.
+    `catalogue`: returns which tables there are, and their filters.
     """
 
     def __init__(self, database: Database, catalogue: Callable[[], Awaitable[Catalogue]]) -> None:
@@ -86,10 +82,8 @@ class LoadedFilters:
     async def load(self, most_bytes: float = math.inf) -> None:
         """Load filters now, and not soon after the first transaction that could use them.
 
-        Parameters
-        ----------
-        most_bytes : float
-            Memory that they may take, now and later. Days whose filters don't fit are searched.
+        `most_bytes`: memory that they may take, now and later. Days whose filters don't fit are
+        searched.
         """
         self._most_bytes, self._complete = most_bytes, None
         self._seen = await self._catalogue()

@@ -31,21 +31,12 @@ _TRIGGER = re.compile(rf"({PREFIX}\d{{8}}(?:_(?:\d+|sorted))?)_(?:closed|filter_
 
 
 class IdTable(NamedTuple):
-    """A table of ids.
+    """A table of ids."""
 
-    Attributes
-    ----------
-    name : str
-        It needs no quotes in SQL.
-    day : datetime.date
-        Whose ids it holds.
-    section : int, optional
-        Which one of the day's sections it is, -1 the one that has all ids in order; None: it is the
-        day's whole table.
-    """
-
-    name: str
-    day: dt.date
+    name: str  # it needs no quotes in SQL
+    day: dt.date  # whose ids it holds
+    # Which one of the day's sections it is, -1 the one that has all ids in order; None: it is the
+    # day's whole table.
     section: int | None = None
 
     def holds(self, day: dt.date) -> bool:
@@ -54,20 +45,11 @@ class IdTable(NamedTuple):
 
 
 class Catalogue(NamedTuple):
-    """What there is, by the names of tables and triggers.
+    """What there is, by the names of tables and triggers."""
 
-    Attributes
-    ----------
-    tables : tuple of IdTable
-        None, if only triggers were asked for.
-    closed : frozenset of IdTable
-        Those that take no more ids.
-    filters : mapping of IdTable to bytes
-        The digests of their filters, for those closed ones that have one.
-    """
-
-    tables: tuple[IdTable, ...]
-    closed: frozenset[IdTable]
+    tables: tuple[IdTable, ...]  # none, if only triggers were asked for
+    closed: frozenset[IdTable]  # those that take no more ids
+    # The digests of their filters, for those closed ones that have one.
     filters: Mapping[IdTable, bytes]
 
     def taking(self, day: dt.date) -> dt.date:

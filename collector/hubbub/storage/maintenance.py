@@ -36,50 +36,25 @@ _Done = TypeVar("_Done")
 
 
 class QuarantineCare(NamedTuple):
-    """What becomes of reports in quarantine.
+    """What becomes of reports in quarantine."""
 
-    Attributes
-    ----------
-    days : int, optional
-        How long they are kept; None: as long as any setting allows.
-    replay : callable, optional
-        Takes out what the registry knows by now; None: that is left to others.
-    observe_lost : callable
-        Called with the number of reports that were deleted because of their age.
-    """
-
-    days: int | None = None
+    days: int | None = None  # how long they are kept; None: as long as any setting allows
+    # Takes out what the registry knows by now; None: that is left to others.
     replay: Callable[[], Awaitable[object]] | None = None
+    # Called with the number of reports that were deleted because of their age.
     observe_lost: Callable[[int], None] = lambda _reports: None
 
 
 class MaintenanceResult(NamedTuple):
-    """What a run did.
+    """What a run did."""
 
-    Attributes
-    ----------
-    merged : int
-        Segments that were replaced by larger ones.
-    counted : int
-        Reports that were replaced by their day's counts because of their age.
-    forgotten : int
-        Days whose batches' ids are no longer known.
-    dropped : int
-        Reports that were deleted because of their age, or whose counts were.
-    mixed : int
-        Reports that were mixed with all others of their day, as it is over.
-    lost : int
-        Reports in quarantine that were deleted because no registry took them in time.
-    faults : mapping of str to str
-        What went wrong, by step; the other steps were done.
-    """
-
-    merged: int = 0
-    counted: int = 0
-    forgotten: int = 0
-    dropped: int = 0
-    mixed: int = 0
-    lost: int = 0
+    merged: int = 0  # segments that were replaced by larger ones
+    counted: int = 0  # reports that were replaced by their day's counts because of their age
+    forgotten: int = 0  # days whose batches' ids are no longer known
+    dropped: int = 0  # reports that were deleted because of their age, or whose counts were
+    mixed: int = 0  # reports that were mixed with all others of their day, as it is over
+    lost: int = 0  # reports in quarantine that were deleted because no registry took them in time
+    # What went wrong, by step; the other steps were done.
     faults: Mapping[str, str] = MappingProxyType({})
 
 
@@ -113,21 +88,12 @@ class _Steps:
 class Maintenance:
     """Takes care of one store.
 
-    Parameters
-    ----------
-    store : Store
-    deduplication_days : int
-        How long the id of a batch is known; until then it is counted once however often it comes.
-    retention_days : int or None
-        How long reports, or their counts, are kept, or None to keep them for ever.
-    seconds : float
-        Time between two runs of `run`, also while days are still being mixed.
-    observe : callable, optional
-        Called with the name of each of `STEPS` that was tried and whether it succeeded.
-    report_days : int, optional
-        How long single reports are kept, of which then only their day's counts stay; None: as long
-        as counts.
-    quarantine : QuarantineCare, optional
+    `deduplication_days`: how long the id of a batch is known; until then it is counted once however
+    often it comes. `retention_days`: how long reports, or their counts, are kept, or None to keep
+    them for ever. `seconds`: time between two runs of `run`, also while days are still being mixed.
+    `observe`: called with the name of each of `STEPS` that was tried and whether it succeeded.
+    `report_days`: how long single reports are kept, of which then only their day's counts stay;
+    None: as long as counts.
     """
 
     def __init__(
@@ -158,11 +124,7 @@ class Maintenance:
 
         Unless the day passes the step "check", the steps that delete for age are left out.
 
-        Parameters
-        ----------
-        today : datetime.date
-        trust_clock : bool
-            Believe that it is this day, however long ago the last upkeep was.
+        `trust_clock`: believe that it is this day, however long ago the last upkeep was.
         """
         begun = await self._begin(today, trust_clock=trust_clock)
         ended = await self._end(today, is_clock_right="check" not in begun.faults)
@@ -195,7 +157,6 @@ class Maintenance:
         )
 
     async def _end(self, today: dt.date, *, is_clock_right: bool) -> MaintenanceResult:
-        """Run the steps that may take long; what was counted or dropped needs no mixing."""
         run = _Steps(self._observe)
         mixed = await run.step("mix", self._store.reshuffle(today, self._stopping.is_set))
         await run.step("tidy", self._store.database.reclaim_space())
@@ -204,7 +165,6 @@ class Maintenance:
         return MaintenanceResult(mixed=mixed or 0, faults=run.faults)
 
     async def _count_reports(self, today: dt.date) -> int:
-        """Count and forget single reports that are too old, once a day as well."""
         if self._report_age is None or today == self._counted_on:
             return 0
         counted = await self._store.counts.count_reports(today - self._report_age)
@@ -212,7 +172,6 @@ class Maintenance:
         return counted
 
     async def _pool_slices(self, today: dt.date) -> int:
-        """Pool slices of closed days, once a day: finding them reads the whole index."""
         if today == self._pooled_on:
             return 0
         moved = await self._store.pool_slices(today)
@@ -220,7 +179,6 @@ class Maintenance:
         return moved
 
     async def _forget_ids(self, today: dt.date) -> int:
-        """Forget old ids, and days to come that a wrong clock has prepared."""
         await self._store.ids.drop_empty(today + dt.timedelta(days=1))
         return await self._store.ids.forget(today - self._deduplication)
 
@@ -229,10 +187,7 @@ class Maintenance:
 
         A wrong clock dates whatever is stored meanwhile, so nothing but the last upkeep can tell.
 
-        Raises
-        ------
-        StoreError
-            If it may not be this day.
+        Raises `StoreError` if it may not be this day.
         """
         if today == self._checked_on and not trust_clock:
             return
@@ -248,7 +203,6 @@ class Maintenance:
         self._checked_on = today
 
     async def _drop_reports(self, today: dt.date) -> int:
-        """Drop what is too old, once a day, because finding it reads the whole index."""
         if self._retention is None or today == self._dropped_on:
             return 0
         dropped = await self._store.drop_reports(today - self._retention)

@@ -70,24 +70,9 @@ class Quarantine:
     ) -> list[bool | None]:
         """Store batches with all that is to be kept apart, durably and together.
 
-        Parameters
-        ----------
-        batches : sequence of NewBatch
-        day : datetime.date
-            The UTC day on which they came.
-        most_bytes : int
-            Bytes that the quarantine may take.
-
-        Returns
-        -------
-        list of bool or None
-            Whether each was new; None: there was no room for what is to be kept apart, so nothing
-            of it was stored, and its id wasn't taken.
-
-        Raises
-        ------
-        StoreError
-            As `Store.append`.
+        `day`: the UTC day on which they came. `most_bytes`: bytes that the quarantine may take.
+        Returns whether each was new; None: there was no room for what is to be kept apart, so
+        nothing of it was stored, and its id wasn't taken. Raises `StoreError` as `Store.append`.
         """
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
         async with self._ids.begin(day) as transaction:
@@ -157,14 +142,8 @@ class Quarantine:
         the same meanwhile. Yields what was moved, once each transaction that did so is durable.
         What doesn't fit stays.
 
-        Parameters
-        ----------
-        expected : mapping of MetricVersion to RapporParams
-            Of the versions whose reports are taken.
-        metrics : mapping of str to Metric
-            Theirs.
-        screen : callable
-            Given a version and records of existing cohorts, says which may be counted.
+        `expected`: of the versions whose reports are taken. `metrics`: theirs. `screen`: given a
+        version and records of existing cohorts, says which may be counted.
         """
         for key, day, of_group in await self._groups(sa.true()):
             params = expected.get(MetricVersion(key.metric, key.version))
@@ -213,7 +192,6 @@ class Quarantine:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[AsyncConnection]:
-        """Begin a transaction beside which nobody else changes the table."""
         async with self._database.write() as connection:
             await self._database.lock_quarantine(connection)
             yield connection
@@ -250,18 +228,10 @@ def why_quarantined(key: QuarantineKey, declared: Iterable[Declared]) -> str:
 
 @dataclass(slots=True)
 class _Room:
-    """What may still be put into quarantine; the lock is held.
+    """What may still be put into quarantine; the lock is held."""
 
-    Attributes
-    ----------
-    keys : set of QuarantineKey
-        Those that are there.
-    left : int
-        Bytes.
-    """
-
-    keys: set[QuarantineKey]
-    left: int
+    keys: set[QuarantineKey]  # those that are there
+    left: int  # bytes
 
     def take(self, batch: NewBatch) -> bool:
         """Return whether there is room for a batch, which is then taken."""

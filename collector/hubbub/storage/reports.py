@@ -22,19 +22,12 @@ from hubbub.storage.slices import SliceSizes, Where
 
 
 class MetricVersion(NamedTuple):
-    """What reports must share to be stored together.
-
-    Attributes
-    ----------
-    metric : str
-    version : int
-    slice : str
-        What they say of the app (see `hubbub.protocol.dimensions`). Whoever reads asks for a metric
-        and version, and gets all slices unless the reader chooses some.
-    """
+    """What reports must share to be stored together."""
 
     metric: str
     version: int
+    # What they say of the app (see `hubbub.protocol.dimensions`). Whoever reads asks for a metric
+    # and version, and gets all slices unless the reader chooses some.
     slice: str = ""
 
     @property
@@ -44,37 +37,20 @@ class MetricVersion(NamedTuple):
 
 
 class QuarantineKey(NamedTuple):
-    """What reports share that are kept together until a registry knows them.
+    """What reports share that are kept together until a registry knows them."""
 
-    Attributes
-    ----------
-    metric, version
-        As clients sent them.
-    width : int
-        Bytes of a record.
-    slice : str
-    """
-
-    metric: str
+    metric: str  # as clients sent them
     version: int
-    width: int
+    width: int  # bytes of a record
     slice: str = ""
 
 
 class NewBatch(NamedTuple):
-    """A batch to be stored.
+    """A batch to be stored."""
 
-    Attributes
-    ----------
-    batch_id : bytes
-        16 bytes.
-    records : mapping of MetricVersion to Records
-    quarantined : mapping of QuarantineKey to Records
-        What no registry knows yet.
-    """
-
-    batch_id: bytes
+    batch_id: bytes  # 16 bytes
     records: Mapping[MetricVersion, Records]
+    # What no registry knows yet.
     quarantined: Mapping[QuarantineKey, Records] = MappingProxyType({})
 
     @property
@@ -101,24 +77,14 @@ class Replayed(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A version of a metric that was ever declared, with all that its reports depend on.
-
-    Attributes
-    ----------
-    metric : str
-    version : int
-    definition : dict
-    dimensions : tuple of Dimension
-        What its reports tell of the app, by the last declaration.
-    min_reports : int
-        Slices with fewer reports on a day are pooled.
-    """
+    """A version of a metric that was ever declared, with all that its reports depend on."""
 
     metric: str
     version: int
     definition: dict[str, Any]
+    # What its reports tell of the app, by the last declaration.
     dimensions: tuple[Dimension, ...] = ()
-    min_reports: int = MIN_REPORTS
+    min_reports: int = MIN_REPORTS  # slices with fewer reports on a day are pooled
 
     @classmethod
     def of(cls, metric: Metric) -> Declared:
@@ -144,24 +110,14 @@ class Declared(NamedTuple):
 
 
 class DayCount(NamedTuple):
-    """What is stored of a metric's version and UTC day.
-
-    Attributes
-    ----------
-    reports : int
-        Those that are kept and those that were counted and forgotten.
-    segments : int
-        0 if only counts are kept.
-    bytes : int
-        Those of the records and of the counts.
-    """
+    """What is stored of a metric's version and UTC day."""
 
     metric: str
     version: int
     day: dt.date
-    reports: int
-    segments: int
-    bytes: int
+    reports: int  # those that are kept and those that were counted and forgotten
+    segments: int  # 0 if only counts are kept
+    bytes: int  # those of the records and of the counts
 
 
 class StoredRecords(NamedTuple):
@@ -181,15 +137,9 @@ class StoredCounts(NamedTuple):
 
 
 class Reader(Protocol):
-    """What the decoder reads, from a database or an exported directory.
+    """What the decoder reads, from a database or an exported directory."""
 
-    Attributes
-    ----------
-    where : Where or None
-        Which slices are read; None: all.
-    """
-
-    where: Where | None
+    where: Where | None  # which slices are read; None: all
 
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's stored reports were made with other parameters."""

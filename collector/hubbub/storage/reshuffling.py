@@ -52,13 +52,7 @@ async def reshuffle_closed_days(
     done if another process mixes. Readers, mergers and others may be at work: each sees every
     report exactly once.
 
-    Parameters
-    ----------
-    database : Database
-    segments : Segments
-    today : datetime.date
-    is_stopping : callable, optional
-        Asked between transactions whether to leave the rest.
+    `is_stopping`: asked between transactions whether to leave the rest.
     """
     mixed, deadline = 0, time.monotonic() + _SECONDS_A_RUN
     async with database.alone("reshuffle") as is_alone:
@@ -122,11 +116,7 @@ class _Run(NamedTuple):
     async def _divide_anew(self, group: Sequence[SegmentSize], table: sa.Table | None) -> int:
         """Join, shuffle and divide a group; return its reports, or 0 if one segment is gone.
 
-        Parameters
-        ----------
-        group : sequence of SegmentSize
-        table : sqlalchemy.Table or None
-            Where it is mixed for good; None: it will be mixed again.
+        `table`: where it is mixed for good; None: it will be mixed again.
         """
         day = self.day.day
         records = await self.segments.read_whole(group, day)
@@ -137,7 +127,6 @@ class _Run(NamedTuple):
         return _reports(group) if replaced else 0
 
     async def _width(self, size: SegmentSize) -> int:
-        """Return the bytes of a record; of any if the segment is gone by now."""
         query = sa.select(sa.func.length(_segments.c.records)).where(
             _segments.c.segment_id == size.segment_id
         )

@@ -163,18 +163,10 @@ def sample_nothing_of(table: str, column: str) -> str:
 
 
 class Schema(NamedTuple):
-    """What schema a database has.
+    """What schema a database has."""
 
-    Attributes
-    ----------
-    made : str
-        The last migration that was made; empty: there are no tables.
-    needed : str
-        The version that code must know to serve it.
-    """
-
-    made: str
-    needed: str
+    made: str  # the last migration that was made; empty: there are no tables
+    needed: str  # the version that code must know to serve it
 
 
 class OldSchemaError(StoreError):
@@ -190,23 +182,9 @@ async def read_schema(database: Database) -> Schema:
 async def migrate(database: Database, url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
     """Bring a database to today's schema; make the tables if there are none.
 
-    Parameters
-    ----------
-    database : Database
-    url : str
-    contract : bool
-        Make also the last migrations that this version can do without: those which remove what
-        only earlier code needs.
-
-    Returns
-    -------
-    tuple of Schema
-        Before and after.
-
-    Raises
-    ------
-    StoreError
-        If a newer hubbub made it which this one can't serve.
+    `contract`: make also the last migrations that this version can do without: those which remove
+    what only earlier code needs. Returns before and after. Raises `StoreError` if a newer hubbub
+    made it which this one can't serve.
     """
     target = REVISIONS[-1] if contract else _least()
     before = await read_schema(database)
@@ -219,12 +197,8 @@ async def migrate(database: Database, url: str, *, contract: bool = False) -> tu
 async def check_schema(database: Database, url: str) -> Schema:
     """Return the schema of a database that this version can use.
 
-    Raises
-    ------
-    OldSchemaError
-        If it has to be migrated before.
-    StoreError
-        If a newer hubbub made it which this one can't serve.
+    Raises `OldSchemaError` if it has to be migrated before. Raises `StoreError` if a newer hubbub
+    made it which this one can't serve.
     """
     schema = await read_schema(database)
     if schema.made == _EMPTY:
@@ -245,7 +219,6 @@ def _served_by(version: str) -> str:
 
 
 def _least() -> str:
-    """Return the version that this code needs: the last one, but for what only contracts."""
     left = list(REVISIONS)
     while len(left) > 1 and _served_by(left[-2]) < _served_by(left[-1]) < left[-1]:
         left.pop()

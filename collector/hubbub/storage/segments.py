@@ -84,12 +84,7 @@ class Segments(abc.ABC):
     def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
         """Return where to insert segments of batches.
 
-        Parameters
-        ----------
-        day : datetime.date
-            That of the reports.
-        received : datetime.date
-            That of the ids of the batches.
+        `day`: that of the reports. `received`: that of the ids of the batches.
         """
         return segments
 
@@ -121,17 +116,9 @@ class Segments(abc.ABC):
         mergers may be at work: each sees every report exactly once. A small segment that is left
         alone waits for others of its day.
 
-        Parameters
-        ----------
-        today : datetime.date, optional
-            If given, a small segment that is left alone on a day before, when none may come any
-            more, is merged with the next larger one.
-        small : int
-
-        Returns
-        -------
-        int
-            The number of segments that were replaced.
+        `today`: if given, a small segment that is left alone on a day before, when none may come
+        any more, is merged with the next larger one. Returns the number of segments that were
+        replaced.
         """
         is_small = segments.c.reports < small
         replaced = 0
@@ -152,7 +139,6 @@ class Segments(abc.ABC):
         return replaced
 
     async def _merge(self, group: SegmentGroup, chunk: Sequence[SegmentSize]) -> int:
-        """Replace segments by one; return how many were replaced."""
         records = await self.read_whole(chunk, group.day)
         if records is None:
             return 0
@@ -165,13 +151,6 @@ class Segments(abc.ABC):
         Each is as likely to be among them as any other. A segment gives its first records, as many
         as its size is worth. They are in random order, so these are as good as any, and next to
         nothing of the others is read.
-
-        Parameters
-        ----------
-        reports : int
-        width : int
-            Bytes of a record.
-        *which : conditions
         """
         sizes = sa.select(segments.c.segment_id, segments.c.reports).where(*which)
         total = sa.select(sa.func.sum(segments.c.reports)).where(*which)
@@ -235,12 +214,8 @@ class Segments(abc.ABC):
     ) -> list[SegmentGroup]:
         """Return versions and days that have segments which fulfil conditions.
 
-        Parameters
-        ----------
-        which : condition
-            That each of these segments fulfils.
-        *together : conditions
-            That those of a version and day fulfil together.
+        `which`: that each of these segments fulfils. `*together`: that those of a version and day
+        fulfil together.
         """
         group = (segments.c.metric, segments.c.version, segments.c.slice, segments.c.day)
         query = (
@@ -285,19 +260,8 @@ class Segments(abc.ABC):
     ) -> bool:
         """Replace segments of a day; do nothing if any of them is gone or being replaced.
 
-        Parameters
-        ----------
-        chunk : collection of SegmentSize
-        day : datetime.date
-        rows : sequence of Row
-            New segments with all of their records.
-        table : sqlalchemy.Table, optional
-            Where these go; if not where merged segments do.
-
-        Returns
-        -------
-        bool
-            Whether they were replaced.
+        `rows`: new segments with all of their records. `table`: where these go; if not where merged
+        segments do. Returns whether they were replaced.
         """
         async with self._database.write() as connection:
             # In their slice: upkeep may have moved them to another since they were read.
@@ -338,12 +302,7 @@ def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Ro
 def row_of(key: MetricVersion, day: dt.date, records: Records, *, is_mixed: bool) -> Row:
     """Return a row for records that were shuffled, under a new key.
 
-    Parameters
-    ----------
-    key, day : MetricVersion, datetime.date
-    records : Records
-    is_mixed : bool
-        Whether they were mixed with all others of their day, which a negative key tells.
+    `is_mixed`: whether they were mixed with all others of their day, which a negative key tells.
     """
     drawn = secrets.randbits(63)
     return {
@@ -374,7 +333,6 @@ def chunked(sizes: Iterable[SegmentSize]) -> Iterator[list[SegmentSize]]:
 def _selections(
     chunk: Iterable[SegmentSize], day: dt.date | None
 ) -> Iterator[list[sa.ColumnElement[bool]]]:
-    """Return how to select segments, some at a time; the day spares looking anywhere else."""
     ids = [size.segment_id for size in chunk]
     of_day = [] if day is None else [segments.c.day == day]
     return ([segments.c.segment_id.in_(some), *of_day] for some in pieces(ids, _IDS_A_STATEMENT))
@@ -390,14 +348,8 @@ async def lock_segments(
 ) -> bool:
     """Lock segments of a day and slice until the transaction ends; return whether all are there.
 
-    Parameters
-    ----------
-    connection : AsyncConnection
-    chunk : collection of SegmentSize
-    day : datetime.date
-    slice_ : str
-    skip_locked : bool
-        Whether to take one that another transaction has locked as gone, or to wait for it.
+    `skip_locked`: whether to take one that another transaction has locked as gone, or to wait for
+    it.
     """
     locked = 0
     for some in _selections(chunk, day):

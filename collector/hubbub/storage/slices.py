@@ -32,19 +32,11 @@ class Told(Protocol):
 
 
 class Where(NamedTuple):
-    """Which of a metric's reports to read.
-
-    Attributes
-    ----------
-    metric : Told
-    values : mapping of str to collection of str
-        By dimension; a report must have one of them in each.
-    cells : frozenset of Cell, optional
-        Only reports whose other dimensions, and day, are among these; None: all.
-    """
+    """Which of a metric's reports to read."""
 
     metric: Told
-    values: Mapping[str, Collection[str]]
+    values: Mapping[str, Collection[str]]  # by dimension; a report must have one of them in each
+    # Only reports whose other dimensions, and day, are among these; None: all.
     cells: frozenset[Cell] | None = None
 
     def admits(self, text: str) -> bool:
@@ -67,11 +59,7 @@ class Where(NamedTuple):
     def read_cells(self, sizes: SliceSizes, *, by_day: bool) -> set[Cell]:
         """Return what else the reports say that are read: their other dimensions, and their day.
 
-        Parameters
-        ----------
-        sizes : SliceSizes
-        by_day : bool
-            Whether days are told apart.
+        `by_day`: whether days are told apart.
         """
         return {
             self._cell(day if by_day else None, into)
@@ -84,13 +72,7 @@ class Where(NamedTuple):
         return sum(sizes[day].get(text, 0) for day, found in self._pooled(sizes) for text in found)
 
     def reports_that_tell(self, sizes: SliceSizes, names: Collection[str]) -> int:
-        """Return how many of the reports tell all of some dimensions.
-
-        Parameters
-        ----------
-        sizes : SliceSizes
-        names : collection of str
-        """
+        """Return how many of the reports tell all of some dimensions."""
         return sum(
             sizes[day].get(text, 0)
             for day, found in self._pooled(sizes)

@@ -91,14 +91,9 @@ in the table and in the index.
 class SqliteDatabase(Database):
     """An open SQLite file; use `open_database`.
 
-    Attributes
-    ----------
-    path : Path
-    writer : sqlalchemy.Engine
-        One connection for the most frequent transaction, all of which is done in a thread: of
-        single statements each would wait for its turn of a busy event loop.
-    writers_thread : ThreadPoolExecutor
-        That thread.
+    `writer`: one connection for the most frequent transaction, all of which is done in a thread: of
+    single statements each would wait for its turn of a busy event loop. `writers_thread`: that
+    thread.
     """
 
     bytes_at_once = 4 * 1024**2
@@ -219,10 +214,8 @@ class SqliteDatabase(Database):
 async def open_database(url: str, *, create: bool) -> OpenDatabase:
     """Open the file at an address such as "sqlite:///hubbub.db".
 
-    Raises
-    ------
-    StoreError
-        If the file can't be opened or isn't a database, or is missing and not to be made.
+    Raises `StoreError` if the file can't be opened or isn't a database, or is missing and not to be
+    made.
     """
     address = make_url(url)
     if address.host and "?" not in url:
@@ -451,12 +444,10 @@ def _make_id_table(name: str) -> str:
 
 
 def _copy_of(table: IdTable) -> str:
-    """Return the name of a copy that isn't complete; nobody looks for ids in it."""
     return f"sorted_{table.name}"
 
 
 def _is_in_any(tables: Iterable[IdTable]) -> str:
-    """Return the condition that one of these tables has an id."""
     return " OR ".join(
         f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
         for table in tables
@@ -543,12 +534,10 @@ def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _begin_writing(connection: sa.Connection) -> None:
-    """Take the write lock as soon as it is free, letting others use the event loop meanwhile."""
     _take_write_lock(connection, lambda: await_only(asyncio.sleep(_POLL_SECONDS)))
 
 
 def _begin_writing_now(connection: sa.Connection) -> None:
-    """Do the same in a thread."""
     _take_write_lock(connection, lambda: time.sleep(_POLL_SECONDS))
 
 

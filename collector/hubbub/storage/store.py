@@ -64,17 +64,8 @@ _TEXTS_A_QUERY = 500
 class Store(Reader):
     """Reports and batch ids in one SQL database; use `open_store`.
 
-    Attributes
-    ----------
-    database : Database
-    segments : Segments
-    ids : BatchIds
-    quarantine : Quarantine
-        Reports that no registry knows yet.
-    counts : Counts
-        Counts of reports that were forgotten.
-    where : Where or None
-        Which slices are read; None: all.
+    `quarantine`: reports that no registry knows yet. `counts`: counts of reports that were
+    forgotten. `where`: which slices are read; None: all.
     """
 
     def __init__(self, opened: OpenDatabase) -> None:
@@ -88,10 +79,7 @@ class Store(Reader):
 
         And what they tell in the clear, which may change under a version.
 
-        Raises
-        ------
-        StoreError
-            If a metric's version is already stored with other parameters.
+        Raises `StoreError` if a metric's version is already stored with other parameters.
         """
         declared = map(Declared.of, metrics)
         # In order, so that collectors that start together don't deadlock.
@@ -134,19 +122,10 @@ class Store(Reader):
 
         A batch whose id is stored already, or stands earlier in `batches`, adds nothing.
 
-        Parameters
-        ----------
-        batches : sequence of NewBatch
-        day : datetime.date
-            The UTC day of the reports.
-        received : datetime.date, optional
-            The day from which on the ids are kept for some time; if not that of the reports.
-
-        Raises
-        ------
-        StoreError
-            If the database refuses; then nothing of `batches` is stored. If the connection broke
-            while committing, all or nothing is: appending them again adds what is missing.
+        `day`: the UTC day of the reports. `received`: the day from which on the ids are kept for
+        some time; if not that of the reports. Raises `StoreError` if the database refuses; then
+        nothing of `batches` is stored. If the connection broke while committing, all or nothing is:
+        appending them again adds what is missing.
         """
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
         unseen = await self.ids.append(firsts, day, received or day)
@@ -161,12 +140,8 @@ class Store(Reader):
 
         Yields what was moved (see `Quarantine.replay`).
 
-        Parameters
-        ----------
-        metrics : mapping of str to Metric
-            Whose reports are taken.
-        screen : callable
-            Given a version and records of existing cohorts, says which may be counted.
+        `metrics`: whose reports are taken. `screen`: given a version and records of existing
+        cohorts, says which may be counted.
         """
         if not await self.quarantine.days():
             return
@@ -205,14 +180,7 @@ class Store(Reader):
         Each stored report is as likely to be among them as any other, whatever its day, segment and
         bits. Besides these, next to nothing is read.
 
-        Parameters
-        ----------
-        key : MetricVersion
-        reports : int
-        width : int
-            Bytes of a record.
-        since, until : datetime.date, optional
-            The first and the last day.
+        `since` and `until`: the first and the last day.
         """
         which = _conditions(_segments, key, since, until)
         return await self.segments.sample(reports, width, *which)
@@ -270,7 +238,6 @@ class Store(Reader):
     async def _chosen(
         self, key: MetricVersion, since: dt.date | None, until: dt.date | None
     ) -> set[tuple[dt.date, str]] | None:
-        """Return the days and slices that are read; None: all."""
         return self.where and self.where.chosen(await self.slices(key, since, until))
 
     async def count(
@@ -374,10 +341,7 @@ class Store(Reader):
     async def pool_slices(self, today: dt.date) -> int:
         """Move reports of days before `today` out of slices that have too few of them.
 
-        Returns
-        -------
-        int
-            How many were moved.
+        Returns how many were moved.
         """
         moved = 0
         for declared in await self.declared():
@@ -418,10 +382,7 @@ class Store(Reader):
 
         Its parameters stay known: a version that was once used can't be used for something else.
 
-        Returns
-        -------
-        int
-            How many reports there were.
+        Returns how many reports there were.
         """
 
         def of_metric(table: sa.Table) -> list[sa.ColumnElement[bool]]:
@@ -472,18 +433,9 @@ async def backup_store(
 ) -> None:
     """Copy the store at an address as of one moment, of any schema, while others write to it.
 
-    Parameters
-    ----------
-    url : str
-    target : Path
-        A new file.
-    progress : callable, optional
-        Called with how much was copied, and with all there is.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, or a file refuses; of PostgreSQL always, saying by what it is done.
+    `target`: a new file. `progress`: called with how much was copied, and with all there is. Raises
+    `StoreError` if there is no store, or a file refuses; of PostgreSQL always, saying by what it is
+    done.
     """
     async with _open_database(url, create=False) as opened:
         if not (await read_schema(opened.database)).made:
@@ -494,16 +446,8 @@ async def backup_store(
 async def why_to_wait(url: str, *, migrates: bool) -> str | None:
     """Return why the store at an address can't be used yet, or None if it can.
 
-    Parameters
-    ----------
-    url : str
-    migrates : bool
-        Whether an old schema is no reason.
-
-    Raises
-    ------
-    StoreError
-        If it won't be usable however long one waits.
+    `migrates`: whether an old schema is no reason. Raises `StoreError` if it won't be usable
+    however long one waits.
     """
     try:
         if not url.startswith("sqlite"):  # a server, which may be away or recovering
@@ -566,7 +510,6 @@ def _parameter_row(declared: Declared) -> dict[str, Any]:
 
 
 def _told(stored: tuple[list[tuple[str, list[str], str]], int]) -> tuple[Any, int]:
-    """Return the dimensions, and the least number of reports, of a stored row."""
     dimensions, min_reports = stored
     told = (Dimension(name, tuple(values), pattern) for name, values, pattern in dimensions)
     return tuple(told), min_reports

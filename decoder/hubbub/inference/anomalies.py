@@ -45,34 +45,19 @@ REPORTS_A_CLIENT = 100
 
 @dataclass(frozen=True, slots=True)
 class AnomalyReport:
-    """What the records show.
+    """What the records show."""
 
-    Attributes
-    ----------
-    alarm : float
-        Chance of each kind of false alarm, over all of the records.
-    bits, cohorts : int
-        k and m.
-    improbable : int
-        Reports whose number of set bits is implausible. An honest collection of this size holds
-        not even one, but for a chance `alarm`.
-    plausible : SetBits
-        The numbers of set bits that aren't.
-    reports_a_client : int
-        Reports of one client that shouldn't make cohorts look suspicious.
-    counted : int
-        Reports of which only counts are kept, in which repeats can't be seen.
-    """
-
-    alarm: float
-    bits: int
+    alarm: float  # chance of each kind of false alarm, over all of the records
+    bits: int  # k and m
     cohorts: int
+    # Reports whose number of set bits is implausible. An honest collection of this size holds not
+    # even one, but for a chance `alarm`.
     improbable: int
-    plausible: SetBits
+    plausible: SetBits  # the numbers of set bits that aren't
     repeats: Repeats
     balance: CohortSpread
-    reports_a_client: int
-    counted: int = 0
+    reports_a_client: int  # reports of one client that shouldn't make cohorts look suspicious
+    counted: int = 0  # reports of which only counts are kept, in which repeats can't be seen
 
     @property
     def set_bits_assessed(self) -> bool:
@@ -118,12 +103,8 @@ class AnomalyReport:
 class AnomalyDetector:
     """Adds up what the checks of one metric's reports need, chunk by chunk, in bounded memory.
 
-    Parameters
-    ----------
-    metric : Metric
-        The metric: its parameters, and whether clients report once.
-    alarm : float
-        Chance of each kind of false alarm.
+    `metric`: the metric: its parameters, and whether clients report once. `alarm`: chance of each
+    kind of false alarm.
     """
 
     def __init__(self, metric: Metric, alarm: float = ALARM) -> None:
@@ -144,12 +125,8 @@ class AnomalyDetector:
     def take(self, kept: KeptCounts, keys: NDArray[np.uint64]) -> None:
         """Take what others saw in reports, instead of looking at them.
 
-        Parameters
-        ----------
-        kept : KeptCounts
-            What was found when the reports were counted.
-        keys : uint64 array
-            `repeat_keys` of those that are every `sample_step`-th of all.
+        `kept`: what was found when the reports were counted. `keys`: `repeat_keys` of those that
+        are every `sample_step`-th of all.
         """
         self._set_bits += kept.set_bits
         self._cohorts += kept.counts.reports

@@ -58,16 +58,8 @@ _FEW_AT_ONCE, _MOST_NUMBERS = 32, 2**18
 def canonical_forms(encoded: Sequence[bytes], place: Place) -> Sequence[bytes]:
     """Bring strings, given in UTF-8, to the normal form (NFC) that clients report.
 
-    Parameters
-    ----------
-    encoded : sequence of bytes, length n
-    place : callable
-        Names a string in an error's message, from its index.
-
-    Raises
-    ------
-    CandidateError
-        If a string isn't UTF-8, or is too long for a client to report.
+    `place`: names a string in an error's message, from its index. Raises `CandidateError` if a
+    string isn't UTF-8, or is too long for a client to report.
     """
     canonical = encoded
     if not all(map(bytes.isascii, encoded)):
@@ -98,16 +90,8 @@ def hash_words(canonical: Sequence[bytes]) -> WordArray:
 def short_hash_words(data: ByteArray, sizes: IntArray) -> WordArray:
     """Return the same words of strings of at most 15 bytes, which lie in an array.
 
-    Parameters
-    ----------
-    data : uint8 array, shape (n, length)
-        Strings, 0 behind them.
-    sizes : int64 array, shape (n,)
-        In bytes.
-
-    Returns
-    -------
-    uint32 array, shape (n, 2)
+    `data`, shape (n, length): strings, 0 behind them. `sizes`, shape (n,): in bytes. Returns an
+    array of shape (n, 2).
     """
     padded = np.zeros((16, len(data)), dtype=np.uint8)
     padded[: data.shape[1]] = data.T
@@ -129,16 +113,8 @@ def short_hash_words(data: ByteArray, sizes: IntArray) -> WordArray:
 def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
     """Return which of the m * k bits (cohort c's bit j being number c k + j) strings set.
 
-    Parameters
-    ----------
-    words : uint32 array, shape (n, 2)
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-
-    Returns
-    -------
-    uint32 array, shape (n, h, m)
-        A hash's numbers of all strings are neighbours in memory.
+    `words` has shape (n, 2). Returns an array of shape (n, h, m): a hash's numbers of all strings
+    are neighbours in memory.
     """
     k, h, m = params.k, params.h, params.m
     order = np.arange(m * h, dtype=np.uint32).reshape(m, h).T
@@ -157,16 +133,7 @@ def bit_numbers(words: WordArray, params: RapporParams) -> WordArray:
 def positions_in(words: WordArray, cohorts: IntArray, params: RapporParams) -> IntArray:
     """Return the positions that strings set, each in a cohort of its own.
 
-    Parameters
-    ----------
-    words : uint32 array, shape (n, 2)
-    cohorts : int64 array, shape (n,)
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-
-    Returns
-    -------
-    int64 array, shape (n, h)
+    `words` has shape (n, 2). `cohorts` has shape (n,). Returns an array of shape (n, h).
     """
     order = (cohorts[:, None] * params.h + np.arange(params.h)).astype(np.uint32)
     numbers = (words[:, 1:] | np.uint32(1)) * order
@@ -194,12 +161,8 @@ def words_of(strings: Sequence[str]) -> WordArray:
 def repeated(words: WordArray, equal: Callable[[IntArray, IntArray], BoolArray]) -> BoolArray:
     """Mark strings that occur earlier, too; shape (n,).
 
-    Parameters
-    ----------
-    words : uint32 array, shape (n, 2)
-        Strings of different words are different.
-    equal : callable
-        Says of rows and as many other rows which pairs hold equal strings.
+    `words`, shape (n, 2): strings of different words are different. `equal`: says of rows and as
+    many other rows which pairs hold equal strings.
     """
     again = np.zeros(len(words), dtype=np.bool_)
     keys = np.ascontiguousarray(words).view(np.uint64).ravel()
@@ -251,7 +214,6 @@ def _add_crosswise(state: WordArray) -> None:
 
 
 def _fmix32(x: WordArray) -> None:
-    """Apply MurmurHash3's 32-bit finalizer in place."""
     shifted = x >> np.uint32(16)
     x ^= shifted
     x *= np.uint32(0x85EBCA6B)
@@ -330,12 +292,7 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Distinct strings and where their bits are: `hashed`, `mapped`, `of_words` or `joined`.
-
-    Attributes
-    ----------
-    strings : sequence of str, length n
-    """
+    """Distinct strings and where their bits are: `hashed`, `mapped`, `of_words` or `joined`."""
 
     strings: Sequence[str]
     params: RapporParams
@@ -357,23 +314,15 @@ class Candidates:
     def positions(self, rows: IntArray | slice) -> PositionArray:
         """Return the positions of some candidates in the filters of all cohorts.
 
-        Parameters
-        ----------
-        rows : int64 array, shape (r,), or slice
-
-        Returns
-        -------
-        int16 array, shape (r, m, h)
-            From 0, below k; hashes of one cohort may share a position.
+        `rows` has shape (r,). Returns an array of shape (r, m, h): from 0, below k; hashes of one
+        cohort may share a position.
         """
         return self._bits.positions(rows)
 
     def numbers(self, rows: IntArray | slice) -> WordArray:
         """Return the same as numbers of m * k bits: position j of cohort c is number c k + j.
 
-        Returns
-        -------
-        uint32 array, shape (r, h, m)
+        Returns an array of shape (r, h, m).
         """
         return self._bits.numbers(rows)
 
@@ -404,14 +353,9 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Which bits each candidate sets.
+    """Which bits each candidate sets."""
 
-    Attributes
-    ----------
-    matrix : sparse 0/1 float64 array, shape (n, m * k)
-        Row of a candidate: its Bloom filters in all cohorts, side by side.
-    """
-
+    # Shape (n, m * k); row of a candidate: its Bloom filters in all cohorts, side by side.
     matrix: SparseMatrix
 
     def sums(self, values: FloatArray) -> FloatArray:
@@ -422,10 +366,8 @@ class Design:
 def hashed(strings: Sequence[str], params: RapporParams) -> Candidates:
     """Return candidates with the positions that hubbub's clients give them.
 
-    Raises
-    ------
-    CandidateError
-        If a string is one that no client could report (too long, or not Unicode), or occurs twice.
+    Raises `CandidateError` if a string is one that no client could report (too long, or not
+    Unicode), or occurs twice.
     """
     words = words_of(strings)
 
@@ -442,18 +384,8 @@ def hashed(strings: Sequence[str], params: RapporParams) -> Candidates:
 def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParams) -> Candidates:
     """Return candidates with the positions that a map gives them.
 
-    Parameters
-    ----------
-    strings : sequence of str, length n
-    positions : int16 array, shape (n, m, h)
-        From 0, below k.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-
-    Raises
-    ------
-    CandidateError
-        If a string occurs twice, or positions of this shape or range aren't the parameters'.
+    `positions`, shape (n, m, h): from 0, below k. Raises `CandidateError` if a string occurs twice,
+    or positions of this shape or range aren't the parameters'.
     """
     expected = (len(strings), params.m, params.h)
     if positions.shape != expected:
@@ -475,12 +407,7 @@ def mapped(strings: Sequence[str], positions: PositionArray, params: RapporParam
 def of_words(strings: Sequence[str], words: WordArray, params: RapporParams) -> Candidates:
     """Return candidates that are known to be distinct and whose hash words are known.
 
-    Parameters
-    ----------
-    strings : sequence of str, length n
-    words : uint32 array, shape (n, 2)
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `words` has shape (n, 2).
     """
     return Candidates(strings, params, _Hashed(words, params))
 
@@ -493,16 +420,8 @@ def joined(
 ) -> Candidates:
     """Return candidates that are hashed otherwise in some cohorts than in those that follow.
 
-    Parameters
-    ----------
-    strings : sequence of str, length n
-        Known to be distinct.
-    words : pair of uint32 arrays, shape (n, 2)
-        By which they are hashed in the first cohorts, and in the others, each counted from 0.
-    m : pair of int
-        How many cohorts these are.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `strings`: known to be distinct. `words`, shape (n, 2): by which they are hashed in the first
+    cohorts, and in the others, each counted from 0. `m`: how many cohorts these are.
     """
     parts = (_Hashed(own, params._replace(m=n)) for own, n in zip(words, m, strict=True))
     return Candidates(strings, params, _Joined(*parts))

@@ -60,23 +60,15 @@ def check_whole(records: bytes | memoryview, params: RapporParams) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BitEstimates:
-    """Estimated share of clients whose true Bloom filter has each bit set.
+    """Estimated share of clients whose true Bloom filter has each bit set."""
 
-    Attributes
-    ----------
-    rate : float64 array, shape (m, k)
-        Unbiased; may fall outside [0, 1]. Zero in cohorts without reports.
-    reports : float64 array, shape (m, 1)
-        N_c, the number of reports behind each row.
-    collected : float
-        Of how many reports shares are asked for: these, or all of which these are a random part.
-    known : float64 array, shape (m, k), or 0.0
-        What is known of the rates, and taken out of `rate`: it adds to variances alone.
-    """
-
+    # Shape (m, k); unbiased; may fall outside [0, 1]. Zero in cohorts without reports.
     rate: FloatArray
-    reports: FloatArray
+    reports: FloatArray  # shape (m, 1); n_c, the number of reports behind each row
+    # Of how many reports shares are asked for: these, or all of which these are a random part.
     collected: float
+    # Shape (m, k), or 0.0; what is known of the rates, and taken out of `rate`: it adds to
+    # variances alone.
     known: FloatArray | float = 0.0
 
     @property
@@ -95,19 +87,9 @@ def estimate_bits(
 ) -> BitEstimates:
     """Invert the two randomized responses (Erlingsson et al. 2014, section 4).
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Reports and set bits of each cohort.
-    params : RapporParams
-        With which the reports were made.
-    collected : int, optional
-        Of how many reports these are a random part, if they aren't all.
-
-    Raises
-    ------
-    UndecodableError
-        If there are no reports, or the counts have another shape than the parameters say.
+    `params`: with which the reports were made. `collected`: of how many reports these are a random
+    part, if they aren't all. Raises `UndecodableError` if there are no reports, or the counts have
+    another shape than the parameters say.
 
     Examples
     --------
@@ -136,12 +118,7 @@ def estimate_bits(
 def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:
     """Return r(1 - r) / (q* - p*)^2: the variance of a rate that one report would give.
 
-    Parameters
-    ----------
-    rate : float64 array
-        True rates; clipped into [0, 1]. r is the reported rate p* + (q* - p*) rate.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `rate`: true rates; clipped into [0, 1]. r is the reported rate p* + (q* - p*) rate.
     """
     slope = params.q_star - params.p_star
     reported = params.p_star + slope * np.clip(rate, 0.0, 1.0)

@@ -36,22 +36,12 @@ _LOOKED_AT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A rate that the parameters make next to impossible.
+    """A rate that the parameters make next to impossible."""
 
-    Attributes
-    ----------
-    rate : float
-        Set bits per report; of a single bit, how often it is set.
-    low, high : float
-        Between what the parameters would have it.
-    cohort, bit : int, optional
-        Which one; None: all of them together.
-    """
-
-    rate: float
-    low: float
+    rate: float  # set bits per report; of a single bit, how often it is set
+    low: float  # between what the parameters would have it
     high: float
-    cohort: int | None = None
+    cohort: int | None = None  # which one; None: all of them together
     bit: int | None = None
 
 
@@ -130,7 +120,6 @@ def overlooked(counts: CohortCounts, params: RapporParams, repeats: RepeatedRepo
 
 
 def _at_most(repeats: RepeatedReports, params: RapporParams) -> RepeatedReports:
-    """Return the repeats that noise is shared by: many where nothing is known of them."""
     if params.f0 == params.f1 == 0:
         return replace(repeats, responses=1.0)
     if repeats.source is RepeatSource.UNKNOWN:
@@ -139,19 +128,16 @@ def _at_most(repeats: RepeatedReports, params: RapporParams) -> RepeatedReports:
 
 
 def _bit(params: RapporParams, share: float) -> AbsentBit:
-    """Return how a bit is reported that is true for a share of the reports."""
     permanent = params.f0 + share * (1 - params.f1 - params.f0)
     return AbsentBit(float(permanent), params.p, params.q)
 
 
 def _beyond(ones: IntArray, trials: IntArray, bit: AbsentBit) -> BoolArray:
-    """Mark where bits are set so often that it is worth the time to compute the chance of that."""
     mean, variance = trials * bit.chance, trials * bit.chance * (1 - bit.chance)
     return np.asarray(ones - mean > _LOOKED_AT * np.sqrt(variance))
 
 
 def _lost(params: RapporParams, most: int, reports: IntArray) -> float:
-    """Return how many true bits collisions cost at most, but for half of `ALARM`."""
     if most == 1:  # nothing is hashed, or only once
         return 1.0
     expected = most - params.k * unknown_column(params)

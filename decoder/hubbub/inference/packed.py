@@ -42,18 +42,11 @@ _Shared = TypeVar("_Shared")
 
 
 class ReportBlock(NamedTuple):
-    """Some reports of one cohort.
-
-    Attributes
-    ----------
-    bits : uint8 array, shape (n, k / 8)
-    weights : float64 array, shape (n,)
-        How many equal reports each row stands for.
-    """
+    """Some reports of one cohort."""
 
     cohort: int
-    bits: ByteArray
-    weights: FloatArray
+    bits: ByteArray  # shape (n, k / 8)
+    weights: FloatArray  # shape (n,); how many equal reports each row stands for
 
 
 class RawReports(Protocol):
@@ -83,14 +76,8 @@ class RawReports(Protocol):
     ) -> Iterator[_Result]:
         """Yield `work(shared, part, threads)` of each part, in order.
 
-        Parameters
-        ----------
-        work : callable
-            A function of a module; it may be done in another process.
-        shared : object
-            What the work on each part needs besides.
-        threads : int
-            That work may take of this process.
+        `work`: a function of a module; it may be done in another process. `shared`: what the work
+        on each part needs besides. `threads`: that work may take of this process.
         """
 
 
@@ -105,24 +92,14 @@ def cut_cohorts(params: RapporParams, n_reports: int) -> list[range]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedReports:
-    """Reports in memory, or mapped: all of a metric, or a part; made by `pack` or a `ReportSpool`.
-
-    Attributes
-    ----------
-    starts : int64 array, shape (m + 1,)
-        Cohort c has the rows from starts[c] to starts[c + 1].
-    bits : uint8 array, shape (n, k / 8)
-    copies : float64 array, shape (n,), or None
-        Reports behind each row; None if every row is one report.
-    total : int
-        Reports in all.
-    """
+    """Reports in memory or mapped, all of a metric or a part; `pack` or a `ReportSpool` makes them."""
 
     params: RapporParams
-    starts: IntArray
-    bits: ByteArray
+    starts: IntArray  # shape (m + 1,); cohort c has the rows from starts[c] to starts[c + 1]
+    bits: ByteArray  # shape (n, k / 8)
+    # Shape (n,); reports behind each row; None if every row is one report.
     copies: FloatArray | None
-    total: int
+    total: int  # reports in all
 
     def __sizeof__(self) -> int:
         """Return the bytes of all arrays, by which Dask knows when to spill them."""
@@ -152,7 +129,6 @@ class PackedReports:
             yield work(shared, self._part(cohorts), threads)
 
     def _part(self, cohorts: range) -> PackedReports:
-        """View the reports of some cohorts."""
         first, stop = self.starts[cohorts.start], self.starts[cohorts.stop]
         starts = np.clip(self.starts, first, stop) - first
         copies = None if self.copies is None else self.copies[first:stop]
@@ -172,12 +148,7 @@ class PackedReports:
 class ReportSpool:
     """Takes records as they are read and counted, and packs them at the end.
 
-    Parameters
-    ----------
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    in_memory : int
-        Bytes of records that are held in memory; more go to a temporary file.
+    `in_memory`: bytes of records that are held in memory; more go to a temporary file.
     """
 
     def __init__(self, params: RapporParams, in_memory: int = IN_MEMORY) -> None:
@@ -192,10 +163,7 @@ class ReportSpool:
     def add(self, records: bytes | memoryview) -> None:
         """Keep a chunk of stored records: cohort in two little-endian bytes, then k/8 of bits.
 
-        Raises
-        ------
-        UndecodableError
-            If it isn't whole records of these parameters.
+        Raises `UndecodableError` if it isn't whole records of these parameters.
         """
         check_whole(records, self._params)
         table = np.frombuffer(records, dtype=np.uint8).reshape(-1, self._width)
@@ -287,7 +255,6 @@ def _cohorts_of(table: ByteArray) -> IntArray:
 
 
 def _counted(codes: IntArray, copies: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct codes in ascending order, and how many copies there are of each."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     counts = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(counts, inverse, copies)

@@ -38,16 +38,10 @@ _SHOWN = 40
 
 
 class CsvRow(NamedTuple):
-    """One row of a CSV file.
-
-    Attributes
-    ----------
-    line : int
-        The file's line on which it ends, from 1.
-    """
+    """One row of a CSV file."""
 
     path: Location | Path
-    line: int
+    line: int  # the file's line on which it ends, from 1
     cells: list[str]
 
     def refuse(self, column: int | None, found: str, expected: str) -> NoReturn:
@@ -65,12 +59,8 @@ class CsvRow(NamedTuple):
 
         R writes 100000 as 1e+05, which is an integer, too.
 
-        Parameters
-        ----------
-        first : int
-            The first column that is read.
-        blank : int, optional
-            What an empty cell means; None: it is refused.
+        `first`: the first column that is read. `blank`: what an empty cell means; None: it is
+        refused.
         """
         cells = self.cells[first:]
         digits = "".join(cells)
@@ -101,12 +91,8 @@ def read_cells(address: Address) -> Iterator[tuple[int, list[str]]]:
 
     Cells are taken literally: nothing is stripped, and no text is special.
 
-    Raises
-    ------
-    InputError
-        If it isn't UTF-8, CSV, or gzip.
-    OSError, StorageError
-        If it can't be read.
+    Raises `InputError` if it isn't UTF-8, CSV, or gzip. Raises `OSError, StorageError` if it can't
+    be read.
     """
     path = resolve(address)
     try:
@@ -140,12 +126,8 @@ def _lines(path: Location, file: BinaryIO) -> Iterator[str]:
 def read_params(path: Address) -> DecodingParams:
     """Read parameters: the header k,h,m,p,q,f and one row.
 
-    Raises
-    ------
-    InputError
-        If it holds anything else, or parameters that can't be decoded.
-    OSError
-        If it can't be read.
+    Raises `InputError` if it holds anything else, or parameters that can't be decoded. Raises
+    `OSError` if it can't be read.
     """
     rows = list(read_rows(path))
     expected = f"the header {','.join(HEADER)} and one row"
@@ -174,12 +156,8 @@ def read_params(path: Address) -> DecodingParams:
 def read_counts(path: Address, params: RapporParams) -> CohortCounts:
     """Read counts: one row per cohort, its number of reports N_c and how many have each bit set.
 
-    Raises
-    ------
-    InputError
-        If there aren't m such rows, or a bit has more than N_c reports.
-    OSError
-        If it can't be read.
+    Raises `InputError` if there aren't m such rows, or a bit has more than N_c reports. Raises
+    `OSError` if it can't be read.
     """
     meaning = f"the number of reports, then k = {params.k} bits"
     table = np.empty((params.m, 1 + params.k), dtype=np.int64)

@@ -35,18 +35,10 @@ _NONE = -1
 
 
 class CandidateMap(NamedTuple):
-    """What a map file holds.
+    """What a map file holds."""
 
-    Attributes
-    ----------
-    candidates : Candidates
-        Distinct strings, in the order of the file.
-    repeats : int
-        Rows left out because an earlier one is the same.
-    """
-
-    candidates: Candidates
-    repeats: int
+    candidates: Candidates  # distinct strings, in the order of the file
+    repeats: int  # rows left out because an earlier one is the same
 
 
 def read_map(
@@ -57,22 +49,10 @@ def read_map(
     Strings are opaque. Some maps name a bit that two hashes of a cohort share only once, and end in
     empty cells instead; then the bit, or one of the cohort's if it has several, is taken twice.
 
-    Parameters
-    ----------
-    address : Address
-        The file, or an object in a bucket.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    source : str
-        The file that the parameters are from, for errors.
-
-    Raises
-    ------
-    InputError
-        If there is no row, the map is for another k, a position isn't one of its cohort's, or one
-        string has two rows that differ.
-    OSError, StorageError
-        If it can't be read.
+    `address`: the file, or an object in a bucket. `source`: the file that the parameters are from,
+    for errors. Raises `InputError` if there is no row, the map is for another k, a position isn't
+    one of its cohort's, or one string has two rows that differ. Raises `OSError, StorageError` if
+    it can't be read.
     """
     path = resolve(address)
     width = params.m * params.h
@@ -111,11 +91,7 @@ def read_map(
 def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
     """Return whether the positions aren't equally likely (chi-square, P(false alarm) = 1e-6).
 
-    Parameters
-    ----------
-    positions : int16 array, shape (n, m, h)
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
+    `positions` has shape (n, m, h).
     """
     found = np.zeros(params.k, dtype=np.int64)
     for rows in _blocks(len(positions)):
@@ -168,7 +144,6 @@ def _refuse_other_k(path: Location, params: RapporParams, source: str) -> None:
 
 
 def _blocks(count: int) -> Iterator[slice]:
-    """Cut rows into blocks, so that temporary arrays are small beside the map."""
     for start in range(0, count, _BLOCK):
         yield slice(start, min(start + _BLOCK, count))
 

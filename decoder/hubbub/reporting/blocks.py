@@ -31,20 +31,13 @@ class Heading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for people, whose first column names the row.
-
-    Attributes
-    ----------
-    left_out : str
-        How many rows aren't shown; empty if none.
-    styles : tuple of str
-        A style a row for terminals ("dim", "bold", "italic" or ""); empty if all are plain.
-    """
+    """A table for people, whose first column names the row."""
 
     title: str
     headings: tuple[Heading, ...]
     rows: tuple[tuple[str, ...], ...]
-    left_out: str = ""
+    left_out: str = ""  # how many rows aren't shown; empty if none
+    # A style a row for terminals ("dim", "bold", "italic" or ""); empty if all are plain.
     styles: tuple[str, ...] = ()
 
     @property
@@ -67,49 +60,29 @@ Block = Table | Line | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report below one heading; whatever is empty is left out.
-
-    Attributes
-    ----------
-    facts : mapping of str to str
-        Labels and their texts.
-    warnings : tuple of str
-        What must not be overlooked.
-    links : mapping of str to str, optional
-        Texts and the files that they lead to, as seen from the page.
-    """
+    """A part of a report below one heading; whatever is empty is left out."""
 
     title: str
     paragraphs: tuple[str, ...] = ()
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, str] | None = None  # labels and their texts
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what must not be overlooked
+    # Texts and the files that they lead to, as seen from the page.
     links: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A result as a page.
-
-    Attributes
-    ----------
-    headline : str
-        What was found, in a sentence or two.
-    warnings : sequence of str
-        What must not be overlooked.
-    links : mapping of str to str, optional
-        Texts and the files that they lead to, as seen from the page.
-    tiles : bool
-        Whether sections stand beside each other where there is room.
-    """
+    """A result as a page."""
 
     title: str
-    headline: str
+    headline: str  # what was found, in a sentence or two
     sections: Sequence[Section]
-    warnings: Sequence[str] = ()
+    warnings: Sequence[str] = ()  # what must not be overlooked
+    # Texts and the files that they lead to, as seen from the page.
     links: Mapping[str, str] | None = None
-    tiles: bool = False
+    tiles: bool = False  # whether sections stand beside each other where there is room
 
     @property
     def charts(self) -> tuple[Chart, ...]:

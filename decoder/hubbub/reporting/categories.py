@@ -55,24 +55,10 @@ def categories_estimates(
 ) -> Estimates:
     """Return how often each category occurs, in the registry's order.
 
-    Parameters
-    ----------
-    decoding : CategoryDecoding
-        The estimates.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports; None if there were only counts.
-    provenance : Provenance, optional
-        Where all of it comes from.
-    detected_only : bool
-        Whether rows of what wasn't detected are left out.
-    limit : int
-        Most rows that a terminal shows.
-
-    Returns
-    -------
-    Estimates
-        Ordinals have "quantiles" and "inner_mean" (or null) in the metadata, and columns of their
-        own; so have enums. Columns that strings have, too, have the same names and meanings.
+    `detected_only`: whether rows of what wasn't detected are left out. `limit`: most rows that a
+    terminal shows. Returns ordinals have "quantiles" and "inner_mean" (or null) in the metadata,
+    and columns of their own; so have enums. Columns that strings have, too, have the same names and
+    meanings.
     """
     findings = category_findings(decoding, anomalies)
     columns = _columns(decoding)
@@ -211,7 +197,6 @@ def _shown_table(
 
 
 def _between(low: float, high: float) -> str:
-    """Return an interval whose ends are edges or infinite."""
     return "anything" if math.isinf(low) and math.isinf(high) else bucket_label(low, high)
 
 
@@ -232,15 +217,7 @@ def _quantile_table(ordinal: OrdinalEstimates) -> Table:
 def category_findings(
     decoding: CategoryDecoding, anomalies: AnomalyReport | None = None
 ) -> tuple[Finding, ...]:
-    """Return the summary: what was asked, how, and what else there is.
-
-    Parameters
-    ----------
-    decoding : CategoryDecoding
-        The estimates.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports.
-    """
+    """Return the summary: what was asked, how, and what else there is."""
     summary = decoding.summary
     return (
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
@@ -272,12 +249,7 @@ def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) ->
 def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding:
     """Return whether bits whose rate is known before any report have that rate.
 
-    Parameters
-    ----------
-    rates : KnownRates
-        Those of the reports, and those expected.
-    cells : str
-        What has a bit each.
+    `rates`: those of the reports, and those expected. `cells`: what has a bit each.
     """
     parts = []
     if rates.unused_bits:

@@ -24,20 +24,12 @@ _ROUNDED = 9
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The words of a chart.
+    """The words of a chart."""
 
-    Attributes
-    ----------
-    name : str
-        Unique in the page.
-    x, y : str
-        What the axes measure.
-    """
-
-    name: str
+    name: str  # unique in the page
     title: str
     description: str
-    x: str = ""
+    x: str = ""  # what the axes measure
     y: str = ""
 
 
@@ -53,20 +45,12 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class IntervalChart:
-    """A dot and a bar an estimate, from the top down.
-
-    Attributes
-    ----------
-    unit : str
-        Written after each number.
-    first : str
-        What the labels are.
-    """
+    """A dot and a bar an estimate, from the top down."""
 
     labels: Labels
     intervals: Sequence[Interval]
-    unit: str = "%"
-    first: str = "string"
+    unit: str = "%"  # written after each number
+    first: str = "string"  # what the labels are
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -84,17 +68,11 @@ class IntervalChart:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Bars between edges, and a line of the heights that are expected.
-
-    Attributes
-    ----------
-    heights, expected : float64 array, shape (n,)
-    edges : float64 array, shape (n + 1,)
-    """
+    """Bars between edges, and a line of the heights that are expected."""
 
     labels: Labels
-    heights: FloatArray
-    edges: FloatArray
+    heights: FloatArray  # shape (n,)
+    edges: FloatArray  # shape (n + 1,)
     expected: FloatArray
 
     @property
@@ -115,15 +93,10 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class ScatterPlot:
-    """Points of y against x beside the diagonal.
-
-    Attributes
-    ----------
-    x, y : float64 array, shape (n,)
-    """
+    """Points of y against x beside the diagonal."""
 
     labels: Labels
-    x: FloatArray
+    x: FloatArray  # shape (n,)
     y: FloatArray
 
     @property
@@ -167,61 +140,35 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """A course of days with intervals, gaps, and days from which on it is another.
-
-    Attributes
-    ----------
-    days : tuple of str, length d
-    share, low, high : float64 array, shape (d,)
-        Shares in percent, or what the unit says; nan on days without an estimate.
-    expected : float64 array, shape (d,)
-        By the changes and the weekly pattern that were found; nan if there are none.
-    changes : tuple of int
-        Indices of days.
-    rows : tuple of tuple of str
-        The numbers.
-    unit : str
-        Written after each number of the axis, which begins at 0 if it is "%".
-    """
+    """A course of days with intervals, gaps, and days from which on it is another."""
 
     labels: Labels
     days: tuple[str, ...]
+    # Shape (d,); shares in percent, or what the unit says; nan on days without an estimate.
     share: FloatArray
     low: FloatArray
     high: FloatArray
+    # Shape (d,); by the changes and the weekly pattern that were found; nan if there are none.
     expected: FloatArray
-    changes: tuple[int, ...]
+    changes: tuple[int, ...]  # indices of days
     header: tuple[str, ...]
-    rows: Rows
-    unit: str = "%"
+    rows: Rows  # the numbers
+    unit: str = "%"  # written after each number of the axis, which begins at 0 if it is "%"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points that belong together in an `XYChart`.
+    """Points that belong together in an `XYChart`."""
 
-    Attributes
-    ----------
-    label : str
-        In the legend.
-    x, y : float64 array, shape (n,)
-        nan where there is no point.
-    style : str
-        "line" joins the points and "points" doesn't; "cloud" is for points that are many or matter
-        less; "reference" is a dashed line to compare with.
-    low, high : float64 array, shape (n,), optional
-        Ends of the error bars.
-    names : tuple of str, length n or 0
-        Written beside the points; empty for points without one.
-    """
-
-    label: str
-    x: FloatArray
+    label: str  # in the legend
+    x: FloatArray  # shape (n,); nan where there is no point
     y: FloatArray
+    # "line" joins the points and "points" doesn't; "cloud" is for points that are many or matter
+    # less; "reference" is a dashed line to compare with.
     style: Literal["line", "points", "cloud", "reference"] = "line"
-    low: FloatArray | None = None
+    low: FloatArray | None = None  # shape (n,); ends of the error bars
     high: FloatArray | None = None
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # written beside the points; empty for points without one
 
     @property
     def rows(self) -> Iterable[tuple[str, ...]]:
@@ -241,17 +188,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class XYChart:
-    """Series of points over one pair of axes, with a legend.
-
-    Attributes
-    ----------
-    log_x, log_y : bool
-        Whether an axis is logarithmic; points at or below 0 are then left out.
-    """
+    """Series of points over one pair of axes, with a legend."""
 
     labels: Labels
     series: Sequence[Series]
-    log_x: bool = False
+    log_x: bool = False  # whether an axis is logarithmic; points at or below 0 are then left out
     log_y: bool = False
 
     @property
@@ -267,17 +208,11 @@ class XYChart:
 
 @dataclass(frozen=True, slots=True)
 class GroupedBars:
-    """Bars side by side over named categories, with a legend.
-
-    Attributes
-    ----------
-    categories : tuple of str, length n
-    groups : tuple of (str, float64 array of shape (n,))
-        A label and heights of at least 0; nan for no bar.
-    """
+    """Bars side by side over named categories, with a legend."""
 
     labels: Labels
     categories: tuple[str, ...]
+    # Shape (n,), ); a label and heights of at least 0; nan for no bar.
     groups: tuple[tuple[str, FloatArray], ...]
 
     @property
@@ -296,37 +231,20 @@ class GroupedBars:
 
 
 class TreeNode(NamedTuple):
-    """A prefix or a string in a `Tree`.
+    """A prefix or a string in a `Tree`."""
 
-    Attributes
-    ----------
-    label : str
-        As people see it.
-    text : bytes
-        What it begins with tells below which node of the column before it belongs.
-    share : float
-        In percent, above 0.
-    """
-
-    label: str
-    text: bytes
-    share: float
+    label: str  # as people see it
+    text: bytes  # what it begins with tells below which node of the column before it belongs
+    share: float  # in percent, above 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Columns of shares, each share beside the one of the column before that it begins with.
-
-    Attributes
-    ----------
-    columns : tuple of str, length c
-    nodes : tuple of c tuples of TreeNode
-        The largest of each column first.
-    """
+    """Columns of shares, each share beside the one of the column before that it begins with."""
 
     labels: Labels
     columns: tuple[str, ...]
-    nodes: tuple[tuple[TreeNode, ...], ...]
+    nodes: tuple[tuple[TreeNode, ...], ...]  # the largest of each column first
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -345,32 +263,20 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """A table of numbers, each cell as strong in colour as its number is high.
+    """A table of numbers, each cell as strong in colour as its number is high."""
 
-    Attributes
-    ----------
-    labels : Labels
-        x says what the columns are, y what the rows are.
-    row_names, column_names : tuple of str, lengths r and c
-    values : float64 array, shape (r, c)
-        In percent, or factors if `diverging`; nan where nothing is known.
-    row_margin, column_margin : float64 arrays, shapes (r,) and (c,), optional
-        Drawn apart from the cells, as a column and a row "all".
-    diverging : bool
-        Values are factors: neutral at 1, two hues, a logarithmic scale. Otherwise one hue, and a
-        square-root scale from 0, which lets small shares be seen beside large ones.
-    unit : str
-        Written after a number where there is room.
-    """
-
-    labels: Labels
+    labels: Labels  # x says what the columns are, y what the rows are
     row_names: tuple[str, ...]
     column_names: tuple[str, ...]
+    # Shape (r, c); in percent, or factors if `diverging`; nan where nothing is known.
     values: FloatArray
+    # Shape (r,) and (c,); drawn apart from the cells, as a column and a row "all".
     row_margin: FloatArray | None = None
     column_margin: FloatArray | None = None
+    # Values are factors: neutral at 1, two hues, a logarithmic scale. Otherwise one hue, and a
+    # square-root scale from 0, which lets small shares be seen beside large ones.
     diverging: bool = False
-    unit: str = "%"
+    unit: str = "%"  # written after a number where there is room
 
     @property
     def all_rows(self) -> tuple[str, ...]:

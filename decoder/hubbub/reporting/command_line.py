@@ -22,16 +22,9 @@ from hubbub.reporting.formats.files import check_output_paths
 class LazyGroup(click.Group):
     """A group that imports a command when it is asked for, so that --help stays quick.
 
-    Parameters
-    ----------
-    *args : object
-        As of `click.Group`.
-    commands_in : mapping of str to str
-        Where each command is, as "module:name", in the order in which a person meets them.
-    words : mapping of str to str, optional
-        What --help says of each; if not given, all are imported for that.
-    **settings : object
-        As of `click.Group`.
+    `*args`: as of `click.Group`. `commands_in`: where each command is, as "module:name", in the
+    order in which a person meets them. `words`: what --help says of each; if not given, all are
+    imported for that. `**settings`: as of `click.Group`.
     """
 
     def __init__(
@@ -70,11 +63,8 @@ class LazyGroup(click.Group):
 class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
     """A whole number such as 100000, 100_000 or 1e5.
 
-    Parameters
-    ----------
-    least, most : int
-        Bounds, which are allowed; the upper one is far below 2^53, from which on doubles leave
-        whole numbers out.
+    `least` and `most`: bounds, which are allowed; the upper one is far below 2^53, from which on
+    doubles leave whole numbers out.
     """
 
     name = "number"
@@ -142,12 +132,7 @@ def cli_errors(
 ) -> Iterator[None]:
     """Turn what can go wrong on purpose, and failing files, into a message without a traceback.
 
-    Parameters
-    ----------
-    nameless : str
-        What fails if the error names no file.
-    masked : callable
-        Takes secrets out of a message.
+    `nameless`: what fails if the error names no file. `masked`: takes secrets out of a message.
     """
     try:
         yield

@@ -51,18 +51,8 @@ def comparison_estimates(
 ) -> Estimates:
     """Return both groups' shares side by side, their differences and their ratios.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        The differences.
-    labels : tuple of str
-        What the control is, and the treatment.
-    findings : sequence of Finding
-        What else is said, such as what looks odd in reports.
-    provenance : Provenance, optional
-        Where all of it comes from.
-    limit : int
-        Most rows that a terminal shows.
+    `comparison`: the differences. `labels`: what the control is, and the treatment. `findings`:
+    what else is said, such as what looks odd in reports. `limit`: most rows that a terminal shows.
     """
     said = (*comparison_findings(comparison, labels), *findings)
     columns = _columns(comparison)
@@ -109,12 +99,7 @@ def comparison_findings(
 ) -> tuple[Finding, ...]:
     """Return who was compared with whom, and how many rows differ.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        The differences.
-    labels : tuple of str
-        What the control is, and the treatment.
+    `comparison`: the differences. `labels`: what the control is, and the treatment.
     """
     sides = [
         Finding(f"{side}_reports", side, f"{label}: {reports:,} reports", reports)
@@ -141,10 +126,7 @@ def comparison_findings(
 def ratio_finding(ratio: SampleRatio) -> Finding:
     """Return whether the groups are as large as they were assigned to be.
 
-    Parameters
-    ----------
-    ratio : SampleRatio
-        The test's result.
+    `ratio`: the test's result.
     """
     found = (
         f"the treatment has {ratio.found:.4g} times the control's reports; "

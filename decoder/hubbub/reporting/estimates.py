@@ -191,7 +191,6 @@ class Estimates:
         return str(_format("html").as_text(self))
 
     def _repr_html_(self) -> str:
-        """Return what Jupyter shows."""
         return str(_format("html").as_html(self))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -228,7 +227,6 @@ class Estimates:
 
 
 def _format(name: str) -> Any:
-    """Return a format's module: formats know estimates, estimates no formats."""
     return import_module(f"hubbub.reporting.formats.{name}")
 
 

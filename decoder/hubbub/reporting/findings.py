@@ -30,25 +30,13 @@ class Level(IntEnum):
 
 
 class Finding(NamedTuple):
-    """Something that is said beside the rows.
+    """Something that is said beside the rows."""
 
-    Attributes
-    ----------
-    code : str
-        Names it for programs, and never changes: "detection_limit".
-    label : str
-        Names it for people, where findings stand one below the other; empty: `text` is a sentence.
-    text : str
-        What was found, in words.
-    value : object
-        The number behind it, or None: anything that JSON has.
-    level : Level
-    """
-
-    code: str
+    code: str  # names it for programs, and never changes: "detection_limit"
+    # Names it for people, where findings stand one below the other; empty: `text` is a sentence.
     label: str
-    text: str
-    value: object = None
+    text: str  # what was found, in words
+    value: object = None  # the number behind it, or None: anything that JSON has
     level: Level = Level.FACT
 
     @property
@@ -84,11 +72,7 @@ _TOLERANCE = 1 + 1e-9  # as clients' ledgers have it
 def registry_ends(registry: Registry, today: dt.date) -> list[Finding]:
     """Return which metrics clients report no more, or soon no more, and whether any is left.
 
-    Parameters
-    ----------
-    registry : Registry
-    today : datetime.date
-        In UTC. Clients report a metric on its last day still.
+    `today`: in UTC. Clients report a metric on its last day still.
     """
     found, silent = [], set()
     budget = registry.lifetime_epsilon

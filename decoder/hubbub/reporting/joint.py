@@ -74,20 +74,11 @@ def joint_estimates(
 ) -> Estimates:
     """Return which values of two or three fields go together.
 
-    Parameters
-    ----------
-    decoding : JointDecoding
-        The cells, and the table that they make if enough of them is known.
-    about_reports : sequence of Finding
-        What is said of the reports, after what the table says.
-    anomalies, provenance, detected_only, limit
-        As of `hubbub.reporting.strings.strings_estimates`.
-
-    Returns
-    -------
-    Estimates
-        One row per cell, the last field's values changing fastest. In the metadata "margins",
-        "independence" and "conditional" are null where too little is known for a table.
+    `decoding`: the cells, and the table that they make if enough of them is known. `about_reports`:
+    what is said of the reports, after what the table says. `anomalies` and `provenance` and
+    `detected_only` and `limit`: as of `hubbub.reporting.strings.strings_estimates`. Returns one row
+    per cell, the last field's values changing fastest. In the metadata "margins", "independence"
+    and "conditional" are null where too little is known for a table.
     """
     findings = (*_table_findings(decoding), *about_reports)
     page = Page(
@@ -199,7 +190,6 @@ def _values_of(decoding: JointDecoding, axis: int, rows: IntArray) -> list[str]:
 
 
 def _values(decoding: JointDecoding, rows: IntArray) -> list[list[str]]:
-    """Return each field's values of some cells."""
     shape = tuple(len(each.labels) for each in decoding.fields)
     places = np.unravel_index(rows, shape)
     return [
@@ -209,7 +199,6 @@ def _values(decoding: JointDecoding, rows: IntArray) -> list[list[str]]:
 
 
 def _departures(decoding: JointDecoding) -> list[FloatArray]:
-    """Return the columns `DEPARTURES`, each of shape (n,); nan outside of the table."""
     found = [np.full(len(decoding.cells.share), np.nan) for _ in DEPARTURES]
     if decoding.table:
         for column, numbers in zip(found, decoding.table.residuals, strict=True):
@@ -269,7 +258,6 @@ def _cells_table(decoding: JointDecoding, limit: int) -> Table:
 
 
 def _names(decoding: JointDecoding, rows: IntArray) -> list[tuple[str, ...]]:
-    """Return the values of some cells as people may see them, one tuple per cell."""
     return [tuple(map(visible, names)) for names in zip(*_values(decoding, rows), strict=True)]
 
 
@@ -386,12 +374,10 @@ def _headline(decoding: JointDecoding) -> str:
 
 
 def _share_maps(table: TableAnalysis) -> tuple[Chart, ...]:
-    """Draw the shares of each two fields, of the commonest values."""
     return tuple(_map(table, first, second, diverging=False) for first, second in _pairs(table))
 
 
 def _ratio_maps(table: TableAnalysis) -> tuple[Chart, ...]:
-    """Draw how many times as large cells are as if fields were independent."""
     return tuple(_map(table, first, second, diverging=True) for first, second in _pairs(table))
 
 

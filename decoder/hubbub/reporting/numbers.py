@@ -38,20 +38,8 @@ def numbers_estimates(
 ) -> Estimates:
     """Return the mean of a number, and its variance if clients were asked for it.
 
-    Parameters
-    ----------
-    decoding : NumberDecoding
-        The estimates.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports; None if there were only counts.
-    provenance : Provenance, optional
-        Where all of it comes from.
-
-    Returns
-    -------
-    Estimates
-        "estimate" lies between the metric's ends, "unbiased" may lie beyond them. A mean is no
-        count, so that the columns are named otherwise than those of shares.
+    Returns "estimate" lies between the metric's ends, "unbiased" may lie beyond them. A mean is no
+    count, so that the columns are named otherwise than those of shares.
     """
     findings = number_findings(decoding, anomalies)
     columns = _columns(decoding)
@@ -77,15 +65,7 @@ def numbers_estimates(
 def number_findings(
     decoding: NumberDecoding, anomalies: AnomalyReport | None = None
 ) -> tuple[Finding, ...]:
-    """Return the summary: what was asked, how, and what else there is.
-
-    Parameters
-    ----------
-    decoding : NumberDecoding
-        The estimates.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports.
-    """
+    """Return the summary: what was asked, how, and what else there is."""
     summary = decoding.summary
     return (
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),

@@ -41,12 +41,8 @@ def open_estimates(
 ) -> Estimates:
     """Return the detected strings, and how they were come by.
 
-    Parameters
-    ----------
-    found : OpenDecoding
-        What the steps of the search found.
-    anomalies, provenance, detected_only, limit
-        As of `strings_estimates`.
+    `found`: what the steps of the search found. `anomalies` and `provenance` and `detected_only`
+    and `limit`: as of `strings_estimates`.
     """
     tree = tree_chart(found)
     section = Section("From prefixes to strings", (_TREE,), charts=(tree,)) if tree else None
@@ -107,12 +103,7 @@ def open_findings(
 ) -> tuple[Finding, ...]:
     """Return the findings of listed strings with those about the search.
 
-    Parameters
-    ----------
-    found : OpenDecoding
-        What the steps of the search found.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports.
+    `found`: what the steps of the search found.
     """
     findings: list[Finding] = []
     for each in string_findings(found.decoding, anomalies):
@@ -177,7 +168,6 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
 
 
 def _shows_what_is_missing(found: OpenDecoding) -> bool:
-    """Return whether what scatters rows is what wasn't found, and no reports of the same client."""
     repeats = found.decoding.summary.repeats
     once = repeats.clients == 1 and repeats.source is not RepeatSource.UNKNOWN
     return once and not found.below

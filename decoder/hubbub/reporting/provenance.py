@@ -23,21 +23,11 @@ _PACKAGES = ("hubbub", "numpy", "scipy")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input.
+    """One input."""
 
-    Attributes
-    ----------
-    role : str
-        Such as "candidates".
-    name : str
-        Of the file, without its folder.
-    sha256 : str
-        Hexadecimal.
-    """
-
-    role: str
-    name: str
-    sha256: str
+    role: str  # such as "candidates"
+    name: str  # of the file, without its folder
+    sha256: str  # hexadecimal
 
 
 @cache
@@ -47,43 +37,23 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """All that determines a result.
+    """All that determines a result."""
 
-    Attributes
-    ----------
-    versions : mapping of str to str
-        Of the packages that compute, and Python's.
-    metric : str
-        Its name, or the name of the file of parameters.
-    metric_version : int, optional
-        None for counts.
-    parameters : mapping of str to float
-        k, h, m, f, p and q.
-    parameters_sha256 : str
-        Digest of `canonical(parameters)`.
-    settings : mapping of str to str
-        Level, correction, method and what else was chosen.
-    days : str
-        The UTC days that were decoded.
-    """
-
+    # Of the packages that compute, and Python's.
     versions: Mapping[str, str] = field(default_factory=_versions)
-    metric: str
-    metric_version: int | None
-    parameters: Mapping[str, float]
-    parameters_sha256: str
-    settings: Mapping[str, str]
-    days: str
+    metric: str  # its name, or the name of the file of parameters
+    metric_version: int | None  # none for counts
+    parameters: Mapping[str, float]  # k, h, m, f, p and q
+    parameters_sha256: str  # digest of `canonical(parameters)`
+    settings: Mapping[str, str]  # level, correction, method and what else was chosen
+    days: str  # the UTC days that were decoded
     sources: tuple[Source, ...]
     seed: str = SEED
 
     def made_by(self, method: str) -> Provenance:
         """Return the provenance of what a method made.
 
-        Parameters
-        ----------
-        method : str
-            In words.
+        `method`: in words.
         """
         return replace(self, settings={**self.settings, "method": method})
 
@@ -106,10 +76,7 @@ def digest(data: bytes) -> str:
 def file_source(role: str, path: str) -> Source:
     """Return a file as a source.
 
-    Raises
-    ------
-    OSError, StorageError
-        If it can't be read.
+    Raises `OSError, StorageError` if it can't be read.
     """
     location = resolve(path)
     with storage_errors(location), location.open() as file:
@@ -119,10 +86,7 @@ def file_source(role: str, path: str) -> Source:
 def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
     """Return several files as a source: the digest of what `sha256sum` says of them, in order.
 
-    Raises
-    ------
-    OSError, StorageError
-        If one can't be read.
+    Raises `OSError, StorageError` if one can't be read.
     """
     each = (file_source(role, path) for path in paths)
     lines = (f"{source.sha256}  {source.name}\n" for source in each)

@@ -25,16 +25,8 @@ def side_by_side(
 ) -> Estimates:
     """Return the estimates of several values as one.
 
-    Parameters
-    ----------
-    dimension : str
-        Names the first column.
-    parts : mapping of str to Estimates
-        By value; at least one, all with the same columns.
-    refused : mapping of str to str
-        Why other values have no estimates.
-    said : sequence of Finding
-        What is said of all values together.
+    `dimension`: names the first column. `parts`: by value; at least one, all with the same columns.
+    `refused`: why other values have no estimates. `said`: what is said of all values together.
     """
     first = next(iter(parts.values()))
     names = [value for value, part in parts.items() for _ in range(len(part))]

@@ -76,24 +76,12 @@ CHARTS = 40
 
 
 class _Quantity(NamedTuple):
-    """What a series follows, and how people see it.
+    """What a series follows, and how people see it."""
 
-    Attributes
-    ----------
-    word : str
-        A heading.
-    factor : float
-        By which it is multiplied in charts.
-    unit : str
-        Written after numbers of charts.
-    form, difference, error : str
-        Formats of a value, of a signed difference of two, and of its error.
-    """
-
-    word: str
-    factor: float
-    unit: str
-    form: str
+    word: str  # a heading
+    factor: float  # by which it is multiplied in charts
+    unit: str  # written after numbers of charts
+    form: str  # formats of a value, of a signed difference of two, and of its error
     difference: str
     error: str
 
@@ -126,18 +114,8 @@ def trends_estimates(
 
     Rows are series by series, the unknown mass last.
 
-    Parameters
-    ----------
-    trends : Trends
-        The estimates of each day.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports; None if there were only counts.
-    provenance : Provenance, optional
-        Where all of it comes from.
-    findings : sequence of Finding
-        What is said of all days together.
-    limit : int
-        Most series that a terminal shows, besides the unknown mass.
+    `trends`: the estimates of each day. `findings`: what is said of all days together. `limit`:
+    most series that a terminal shows, besides the unknown mass.
     """
     order = series_order(trends)
     summary = trends.pooled.summary
@@ -203,7 +181,6 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
 
 
 def _forms_on(day: int, changes: Sequence[Change]) -> str:
-    """Return the forms of the changes that begin on a day, or are there only for a while."""
     return ", ".join(
         change.form
         for change in changes
@@ -249,13 +226,11 @@ def _by_day(trends: Trends[Any], order: list[int]) -> dict[str, object]:
 
 
 def _dates(trends: Trends[Any], change: Change) -> dict[str, str | None]:
-    """Return the first and the last day of a change; none if it lasts."""
     last = None if change.last is None else f"{trends.days[change.last]}"
     return {"day": f"{trends.days[change.day]}", "last": last}
 
 
 def _by_weekday(numbers: FloatArray) -> dict[str, float | None] | None:
-    """Return numbers under the weekdays' names; none if no weekly pattern was found."""
     if np.isnan(numbers).all():
         return None
     known = [None if np.isnan(number) else float(number) for number in numbers]
@@ -316,7 +291,6 @@ def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
 
 
 def _courses(trends: Trends[Any], order: list[int]) -> Section:
-    """Return a chart of each series, the largest ones if there are many."""
     shown = _largest(trends, order, CHARTS)
     words = [_COURSES.format(_quantity(trends).word)] if order else []
     if len(order) > len(shown):
@@ -334,7 +308,6 @@ def series_order(trends: Trends[Any]) -> list[int]:
 
 
 def _largest(trends: Trends[Any], order: list[int], most: int) -> list[int]:
-    """Return so many of those that are followed, and the unknown mass."""
     kept = order[: len(trends.followed)]
     if len(kept) > most:
         mean = np.nan_to_num(trends.share[trends.decoded]).mean(axis=0)
@@ -401,7 +374,6 @@ def describe_changes(trends: Trends[Any], column: int) -> str:
 
 
 def _week(trends: Trends[Any], column: int) -> str:
-    """Return a weekly pattern as seven characters, and the weekday that differs most."""
     effect = trends.found.weekday_effect[:, column]
     if np.isnan(effect).all():
         return ""

@@ -86,10 +86,7 @@ def estimand_finding(repeats: RepeatedReports) -> Finding:
 def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
     """Return what intervals are about; also how often clients have reported, where they may again.
 
-    Parameters
-    ----------
-    repeats : RepeatedReports
-        What errors were widened by.
+    `repeats`: what errors were widened by.
     """
     number = f"{repeats.clients:.4g}"
     texts = {
@@ -270,7 +267,6 @@ def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
 
 
 def _ratio(epsilon: float) -> str:
-    """Return e^epsilon in words."""
     if epsilon > 700:
         return "unboundedly many times"
     times = math.e**epsilon

@@ -35,10 +35,7 @@ ENTRY_POINTS = "hubbub.metric_types"
 def register(metric_type: _Type) -> _Type:
     """Let metrics.toml use a type; also a class decorator.
 
-    Raises
-    ------
-    ValueError
-        If another type has that name already.
+    Raises `ValueError` if another type has that name already.
     """
     if METRIC_TYPES.setdefault(metric_type.name, metric_type) is not metric_type:
         raise ValueError(f"metric type {metric_type.name!r}: must be registered only once")

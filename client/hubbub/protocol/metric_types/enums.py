@@ -22,12 +22,8 @@ OTHER = "other"
 class EnumType(MetricType):
     """One of a few known texts, one bit each.
 
-    Parameters
-    ----------
-    categories : tuple of str
-        2 to 4096, different also in their NFC forms.
-    other : bool
-        Whether one more category, the last, stands for all other texts; 1 to 4095 are then listed.
+    `categories`: 2 to 4096, different also in their NFC forms. `other`: whether one more category,
+    the last, stands for all other texts; 1 to 4095 are then listed.
     """
 
     __slots__ = ("_numbers", "categories", "other")
@@ -79,12 +75,8 @@ class EnumType(MetricType):
     def number(self, value: object) -> int:
         """Return the category's place among the `labels`, from 0.
 
-        Raises
-        ------
-        UnknownCategoryError
-            If the value isn't one of the categories, and there is none of all others.
-        EncodingError
-            If it isn't a text.
+        Raises `UnknownCategoryError` if the value isn't one of the categories, and there is none of
+        all others. Raises `EncodingError` if it isn't a text.
         """
         if not isinstance(value, str):
             raise EncodingError(f"value of type {type(value).__name__}: must be a string")

@@ -54,16 +54,9 @@ SEPARATOR = b"\xff"
 
 
 class Field(NamedTuple):
-    """One of the variables of a joint metric.
+    """One of the variables of a joint metric."""
 
-    Attributes
-    ----------
-    name : str
-        By which values name it, and results.
-    type : FieldType
-    """
-
-    name: str
+    name: str  # by which values name it, and results
     type: FieldType
 
 
@@ -75,17 +68,9 @@ def number_of_values(field_type: MetricType) -> int | None:
 class JointType(MetricType):
     """Two or three fields, of which every combination of values is a value of its own.
 
-    Parameters
-    ----------
-    fields : tuple of Field
-        2 or 3, with different names.
-    hashed : bool
-        Whether tuples are hashed although all are known; they always are with a string field.
-
-    Attributes
-    ----------
-    cells : int or None
-        How many tuples there are; None with a string field.
+    `fields`: 2 or 3, with different names. `hashed`: whether tuples are hashed although all are
+    known; they always are with a string field. `cells`: how many tuples there are; None with a
+    string field.
     """
 
     __slots__ = ("_names", "cells", "fields", "hashed")
@@ -141,10 +126,7 @@ class JointType(MetricType):
     def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """Return k, h and m as the table has them, or one bit per cell.
 
-        Raises
-        ------
-        ParameterError
-            If there are too many cohorts.
+        Raises `ParameterError` if there are too many cohorts.
         """
         if not self.hashed:
             size = super().filter_size(table)
@@ -170,10 +152,8 @@ class JointType(MetricType):
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
         """Return the bit of the value's cell, or the Bloom filter of the tuple's bytes.
 
-        Raises
-        ------
-        EncodingError
-            If the value doesn't have exactly the fields, or one of them isn't of its type.
+        Raises `EncodingError` if the value doesn't have exactly the fields, or one of them isn't of
+        its type.
         """
         parts = self.digits(value)
         if not self.hashed:
@@ -194,10 +174,7 @@ class JointType(MetricType):
     def digits(self, value: Value) -> tuple[int | str, ...]:
         """Return the number of each field's value, in order; of a string field, its NFC form.
 
-        Raises
-        ------
-        EncodingError
-            As `bits`; UnknownCategoryError if a field's category is unknown.
+        Raises `EncodingError` as `bits`; UnknownCategoryError if a field's category is unknown.
         """
         if not isinstance(value, Mapping):
             names = ", ".join(self.field_names())
@@ -218,17 +195,13 @@ class JointType(MetricType):
     def tuple_bytes(self, parts: Sequence[int | str]) -> bytes:
         """Return what is hashed of a tuple, from the number or the text of each field.
 
-        Parameters
-        ----------
-        parts : sequence of int or str
-            As `digits` returns them: one a field, in order; a text for each string field.
+        `parts`: as `digits` returns them: one a field, in order; a text for each string field.
         """
         return SEPARATOR.join(
             canonical_bytes(part) if isinstance(part, str) else b"%d" % part for part in parts
         )
 
     def _wrong_fields(self, value: Mapping[str, object]) -> str:
-        """Return what is wrong with the names in a value, but none that isn't a field's."""
         names = ", ".join(self.field_names())
         missing = ", ".join(name for name in self.field_names() if name not in value)
         what = f"{missing} missing" if missing else "there are others"
@@ -285,7 +258,6 @@ def _cells(fields: Sequence[Field]) -> int | None:
 
 
 def _digit(field: Field, value: object) -> int | str:
-    """Return the number of a field's value, or its text."""
     try:
         if isinstance(field.type, StringType):
             return canonical_bytes(value).decode()

@@ -28,15 +28,10 @@ _UNUSED_DIGITS = 64 - _COIN_DIGITS  # of the 64 that are drawn
 class NumberType(MetricType):
     """A number between two bounds; what is beyond them counts as the bound.
 
-    Parameters
-    ----------
-    low, high : float
-        The bounds, low < high.
-    cells, window : int
-        Outputs of the response, and how many of them are around a position.
-    variance : bool
-        Whether half of the clients, those in cohort 1, report the square of where their value is
-        between the bounds, so that the population's variance can be estimated.
+    `low` and `high`: the bounds, low < high. `cells` and `window`: outputs of the response, and how
+    many of them are around a position. `variance`: whether half of the clients, those in cohort 1,
+    report the square of where their value is between the bounds, so that the population's variance
+    can be estimated.
     """
 
     __slots__ = ("cells", "high", "low", "variance", "window")
@@ -91,10 +86,7 @@ class NumberType(MetricType):
     def unit(self, value: Value) -> float:
         """Return where a value is between the bounds, in [0, 1].
 
-        Raises
-        ------
-        EncodingError
-            If it isn't a number.
+        Raises `EncodingError` if it isn't a number.
         """
         number = plain_number(value)
         if number != number:  # noqa: PLR0124 (math.isnan can't take every integer)
@@ -127,7 +119,6 @@ class NumberType(MetricType):
         return 1 << below + (coin < rest * 2.0**_COIN_DIGITS)
 
     def _place(self, value: Value, cohort: int) -> tuple[int, float]:
-        """Return the position at or below a value, and how far it is from there to the next."""
         unit = self.unit(value)
         place = (unit * unit if cohort == 1 else unit) * self.positions
         below = min(int(place), self.positions - 1)

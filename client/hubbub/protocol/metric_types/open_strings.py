@@ -33,13 +33,9 @@ TERMINATOR = b"\xff"
 class OpenStringType(MetricType):
     """Any text, of which a client reports the beginning up to one step.
 
-    Parameters
-    ----------
-    steps : tuple of int
-        Lengths of the prefixes, in bytes of UTF-8, ascending. After them comes the last step, the
-        whole value, so there is one step more than lengths.
-    cohorts : int
-        Cohorts a step. Cohort c of the metric is cohort ``c % cohorts`` of step ``c // cohorts``.
+    `steps`: lengths of the prefixes, in bytes of UTF-8, ascending. After them comes the last step,
+    the whole value, so there is one step more than lengths. `cohorts`: cohorts a step. Cohort c of
+    the metric is cohort ``c % cohorts`` of step ``c // cohorts``.
     """
 
     __slots__ = ("cohorts", "steps")
@@ -77,10 +73,7 @@ class OpenStringType(MetricType):
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
         """Return the Bloom filter of the value's prefix at the cohort's step.
 
-        Raises
-        ------
-        EncodingError
-            If the value isn't a text of up to 64 KiB.
+        Raises `EncodingError` if the value isn't a text of up to 64 KiB.
         """
         hashed = self.prefix(canonical_bytes(value), cohort // self.cohorts)
         (position,) = byte_positions(hashed, self.hashed_cohort(cohort), params)

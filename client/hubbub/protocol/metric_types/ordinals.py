@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 class OrdinalType(MetricType):
     """A number, in the bucket where it falls.
 
-    Parameters
-    ----------
-    edges : tuple of float
-        Strictly ascending; each opens the bucket above it. One bucket more than edges.
+    `edges`: strictly ascending; each opens the bucket above it. One bucket more than edges.
     """
 
     __slots__ = ("edges",)

@@ -32,14 +32,8 @@ _ROUNDING = 1e-6  # of a token: a client that waited as long as asked passes, de
 class TokenBucket:
     """Tokens that come at a steady rate; full at the start.
 
-    Parameters
-    ----------
-    rate : float
-        Tokens a second.
-    burst : float
-        Most tokens it holds.
-    clock : callable
-        Returns seconds; must not run backwards.
+    `rate`: tokens a second. `burst`: most tokens it holds. `clock`: returns seconds; must not run
+    backwards.
     """
 
     __slots__ = ("_burst", "_clock", "_rate", "_then", "_tokens")
@@ -58,11 +52,8 @@ class TokenBucket:
     def take(self, n: int) -> float:
         """Take n tokens if they are there.
 
-        Returns
-        -------
-        float
-            0.0 if they were taken. Otherwise none was, and this is how many seconds it will be
-            until there are n, if no others are taken; infinity if n is more than the burst.
+        Returns 0.0 if they were taken. Otherwise none was, and this is how many seconds it will be
+        until there are n, if no others are taken; infinity if n is more than the burst.
         """
         if n > self._burst:
             return math.inf
@@ -83,14 +74,8 @@ class TokenBucket:
 class Quotas:
     """The buckets of all ingest keys, in one worker process.
 
-    Parameters
-    ----------
-    keys : mapping of str to IngestKey
-    workers : int
-        How many processes share the rates. The burst is whole in each, or a batch could fit into
-        no bucket.
-    clock : callable
-        Returns seconds.
+    `workers`: how many processes share the rates. The burst is whole in each, or a batch could fit
+    into no bucket. `clock`: returns seconds.
     """
 
     def __init__(
@@ -120,14 +105,9 @@ class Quotas:
     def take(self, name: str | None, reports: int, sections: int = 1) -> float:
         """Return 0.0 if a key may send so many reports now, else the seconds to wait.
 
-        Parameters
-        ----------
-        name : str or None
-            As `IngestGate.admit` returns it; requests without a key have no quota.
-        reports : int
-            Infinity is returned for more than the key's burst: such a batch is too large (413).
-        sections : int
-            One, and one for each further slice of a metric's version.
+        `name`: as `IngestGate.admit` returns it; requests without a key have no quota. `reports`:
+        infinity is returned for more than the key's burst: such a batch is too large (413).
+        `sections`: one, and one for each further slice of a metric's version.
         """
         bucket = self._buckets.get(name or "")  # none: revoked since the request was let in
         return bucket.take(self._charge(name, reports, sections)) if bucket else 0.0
@@ -144,7 +124,6 @@ class Quotas:
             bucket.put(self._charge(name, reports, sections))
 
     def _charge(self, name: str | None, reports: int, sections: int) -> int:
-        """Return the tokens that a batch of a key with a quota takes."""
         return max(reports, min(LEAST_CHARGE * sections, self._keys[name or ""].burst))
 
 
@@ -164,20 +143,14 @@ class Admission:
     def key(self, authorization: str | None) -> str | None:
         """Return the name of the key in an Authorization header, or None.
 
-        Raises
-        ------
-        AuthError
-            401, if there is no such key or none was given where one is needed.
+        Raises `AuthError`: 401, if there is no such key or none was given where one is needed.
         """
         return self._gate.admit(authorization, dt.datetime.now(dt.UTC).date())
 
     def spend(self, key: str | None, reports: int, sections: int) -> None:
         """Take reports from a key's quota.
 
-        Raises
-        ------
-        RefusalError
-            429 with the seconds to wait, or 413 if no wait would help.
+        Raises `RefusalError`: 429 with the seconds to wait, or 413 if no wait would help.
         """
         wait = self._quotas.take(key, reports, sections)
         if math.isinf(wait):
@@ -200,13 +173,8 @@ class Admission:
 class LoadLimiter:
     """Counts the requests under way, and the bytes that these and all connections hold.
 
-    Parameters
-    ----------
-    max_requests : int
-    max_bytes : int
-    retry_after : float
-        Seconds. Shed clients are told to wait between once and twice as long, at random, so that
-        they don't all come back at the same moment.
+    `retry_after`: seconds. Shed clients are told to wait between once and twice as long, at random,
+    so that they don't all come back at the same moment.
     """
 
     def __init__(self, max_requests: int, max_bytes: int, retry_after: float) -> None:
@@ -226,10 +194,7 @@ class LoadLimiter:
     def acquire(self) -> Slot:
         """Let a request in; its slot must be released.
 
-        Raises
-        ------
-        RefusalError
-            429, if there are too many already.
+        Raises `RefusalError`: 429, if there are too many already.
         """
         if self._requests >= self._max_requests:
             raise self._full("requests", f"{self._requests} requests are under way already")

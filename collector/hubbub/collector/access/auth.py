@@ -65,11 +65,7 @@ def is_secret(text: str, purpose: Purpose) -> bool:
 class SecretTable(Generic[_Entry]):
     """Hashed secrets with their names.
 
-    Parameters
-    ----------
-    entries : mapping of str to IngestKey or AdminToken
-    purpose : {"ingest", "admin"}
-        Secrets for the other purpose are refused.
+    `purpose`: secrets for the other purpose are refused.
     """
 
     def __init__(self, entries: Mapping[str, _Entry], purpose: Purpose) -> None:
@@ -88,17 +84,8 @@ class SecretTable(Generic[_Entry]):
         The time it takes reveals nothing of the secrets, because a hash is looked up, and nobody
         can choose a text by the first bytes of its hash.
 
-        Parameters
-        ----------
-        authorization : str or None
-            The header's value: "Bearer SECRET".
-        today : datetime.date
-            In UTC.
-
-        Raises
-        ------
-        AuthError
-            Status 401, if there is no such entry or it has expired.
+        `authorization`: the header's value: "Bearer SECRET". `today`: in UTC. Raises `AuthError`:
+        status 401, if there is no such entry or it has expired.
         """
         if authorization is None:
             expected = f"must be Bearer hub_{self._purpose}_..."
@@ -123,11 +110,7 @@ class SecretTable(Generic[_Entry]):
 class IngestGate:
     """Who may send reports.
 
-    Parameters
-    ----------
-    keys : mapping of str to IngestKey
-    anonymous : bool
-        Whether requests without a key are taken.
+    `anonymous`: whether requests without a key are taken.
     """
 
     def __init__(self, keys: Mapping[str, IngestKey], *, anonymous: bool) -> None:
@@ -140,10 +123,7 @@ class IngestGate:
         A wrong key is refused even where none is needed: its sender expects its quota.
         Without any keys in the configuration the header has no meaning here and is ignored.
 
-        Raises
-        ------
-        AuthError
-            Status 401.
+        Raises `AuthError`: status 401.
         """
         if self._anonymous and (authorization is None or not len(self._secrets)):
             return None
@@ -159,10 +139,7 @@ class AdminGate:
     def admit(self, authorization: str | None, scope: Scope, today: dt.date) -> str:
         """Return the name of the token that a request presents, if it may do this.
 
-        Raises
-        ------
-        AuthError
-            Status 401, or 403 if the token lacks the scope.
+        Raises `AuthError`: status 401, or 403 if the token lacks the scope.
         """
         name, token = self._secrets.find(authorization, today)
         if scope not in token.scopes:
@@ -178,13 +155,11 @@ class AdminGate:
 def _unauthorized(
     reason: str, fault: str, error: str | None = None, key: str | None = None
 ) -> AuthError:
-    """Return a 401; one for a request without credentials has no error code (RFC 6750, 3.1)."""
     challenge = 'Bearer realm="hubbub"' + (f', error="{error}"' if error else "")
     return AuthError(401, reason, f"Authorization: {fault}", challenge, key)
 
 
 def _form(purpose: Purpose) -> str:
-    """Return a regular expression for the secrets for a purpose."""
     return rf"hub_{purpose}_[A-Za-z0-9_-]{{47}}"
 
 

@@ -67,7 +67,6 @@ def _findings(metrics: Path, against: Path | None) -> list[Finding]:
 
 
 def _placed(finding: Finding, file: Path, line: int) -> Finding:
-    """Return a finding with its place as its label, and what it is about in its text."""
     text = finding.text
     if not text.startswith(finding.label):
         text = f"{finding.label}: {text}"
@@ -75,7 +74,6 @@ def _placed(finding: Finding, file: Path, line: int) -> Finding:
 
 
 def _toml_text(file: Path) -> str | None:
-    """Return the text of a file that is TOML."""
     try:
         text = file.read_text(encoding="utf-8-sig")
         tomllib.loads(text)

@@ -87,7 +87,6 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
 
 
 def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
-    """Return the settings as they are now; at the start they were in order."""
     return load(flags, config).settings
 
 

@@ -41,10 +41,7 @@ _Command = Callable[..., None]
 class _Address(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
     """A path, or an address in object storage.
 
-    Parameters
-    ----------
-    exists : bool
-        Whether a path must exist; what lies elsewhere is looked for when it is read.
+    `exists`: whether a path must exist; what lies elsewhere is looked for when it is read.
     """
 
     name = "address"
@@ -508,7 +505,6 @@ def _check_collected(
 
 @asynccontextmanager
 async def _existing_store(url: str) -> AsyncIterator[Store]:
-    """Open a store for writing that must exist: a mistyped address creates none."""
     async with open_store(url, create=False):
         pass
     async with open_store(url, create=True) as store:

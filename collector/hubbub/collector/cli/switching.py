@@ -204,7 +204,6 @@ def _print(document: SwitchDocument, signed: str) -> None:
 
 
 def _write_key(file: Path, words: str, key: str) -> None:
-    """Make a file with a key, below a line that says what it is; none is replaced."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ONLY_ITS_OWNER)
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(f"{words}\n{key}\n")

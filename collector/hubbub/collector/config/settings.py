@@ -47,10 +47,7 @@ as nine reports of 16 bytes do, and memory besides."""
 class ConfigError(HubbubError):
     """A configuration that can't work.
 
-    Attributes
-    ----------
-    faults : tuple of str
-        One line each: the source, the field, the value (unless secret) and what was expected.
+    `faults`: one line each: the source, the field, the value (unless secret) and what was expected.
     """
 
     def __init__(self, faults: tuple[str, ...]) -> None:
@@ -61,10 +58,7 @@ class ConfigError(HubbubError):
 class ContradictionError(ValueError):
     """Fields that don't go together.
 
-    Attributes
-    ----------
-    faults : tuple of (str, str)
-        The field, and what is wrong with it.
+    `faults`: the field, and what is wrong with it.
     """
 
     def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
@@ -107,17 +101,13 @@ class AdminToken(_Frozen):
     @field_validator("scopes", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Accept "read,export" too, which is easier to write in an environment variable."""
         return value.split(",") if isinstance(value, str) else value
 
 
 class Settings(_Frozen):
     """The configuration of one collector.
 
-    Raises
-    ------
-    pydantic.ValidationError
-        `config.sources.load` turns it into a `ConfigError`.
+    Raises `pydantic.ValidationError`: `config.sources.load` turns it into a `ConfigError`.
     """
 
     metrics: Path = Field(description="The registry, metrics.toml.")

@@ -38,18 +38,10 @@ _EXPECTED = {
 
 
 class SettingsSource(NamedTuple):
-    """Where some of the values come from.
+    """Where some of the values come from."""
 
-    Attributes
-    ----------
-    values : mapping of str to object
-        As `Settings` takes them.
-    type : str
-        "flag", "environment" or the file's name.
-    """
-
-    values: Mapping[str, Any]
-    type: str
+    values: Mapping[str, Any]  # as `Settings` takes them
+    type: str  # "flag", "environment" or the file's name
 
     def name(self, path: _Path) -> str:
         """Return what a person would look for to change the value at a path."""
@@ -70,17 +62,10 @@ class SettingsSource(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The effective settings, and where they come from.
-
-    Attributes
-    ----------
-    settings : Settings
-    sources : tuple of SettingsSource
-        The strongest first.
-    """
+    """The effective settings, and where they come from."""
 
     settings: Settings
-    sources: tuple[SettingsSource, ...]
+    sources: tuple[SettingsSource, ...]  # the strongest first
 
     def origin(self, path: _Path) -> str:
         """Return the name of the source of a value, or "default"."""
@@ -96,20 +81,10 @@ def load(
 ) -> Configuration:
     """Return the configuration of flags, environment and file.
 
-    Parameters
-    ----------
-    flags : mapping of str to object
-        Values by the names of the settings; None: not given.
-    file : Path, optional
-        By default what HUBBUB_COLLECTOR_CONFIG names, if anything.
-    only : collection of str, optional
-        The settings that matter. The others may be missing or wrong, but not unknown: a misspelt
-        name must not let a default stand in for what was meant.
-
-    Raises
-    ------
-    ConfigError
-        With all faults at once.
+    `flags`: values by the names of the settings; None: not given. `file`: by default what
+    HUBBUB_COLLECTOR_CONFIG names, if anything. `only`: the settings that matter. The others may be
+    missing or wrong, but not unknown: a misspelt name must not let a default stand in for what was
+    meant. Raises `ConfigError` with all faults at once.
     """
     if file is None and (named := os.environ.get(CONFIG_VARIABLE)):
         file = Path(named)
@@ -179,7 +154,6 @@ def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any
 
 
 def _unknown_variables() -> Iterator[str]:
-    """Name the variables that look like settings and aren't: misspelt ones must not be ignored."""
     known = {CONFIG_VARIABLE, *(_variable((field,)) for field in Settings.model_fields)}
     for name in sorted(os.environ):
         head = _PREFIX + name[len(_PREFIX) :].split(_NESTING)[0]
@@ -217,7 +191,6 @@ def _describe(error: ValidationError, sources: tuple[SettingsSource, ...]) -> It
 
 
 def _shown(kind: str, location: _Path, value: object) -> str:
-    """Return " = value", unless it is missing, or might be a secret in the wrong place."""
     is_secret = kind == "extra_forbidden" or location[-1] in {"sha256", "[key]"}
     if kind == "missing" or is_secret or not isinstance(value, (str, int, float)):
         return ""
@@ -226,7 +199,6 @@ def _shown(kind: str, location: _Path, value: object) -> str:
 
 
 def _variable(path: _Path) -> str:
-    """Return the variable that holds the value at a path, or the table with it."""
     names = [
         _PREFIX + _NESTING.join(map(str, path[:length])).upper()
         for length in range(len(path), 0, -1)

@@ -17,10 +17,7 @@ _DEFLATED_ZLIB = 8  # the compression method, in the low bits of a zlib stream's
 def check_encoding(given: str) -> str:
     """Return the encoding that a Content-Encoding names, or "" for none.
 
-    Raises
-    ------
-    RefusalError
-        415 for one that isn't known.
+    Raises `RefusalError`: 415 for one that isn't known.
     """
     encoding = given.strip().lower()
     if encoding in {"", "identity"}:
@@ -34,18 +31,8 @@ def check_encoding(given: str) -> str:
 def decompress(body: bytes, encoding: str, most: int) -> bytes:
     """Undo a Content-Encoding.
 
-    Parameters
-    ----------
-    body : bytes
-    encoding : str
-        One of `ENCODINGS`.
-    most : int
-        Most bytes to return.
-
-    Raises
-    ------
-    RefusalError
-        413 if the result is too large, 400 if the body isn't what the encoding says.
+    `encoding`: one of `ENCODINGS`. `most`: most bytes to return. Raises `RefusalError`: 413 if the
+    result is too large, 400 if the body isn't what the encoding says.
     """
     window = _GZIP
     if encoding == "deflate":

@@ -44,21 +44,11 @@ _log = logging.getLogger("hubbub.collector")
 
 
 class Commit(NamedTuple):
-    """What one transaction did.
+    """What one transaction did."""
 
-    Attributes
-    ----------
-    batches : sequence of NewBatch
-        Those that were new, and are stored now.
-    duplicates : int
-        How many others had been stored before.
-    seconds : float
-        How long the transaction took.
-    """
-
-    batches: Sequence[NewBatch]
-    duplicates: int
-    seconds: float
+    batches: Sequence[NewBatch]  # those that were new, and are stored now
+    duplicates: int  # how many others had been stored before
+    seconds: float  # how long the transaction took
 
 
 class _Waiting(NamedTuple):
@@ -69,10 +59,8 @@ class _Waiting(NamedTuple):
 class GroupCommit:
     """The one writer of a collector process; use `running_group_commit`.
 
-    Attributes
-    ----------
-    refused_at : float
-        When the store refused the latest transaction (`time.monotonic`), or -inf if it took it.
+    `refused_at`: when the store refused the latest transaction (`time.monotonic`), or -inf if it
+    took it.
     """
 
     def __init__(
@@ -103,13 +91,9 @@ class GroupCommit:
     async def submit(self, batch: NewBatch) -> bool:
         """Store a batch durably, all of it; return whether it was new.
 
-        Raises
-        ------
-        QuarantineFullError
-            If there is no room for what is to be kept apart; nothing of the batch is stored.
-        StoreError
-            If the store refused; the batch isn't stored, or it isn't known whether it is. The same
-            batch may be submitted again in either case.
+        Raises `QuarantineFullError` if there is no room for what is to be kept apart; nothing of
+        the batch is stored. Raises `StoreError` if the store refused; the batch isn't stored, or it
+        isn't known whether it is. The same batch may be submitted again in either case.
         """
         waiting = _Waiting(batch, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -120,7 +104,6 @@ class GroupCommit:
         return await waiting.is_new
 
     def _call_at_end(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call something at the next time that is a multiple of so many seconds from the start."""
         loop = asyncio.get_running_loop()
         passed = (loop.time() - self._begun_at) // seconds
         return loop.call_at(self._begun_at + (passed + 1) * seconds, call)
@@ -166,7 +149,6 @@ class GroupCommit:
         self._clock_checked_on = today
 
     async def _append(self, batches: list[NewBatch], today: dt.date) -> Sequence[bool | None]:
-        """Store batches that all have something to be kept apart, or that all have nothing."""
         if not batches[0].quarantined:
             return await self._store.append(batches, today)
         return await self._store.quarantine.append(batches, today, self._most_quarantined)
@@ -236,13 +218,8 @@ async def running_group_commit(
 ) -> AsyncIterator[GroupCommit]:
     """Run the writer as long as the context is open; leave it only when no batch waits any more.
 
-    Parameters
-    ----------
-    store : Store
-    observe : callable
-        Called with each transaction.
-    most_quarantined : int
-        Bytes that may be kept of what no registry knows yet.
+    `observe`: called with each transaction. `most_quarantined`: bytes that may be kept of what no
+    registry knows yet.
     """
     commit = GroupCommit(store, observe, most_quarantined)
     writer = asyncio.create_task(commit.run(), name="group commit")

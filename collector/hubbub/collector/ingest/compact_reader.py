@@ -49,19 +49,11 @@ client has a section for each metric, and two in a batch from before and after a
 
 
 class ExpectedReports(NamedTuple):
-    """What reports of one metric and version must be like.
-
-    Attributes
-    ----------
-    key : MetricVersion
-    cohorts : int
-    width : int
-        Bytes of a record.
-    """
+    """What reports of one metric and version must be like."""
 
     key: MetricVersion
     cohorts: int
-    width: int
+    width: int  # bytes of a record
 
 
 _Order: TypeAlias = tuple[str, int]
@@ -76,15 +68,9 @@ A bare tuple, because a batch may hold one section per report: unpacking it is a
 class CompactReader:
     """Reads compact bodies.
 
-    Parameters
-    ----------
-    expected : iterable of ExpectedReports
-    most_reports : int
-        Most reports of a batch.
-    look_at_each : callable
-        Given a batch of which some reports aren't as expected, returns what to make of it.
-    told : callable
-        Given a registered metric and a slice, returns as what its reports are stored.
+    `most_reports`: most reports of a batch. `look_at_each`: given a batch of which some reports
+    aren't as expected, returns what to make of it. `told`: given a registered metric and a slice,
+    returns as what its reports are stored.
     """
 
     def __init__(
@@ -107,12 +93,9 @@ class CompactReader:
     def read(self, body: bytes) -> NewBatch:  # noqa: PLR0912, PLR0915 - calls take time
         """Return the batch in a body.
 
-        Raises
-        ------
-        TooManyReportsError
-            If there are more reports, or sections of slices, than a batch may have.
-        CompactError
-            If the body is anything but the one compact form of a batch; says where it isn't.
+        Raises `TooManyReportsError` if there are more reports, or sections of slices, than a batch
+        may have. Raises `CompactError` if the body is anything but the one compact form of a batch;
+        says where it isn't.
         """
         known, most, end = self._sections, self._most_reports, len(body)
         at, total, fits = HEAD_BYTES, 0, True
@@ -209,7 +192,6 @@ class CompactReader:
         return (name.decode("ascii"), version), key, expected.cohorts, expected.width
 
     def _unexpected(self, body: bytes, number: int, begin: int) -> _Section:
-        """Return a section that no version expects: all of its cohorts are refused later."""
         order, width = _read_head(body, number, begin)
         metric, _, slice_ = order[0].partition(SEPARATOR)
         return order, MetricVersion(metric, order[1], slice_), 0, width
@@ -225,10 +207,8 @@ def _too_many_slices() -> TooManyReportsError:
 def _read_head(body: bytes, number: int, begin: int) -> tuple[_Order, int]:
     """Return what a section is ordered by, and its width.
 
-    Raises
-    ------
-    CompactError
-        If something is wrong with a field, or the body ends before its records do.
+    Raises `CompactError` if something is wrong with a field, or the body ends before its records
+    do.
     """
     where = f"sections[{number}]"
     length = _field(body, begin, 1, f"{where}.name_length")[0]
@@ -263,7 +243,6 @@ def _field(body: bytes, start: int, size: int, name: str) -> bytes:
 
 
 def _many_fit(number: int, records: Records, cohorts: int) -> bool:
-    """Return whether all cohorts of a section are below a number (raises CompactError)."""
     rows = np.frombuffer(records.data, f"S{records.width}")
     ascends = rows[:-1] <= rows[1:]
     if not ascends.all():

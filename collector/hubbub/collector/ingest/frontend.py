@@ -69,11 +69,8 @@ class Frontend:
     def begin(self, head: Head) -> _Posting:
         """Let a request in by its head; what is returned takes its body.
 
-        Raises
-        ------
-        RefusalError
-            401 without a good key, 415 for a type or encoding that isn't known, 429 if too many
-            requests are under way.
+        Raises `RefusalError`: 401 without a good key, 415 for a type or encoding that isn't known,
+        429 if too many requests are under way.
         """
         key = self._admission.key(head.fields.get("authorization"))
         media_type = head.fields.get("content-type", "").partition(";")[0].strip().lower()
@@ -84,19 +81,9 @@ class Frontend:
     def answer(self, body: bytes, media_type: str, key: str | None) -> Awaitable[HttpResponse]:
         """Read a batch at once; return what stores it and answers.
 
-        Parameters
-        ----------
-        body : bytes
-            As its media type says.
-        media_type : str
-        key : str or None
-            The name of the key with which it came.
-
-        Raises
-        ------
-        RefusalError
-            For what is wrong with it. When it is stored also 429 if the key's quota is used up, and
-            StoreError.
+        `body`: as its media type says. `key`: the name of the key with which it came. Raises
+        `RefusalError` for what is wrong with it. When it is stored also 429 if the key's quota is
+        used up, and StoreError.
         """
         try:
             batch = self._reader.read(body, media_type)
@@ -124,12 +111,8 @@ class Frontend:
     ) -> HttpResponse:
         """Store a batch.
 
-        Parameters
-        ----------
-        batch : NewBatch
-        key : str or None
-        refused : UnregisteredError, optional
-            How it is refused if there is no room for what is to be kept apart; None: nothing is.
+        `refused`: how it is refused if there is no room for what is to be kept apart; None: nothing
+        is.
         """
         apart = batch.n_quarantined if refused else 0
         reports = sum([records.reports for records in batch.records.values()]) + apart
@@ -247,17 +230,8 @@ class Rollout:
     ) -> bool:
         """Return whether any of some versions was declared, and hadn't been before.
 
-        Parameters
-        ----------
-        unknown : collection of MetricVersion
-        before : collection of MetricVersion
-            What was declared when this collector read its registry: what it doesn't take of these
-            it doesn't want any more.
-
-        Raises
-        ------
-        StoreError
-            If the store can't be read.
+        `before`: what was declared when this collector read its registry: what it doesn't take of
+        these it doesn't want any more. Raises `StoreError` if the store can't be read.
         """
         arrived = self._begun
         async with self._turn:

@@ -224,7 +224,6 @@ def _json_response(description: str, schema: _Json) -> _Json:
 
 
 def _object(properties: _Json) -> _Json:
-    """Return the schema of an object that has all these members and no others."""
     return {
         "type": "object",
         "properties": properties,

@@ -95,16 +95,9 @@ def report_structs(
 ) -> dict[type[msgspec.Struct], Metric]:
     """Make a struct for the reports of each metric's current version.
 
-    Parameters
-    ----------
-    metrics : iterable of Metric
-    bits : callable
-        Returns the type of the bits, given the number of their bytes.
-    name : str
-        With the metric's name, the name of the struct.
-    for_document : bool
-        Whether they say all that is expected; if not, a report of any metric may have a slice,
-        which is to be looked at.
+    `bits`: returns the type of the bits, given the number of their bytes. `name`: with the metric's
+    name, the name of the struct. `for_document`: whether they say all that is expected; if not, a
+    report of any metric may have a slice, which is to be looked at.
     """
     metrics = list(metrics)
     structs = {}
@@ -176,10 +169,7 @@ class _SliceError(Exception):
 class UnregisteredError(BatchError):
     """A batch of which some reports aren't as the registry says, which may yet be mended.
 
-    Attributes
-    ----------
-    batch : NewBatch
-        The whole batch, with these reports to be kept apart.
+    `batch`: the whole batch, with these reports to be kept apart.
     """
 
     def __init__(
@@ -203,21 +193,10 @@ def check_media_type(content_type: str) -> None:
 class BatchReader:
     """Reads and checks batches against one registry.
 
-    Parameters
-    ----------
-    registry : Registry
-    declared : iterable of Declared, optional
-        Versions that were registered earlier. Their clients are still out there, so their reports
-        are accepted as long as the registry has the metric.
-    max_reports : int, optional
-        Most reports of a batch.
-    quarantines : bool
-        Whether a refusal says how to keep the batch, if its registry is all that is at fault.
-
-    Attributes
-    ----------
-    declared : frozenset of MetricVersion
-        What was registered earlier, of any metric.
+    `declared`: versions that were registered earlier. Their clients are still out there, so their
+    reports are accepted as long as the registry has the metric. `max_reports`: most reports of a
+    batch. `quarantines`: whether a refusal says how to keep the batch, if its registry is all that
+    is at fault. `declared`: what was registered earlier, of any metric.
     """
 
     def __init__(
@@ -257,12 +236,10 @@ class BatchReader:
     def read(self, body: bytes, content_type: str) -> NewBatch:
         """Return the batch in a body.
 
-        Raises
-        ------
-        BatchError
-            415 for another media type, 400 for a body that isn't what its media type says, 413 for
-            too many reports, 422 for any report that doesn't fit its metric. If all that is wrong
-            is that some are of metrics, versions or widths that aren't known, it has the batch.
+        Raises `BatchError`: 415 for another media type, 400 for a body that isn't what its media
+        type says, 413 for too many reports, 422 for any report that doesn't fit its metric. If all
+        that is wrong is that some are of metrics, versions or widths that aren't known, it has the
+        batch.
         """
         return self._with_few_slices(self._read(body, content_type))
 
@@ -328,7 +305,6 @@ class BatchReader:
         return batch._replace(records={key: joined(pool) for key, pool in pools.items()})
 
     def _told_as(self, metric: str, slice_: str) -> str:
-        """Return what a registered metric makes of a client's slice."""
         return self._registry[metric].slice_as(slice_)
 
     def _parse(self, body: bytes) -> _Batch:
@@ -347,7 +323,6 @@ class BatchReader:
         return batch
 
     def _look_at_each(self, batch: NewBatch) -> NewBatch:
-        """Find out what is wrong with a batch that was compact."""
         reports = [
             _Report(key.metric, key.version, cohort, bits, key.slice)
             for key, records in batch.records.items()
@@ -479,11 +454,9 @@ def _describe_shape(message: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """Bound a client's text for a message."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def _some(names: Sequence[str]) -> str:
-    """List what is known, as far as anybody would read."""
     more = f", and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return ", ".join(names[:_NAMES]) + more

@@ -48,10 +48,7 @@ class ReportValidator:
     def check(self, batch: NewBatch) -> None:
         """Refuse a batch with impossible reports, or with improbable ones if so configured.
 
-        Raises
-        ------
-        BatchError
-            422, saying how many reports of which metric.
+        Raises `BatchError`: 422, saying how many reports of which metric.
         """
         for key, records in batch.records.items():
             bounds = self._refused_by(key)
@@ -69,7 +66,6 @@ class ReportValidator:
         return ~improbable(records, bounds)
 
     def _refused_by(self, key: MetricVersion) -> SetBits | None:
-        """Return outside which bounds reports are refused, if any."""
         bounds = self._bounds.get(key.whole)
         return bounds if bounds and (self._refuses or bounds.cells is not None) else None
 
@@ -96,20 +92,9 @@ async def replay(
 ) -> AsyncGenerator[Replayed, None]:
     """Move what a registry knows by now out of quarantine; yield what was moved.
 
-    Parameters
-    ----------
-    store : Store
-        Its collectors have declared the registry.
-    registry : Registry
-    settings : Settings
-        Say what happens to improbable reports.
-    metrics : Metrics
-        Where they are counted.
-
-    Raises
-    ------
-    StoreError
-        If the store fails; the rest stays in quarantine.
+    `store`: its collectors have declared the registry. `settings`: say what happens to improbable
+    reports. `metrics`: where they are counted. Raises `StoreError` if the store fails; the rest
+    stays in quarantine.
     """
     validator = ReportValidator(registry, settings, metrics)
     async for replayed in store.replay_quarantine(registry, validator.screen):

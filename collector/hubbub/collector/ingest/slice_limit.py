@@ -75,6 +75,5 @@ class SliceLimit:
         return slice_of(listed, parse_slice(key.slice))
 
     def _published(self, key: MetricVersion, sizes: SliceSizes, day: dt.date) -> Counter[str]:
-        """Return what is published of a day, each with no reports yet."""
         found = pools(self._metrics[key.metric], sizes.get(day, {}))
         return Counter(dict.fromkeys(filter(None, found.values()), 0))

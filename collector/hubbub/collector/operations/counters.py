@@ -38,30 +38,16 @@ class CounterError(HubbubError):
 
 
 class CounterName(NamedTuple):
-    """What a slot counts.
-
-    Attributes
-    ----------
-    family : str
-    labels : tuple of str
-        Label values, in the family's order.
-    """
+    """What a slot counts."""
 
     family: str
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # label values, in the family's order
 
 
 class ProcessCounters(NamedTuple):
-    """What one process has counted.
+    """What one process has counted."""
 
-    Attributes
-    ----------
-    alive : bool
-        Whether the process still runs; the gauges of one that doesn't mean nothing.
-    numbers : mapping of CounterName to float
-    """
-
-    alive: bool
+    alive: bool  # whether the process still runs; the gauges of one that doesn't mean nothing
     numbers: Mapping[CounterName, float]
 
 
@@ -70,20 +56,9 @@ class Counters:
 
     Make it in the process that counts, not before a fork.
 
-    Parameters
-    ----------
-    directory : Path, optional
-        Where all processes of one collector keep their counters; None: this is the only process.
-
-    Attributes
-    ----------
-    values : memoryview of float
-        This process's counters, by slot. Adding to one is the whole cost of counting.
-
-    Raises
-    ------
-    CounterError
-        If the directory has no room for this process's counters.
+    `directory`: where all processes of one collector keep their counters; None: this is the only
+    process. `values`: this process's counters, by slot. Adding to one is the whole cost of
+    counting. Raises `CounterError` if the directory has no room for this process's counters.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -117,10 +92,7 @@ class Counters:
     def slots(self, names: Sequence[CounterName]) -> int:
         """Return the slot of the first of several new counters; the others follow it.
 
-        Raises
-        ------
-        CounterError
-            If there is no room for all of them.
+        Raises `CounterError` if there is no room for all of them.
         """
         found = [self.slot(name) for name in names]
         if self._full:
@@ -186,7 +158,6 @@ def shared_directory() -> Iterator[Path]:
 
 
 def _is_alive(path: Path) -> bool:
-    """Return whether the process that counts in a file still runs."""
     with path.open("rb") as file:
         return not _lock(file)
 

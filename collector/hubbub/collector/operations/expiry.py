@@ -18,21 +18,11 @@ _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 
 
 class Expiry(NamedTuple):
-    """The end of something that lets others in.
+    """The end of something that lets others in."""
 
-    Attributes
-    ----------
-    type : str
-        "certificate", "ingest_key" or "admin_token".
-    name : str
-        In the configuration; of a certificate, its file's.
-    at : datetime.datetime
-        The first moment at which it isn't good any more.
-    """
-
-    type: str
-    name: str
-    at: dt.datetime
+    type: str  # "certificate", "ingest_key" or "admin_token"
+    name: str  # in the configuration; of a certificate, its file's
+    at: dt.datetime  # the first moment at which it isn't good any more
 
 
 def expiries(settings: Settings) -> list[Expiry]:
@@ -84,7 +74,6 @@ def _not_after(der: bytes) -> dt.datetime:
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return the tag and the content of the first element of DER, and what follows it."""
     tag, length, start = data[0], data[1], 2
     if length & 0x80:
         start += length & 0x7F

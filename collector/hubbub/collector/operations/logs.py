@@ -41,10 +41,7 @@ class EventLogger(logging.LoggerAdapter[logging.Logger]):
 def get_logger(name: str) -> EventLogger:
     """Return a logger of events and keys.
 
-    Parameters
-    ----------
-    name : str
-        Such as "hubbub.storage"; or `LIFECYCLE`, for what no request causes.
+    `name`: such as "hubbub.storage"; or `LIFECYCLE`, for what no request causes.
     """
     return EventLogger(logging.getLogger(name))
 
@@ -54,15 +51,9 @@ def configure(
 ) -> None:
     """Let all logging of this process go to standard error as JSON lines.
 
-    Parameters
-    ----------
-    level : str
-        The lowest level of our own lines. Of other libraries only warnings and errors are
-        written: below that some quote statements with their parameters.
-    log_times : bool
-        Put the time into the lines of `LIFECYCLE`.
-    stream : text file, optional
-        Instead of standard error.
+    `level`: the lowest level of our own lines. Of other libraries only warnings and errors are
+    written: below that some quote statements with their parameters. `log_times`: put the time into
+    the lines of `LIFECYCLE`. `stream`: instead of standard error.
     """
     handler = _Handler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter(log_times=log_times))

@@ -55,27 +55,14 @@ class FamilyType(enum.Enum):
 
 
 class Family(NamedTuple):
-    """One family of metrics.
-
-    Attributes
-    ----------
-    type : FamilyType
-    exposed : str
-        Its name for Prometheus.
-    help : str
-    labels : tuple of str
-    most : int
-        Label sets that are counted separately; further ones count as "other".
-    bounds : tuple of float
-        Upper bounds of a histogram's buckets.
-    """
+    """One family of metrics."""
 
     type: FamilyType
-    exposed: str
+    exposed: str  # its name for Prometheus
     help: str
     labels: tuple[str, ...] = ()
-    most: int = 1
-    bounds: tuple[float, ...] = ()
+    most: int = 1  # label sets that are counted separately; further ones count as "other"
+    bounds: tuple[float, ...] = ()  # upper bounds of a histogram's buckets
 
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -252,20 +239,11 @@ FAMILIES: Mapping[str, Family] = {
 
 @dataclass(frozen=True, slots=True)
 class HistogramFamily:
-    """How often each range of values was seen.
+    """How often each range of values was seen."""
 
-    Attributes
-    ----------
-    bounds : tuple of float
-        Upper bounds of all ranges but the last, which has none.
-    counts : tuple of float
-    total : float
-        The sum of all values.
-    """
-
-    bounds: tuple[float, ...]
+    bounds: tuple[float, ...]  # upper bounds of all ranges but the last, which has none
     counts: tuple[float, ...]
-    total: float
+    total: float  # the sum of all values
 
     @property
     def count(self) -> float:
@@ -341,21 +319,10 @@ _NO_PEAK = _Peak(-1, 0.0, 0.0)  # of no period
 class Metrics:
     """The counters, gauges and histograms of one collector process.
 
-    Parameters
-    ----------
-    directory : Path, optional
-        `counters.shared_directory()` if several processes serve together: each counts for itself,
-        and one of them publishes the totals. None: this is the only process.
-
-    Attributes
-    ----------
-    begun : set of CounterName
-        What is there from the start, though nothing was counted.
-
-    Raises
-    ------
-    CounterError
-        If the directory has no room.
+    `directory`: `counters.shared_directory()` if several processes serve together: each counts for
+    itself, and one of them publishes the totals. None: this is the only process. `begun`: what is
+    there from the start, though nothing was counted. Raises `CounterError` if the directory has no
+    room.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -385,14 +352,8 @@ class Metrics:
         Otherwise Prometheus sees a series first with what it was moved by, and never that it moved;
         and of a task that never succeeds it sees nothing.
 
-        Parameters
-        ----------
-        registry : Registry
-            Whose metrics may be reported.
-        keys : iterable of str, optional
-            The names of ingest keys.
-        tasks : collection of str, optional
-            What runs in the background.
+        `registry`: whose metrics may be reported. `keys`: the names of ingest keys. `tasks`: what
+        runs in the background.
         """
         expected: list[tuple[object, ...]] = [
             ("requests", status, reason)
@@ -414,11 +375,7 @@ class Metrics:
     def request(self, status: int, reason: str) -> None:
         """Count a request that was answered.
 
-        Parameters
-        ----------
-        status : int
-        reason : str
-            A word of the code's own, such as "stored" or "unknown_metric".
+        `reason`: a word of the code's own, such as "stored" or "unknown_metric".
         """
         self._values[self._slot("requests", status, reason)] += 1
 
@@ -502,7 +459,6 @@ class Metrics:
         self._values[self._slot("processes")] = 1
 
     def _peak(self, family: str, number: float) -> None:
-        """Keep the most of these ten minutes, and of the ten before."""
         period, before = int(time.time() / _PEAK_SECONDS), self._peaks.get(family, _NO_PEAK)
         if before.period != period:
             before = _Peak(period, before.highest if before.period == period - 1 else 0.0, 0.0)

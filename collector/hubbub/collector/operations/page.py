@@ -44,11 +44,7 @@ _TOLD_BEFORE = dt.timedelta(days=14)
 def render(status: ServiceStatus, refresh: int | None = None) -> str:
     """Return the page.
 
-    Parameters
-    ----------
-    status : ServiceStatus
-    refresh : int, optional
-        Seconds after which the browser loads it anew; None: never.
+    `refresh`: seconds after which the browser loads it anew; None: never.
     """
     return _PAGE.render(
         status=status,
@@ -163,7 +159,6 @@ def parameters(definition: Mapping[str, Any]) -> str:
 
 
 def _short(value: object) -> object:
-    """Write a number without the digits that computing it from others has brought."""
     return f"{value:.6g}" if isinstance(value, float) else value
 
 

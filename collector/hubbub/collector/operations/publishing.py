@@ -59,10 +59,7 @@ class Coarse:
     of at most r/100 at a step; otherwise it can't be told that they were there, nor later that it
     was then. What is shown is always less than a hundred off.
 
-    Parameters
-    ----------
-    chance : callable, optional
-        Returns random numbers in [0, 1); the operating system's if not given.
+    `chance`: returns random numbers in [0, 1); the operating system's if not given.
     """
 
     def __init__(self, chance: Callable[[], float] | None = None) -> None:
@@ -85,12 +82,9 @@ class Coarse:
 class Publisher:
     """Publishes the numbers of all processes of a collector; one process does it for all.
 
-    Attributes
-    ----------
-    facts : mapping of CounterName to float
-        Numbers that aren't counted, such as the size of the store; set them at a step.
-    exact : MetricValues
-        The numbers of the last step before reports by metric were rounded, for sums over metrics.
+    `facts`: numbers that aren't counted, such as the size of the store; set them at a step.
+    `exact`: the numbers of the last step before reports by metric were rounded, for sums over
+    metrics.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -145,7 +139,6 @@ class Publisher:
 
 
 def _is_counted(name: CounterName) -> bool:
-    """Return whether a number is counted from the first step on."""
     is_sum = FAMILIES[name.family].type in {FamilyType.COUNTER, FamilyType.HISTOGRAM}
     return is_sum and name.family not in _SINCE_START
 

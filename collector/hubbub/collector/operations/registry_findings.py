@@ -23,14 +23,8 @@ FAULT = "fault"
 def faults(error: MetricError, text: str | None, file: str) -> list[Finding]:
     """Return each fault of a registry with its place.
 
-    Parameters
-    ----------
-    error : MetricError
-        What the reader raised.
-    text : str or None
-        The file's text if it is TOML, in which the keys are looked up.
-    file : str
-        Its name.
+    `error`: what the reader raised. `text`: the file's text if it is TOML, in which the keys are
+    looked up. `file`: its name.
     """
     lines = key_lines(text) if text is not None else {}
     found = [
@@ -59,12 +53,7 @@ def repeats(registry: Registry) -> Iterator[Finding]:
 def changes(old: Registry, new: Registry) -> Iterator[Finding]:
     """Yield what a new registry means for clients' accounts and for what is stored.
 
-    Parameters
-    ----------
-    old : Registry
-        What was in force.
-    new : Registry
-        What is to be; faults of the change are findings, too.
+    `old`: what was in force. `new`: what is to be; faults of the change are findings, too.
     """
     try:
         check_compatible(old, new)
@@ -143,7 +132,6 @@ def _new_version(before: Metric, metric: Metric) -> Finding:
 
 
 def _further(metric: Metric) -> str:
-    """Return how much more a client may spend whose values change."""
     if metric.memory == "period" or metric.max_answers == 1:
         return ""
     return f", and {metric.price:.6g} for each further value while lifetime_epsilon allows it"
@@ -160,15 +148,8 @@ _CLOSERS = ("]", "}", '"""', "'''")
 def key_lines(text: str) -> dict[str, int]:
     """Return the first line of each table and key, by names as messages have them.
 
-    Parameters
-    ----------
-    text : str
-        Must be TOML.
-
-    Returns
-    -------
-    dict of str to int
-        Such as ``{"metrics.tabs": 3, "metrics.tabs.edges": 8, "metrics.tabs.fields[1].name": 9}``.
+    `text`: must be TOML. Returns such as ``{"metrics.tabs": 3, "metrics.tabs.edges": 8,
+    "metrics.tabs.fields[1].name": 9}``.
     """
     lines: dict[str, int] = {}
     table, statement, start = "", "", 1

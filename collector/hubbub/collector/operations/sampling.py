@@ -31,25 +31,14 @@ _DAYS = 7  # a whole week: weekdays and weekends have other users
 
 @dataclass(frozen=True, slots=True)
 class CohortBalance:
-    """Of `poisoning.Balance`, what the page shows, with each cohort's share.
+    """Of `poisoning.Balance`, what the page shows, with each cohort's share."""
 
-    Attributes
-    ----------
-    shares : tuple of float
-        As multiples of an equal share: 1 is even. Once it is shown, those of closed days;
-        none if there are no such days.
-    cohort : int
-        The most conspicuous one.
-    ratio : float
-        Its share; once it is shown, 1 unless that is more than chance.
-    clients_must_send : float
-        See `poisoning.Balance`; once it is shown, 0 if less than 1.
-    """
-
+    # As multiples of an equal share: 1 is even. Once it is shown, those of closed days; none if
+    # there are no such days.
     shares: tuple[float, ...]
-    cohort: int
-    ratio: float
-    clients_must_send: float
+    cohort: int  # the most conspicuous one
+    ratio: float  # its share; once it is shown, 1 unless that is more than chance
+    clients_must_send: float  # see `poisoning.Balance`; once it is shown, 0 if less than 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +52,19 @@ class EqualReports:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the latest reports of a version look like.
+    """What the latest reports of a version look like."""
 
-    Attributes
-    ----------
-    reports : int
-        How many were examined.
-    cohorts : CohortBalance, optional
-        None if there is only one cohort.
-    equal : EqualReports, optional
-        None if honest reports repeat so often under these parameters that it says nothing.
-    """
-
-    reports: int
-    cohorts: CohortBalance | None
+    reports: int  # how many were examined
+    cohorts: CohortBalance | None  # none if there is only one cohort
+    # None if honest reports repeat so often under these parameters that it says nothing.
     equal: EqualReports | None
 
 
 def examine(records: Records, params: RapporParams, response: Response = UNARY) -> Sample:
     """Return what some reports of a version look like.
 
-    Parameters
-    ----------
-    records : Records
-        Reports, as they are stored.
-    params : RapporParams
-        The version's.
-    response : Response
-        By which they were drawn.
+    `records`: reports, as they are stored. `params`: the version's. `response`: by which they were
+    drawn.
     """
     balance, equal = None, None
     if params.m > 1 and records.reports:
@@ -135,10 +109,7 @@ def _one_digit(number: float) -> float:
 class Sampler:
     """Keeps a sample of each version's latest reports.
 
-    Attributes
-    ----------
-    samples : mapping of MetricVersion to Sample
-        As `shown`, of the versions that have reports.
+    `samples`: as `shown`, of the versions that have reports.
     """
 
     def __init__(self, store: Store) -> None:
@@ -152,10 +123,7 @@ class Sampler:
     ) -> None:
         """Examine again what has changed.
 
-        Raises
-        ------
-        StoreError
-            If the store can't be read.
+        Raises `StoreError` if the store can't be read.
         """
         stored: dict[MetricVersion, list[DayCount]] = {}
         for count in days:

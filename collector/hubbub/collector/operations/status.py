@@ -60,25 +60,15 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Events a second.
+    """Events a second."""
 
-    Attributes
-    ----------
-    seconds : float
-        Over how long they were taken: the last step; 0 before there were two.
-    requests, reports, duplicates, shed, faults : float
-        Duplicates are batches; faults are requests that were answered 5xx.
-    recent_reports : tuple of float
-        Reports a second in each of the last steps, the latest last.
-    """
-
-    seconds: float
-    requests: float
+    seconds: float  # over how long they were taken: the last step; 0 before there were two
+    requests: float  # duplicates are batches; faults are requests that were answered 5xx
     reports: float
     duplicates: float
     shed: float
     faults: float
-    recent_reports: tuple[float, ...]
+    recent_reports: tuple[float, ...]  # reports a second in each of the last steps, the latest last
 
 
 class History:
@@ -106,85 +96,45 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """What is stored of one metric's version.
-
-    Attributes
-    ----------
-    version : int
-    definition : mapping
-        The parameters under which reports were stored.
-    registered : bool
-        Whether the registry names this version now.
-    reports, stored_bytes : int
-    first_day, last_day : datetime.date, optional
-        Of the reports that are stored; None if there are none.
-    sample : Sample, optional
-        What the latest reports look like; None without reports.
-    """
+    """What is stored of one metric's version."""
 
     version: int
-    definition: Mapping[str, Any]
-    registered: bool
+    definition: Mapping[str, Any]  # the parameters under which reports were stored
+    registered: bool  # whether the registry names this version now
     reports: int
     stored_bytes: int
-    first_day: dt.date | None
+    first_day: dt.date | None  # of the reports that are stored; None if there are none
     last_day: dt.date | None
-    sample: Sample | None
+    sample: Sample | None  # what the latest reports look like; None without reports
 
 
 @dataclass(frozen=True, slots=True)
 class MetricStatus:
-    """One metric.
-
-    Attributes
-    ----------
-    name : str
-    description, owner : str
-        Empty if the registry doesn't name the metric any more.
-    days : tuple of (datetime.date, int)
-        Reports of each of the last 14 days (UTC), all versions together, the oldest first.
-    reports : int
-        All that are stored.
-    improbable : int
-        Reports since the start whose number of set bits is improbable under the mechanism.
-    counted : int
-        Reports stored since the start.
-    versions : tuple of VersionStatus
-    """
+    """One metric."""
 
     name: str
-    description: str
+    description: str  # empty if the registry doesn't name the metric any more
     owner: str
+    # Reports of each of the last 14 days (UTC), all versions together, the oldest first.
     days: tuple[tuple[dt.date, int], ...]
-    reports: int
+    reports: int  # all that are stored
+    # Reports since the start whose number of set bits is improbable under the mechanism.
     improbable: int
-    counted: int
+    counted: int  # reports stored since the start
     versions: tuple[VersionStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineStatus:
-    """Reports that are kept until the registry knows them.
-
-    Attributes
-    ----------
-    metric : str
-    version, bits_bytes : int
-        As clients sent them.
-    reports : int
-    first_day, last_day : datetime.date
-        On which they came (UTC).
-    reason : str
-        What keeps them there.
-    """
+    """Reports that are kept until the registry knows them."""
 
     metric: str
-    version: int
+    version: int  # as clients sent them
     bits_bytes: int
     reports: int
-    first_day: dt.date
+    first_day: dt.date  # on which they came (UTC)
     last_day: dt.date
-    reason: str
+    reason: str  # what keeps them there
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,79 +157,40 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """The status of a collector.
-
-    Attributes
-    ----------
-    at : datetime.datetime
-    started : datetime.datetime
-    published_at : datetime.datetime, optional
-        As of when all numbers of requests and reports are; None: none was published yet.
-    publish_seconds : float
-        Between two such moments.
-    application, software : str
-    registry_digest : str
-        The same for collectors with the same metrics.
-    schema : str, optional
-        The version of the store's schema; None: never read yet.
-    expiries : tuple of Expiry
-        Of certificate, keys and tokens.
-    findings : tuple of Finding
-        What ends in the registry (`hubbub.reporting.findings`).
-    unmixed_days : int
-        Closed days whose reports aren't mixed yet.
-    store_kind : str
-    store_bytes : int, optional
-    store_free_bytes : int, optional
-        Free on its disk; None: on a server, which watches its own.
-    store_fault : str, optional
-        Why the store can't be read; what comes from it is then older.
-    stored_at : datetime.datetime, optional
-        When the store was last read; None: never yet.
-    processes_not_reloaded : int
-        Processes whose last attempt to read registry, keys and certificate again failed.
-    requests : tuple of (str, str, int)
-        Status, reason and number of all answers since the start.
-    shed : tuple of (str, int)
-        Reason and number of what was turned away since the start.
-    duplicates, reports : int
-        Since the start.
-    commit_p50, commit_p99 : float, optional
-        Upper bounds in seconds, since the start; infinite above the largest bucket.
-    answer_p50, answer_p99 : float, optional
-        The same of answers to reports.
-    connections, queue_depth : int
-        The most of late.
-    """
+    """The status of a collector."""
 
     at: dt.datetime
     started: dt.datetime
+    # As of when all numbers of requests and reports are; None: none was published yet.
     published_at: dt.datetime | None
-    publish_seconds: float
+    publish_seconds: float  # between two such moments
     application: str
     software: str
-    registry_digest: str
-    schema: str | None
-    expiries: tuple[Expiry, ...]
-    findings: tuple[Finding, ...]
-    unmixed_days: int
+    registry_digest: str  # the same for collectors with the same metrics
+    schema: str | None  # the version of the store's schema; None: never read yet
+    expiries: tuple[Expiry, ...]  # of certificate, keys and tokens
+    findings: tuple[Finding, ...]  # what ends in the registry (`hubbub.reporting.findings`)
+    unmixed_days: int  # closed days whose reports aren't mixed yet
     store_kind: str
     store_bytes: int | None
-    store_free_bytes: int | None
-    store_fault: str | None
-    stored_at: dt.datetime | None
+    store_free_bytes: int | None  # free on its disk; None: on a server, which watches its own
+    store_fault: str | None  # why the store can't be read; what comes from it is then older
+    stored_at: dt.datetime | None  # when the store was last read; None: never yet
     processes: int
+    # Processes whose last attempt to read registry, keys and certificate again failed.
     processes_not_reloaded: int
-    connections: int
+    connections: int  # the most of late
     queue_depth: int
     rates: Rates
+    # Status, reason and number of all answers since the start.
     requests: tuple[tuple[str, str, int], ...]
-    shed: tuple[tuple[str, int], ...]
-    duplicates: int
+    shed: tuple[tuple[str, int], ...]  # reason and number of what was turned away since the start
+    duplicates: int  # since the start
     reports: int
+    # Upper bounds in seconds, since the start; infinite above the largest bucket.
     commit_p50: float | None
     commit_p99: float | None
-    answer_p50: float | None
+    answer_p50: float | None  # the same of answers to reports
     answer_p99: float | None
     metrics: tuple[MetricStatus, ...]
     quarantine: tuple[QuarantineStatus, ...]
@@ -288,34 +199,19 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store holds, or held when it was last read.
+    """What the store holds, or held when it was last read."""
 
-    Attributes
-    ----------
-    declared, days, quarantined, samples
-        Days as `hundreds` returns them.
-    size : int, optional
-        Bytes on disk.
-    free : int, optional
-        Bytes that are free there, if it is a disk of this machine.
-    unmixed_days : int
-    slices : mapping of MetricVersion to int
-        How many are stored today, in hundreds.
-    schema : str, optional
-    at : datetime.datetime, optional
-        When all this was read; None: never yet.
-    """
-
-    declared: Sequence[Declared] = ()
+    declared: Sequence[Declared] = ()  # days as `hundreds` returns them
     days: Sequence[DayCount] = ()
     quarantined: Sequence[QuarantineDay] = ()
     samples: Mapping[MetricVersion, Sample] = field(default_factory=dict)
-    size: int | None = None
-    free: int | None = None
+    size: int | None = None  # bytes on disk
+    free: int | None = None  # bytes that are free there, if it is a disk of this machine
     unmixed_days: int = 0
+    # How many are stored today, in hundreds.
     slices: Mapping[MetricVersion, int] = field(default_factory=dict)
     schema: str | None = None
-    at: dt.datetime | None = None
+    at: dt.datetime | None = None  # when all this was read; None: never yet
 
 
 def metric_statuses(

@@ -55,12 +55,8 @@ _log = logging.getLogger("hubbub.collector.operations.admin")
 class Watch:
     """Observes a collector while it runs.
 
-    Parameters
-    ----------
-    in_force : callable
-        Returns the settings and the registry that are in force; the same object until they change.
-    store : Store
-    metrics : Metrics
+    `in_force`: returns the settings and the registry that are in force; the same object until they
+    change.
     """
 
     def __init__(

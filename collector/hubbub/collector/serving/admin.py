@@ -69,14 +69,8 @@ def make_admin_app(
 ) -> web.Application:
     """Return the application for the admin listener.
 
-    Parameters
-    ----------
-    in_force : callable
-        Returns the settings and the registry that are in force; asked on each request, so that
-        tokens can be exchanged.
-    store : Store
-        Open for as long as the application runs.
-    metrics : Metrics
+    `in_force`: returns the settings and the registry that are in force; asked on each request, so
+    that tokens can be exchanged. `store`: open for as long as the application runs.
     """
     admin = _Admin(in_force, store, metrics)
     app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
@@ -193,7 +187,6 @@ class _Admin:
 
 
 async def _send(response: web.StreamResponse, segment: bytes) -> None:
-    """Send a segment or give up: a client that stops reading keeps the database from tidying."""
     async with asyncio.timeout(_SEND_SECONDS):
         await response.write(segment)
 
@@ -269,7 +262,6 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
 
 
 def _unless_begun(request: web.Request, answer: HttpResponse) -> web.Response:
-    """Return an answer; if another has begun, cut the connection, so that it looks incomplete."""
     if request.writer.output_size:
         if request.transport is not None:
             request.transport.abort()
@@ -288,10 +280,7 @@ async def running_admin_listener(
 ) -> AsyncIterator[str]:
     """Serve operators on a port of `admin_host`, and give the address.
 
-    Raises
-    ------
-    HubbubError
-        If the address can't be listened on.
+    Raises `HubbubError` if the address can't be listened on.
     """
     settings = files.current.settings
     app = make_admin_app(lambda: files.current, store, metrics)

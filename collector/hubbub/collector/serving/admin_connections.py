@@ -28,20 +28,11 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class AdminConnections(web.Server):
     """Makes a protocol for each new connection, or turns it away.
 
-    Parameters
-    ----------
-    handler : coroutine function
-        Answers a request.
-    most : int
-        Connections that may be open at once; further ones are closed without an answer.
-    idle_seconds : float
-        How long a connection may take to send the head of its first request, and of the next.
-    send_seconds : float
-        How long a client may take to receive an answer.
-    turned_away : callable
-        Called for each connection that was turned away.
-    request_factory : callable, optional
-        Makes the requests that an application's handler takes.
+    `handler`: answers a request. `most`: connections that may be open at once; further ones are
+    closed without an answer. `idle_seconds`: how long a connection may take to send the head of its
+    first request, and of the next. `send_seconds`: how long a client may take to receive an answer.
+    `turned_away`: called for each connection that was turned away. `request_factory`: makes the
+    requests that an application's handler takes.
     """
 
     def __init__(
@@ -138,7 +129,6 @@ class _AdminConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def _give_time(self, transport: asyncio.Transport) -> None:
-        """Abort after some time if this answer isn't taken by then."""
         self._stop_timer()
         self._sending = self._loop.call_later(self.send_seconds, _abort_if_stuck, transport)
 
@@ -165,7 +155,6 @@ class _AdminConnection(web.RequestHandler):
 
 class _Answer(web.Response):
     async def _prepare_headers(self) -> None:
-        """Leave out aiohttp's name and version."""
         await super()._prepare_headers()
         self.headers.popall("Server", None)
 

@@ -49,18 +49,10 @@ _CLOSE_SECONDS = 1.0  # cancelled tasks end at once; one that doesn't must not h
 
 
 class Posting(Protocol):
-    """A request whose body the application wants.
+    """A request whose body the application wants."""
 
-    Attributes
-    ----------
-    most : int
-        Bytes that the body may have.
-    seconds : float
-        In which it must have arrived.
-    """
-
-    most: int
-    seconds: float
+    most: int  # bytes that the body may have
+    seconds: float  # in which it must have arrived
 
     def hold(self, size: int) -> None:
         """Count so many bytes as held for it (raises RefusalError: 429)."""
@@ -76,22 +68,14 @@ class Posting(Protocol):
 
 
 class Application(Protocol):
-    """What answers requests.
+    """What answers requests."""
 
-    Attributes
-    ----------
-    draining : bool
-        Whether each connection is to be closed with its next answer.
-    """
-
-    draining: bool
+    draining: bool  # whether each connection is to be closed with its next answer
 
     def begin(self, head: Head) -> HttpResponse | Awaitable[HttpResponse] | Posting:
         """Answer a request of which the head has come, or ask for its body.
 
-        Raises
-        ------
-        RefusalError
+        Raises `RefusalError`.
         """
 
     def origin_fields(self, head: Head) -> Mapping[str, str]:
@@ -110,25 +94,13 @@ class Application(Protocol):
 class Connections:
     """Makes a protocol for each new connection, and room for it where there is none.
 
-    Parameters
-    ----------
-    application : Application
-    limiter : LoadLimiter
-        The budget of bytes.
-    most : int
-        Connections that may be open at once; then the one that has been idle the longest makes
-        room for a new one.
-    most_of_address : int
-        Likewise of one address, which is kept in memory and only while it has connections.
-    idle_seconds : float
-        How long a connection may take for a TLS handshake and to send the head of its first
-        request, and of the next.
-    send_seconds : float
-        How long a client may take to receive an answer.
-    turned_away : callable
-        Called for each connection that is closed without an answer for want of room: the idle one,
-        or the new one if none was idle.
-    tls : ssl.SSLContext, optional
+    `limiter`: the budget of bytes. `most`: connections that may be open at once; then the one that
+    has been idle the longest makes room for a new one. `most_of_address`: likewise of one address,
+    which is kept in memory and only while it has connections. `idle_seconds`: how long a connection
+    may take for a TLS handshake and to send the head of its first request, and of the next.
+    `send_seconds`: how long a client may take to receive an answer. `turned_away`: called for each
+    connection that is closed without an answer for want of room: the idle one, or the new one if
+    none was idle.
     """
 
     def __init__(
@@ -534,11 +506,8 @@ class _Connection(asyncio.BufferedProtocol):
     def _respond(self, response: HttpResponse, *, is_last: bool) -> None:
         """Give an answer.
 
-        Parameters
-        ----------
-        response : HttpResponse
-        is_last : bool
-            Whether the connection must be closed, because what follows isn't another request.
+        `is_last`: whether the connection must be closed, because what follows isn't another
+        request.
         """
         head, self._head = self._head, None
         self._stop_timer()
@@ -565,7 +534,6 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def _note_idle(self) -> None:
-        """Make this the connection that has become idle last."""
         self._connections.note_busy(self)
         self._connections.note_idle(self)
 
@@ -592,32 +560,27 @@ class _Connection(asyncio.BufferedProtocol):
         self._timer = self._connections.loop.call_later(_LINGER_SECONDS, self._end_lingering)
 
     def _end_lingering(self) -> None:
-        """Close, unless the request still comes: its sender looks for no answer before its end."""
         if self._came_late and self._connections.loop.time() < self._lingers_until:
             self._linger_on()
         else:
             self._transport.abort()
 
     def _finish(self) -> None:
-        """End after a client that sends no more."""
         if self._posting is not None:
             self.refuse(RefusalError(400, "incomplete", "body: incomplete"))
         else:
             self._end()
 
     def _end(self) -> None:
-        """Close as soon as what was written has been sent."""
         if self._tls is not None and not self._is_last:
             self._write(self._tls.end())
         self._is_last = True
         self._transport.close()
 
     def _is_busy(self) -> bool:
-        """Whether what has come has to wait."""
         return self._answering is not None or self.is_full or self._waits_turn
 
     def _wait_turn(self) -> None:
-        """Let others do what they have to before this connection goes on."""
         self._transport.pause_reading()
         if not self._waits_turn:
             self._waits_turn = True
@@ -684,7 +647,6 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 def _one_address(address: str) -> str:
-    """Return what stands for an address and for all others that whoever has it may use."""
     if ":" not in address:
         return address
     full = IPv6Address(address.partition("%")[0])

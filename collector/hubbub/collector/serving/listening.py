@@ -62,26 +62,11 @@ async def listening(
 ) -> AsyncIterator[Listener]:
     """Listen as long as the context is open.
 
-    Parameters
-    ----------
-    connections : ListenerConnections
-    host : str
-    port : int
-        0 lets the system choose.
-    scheme : str
-        What is spoken there.
-    kind : str
-        What the names of its settings begin with.
-    shared : bool
-        Whether other processes listen on the same port.
-    backlog : int
-        Connections that may wait to be accepted. As many are accepted at once, and open for a
-        moment, before those that are too many are turned away.
-
-    Raises
-    ------
-    ListenError
-        If the address can't be bound.
+    `port`: 0 lets the system choose. `scheme`: what is spoken there. `kind`: what the names of its
+    settings begin with. `shared`: whether other processes listen on the same port. `backlog`:
+    connections that may wait to be accepted. As many are accepted at once, and open for a moment,
+    before those that are too many are turned away. Raises `ListenError` if the address can't be
+    bound.
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_LoopTrouble())
@@ -103,17 +88,8 @@ async def listening(
 def reserved_port(host: str, port: int, kind: str = "") -> Iterator[int]:
     """Bind a port for others to share, without listening on it; yield its number.
 
-    Parameters
-    ----------
-    host : str
-    port : int
-    kind : str
-        What the names of its settings begin with.
-
-    Raises
-    ------
-    ListenError
-        If the address can't be bound.
+    `kind`: what the names of its settings begin with. Raises `ListenError` if the address can't be
+    bound.
     """
     try:
         family, sort, protocol, _, address = socket.getaddrinfo(
@@ -165,10 +141,7 @@ class Room(NamedTuple):
 def room_for_connections(most: int) -> Room:
     """Raise this process's limit of open files for so many connections, as far as is allowed.
 
-    Returns
-    -------
-    Room
-        What fits into the limit, beside some files of other uses.
+    Returns what fits into the limit, beside some files of other uses.
     """
     needed = most + _BACKLOG + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

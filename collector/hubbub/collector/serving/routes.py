@@ -49,21 +49,10 @@ def preflight(_head: Head) -> HttpResponse:
 class Routes:
     """What a listener answers (a `connections.Application`).
 
-    Parameters
-    ----------
-    routes : mapping of str to mapping of str to callable
-        What begins to answer, by path and method. Only the method POST takes a body.
-    metrics : Metrics
-        Where answers that aren't 2xx are counted.
-    retry_after : float
-        Seconds to wait while the store fails.
-    origins : str
-        Of web pages that may read answers, with spaces between them.
-
-    Attributes
-    ----------
-    draining : bool
-        Set it to close each connection with its next answer.
+    `routes`: what begins to answer, by path and method. Only the method POST takes a body.
+    `metrics`: where answers that aren't 2xx are counted. `retry_after`: seconds to wait while the
+    store fails. `origins`: of web pages that may read answers, with spaces between them.
+    `draining`: set it to close each connection with its next answer.
     """
 
     def __init__(
@@ -84,11 +73,8 @@ class Routes:
     def begin(self, head: Head) -> Reply:
         """Answer a request of which the head has come, or ask for its body.
 
-        Raises
-        ------
-        RefusalError
-            404 for another path, 405 for another method, 413 for a body that nobody takes, or as
-            the path has it.
+        Raises `RefusalError`: 404 for another path, 405 for another method, 413 for a body that
+        nobody takes, or as the path has it.
         """
         handlers = self._routes.get(head.path)
         if handlers is None:
@@ -139,10 +125,7 @@ class Probes:
     Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment and is
     no more than yes or no. The reason is logged when it changes.
 
-    Attributes
-    ----------
-    draining : bool
-        Set it to be ready no more.
+    `draining`: set it to be ready no more.
     """
 
     def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:

@@ -47,20 +47,10 @@ _lifecycle = get_logger(LIFECYCLE)
 def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
-    Parameters
-    ----------
-    settings : Settings
-    reread : callable
-        Returns the settings as they are configured when it is called; can be pickled.
-    announce : callable
-        Called with a line for each address, as soon as connections are accepted.
-
-    Raises
-    ------
-    HubbubError
-        If the registry is wrong or an address can't be listened on.
-    StoreError
-        If the store can't be used.
+    `reread`: returns the settings as they are configured when it is called; can be pickled.
+    `announce`: called with a line for each address, as soon as connections are accepted. Raises
+    `HubbubError` if the registry is wrong or an address can't be listened on. Raises `StoreError`
+    if the store can't be used.
     """
     serve = _serve_alone if settings.workers == 1 else _supervise
     files = ServiceFiles(settings, reread)
@@ -128,10 +118,7 @@ async def _store_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
 
     Meanwhile probes are answered: alive, but not ready.
 
-    Raises
-    ------
-    StoreError
-        If the store won't be usable, or its schema is old, and to be refused.
+    Raises `StoreError` if the store won't be usable, or its schema is old, and to be refused.
     """
     told = None
     async with AsyncExitStack() as stack:
@@ -158,10 +145,7 @@ def _sole_collector(url: str) -> Iterator[None]:
     The lock is on a file beside SQLite's, because closing that anywhere in this process would give
     up SQLite's own locks. It goes with the process, however that ends, and keeps no tools out.
 
-    Raises
-    ------
-    StoreError
-        If another collector has the store.
+    Raises `StoreError` if another collector has the store.
     """
     path = url.removeprefix("sqlite:///")
     if path in {url, "", ":memory:"} or "?" in path:

@@ -70,21 +70,9 @@ class InForce(NamedTuple):
 class ServiceFiles:
     """The files of a service, and what they held when they were last in order.
 
-    Parameters
-    ----------
-    settings : Settings
-    reread : callable
-        Returns the settings as they are configured now. Worker processes get a copy.
-
-    Attributes
-    ----------
-    current : InForce
-        Set it to what `read` returned, once that is in force.
-
-    Raises
-    ------
-    MetricError, SwitchError
-        If the registry, or the switch, is wrong.
+    `reread`: returns the settings as they are configured now. Worker processes get a copy.
+    `current`: set it to what `read` returned, once that is in force. Raises `MetricError,
+    SwitchError` if the registry, or the switch, is wrong.
     """
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
@@ -96,18 +84,9 @@ class ServiceFiles:
     def read(self) -> tuple[InForce, list[str]]:
         """Read the registry, the keys and the tokens again.
 
-        Returns
-        -------
-        found : InForce
-        unheeded : list of str
-            Other settings that have changed, which needs a restart.
-
-        Raises
-        ------
-        MetricError
-            If the registry is wrong, or changes what an existing version means.
-        ConfigError
-            If the configuration can't work.
+        `unheeded`: other settings that have changed, which needs a restart. Raises `MetricError` if
+        the registry is wrong, or changes what an existing version means. Raises `ConfigError` if
+        the configuration can't work.
         """
         settings, before = self.current
         registry = Registry.load(settings.metrics)
@@ -147,18 +126,10 @@ def on_hangup(reload: Callable[[], Awaitable[None]]) -> None:
 
 
 class Ports(NamedTuple):
-    """Where a process listens, which may have been reserved for several.
+    """Where a process listens, which may have been reserved for several."""
 
-    Attributes
-    ----------
-    public : int
-        Where reports are taken.
-    probes : int or None
-        Where only probes are answered.
-    """
-
-    public: int
-    probes: int | None
+    public: int  # where reports are taken
+    probes: int | None  # where only probes are answered
 
 
 class Addresses(NamedTuple):

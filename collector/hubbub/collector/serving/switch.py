@@ -20,10 +20,8 @@ _State = tuple[int, int, int]
 def read_switch(path: Path, application: str) -> bytes:
     """Return the bytes of a switch's file.
 
-    Raises
-    ------
-    SwitchError
-        If it can't be read, isn't a switch that is obeyed now, or is another application's.
+    Raises `SwitchError` if it can't be read, isn't a switch that is obeyed now, or is another
+    application's.
     """
     try:
         with path.open("rb") as file:
@@ -39,16 +37,7 @@ def read_switch(path: Path, application: str) -> bytes:
 class ServedSwitch:
     """Answers GET /v1/switch.
 
-    Parameters
-    ----------
-    path : Path
-    application : str
-        The registry's.
-
-    Raises
-    ------
-    SwitchError
-        If the file is wrong at the start.
+    `application`: the registry's. Raises `SwitchError` if the file is wrong at the start.
     """
 
     def __init__(self, path: Path, application: str) -> None:
@@ -64,10 +53,8 @@ class ServedSwitch:
     def look(self) -> bool:
         """Read the file if it has changed; return whether it has.
 
-        Raises
-        ------
-        SwitchError
-            If it is wrong, once: what was served so far is served until it changes again.
+        Raises `SwitchError` if it is wrong, once: what was served so far is served until it changes
+        again.
         """
         state = self._state()
         if state == self._seen:

@@ -24,10 +24,7 @@ They cost us more than who asks for them."""
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Return a server's TLS context (TLS 1.2 or newer).
 
-    Raises
-    ------
-    ListenError
-        If the files can't be read, or don't belong together.
+    Raises `ListenError` if the files can't be read, or don't belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -54,19 +51,14 @@ def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> N
 
 
 def _no_password() -> str:
-    """Refuse to ask the terminal for an encrypted key's password."""
     raise ValueError("the key must not be encrypted")
 
 
 class TlsStream:
     """The server's side of TLS on one connection: bytes in, bytes out.
 
-    Attributes
-    ----------
-    is_open : bool
-        Whether the handshake is over, so that something can be said.
-    is_over : bool
-        Whether the client has said that nothing more comes.
+    `is_open`: whether the handshake is over, so that something can be said. `is_over`: whether the
+    client has said that nothing more comes.
     """
 
     __slots__ = ("_in", "_out", "_said", "_stream", "is_open", "is_over")
@@ -86,10 +78,8 @@ class TlsStream:
     def receive(self, data: memoryview) -> bytes:
         """Return what data and what came before it says, as far as it can be read.
 
-        Raises
-        ------
-        ssl.SSLError
-            If it isn't TLS, or not as it was agreed on, or asks for answers without an end.
+        Raises `ssl.SSLError` if it isn't TLS, or not as it was agreed on, or asks for answers
+        without an end.
         """
         was_open = self.is_open
         pieces: list[bytes] = []

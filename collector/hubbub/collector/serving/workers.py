@@ -62,21 +62,10 @@ class _Worker(NamedTuple):
 class Workers:
     """The worker processes; an asynchronous context that ends when all have drained.
 
-    Parameters
-    ----------
-    files : ServiceFiles
-        What is in force there is so for a worker that replaces another, even if a file has changed.
-    counters : Path
-        The directory where all processes count.
-    ports : Ports
-        The ports that they share, reserved by the supervisor.
-    settle : callable
-        Takes over what ended workers have counted.
-
-    Attributes
-    ----------
-    addresses : Addresses
-        Where they listen.
+    `files`: what is in force there is so for a worker that replaces another, even if a file has
+    changed. `counters`: the directory where all processes count. `ports`: the ports that they
+    share, reserved by the supervisor. `settle`: takes over what ended workers have counted.
+    `addresses`: where they listen.
     """
 
     def __init__(

@@ -186,7 +186,6 @@ class Manifest(NamedTuple):
 
 
 def _needs_manifest(name: str) -> bool:
-    """Return whether a file counts only if a manifest names it."""
     return bool(_PART.fullmatch(name) or _COUNTS.fullmatch(name))
 
 
@@ -209,10 +208,7 @@ def read_manifest(folder: Location) -> Manifest | None:
 def commit(folder: Location, manifest: Manifest) -> None:
     """Make a manifest's files the day, and delete what others there are of it.
 
-    Raises
-    ------
-    ReportFileError
-        If another export of the day ran at the same time, and took files away.
+    Raises `ReportFileError` if another export of the day ran at the same time, and took files away.
     """
     (folder / MANIFEST).write_bytes(manifest.as_json())
     named = {file.path.name for file in manifest.files}
@@ -323,7 +319,6 @@ def report_folders(directory: Location) -> Iterator[Folder]:
 
 
 def _is_foreign(name: str) -> bool:
-    """Return whether Hive's readers see a file, and no export wrote it."""
     return name.endswith(".parquet") and name[0] not in "._" and not _PART.fullmatch(name)
 
 
@@ -468,11 +463,8 @@ async def export_partitions(
     A file is yielded once it counts. If an error ends the export, the day that was being written
     counts as before. `progress` is called with the reports read so far, and those at the start.
 
-    Raises
-    ------
-    StoreError
-        If the store can't be read, the storage refuses, or pyarrow is missing; as ReportFileError
-        if the directory holds something else.
+    Raises `StoreError` if the store can't be read, the storage refuses, or pyarrow is missing; as
+    ReportFileError if the directory holds something else.
     """
     require_pyarrow()
     directory = resolve(address)
@@ -532,7 +524,6 @@ def _new_name(form: str) -> str:
 
 
 def _about(partition: Partition, definition: str, slice_: str) -> dict[str, str]:
-    """Return what a file says about itself, which `report_file` reads."""
     return {"partition": str(partition.path), "definition": definition, "slice": slice_}
 
 
@@ -545,10 +536,7 @@ class ParquetReader(Reader):
     It is listed once. A day that is exported again meanwhile is read as it was or as it is then; if
     it changes while it is being read, that ends in an error.
 
-    Raises
-    ------
-    StoreError
-        If there is no such directory, or no pyarrow to read it.
+    Raises `StoreError` if there is no such directory, or no pyarrow to read it.
     """
 
     def __init__(self, directory: Address) -> None:
@@ -653,7 +641,6 @@ class ParquetReader(Reader):
         )
 
     def _files(self, partition: Partition) -> tuple[ReportFile, ...]:
-        """Return the files of a day that are read."""
         files = self._all_files(partition)
         if self.where is None:
             return files

@@ -101,12 +101,8 @@ def find_sources(
 ) -> list[ImportSource]:
     """Determine what files, and those in exported directories, hold; otherwise `metric` and `day`.
 
-    Raises
-    ------
-    ReportFileError
-        If that isn't known, or contradicts the registry.
-    MetricError
-        If the registry doesn't have the metric.
+    Raises `ReportFileError` if that isn't known, or contradicts the registry. Raises `MetricError`
+    if the registry doesn't have the metric.
     """
     sources = []
     for path in map(resolve, addresses):
@@ -165,12 +161,8 @@ async def import_file(
 
     `progress` is called with the reports stored so far, and all reports of the file.
 
-    Raises
-    ------
-    ReportFileError
-        If anything in it isn't a report of the metric; then nothing of it is stored.
-    StoreError
-        If the store fails; the import can then be repeated.
+    Raises `ReportFileError` if anything in it isn't a report of the metric; then nothing of it is
+    stored. Raises `StoreError` if the store fails; the import can then be repeated.
     """
     params, today = source.metric.params, dt.datetime.now(dt.UTC).date()
     if source.only_counts:
@@ -216,7 +208,6 @@ def _check(source: ImportSource, spool: IO[bytes]) -> str:
 
 
 def _digest(path: Location) -> str:
-    """Return the digest of a file's bytes, unpacked."""
     digest = hashlib.sha256()
     with _unpacked(path) as file:
         while piece := file.read(_PIECE_BYTES):
@@ -226,7 +217,6 @@ def _digest(path: Location) -> str:
 
 @contextmanager
 def _unpacked(path: Location) -> Iterator[BinaryIO]:
-    """Open a file's bytes, unpacked; errors of unpacking become ReportFileError."""
     try:
         with storage_errors(path), open_unpacked(path) as file:
             yield file
@@ -239,11 +229,8 @@ def read_report_csv(
 ) -> Iterator[Records]:
     """Yield the records of a report CSV, or .csv.gz, some thousands at a time.
 
-    Raises
-    ------
-    ReportFileError
-        At the first row that isn't a report of these parameters; what was yielded before is
-        worthless then.
+    Raises `ReportFileError`: at the first row that isn't a report of these parameters; what was
+    yielded before is worthless then.
     """
     path = resolve(address)
     with _unpacked(path) as file:

@@ -225,10 +225,7 @@ Address = Location | os.PathLike[str] | str
 def resolve(address: Address) -> Location:
     """Return the location of a path or an address; nothing is opened or looked up.
 
-    Raises
-    ------
-    StoreError
-        If it begins like an address but isn't one, or holds credentials.
+    Raises `StoreError` if it begins like an address but isn't one, or holds credentials.
     """
     if isinstance(address, Location):
         return address
@@ -267,10 +264,7 @@ def open_unpacked(address: Address) -> Iterator[BinaryIO]:
 def require_arrow_fs() -> Any:
     """Return pyarrow.fs, which is imported only for what isn't a plain file.
 
-    Raises
-    ------
-    StoreError
-        If pyarrow isn't installed.
+    Raises `StoreError` if pyarrow isn't installed.
     """
     try:
         return importlib.import_module("pyarrow.fs")

@@ -400,7 +400,6 @@ class PostgresqlBatchIds(BatchIds):
 
 
 async def _let_arrive(driver: ReceivingConnection, ids: Sequence[bytes]) -> None:
-    """Let these ids arrive, and no others."""
     await driver.execute(f"{MAKE_ARRIVED}; DELETE FROM {ARRIVED}")  # noqa: S608
     await driver.copy(COPY_IDS, copied_ids(ids))
 
@@ -412,11 +411,7 @@ def finding(
 
     One for all would lock every section of every day.
 
-    Parameters
-    ----------
-    suspects : iterable of (IdTable, bytes)
-    places : mapping of bytes to int
-        Of the ids that have arrived; the first is 1.
+    `places`: of the ids that have arrived; the first is 1.
     """
     given: dict[IdTable, list[int]] = {}
     for table, batch_id in suspects:
@@ -489,20 +484,17 @@ def _on_other_days(days: Iterable[dt.date]) -> str:
 
 
 async def _days_there(connection: AsyncConnection) -> tuple[dt.date | None, Catalogue]:
-    """Return the open day, if there is one, and what triggers there are."""
     row = (await connection.exec_driver_sql(_DAYS_THERE)).one()
     return row.opened, parse_names(row.triggers)
 
 
 def _section_in_use(opened: dt.date | None, catalogue: Catalogue) -> IdTable | None:
-    """Return the section that ids go to now, if a day is open."""
     if opened is None or catalogue.taking(opened) != opened:
         return None
     return id_section(opened, open_section(opened, catalogue.closed))
 
 
 async def _is_full(connection: AsyncConnection, section: IdTable) -> bool:
-    """Return whether a section is so large that the next one is to be begun."""
     # A section that is dropped meanwhile has no size.
     query = "SELECT coalesce(pg_relation_size(to_regclass($1::text)), 0)"
     size = (await connection.exec_driver_sql(query, (section.name,))).scalar_one()
@@ -528,7 +520,6 @@ async def _triggers_of_sections(connection: AsyncConnection, day: IdTable) -> se
 
 
 async def _id_tables(connection: AsyncConnection, parent: str = "batch_ids") -> Sequence[IdTable]:
-    """Return the tables of days, or the sections of one of these."""
     names = await children(connection, parent)
     return [table for table in map(parse_id_table, names) if table]
 

@@ -72,10 +72,7 @@ class ReceivingConnection(asyncpg.Connection):  # type: ignore[misc] # it has no
 
         asyncpg's public methods know no statements beside it, each of which would be a round trip.
 
-        Returns
-        -------
-        str
-            What the server says of the last one.
+        Returns what the server says of the last one.
         """
         self._check_open()
         try:
@@ -121,14 +118,8 @@ class _Buffered(asyncio.BufferedProtocol):
 class AppendingConnections:
     """Some connections, which are opened when they are needed.
 
-    Parameters
-    ----------
-    connect : coroutine function
-        Opens one.
-    most : int
-        As many are used at once. Who needs another waits.
-    seconds : float
-        For how long.
+    `connect`: opens one. `most`: as many are used at once. Who needs another waits. `seconds`: for
+    how long.
     """
 
     def __init__(
@@ -143,12 +134,8 @@ class AppendingConnections:
     async def begin(self, statements: str, data: bytes) -> AsyncIterator[ReceivingConnection]:
         """Begin a transaction, which is rolled back unless the context commits it.
 
-        Parameters
-        ----------
-        statements : str
-            BEGIN, and what costs no round trip of its own: COPY FROM STDIN, for instance.
-        data : bytes
-            What that reads.
+        `statements`: BEGIN, and what costs no round trip of its own: COPY FROM STDIN, for instance.
+        `data`: what that reads.
         """
         async with asyncio.timeout(self._seconds):
             await self._turns.acquire()
@@ -200,13 +187,7 @@ async def commit(connection: ReceivingConnection, before: str = "", data: bytes 
 
     After a statement that failed the server rolls back instead, which is no error of its own.
 
-    Parameters
-    ----------
-    connection : ReceivingConnection
-    before : str
-        The statement.
-    data : bytes
-        What it reads, if it is COPY FROM STDIN.
+    `before`: the statement. `data`: what it reads, if it is COPY FROM STDIN.
     """
     statements = f"{before}; COMMIT"
     done = await (connection.copy(statements, data) if data else connection.execute(statements))
@@ -215,7 +196,6 @@ async def commit(connection: ReceivingConnection, before: str = "", data: bytes 
 
 
 async def _roll_back(connection: ReceivingConnection) -> None:
-    """End the transaction that a connection may be in, and if that fails the connection."""
     try:
         await connection.execute("ROLLBACK")
     except BaseException as error:

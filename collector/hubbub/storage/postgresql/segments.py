@@ -46,18 +46,10 @@ WAIT_FOR_ALL_DAYS = sa.text(f"SELECT pg_advisory_xact_lock({_DAYS})")
 
 
 class DayTable(NamedTuple):
-    """A table of segments.
+    """A table of segments."""
 
-    Attributes
-    ----------
-    name : str
-        It needs no quotes in SQL.
-    day : datetime.date or None
-        Whose reports it holds; None: those of all days that are too old for a table of their own.
-    is_mixed : bool
-    """
-
-    name: str
+    name: str  # it needs no quotes in SQL
+    # Whose reports it holds; None: those of all days that are too old for a table of their own.
     day: dt.date | None
     is_mixed: bool
 

@@ -247,7 +247,6 @@ async def children(connection: AsyncConnection, parent: str) -> Sequence[str]:
 
 
 async def _beat(connection: AsyncConnection, ended: asyncio.Event) -> None:
-    """Keep a transaction that has nothing else to do from being ended by the server."""
     while not ended.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), _BEAT_SECONDS)
@@ -257,10 +256,8 @@ async def _beat(connection: AsyncConnection, ended: asyncio.Event) -> None:
 async def open_sessions(url: str, *, create: bool) -> PostgresqlDatabase:
     """Open the database at an address that PostgreSQL's own programs understand.
 
-    Raises
-    ------
-    StoreError
-        If it can't be reached, or through a pooler that gives each transaction another session.
+    Raises `StoreError` if it can't be reached, or through a pooler that gives each transaction
+    another session.
     """
     database = PostgresqlDatabase(url, writes=create)
     try:
@@ -287,13 +284,7 @@ def _settings(
 ) -> dict[str, str]:
     """Return the settings of a session whose statements may take so long; 0: as they like.
 
-    Parameters
-    ----------
-    writes : bool
-        Whether the server is to let it write.
-    reads_only : bool
-        Whether it is for `read`.
-    seconds : int
+    `writes`: whether the server is to let it write. `reads_only`: whether it is for `read`.
     """
     return {
         "application_name": "hubbub",
@@ -319,17 +310,9 @@ async def _connect(
 ) -> asyncpg.Connection:
     """Open a connection.
 
-    Parameters
-    ----------
-    url : str
-    settings : dict of str to str
-        Of its session.
-    seconds : int
-        How long its statements may take; 0: as long as they like.
-    prepare : str
-        A statement that is run before others.
-    kept : int
-        How many statements asyncpg keeps prepared, besides those of SQLAlchemy.
+    `settings`: of its session. `seconds`: how long its statements may take; 0: as long as they
+    like. `prepare`: a statement that is run before others. `kept`: how many statements asyncpg
+    keeps prepared, besides those of SQLAlchemy.
     """
     connection = await _connect_plainly(
         url,
@@ -369,10 +352,7 @@ async def _check_sessions(url: str) -> None:
     asks. So if two connections that ask in a random order get each its own throughout, then they
     have it (P(false) < 1e-9).
 
-    Raises
-    ------
-    StoreError
-        If it is one.
+    Raises `StoreError` if it is one.
     """
     connections: list[asyncpg.Connection] = []
     async with translate_errors(f"store {mask_address(url)!r}"):

@@ -115,14 +115,8 @@ def check_alpha(alpha: float) -> None:
 def write_estimates(make: _Making, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
     """Make estimates and write them; the files' forms are checked before the work begins.
 
-    Parameters
-    ----------
-    make : callable
-        Returns the estimates; `provenance` says whether a file will state it.
-    files : sequence of str
-        As --output names them.
-    spreadsheet_safe : bool
-        Whether CSV holds nothing that a spreadsheet would run.
+    `make`: returns the estimates; `provenance` says whether a file will state it. `files`: as
+    --output names them. `spreadsheet_safe`: whether CSV holds nothing that a spreadsheet would run.
     """
     from hubbub.inference.parallel import one_thread  # noqa: PLC0415 - see `cli.group`
     from hubbub.reporting.formats import writers  # noqa: PLC0415

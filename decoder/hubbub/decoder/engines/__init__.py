@@ -49,10 +49,7 @@ class Engine(Protocol):
     ) -> Iterator[_Result]:
         """Yield `work(shared, task)` of each task, in the order of tasks.
 
-        Raises
-        ------
-        EngineError
-            If the engine fails where it doesn't help to do a task again.
+        Raises `EngineError` if the engine fails where it doesn't help to do a task again.
         """
         ...
 
@@ -94,19 +91,10 @@ class LocalEngine:
 def open_engine(name: str = LOCAL, master: str | None = None) -> Iterator[Engine]:
     """Start an engine, or connect to one; stop it, or disconnect, at the end.
 
-    Parameters
-    ----------
-    name : str
-        One of `ENGINES`, of which only what is asked for is imported.
-    master : str, optional
-        The address of a Dask scheduler; None: workers of this machine's own.
-
-    Raises
-    ------
-    OptionError
-        If there is no such engine, or it has no master.
-    EngineError
-        If it can't be started or reached, or its package isn't installed.
+    `name`: one of `ENGINES`, of which only what is asked for is imported. `master`: the address of
+    a Dask scheduler; None: workers of this machine's own. Raises `OptionError` if there is no such
+    engine, or it has no master. Raises `EngineError` if it can't be started or reached, or its
+    package isn't installed.
     """
     if name not in ENGINES:
         raise OptionError(Option("engine", name), f": must be one of {', '.join(ENGINES)}.")

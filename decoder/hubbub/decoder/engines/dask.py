@@ -93,7 +93,6 @@ class DaskEngine:
         return submit
 
     def _workers(self) -> dict[str, int]:
-        """Return the threads of each worker, by its address."""
         found = self._client.scheduler_info(n_workers=-1)["workers"]
         return {address: worker["nthreads"] for address, worker in found.items()}
 
@@ -161,10 +160,7 @@ def _own_version() -> str:
 def open_dask(master: str | None) -> Iterator[DaskEngine]:
     """Connect to a scheduler, or start workers on this machine; disconnect, or stop them.
 
-    Raises
-    ------
-    EngineError
-        If the package isn't there, or no scheduler, or one without workers.
+    Raises `EngineError` if the package isn't there, or no scheduler, or one without workers.
     """
     try:
         dask, distributed = map(importlib.import_module, ("dask", "distributed"))

@@ -22,16 +22,9 @@ def estimate_days(
 ) -> Estimates:
     """Decode each day, and say what changed.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Reports by day, and options.
-    decode_days : callable
-        Takes counts by day, the metric, and the options of changes.
-    findings : callable
-        Returns what is said of the decoding of all days together.
-    way : str
-        How counts are decoded, for the provenance.
+    `evidence`: reports by day, and options. `decode_days`: takes counts by day, the metric, and the
+    options of changes. `findings`: returns what is said of the decoding of all days together.
+    `way`: how counts are decoded, for the provenance.
     """
     from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415 - seldom
 

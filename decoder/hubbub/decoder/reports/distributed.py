@@ -42,16 +42,10 @@ MOST_BYTES = 2**30
 
 
 class PackSettings(NamedTuple):
-    """What all parts of the reports need.
-
-    Attributes
-    ----------
-    tasks : tuple of Task
-        All of the files.
-    """
+    """What all parts of the reports need."""
 
     params: RapporParams
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...]  # all of the files
 
 
 def pack_cohorts(settings: PackSettings, cohorts: range) -> PackedReports:
@@ -117,24 +111,10 @@ def distribute(
 ) -> RawReports:
     """Let an engine's workers keep the reports of files.
 
-    Parameters
-    ----------
-    engine : Engine
-        Which keeps results.
-    tasks : sequence of Task
-        All of the files.
-    params : RapporParams
-        Those of the metric.
-    counts : CohortCounts
-        Of the same reports.
-
-    Raises
-    ------
-    UndecodableError
-        If there are too few cohorts for parts of a size that engines can keep.
-    ReportFileError, EngineError
-        If files can't be read, are others than when tasks were planned, or the engine fails; of
-        parts that are made later, as soon as they are asked for.
+    `engine`: which keeps results. `tasks`: all of the files. `counts`: of the same reports. Raises
+    `UndecodableError` if there are too few cohorts for parts of a size that engines can keep.
+    Raises `ReportFileError, EngineError` if files can't be read, are others than when tasks were
+    planned, or the engine fails; of parts that are made later, as soon as they are asked for.
     """
     if params.k <= GROUPED_BITS:
         spool = ReportSpool(params)

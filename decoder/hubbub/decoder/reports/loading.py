@@ -65,18 +65,9 @@ no whole reports to be had. It may be called a second time, if that turns out la
 class Counting:
     """Counts the records that are added; a context, at whose end its threads end.
 
-    Parameters
-    ----------
-    params : RapporParams
-        Those of the metric.
-    detector : AnomalyDetector, optional
-        Gets to see the same records.
-    spools : sequence of ReportSpool
-        Keep the same records, for a method that needs whole reports.
-    progress : callable
-        Called with the reports counted so far, by the thread that adds records.
-    threads : int, optional
-        That count; as many as there are cores if None.
+    `params`: those of the metric. `detector`: gets to see the same records. `spools`: keep the same
+    records, for a method that needs whole reports. `progress`: called with the reports counted so
+    far, by the thread that adds records. `threads`: that count; as many as there are cores if None.
     """
 
     def __init__(
@@ -111,10 +102,8 @@ class Counting:
     def add(self, records: bytes) -> None:
         """Take more records; waits if too many of them aren't counted yet.
 
-        Raises
-        ------
-        UndecodableError
-            If they, or some that were added before, aren't whole records of the parameters.
+        Raises `UndecodableError` if they, or some that were added before, aren't whole records of
+        the parameters.
         """
         check_whole(records, self._params)
         for spool in self._spools:
@@ -127,10 +116,7 @@ class Counting:
     def add_counts(self, kept: KeptCounts) -> None:
         """Take what is kept of reports that were forgotten.
 
-        Raises
-        ------
-        UndecodableError
-            If the reports were made with other parameters.
+        Raises `UndecodableError` if the reports were made with other parameters.
         """
         _check_shape(kept, self._params)
         self._counts += kept.counts
@@ -163,7 +149,6 @@ class Counting:
                 self._collect()
 
     def _collect(self) -> None:
-        """Wait for the piece that was submitted first."""
         counting, look = self._under_way.popleft()
         self._counts += counting.result()
         if look:
@@ -181,53 +166,32 @@ def _check_shape(kept: KeptCounts, params: RapporParams) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CountedReports:
-    """Reports, counted: together, or day by day as well.
+    """Reports, counted: together, or day by day as well."""
 
-    Attributes
-    ----------
-    counts : CohortCounts
-        Of all of them together.
-    anomalies : AnomalyReport, optional
-        None if nobody looked, or there were only counts to look at.
-    whole : RawReports, optional
-        The whole reports, if they were kept.
-    by_day : mapping of datetime.date to CohortCounts
-        Counts of each day with reports, in ascending order; empty if days weren't counted apart.
-    whole_by_day : mapping of datetime.date to RawReports
-        The whole reports of each day with enough of them; empty if they weren't kept.
-    day_sizes : mapping of datetime.date to int
-        How many reports each day has; empty if that isn't known.
-    """
-
-    counts: CohortCounts
+    counts: CohortCounts  # of all of them together
+    # None if nobody looked, or there were only counts to look at.
     anomalies: AnomalyReport | None = None
-    whole: RawReports | None = None
+    whole: RawReports | None = None  # the whole reports, if they were kept
+    # Counts of each day with reports, in ascending order; empty if days weren't counted apart.
     by_day: Mapping[dt.date, CohortCounts] = field(default_factory=dict)
+    # The whole reports of each day with enough of them; empty if they weren't kept.
     whole_by_day: Mapping[dt.date, RawReports] = field(default_factory=dict)
+    # How many reports each day has; empty if that isn't known.
     day_sizes: Mapping[dt.date, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReports:
-    """Reports of a collector's database, or of an export.
+    """Reports of a collector's database, or of an export."""
 
-    Attributes
-    ----------
-    url : str
-        A database's address, or "parquet:DIR" for a directory that the collector exported, on
-        this machine or as s3://BUCKET/PATH and so on.
-    since, until : datetime.date, optional
-        UTC days, both included.
-    where : mapping of str to tuple of str, optional
-        By dimension of the app, the values that reports must have one of.
-    cells : frozenset of Cell, optional
-        What they must say beside that, and on which days; None: anything.
-    """
-
+    # A database's address, or "parquet:DIR" for a directory that the collector exported, on this
+    # machine or as s3://BUCKET/PATH and so on.
     url: str
-    since: dt.date | None = None
+    since: dt.date | None = None  # UTC days, both included
     until: dt.date | None = None
+    # By dimension of the app, the values that reports must have one of.
     where: Mapping[str, tuple[str, ...]] | None = None
+    # What they must say beside that, and on which days; None: anything.
     cells: frozenset[Cell] | None = None
 
     @property
@@ -246,17 +210,9 @@ class StoredReports:
 async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Reader]:
     """Open what the collector stored, or exported, of a metric.
 
-    Parameters
-    ----------
-    source : StoredReports
-        Where it is, and what of it; its days are left to the caller.
-    metric : Metric
-        Its reports must have been made with these parameters.
-
-    Raises
-    ------
-    StoreError
-        If it can't be opened for reading, or has reports of other parameters.
+    `source`: where it is, and what of it; its days are left to the caller. `metric`: its reports
+    must have been made with these parameters. Raises `StoreError` if it can't be opened for
+    reading, or has reports of other parameters.
     """
     # Files of counts need no database's library, which takes long to import.
     from hubbub.storage import open_store  # noqa: PLC0415
@@ -296,29 +252,13 @@ async def load_reports(
 ) -> CountedReports:
     """Count a metric's stored reports.
 
-    Parameters
-    ----------
-    source : StoredReports
-        Where they are, and which.
-    metric : Metric
-        Only reports of its version are read.
-    engine : Engine, optional
-        Counts files, and keeps their reports whole if they are many; None: this machine's threads.
-    detector : AnomalyDetector, optional
-        Gets to see the same records.
-    spool_for : callable
-        Returns what keeps whole reports here, or None if they aren't needed.
-    progress : callable
-        Called with the reports counted so far and the reports to count.
-
-    Raises
-    ------
-    StoreError
-        If the store can't be read, or its reports were made with other parameters.
-    EngineError
-        If the engine fails.
-    UndecodableError
-        If there are no such reports.
+    `source`: where they are, and which. `metric`: only reports of its version are read. `engine`:
+    counts files, and keeps their reports whole if they are many; None: this machine's threads.
+    `detector`: gets to see the same records. `spool_for`: returns what keeps whole reports here, or
+    None if they aren't needed. `progress`: called with the reports counted so far and the reports
+    to count. Raises `StoreError` if the store can't be read, or its reports were made with other
+    parameters. Raises `EngineError` if the engine fails. Raises `UndecodableError` if there are no
+    such reports.
     """
     key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
     async with open_reader(source, metric) as store:
@@ -363,7 +303,6 @@ async def load_reports(
 
 @contextmanager
 def _naming_deleted_files() -> Iterator[None]:
-    """Say of a file that is gone that it was there when its folder was listed."""
     try:
         yield
     except MissingFileError as error:
@@ -423,16 +362,9 @@ async def load_days(
 ) -> CountedReports:
     """Count each day by itself; days without reports are left out.
 
-    Parameters
-    ----------
-    source : StoredReports
-        A store, or a folder that was exported.
-    metric : Metric
-        Whose reports are counted.
-    min_reports : int
-        Days with fewer aren't kept whole.
-    engine, detector, spool_for, progress
-        As of `load_reports`, whose errors are raised, too.
+    `source`: a store, or a folder that was exported. `metric`: whose reports are counted.
+    `min_reports`: days with fewer aren't kept whole. `engine` and `detector` and `spool_for` and
+    `progress`: as of `load_reports`, whose errors are raised, too.
     """
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
@@ -531,13 +463,11 @@ def _keep_days(
     params: RapporParams,
     by_day: Mapping[dt.date, CohortCounts],
 ) -> RawReports:
-    """Let an engine keep the reports of some of the days, counted already."""
     chosen = [task for task in tasks if task.day in by_day]
     return distribute(engine, chosen, params, _sum(by_day))
 
 
 def _no_reports(source: StoredReports, metric: Metric, versions: Sequence[int]) -> UndecodableError:
-    """Return the error that a store has none of a metric's reports, but maybe other versions'."""
     return UndecodableError(
         f"no reports of {source.named(metric)}; versions in the store: {versions or 'none'}"
     )
@@ -554,20 +484,10 @@ def load_file(
 ) -> CountedReports:
     """Count the reports of one Parquet file, whoever wrote it.
 
-    Parameters
-    ----------
-    address : Location, path or str
-        Its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8.
-    metric : Metric
-        Whose reports they must be.
-    engine, detector, spool_for, progress
-        As of `load_reports`.
-
-    Raises
-    ------
-    ReportFileError
-        If it holds anything but reports of the metric's parameters, or stands in an exported
-        directory that says otherwise.
+    `address`: its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8. `metric`:
+    whose reports they must be. `engine` and `detector` and `spool_for` and `progress`: as of
+    `load_reports`. Raises `ReportFileError` if it holds anything but reports of the metric's
+    parameters, or stands in an exported directory that says otherwise.
     """
     path, partition = resolve(address), None
     if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import
@@ -607,19 +527,9 @@ def _progressed(progress: Callable[[int, int], None], total: int, before: int, d
 def require_enough(source: str, found: int, needed: int, otherwise: str = "") -> None:
     """Refuse a source with fewer than the needed reports.
 
-    Parameters
-    ----------
-    source : str
-        Whose reports they are.
-    found, needed : int
-        Numbers of reports.
-    otherwise : str
-        What the operator may do instead of changing the threshold.
-
-    Raises
-    ------
-    UndecodableError
-        It says how many there are, how many are needed, and what changes that.
+    `source`: whose reports they are. `found` and `needed`: numbers of reports. `otherwise`: what
+    the operator may do instead of changing the threshold. Raises `UndecodableError`: it says how
+    many there are, how many are needed, and what changes that.
     """
     if found < needed:
         raise UndecodableError(

@@ -54,10 +54,7 @@ Source = StoredReports | ParquetFile | CountsFile
 def open_source(options: SourceOptions) -> Source:
     """Return the source that options name; the default store if they name none.
 
-    Parameters
-    ----------
-    options : SourceOptions
-        Checked: at most one place is named.
+    `options`: checked: at most one place is named.
     """
     if options.counts is not None:
         return CountsFile(options.counts)
@@ -74,17 +71,8 @@ def stored_reports(options: SourceOptions) -> StoredReports:
 def slice_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
     """Return the number of stored reports, by day and slice, of whatever slices.
 
-    Parameters
-    ----------
-    source : StoredReports
-        Where they are, and of which days.
-    metric : Metric
-        Only reports of its version are counted.
-
-    Raises
-    ------
-    StoreError
-        If the store can't be read.
+    `source`: where they are, and of which days. `metric`: only reports of its version are counted.
+    Raises `StoreError` if the store can't be read.
     """
     return _run(load_sizes(source, metric))
 
@@ -101,29 +89,13 @@ def count(
 ) -> CountedReports:
     """Count a metric's reports, and look for what honest ones wouldn't show.
 
-    Parameters
-    ----------
-    source : Source
-        Where they are.
-    metric : Metric
-        Only reports of its version are read.
-    engine : Engine
-        Counts files, and keeps their reports whole if they are many.
-    by_day : bool
-        Whether each day of a store is counted by itself as well.
-    min_reports : int
-        Fewer reports are refused; with `by_day`, days with fewer aren't kept whole.
-    spool_for : callable
-        Returns what keeps whole reports, or None if they aren't needed (`SpoolFor`).
-    progress : callable
-        Called with the reports counted so far and the reports to count.
-
-    Raises
-    ------
-    UndecodableError
-        If there are too few reports, or they are of other parameters.
-    StoreError, ReportFileError, InputError, EngineError
-        If they can't be read.
+    `source`: where they are. `metric`: only reports of its version are read. `engine`: counts
+    files, and keeps their reports whole if they are many. `by_day`: whether each day of a store is
+    counted by itself as well. `min_reports`: fewer reports are refused; with `by_day`, days with
+    fewer aren't kept whole. `spool_for`: returns what keeps whole reports, or None if they aren't
+    needed (`SpoolFor`). `progress`: called with the reports counted so far and the reports to
+    count. Raises `UndecodableError` if there are too few reports, or they are of other parameters.
+    Raises `StoreError, ReportFileError, InputError, EngineError` if they can't be read.
     """
     if isinstance(source, CountsFile):
         counts = read_counts(source.path, metric.params)

@@ -33,64 +33,36 @@ TASK_REPORTS = 2**21
 
 
 class Task(NamedTuple):
-    """Some row groups of a file.
-
-    Attributes
-    ----------
-    path : Location
-    first_row_group, last_row_group : int
-        Both included.
-    day : datetime.date, optional
-        Whose reports they are; None of a file that names no day.
-    first_report : int
-        How many reports earlier tasks have.
-    reports : int
-    stamp : FileStamp
-        What the file had when tasks were planned.
-    """
+    """Some row groups of a file."""
 
     path: Location
-    first_row_group: int
+    first_row_group: int  # both included
     last_row_group: int
-    day: dt.date | None
-    first_report: int
+    day: dt.date | None  # whose reports they are; None of a file that names no day
+    first_report: int  # how many reports earlier tasks have
     reports: int
-    stamp: FileStamp
+    stamp: FileStamp  # what the file had when tasks were planned
 
 
 class CountSettings(NamedTuple):
-    """What all tasks of a decoding need.
-
-    Attributes
-    ----------
-    step : int
-        Between how many reports one is looked at for being equal to others.
-    """
+    """What all tasks of a decoding need."""
 
     params: RapporParams
-    step: int
+    step: int  # between how many reports one is looked at for being equal to others
 
 
 class TaskCounts(NamedTuple):
-    """What is known of a task's reports.
-
-    Attributes
-    ----------
-    keys : uint64 array
-        `repeat_keys` of the reports that are looked at.
-    """
+    """What is known of a task's reports."""
 
     kept: KeptCounts
-    keys: NDArray[np.uint64]
+    keys: NDArray[np.uint64]  # `repeat_keys` of the reports that are looked at
 
 
 def plan_tasks(files: Iterable[ReportFile], task_reports: int = TASK_REPORTS) -> list[Task]:
     """Cut files into tasks, in order; one with `task_reports` gets no more row groups.
 
-    Raises
-    ------
-    ReportFileError
-        If a file can't be read, or holds another number of reports than it must.
+    Raises `ReportFileError` if a file can't be read, or holds another number of reports than it
+    must.
     """
     tasks: list[Task] = []
     planned = 0
@@ -109,7 +81,6 @@ def plan_tasks(files: Iterable[ReportFile], task_reports: int = TASK_REPORTS) ->
 
 
 def _absolute(location: Location) -> Location:
-    """Return a location that means the same to workers, whose working directory is another."""
     if not location.is_local:
         return location
     return Location("", PurePosixPath(Path(location.path).absolute()))
@@ -118,11 +89,8 @@ def _absolute(location: Location) -> Location:
 def count_task(settings: CountSettings, task: Task) -> TaskCounts:
     """Count a task's reports.
 
-    Raises
-    ------
-    ReportFileError
-        If the file isn't there, holds anything but reports of the parameters, or isn't the same
-        file any more.
+    Raises `ReportFileError` if the file isn't there, holds anything but reports of the parameters,
+    or isn't the same file any more.
     """
     params, step = settings
     kept, keys, done = keep_none(params), [np.empty(0, dtype=np.uint64)], 0
@@ -151,21 +119,9 @@ def count_tasks(
 ) -> Iterator[KeptCounts]:
     """Yield the counts of each task, in order.
 
-    Parameters
-    ----------
-    engine : Engine, optional
-        None: this machine's threads.
-    tasks : sequence of Task
-        All of a decoding.
-    params : RapporParams
-        Those of the metric.
-    detector : AnomalyDetector, optional
-        Gets to know what tasks saw.
-
-    Raises
-    ------
-    ReportFileError, EngineError
-        If a task fails.
+    `engine`: none: this machine's threads. `tasks`: all of a decoding. `params`: those of the
+    metric. `detector`: gets to know what tasks saw. Raises `ReportFileError, EngineError` if a task
+    fails.
     """
     settings = CountSettings(params, sample_step(sum(task.reports for task in tasks)))
     for found in (engine or LocalEngine()).map(count_task, settings, tasks):

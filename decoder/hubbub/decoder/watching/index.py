@@ -34,21 +34,11 @@ _EARLIER: Final = 7
 
 
 class Tile(NamedTuple):
-    """What is shown of a report.
+    """What is shown of a report."""
 
-    Attributes
-    ----------
-    results : sequence of Result
-        Those of the last days, the newest last; at least one.
-    days : mapping of str to sequence, optional
-        Columns of the newest one's days one by one; None: it has none.
-    until : datetime.date
-        The last day that is due.
-    """
-
-    results: Sequence[Result]
-    days: Mapping[str, Any] | None
-    until: dt.date
+    results: Sequence[Result]  # those of the last days, the newest last; at least one
+    days: Mapping[str, Any] | None  # columns of the newest one's days one by one; None: it has none
+    until: dt.date  # the last day that is due
 
     @property
     def newest(self) -> Result:
@@ -72,14 +62,7 @@ def index_page(
 ) -> Estimates:
     """Return the page of all reports: those with news first, then by name.
 
-    Parameters
-    ----------
-    application : str
-    tiles : iterable of Tile
-    faults : mapping of str to str
-        Reports that couldn't be made, and why.
-    level : Level
-        Of what is news.
+    `faults`: reports that couldn't be made, and why. `level`: of what is news.
     """
     order = sorted(tiles, key=lambda each: (not each.lately(level), each.newest.report))
     loud = sum(bool(each.lately(level)) for each in order)
@@ -139,7 +122,6 @@ def _epsilon(value: float | None) -> str:
 
 
 def _followed(lately: Sequence[tuple[dt.date, Finding]]) -> str | None:
-    """Return whose course is shown: what is new or rose, or what fell; None: what is largest."""
     named: list[Any] = [each.value for _, each in lately if each.code in {NEW, CHANGED}]
     named.sort(key=lambda value: not value.get("rose", True))
     return str(named[0]["name"]) if named else None

@@ -28,21 +28,12 @@ Document = Mapping[str, Any]
 
 
 class Past(NamedTuple):
-    """What a result is compared with.
+    """What a result is compared with."""
 
-    Attributes
-    ----------
-    before : Result
-        The one before it.
-    series : sequence of mapping
-        Its days one by one, as "series" of their metadata; empty if there are none.
-    window : Result, optional
-        The newest with no report in common.
-    """
-
-    before: Result
+    before: Result  # the one before it
+    # Its days one by one, as "series" of their metadata; empty if there are none.
     series: Sequence[Document]
-    window: Result | None
+    window: Result | None  # the newest with no report in common
 
 
 def between(
@@ -54,17 +45,8 @@ def between(
 ) -> Iterator[Finding]:
     """Yield what a result newly says; of the first one that is only what is wrong.
 
-    Parameters
-    ----------
-    past : Past, optional
-    window : Estimates
-        All days together.
-    names : sequence of str
-        Its rows' names.
-    days : Estimates, optional
-        The days one by one.
-    looks : int
-        See above.
+    `window`: all days together. `names`: its rows' names. `days`: the days one by one. `looks`: see
+    above.
     """
     yield from newly_said(window.findings, past.before.findings if past else ())
     if past is None or not window.columns:
@@ -128,12 +110,10 @@ def _changes(
 
 
 def _part(summary: Mapping[str, Any], tests: int) -> float:
-    """Return the level of one test: half of alpha is for what is new, half for what changed."""
     return float(summary["alpha"]) / (2 * tests)
 
 
 def _detected_in(estimates: Estimates, names: Sequence[str]) -> list[str]:
-    """Return the names of what is detected; nothing is of a number."""
     if "detected" not in estimates.columns:
         return []
     return [name for name, there in zip(names, estimates["detected"], strict=True) if there]
@@ -153,18 +133,10 @@ def newly_detected(
     one: the difference of two estimates, one-sided, with Bonferroni's correction over rows and
     looks. Without that test, what is just large enough to be detected would be new on some day.
 
-    Parameters
-    ----------
-    estimates : Estimates
-        With the columns "detected", "proportion" and "prop_std_error", if anything is detected.
-    names : sequence of str
-        The rows' names.
-    seen, announced : collection of str
-        Names that an earlier result detected, and those that one was sure of.
-    earlier : Result, optional
-        Of the window before; None: there is none so far, and all is a fact.
-    looks : int
-        See above.
+    `estimates`: with the columns "detected", "proportion" and "prop_std_error", if anything is
+    detected. `names`: the rows' names. `seen` and `announced`: names that an earlier result
+    detected, and those that one was sure of. `earlier`: of the window before; None: there is none
+    so far, and all is a fact. `looks`: see above.
     """
     summary: Any = estimates.metadata["summary"]
     tested = max(int(summary.get("candidates", summary.get("categories", 0))), len(estimates), 1)
@@ -208,15 +180,10 @@ def newly_changed(
 ) -> Iterator[Finding]:
     """Yield the changes that the earlier result of days one by one doesn't mark.
 
-    Parameters
-    ----------
-    series, before : sequence of mapping
-        "series" of both results' metadata (`hubbub.reporting.trends`).
-    announced : sequence of (str, bool, str)
-        What was announced: a name, whether it rose, and the day.
-    bound : float
-        The largest p-value of what is announced: a change's own, by Bonferroni's correction over
-        series and looks, because a rate of false discoveries lets more through where much changes.
+    `series` and `before`: "series" of both results' metadata (`hubbub.reporting.trends`).
+    `announced`: what was announced: a name, whether it rose, and the day. `bound`: the largest
+    p-value of what is announced: a change's own, by Bonferroni's correction over series and looks,
+    because a rate of false discoveries lets more through where much changes.
     """
     marked = [(name, _rises(old), old["day"]) for name, old in _marks(before)]
     for name, change in _marks(series):
@@ -236,7 +203,6 @@ def newly_changed(
 
 
 def _marks(series: Sequence[Document]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each change with its series' name."""
     # Of two categories one is the mirror of the other: the second, of a boolean true, is enough.
     mirrored = len(series) == 2 and all(each["kind"] == "category" for each in series)
     for each in series[1:] if mirrored else series:
@@ -249,7 +215,6 @@ def _rises(change: Mapping[str, Any]) -> bool:
 
 
 def _series_name(series: Document) -> str:
-    """Return what a series is of; the unknown mass has no name of its own."""
     kind = series["kind"]
     return str(series.get(kind) or kind)
 

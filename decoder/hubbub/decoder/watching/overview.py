@@ -27,23 +27,8 @@ _RECENT = dt.timedelta(days=30)
 def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault]) -> list[str]:
     """Write index.html.
 
-    Parameters
-    ----------
-    watch : WatchOptions
-    until : datetime.date
-        The last day that is due.
-    faults : sequence of Fault
-        What couldn't be made.
-
-    Returns
-    -------
-    list of str
-        Results that can't be read, in words.
-
-    Raises
-    ------
-    OSError
-        If it can't be written.
+    `until`: the last day that is due. `faults`: what couldn't be made. Returns results that can't
+    be read, in words. Raises `OSError` if it can't be written.
     """
     folder, application = watch.output, watch.registry.application
     why, tiles, unread = {each.report: f"{each.error}" for each in faults}, [], []

@@ -34,24 +34,12 @@ class WatchError(HubbubError):
 
 @dataclass(frozen=True)
 class Result:
-    """A result that was kept; its rows are read when they are needed.
+    """A result that was kept; its rows are read when they are needed."""
 
-    Attributes
-    ----------
-    report : str
-        Its folder: the report's name, and the slice behind a "/" if there are several.
-    day : datetime.date
-        UTC; the last that it is about.
-    document : mapping of str to object
-        What `Estimates.document` has, but the rows.
-    path : Path
-        The Parquet file.
-    """
-
-    report: str
-    day: dt.date
-    document: Mapping[str, Any]
-    path: Path
+    report: str  # its folder: the report's name, and the slice behind a "/" if there are several
+    day: dt.date  # UTC; the last that it is about
+    document: Mapping[str, Any]  # what `Estimates.document` has, but the rows
+    path: Path  # the Parquet file
 
     @cached_property
     def rows(self) -> Mapping[str, Sequence[Any]]:
@@ -129,10 +117,7 @@ def write_result(
 ) -> None:
     """Write a day's result, its Parquet file last.
 
-    Raises
-    ------
-    OSError
-        If something can't be written; then there is no result.
+    Raises `OSError` if something can't be written; then there is no result.
     """
     target = folder / report
     target.mkdir(parents=True, exist_ok=True)
@@ -156,12 +141,7 @@ def _linked(estimates: Estimates, links: Mapping[str, str]) -> Estimates:
 def read_result(folder: Path, report: str, day: dt.date) -> Result:
     """Read a result.
 
-    Raises
-    ------
-    WatchError
-        If it isn't one.
-    OSError
-        If it can't be read.
+    Raises `WatchError` if it isn't one. Raises `OSError` if it can't be read.
     """
     path = folder / report / f"{day}.parquet"
     document = _document(path)
@@ -217,12 +197,7 @@ def due_results(
 ) -> Iterator[Result]:
     """Yield the newest result of each report, unless it is older.
 
-    Parameters
-    ----------
-    folder : Path
-    reports : collection of str
-        Names, without slices.
-    since, until : datetime.date
+    `reports`: names, without slices.
     """
     for report in reports_in(folder, reports):
         kept = [day for day in days_of(folder, report, until) if day >= since]

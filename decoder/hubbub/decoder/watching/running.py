@@ -48,14 +48,7 @@ _SUNDAY = 6
 
 
 class Fault(NamedTuple):
-    """A result that couldn't be made, and will be tried again.
-
-    Attributes
-    ----------
-    report : str
-    day : datetime.date
-    error : HubbubError or OSError
-    """
+    """A result that couldn't be made, and will be tried again."""
 
     report: str
     day: dt.date
@@ -65,11 +58,7 @@ class Fault(NamedTuple):
 def last_day(watch: WatchOptions, now: dt.datetime) -> dt.date:
     """Return the last UTC day whose results are due.
 
-    Parameters
-    ----------
-    watch : WatchOptions
-    now : datetime.datetime
-        With its time zone.
+    `now`: with its time zone.
     """
     return (now.astimezone(dt.UTC) - watch.at).date() - _ONE_DAY
 
@@ -77,11 +66,7 @@ def last_day(watch: WatchOptions, now: dt.datetime) -> dt.date:
 def next_time(watch: WatchOptions, now: dt.datetime) -> dt.datetime:
     """Return when the next day's results are due.
 
-    Parameters
-    ----------
-    watch : WatchOptions
-    now : datetime.datetime
-        With its time zone.
+    `now`: with its time zone.
     """
     midnight = dt.datetime.combine(last_day(watch, now) + 2 * _ONE_DAY, dt.time(), dt.UTC)
     return midnight + watch.at
@@ -91,12 +76,7 @@ def next_time(watch: WatchOptions, now: dt.datetime) -> dt.datetime:
 def alone(folder: Path) -> Iterator[None]:
     """Make the folder, and let no other process make results in it meanwhile.
 
-    Raises
-    ------
-    WatchError
-        If another one does.
-    OSError
-        If the folder can't be made.
+    Raises `WatchError` if another one does. Raises `OSError` if the folder can't be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("ab") as file:
@@ -112,20 +92,9 @@ def make_due(
 ) -> list[Fault]:
     """Make all results that are due and aren't there.
 
-    Parameters
-    ----------
-    watch : WatchOptions
-    until : datetime.date
-        UTC; the last day that gets a result.
-    made : callable
-        Takes each new result.
-    note : callable
-        Takes what must not be overlooked in the work, in words.
-
-    Returns
-    -------
-    list of Fault
-        What couldn't be made; later days of the same report weren't tried.
+    `until`: UTC; the last day that gets a result. `made`: takes each new result. `note`: takes what
+    must not be overlooked in the work, in words. Returns what couldn't be made; later days of the
+    same report weren't tried.
     """
     faults = []
     for report in watch.reports:
@@ -240,7 +209,6 @@ def _decoded(
 
 @contextmanager
 def _warnings_noted(name: str, note: Callable[[str], None]) -> Iterator[None]:
-    """Pass on what is warned of inside, each text once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -249,7 +217,6 @@ def _warnings_noted(name: str, note: Callable[[str], None]) -> Iterator[None]:
 
 
 def _ends(watch: WatchOptions, metric: Metric, day: dt.date) -> list[Finding]:
-    """Return that a metric ends, or has ended."""
     own = f"metrics.{metric.name}"
     return [each for each in registry_ends(watch.registry, day) if each.label == own]
 
@@ -272,7 +239,6 @@ def _past(
 
 
 def _question(metric: Metric, options: Mapping[str, Any]) -> str:
-    """Return what results must have in common to be compared: the metric and whose reports."""
     asked = [metric.name, metric.version, options.get("where"), options.get("estimand")]
     return json.dumps(asked, sort_keys=True)
 
@@ -290,7 +256,6 @@ def expected_reports(watch: WatchOptions, metric: Metric) -> str:
 
 
 def _undecodable(metric: Metric, why: str) -> Estimates:
-    """Return a result without rows, for a day on which there is too little to estimate."""
     finding = Finding("undecodable", "", why, None, Level.WARNING)
     page = Page(f"{metric.name}: nothing can be estimated", why, (Section("Why", (why,)),), (why,))
     return Estimates(findings=(finding,), page=page)
@@ -299,11 +264,7 @@ def _undecodable(metric: Metric, why: str) -> Estimates:
 def worst_news(watch: WatchOptions, until: dt.date) -> Level:
     """Return the highest level of what the newest results newly say.
 
-    Parameters
-    ----------
-    watch : WatchOptions
-    until : datetime.date
-        The last day that is due; of what is weekly, the Sunday before counts.
+    `until`: the last day that is due; of what is weekly, the Sunday before counts.
     """
     weekly = {report.name for report in watch.reports if report.weekly}
     daily = {report.name for report in watch.reports} - weekly

@@ -40,13 +40,8 @@ _SECONDS = 10
 def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
     """Return what is posted of a result: the findings, and "text", which chat programs show.
 
-    Parameters
-    ----------
-    result : Result
-    level : Level
-        Only what is newly said at this level or above.
-    url : str
-        Where people reach the results' folder; empty: unknown.
+    `level`: only what is newly said at this level or above. `url`: where people reach the results'
+    folder; empty: unknown.
     """
     told = [each for each in result.news if each.level >= level]
     lines = "".join(f"\n- {_inert(each)}" for each in told)
@@ -71,16 +66,8 @@ def _inert(finding: Finding) -> str:
 def tell(watch: WatchOptions, until: dt.date) -> list[str]:
     """Post what wasn't taken yet of the last days' results.
 
-    Parameters
-    ----------
-    watch : WatchOptions
-    until : datetime.date
-        Of results of the `catch_up` days up to it, so that a new address isn't flooded.
-
-    Returns
-    -------
-    list of str
-        What failed, in words.
+    `until`: of results of the `catch_up` days up to it, so that a new address isn't flooded.
+    Returns what failed, in words.
     """
     since = until - dt.timedelta(days=watch.catch_up - 1)
     waiting = [
@@ -145,7 +132,6 @@ def _post(url: str, message: Mapping[str, Any]) -> str:
 
 
 def _post_in_time(url: str, message: Mapping[str, Any]) -> str:
-    """Post a message, as `_post`; a receiver that answers byte by byte is given up, too."""
     outcome: list[str] = []
     thread = threading.Thread(target=lambda: outcome.append(_post(url, message)), daemon=True)
     thread.start()

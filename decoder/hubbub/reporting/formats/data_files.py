@@ -41,14 +41,9 @@ _ARROW = {str: "string", float: "float64", bool: "bool_", int: "int64"}
 def write_csv(result: Estimates, file: BinaryIO, *, spreadsheet_safe: bool = False) -> None:
     """Write a result's rows.
 
-    Parameters
-    ----------
-    result : Estimates
-        Its columns become the heading, its rows the lines.
-    file : binary file
-        Open for writing.
-    spreadsheet_safe : bool
-        Whether strings that a spreadsheet would run as a formula have an apostrophe before them.
+    `result`: its columns become the heading, its rows the lines. `file`: open for writing.
+    `spreadsheet_safe`: whether strings that a spreadsheet would run as a formula have an apostrophe
+    before them.
     """
     types, encode = result.types, _inert_cell if spreadsheet_safe else csv_cell
     file.write((",".join(types) + "\n").encode("utf-8"))
@@ -81,7 +76,6 @@ def _lines(part: Columns, types: Types, encode: Callable[[str], str]) -> Iterato
 
 
 def _cells(values: Values, kind: type, encode: Callable[[str], str]) -> Sequence[Any]:
-    """Return texts, encoded, and Python's numbers."""
     if kind is str:
         return [encode(value) for value in values]
     if kind is bool:
@@ -142,10 +136,7 @@ def _finite(value: object) -> object:
 def arrow_batches(result: Estimates) -> Any:
     """Return a pyarrow.RecordBatchReader of a result's rows, with the rest as metadata.
 
-    Raises
-    ------
-    StoreError
-        If pyarrow isn't installed.
+    Raises `StoreError` if pyarrow isn't installed.
     """
     arrow = require_pyarrow()
     metadata = {
@@ -172,10 +163,7 @@ def arrow_batches(result: Estimates) -> Any:
 def write_parquet(result: Estimates, file: BinaryIO) -> None:
     """Write a result's rows, and the rest of its document.
 
-    Raises
-    ------
-    StoreError
-        If pyarrow isn't installed.
+    Raises `StoreError` if pyarrow isn't installed.
     """
     arrow = require_pyarrow()
     batches = arrow_batches(result)

@@ -64,7 +64,6 @@ def draw(chart: charts.Chart) -> Markup:
 
 @lru_cache(256)
 def _drawn(spec: str) -> str:
-    """Draw; a standing report draws the same charts again and again."""
     svg = vl_convert.vegalite_to_svg(spec)
     return re.sub("<[^>]*>", lambda tag: _IDLE.sub("", tag[0]), svg)
 
@@ -78,7 +77,6 @@ def _view(layers: Sequence[Spec], height: float, *, left: float = _LEFT, top: fl
 
 
 def _layer(mark: str, table: Iterable[Spec], look: Spec | None = None, **encoding: Any) -> Spec:
-    """Return marks of rows, whose numbers keep six digits, which any processor computes alike."""
     rows = [{name: cell if not isinstance(cell, float) else
              float(f"{cell:.6g}") if math.isfinite(cell) else None for name, cell in row.items()}
             for row in table]
@@ -86,7 +84,6 @@ def _layer(mark: str, table: Iterable[Spec], look: Spec | None = None, **encodin
 
 
 def _axis(title: str, unit: str = "", *, y: bool = False, **scale: Any) -> Any:
-    """Return how a column of a table is placed along an axis."""
     label = f"format(datum.value, ',.10~g') + {json.dumps(unit)}"
     axis = {"labelExpr": label, "title": title or None} | ({"titleX": 2 - _LEFT} if y else {})
     return lambda name: {"field": name, "type": "quantitative", "scale": scale, "axis": axis}
@@ -98,20 +95,17 @@ def _rows(**cells: Iterable[Any]) -> list[Spec]:
 
 
 def _by_name(names: Sequence[str], values: Sequence[Any]) -> Spec:
-    """Return a channel that has a value for each name, in turn, and a legend."""
     scale = {"domain": names, "range": [values[i % len(values)] for i in range(len(names))]}
     return {"field": "n", "type": "nominal", "scale": scale}
 
 
 def _named(field: str, names: Sequence[str], **axis: Any) -> Spec:
-    """Return a place for each name, in this order, on an axis."""
     axis = {"title": None, "grid": False, "labelAngle": 0, "labelOverlap": True, **axis}
     scale = {"type": "band", "domain": names, "padding": 0}
     return {"field": field, "type": "ordinal", "axis": axis, "scale": scale}
 
 
 def _short(names: Iterable[str]) -> tuple[list[str], float]:
-    """Return names cut to a width, numbered where they are then equal, and the room for them."""
     short = [shortened(name, _NAME) for name in names]
     short = [n if short.count(n) == 1 else f"{n} #{i + 1}" for i, n in enumerate(short)]
     return short, 24 + _LETTER * max(map(columns, short), default=0)

@@ -19,10 +19,7 @@ STDOUT = "-"
 def refuse_place(target: Path) -> None:
     """Refuse a file that can't be made; its folder must exist, for its name may be mistyped.
 
-    Raises
-    ------
-    OSError
-        If it can't.
+    Raises `OSError` if it can't.
     """
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
@@ -41,12 +38,8 @@ def refuse_place(target: Path) -> None:
 def check_output_paths(paths: Sequence[str]) -> None:
     """Refuse files that can't be made, as `refuse_place`, and one that is named twice.
 
-    Raises
-    ------
-    ValueError
-        If two names are of one file.
-    OSError
-        If a file could not be made there.
+    Raises `ValueError` if two names are of one file. Raises `OSError` if a file could not be made
+    there.
     """
     for path in paths:
         if [os.path.normpath(other) for other in paths].count(os.path.normpath(path)) > 1:
@@ -59,17 +52,8 @@ def check_output_paths(paths: Sequence[str]) -> None:
 def atomic_write(target: Path, write: Callable[[BinaryIO], None]) -> None:
     """Make a file of what a function writes, or leave everything as it was.
 
-    Parameters
-    ----------
-    target : Path
-        In a folder that exists.
-    write : callable
-        Writes to an open binary file.
-
-    Raises
-    ------
-    OSError
-        If the file can't be written.
+    `target`: in a folder that exists. `write`: writes to an open binary file. Raises `OSError` if
+    the file can't be written.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -152,15 +152,9 @@ def as_text(result: Estimates) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Charts, one below the other; a notebook shows them.
+    """Charts, one below the other; a notebook shows them."""
 
-    Attributes
-    ----------
-    charts : sequence of Chart
-        As data; their `header` and `rows` are the numbers.
-    """
-
-    charts: Sequence[Chart]
+    charts: Sequence[Chart]  # as data; their `header` and `rows` are the numbers
 
     def __repr__(self) -> str:
         """Return what screen readers read."""
@@ -182,12 +176,8 @@ class Drawing:
     def save(self, path: str | Path) -> None:
         """Write the drawing to FILE.svg or FILE.png.
 
-        Raises
-        ------
-        ValueError
-            If the name ends in something else.
-        OSError
-            If it can't be written.
+        Raises `ValueError` if the name ends in something else. Raises `OSError` if it can't be
+        written.
         """
         if Path(path).suffix not in {".svg", ".png"}:
             raise ValueError(f"{path}: must end in .svg or .png")

@@ -32,14 +32,8 @@ def plain_console(width: int = 120, file: TextIO | None = None) -> Console:
 def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes them all") -> None:
     """Print blocks one below the other. Nothing in them is obeyed as markup.
 
-    Parameters
-    ----------
-    blocks : iterable of Block
-        From the top down.
-    console : Console
-        Where they are printed, and how wide it is.
-    rest : str
-        Where the rows are that a table leaves out.
+    `blocks`: from the top down. `console`: where they are printed, and how wide it is. `rest`:
+    where the rows are that a table leaves out.
     """
     for block in blocks:
         if isinstance(block, Line):
@@ -67,7 +61,6 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
 
 
 def _room(table: Table, width: int) -> int:
-    """Return how many columns the first of a table's has if the others have all that they need."""
     others = zip(table.header[1:], *(row[1:] for row in table.rows), strict=True)
     needed = sum(max(map(cell_len, cells)) + _BORDERS for cells in others)
     return max(width - needed - _BORDERS - 1, _LEAST)

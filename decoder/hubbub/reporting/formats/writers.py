@@ -24,8 +24,6 @@ Writer = Callable[[Estimates, BinaryIO], None]
 
 
 def _drawn(function: str) -> Writer:
-    """Return a writer whose module, and all that draws, is imported when something is drawn."""
-
     def write(result: Estimates, file: BinaryIO) -> None:
         getattr(import_module("hubbub.reporting.formats.html"), function)(result, file)
 
@@ -54,19 +52,9 @@ def needs_provenance(outputs: Sequence[str]) -> bool:
 def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> None:
     """Refuse files in which nothing decoded can be written, before the work instead of after it.
 
-    Parameters
-    ----------
-    paths : sequence of str
-        "-" is standard output.
-    pictures : bool
-        Whether the result has a picture.
-
-    Raises
-    ------
-    ValueError
-        If a name ends in nothing that can be written, or occurs twice.
-    OSError
-        If a file could not be made there.
+    `paths`: "-" is standard output. `pictures`: whether the result has a picture. Raises
+    `ValueError` if a name ends in nothing that can be written, or occurs twice. Raises `OSError` if
+    a file could not be made there.
     """
     suffixes = [*DECODED, *(PICTURES if pictures else ())]
     *some, last = suffixes
@@ -91,23 +79,10 @@ def write_results(
 ) -> None:
     """Write every file, then CSV or what a terminal shows to standard output.
 
-    Parameters
-    ----------
-    result : Estimates
-        What is written.
-    outputs : sequence of str
-        Files, and "-" if CSV is wanted on standard output.
-    width : int
-        Columns of what is shown where output isn't a terminal.
-    spreadsheet_safe : bool
-        See `write_csv`.
-
-    Raises
-    ------
-    ValueError
-        If a file's name ends in no format.
-    OSError
-        If something can't be written.
+    `result`: what is written. `outputs`: files, and "-" if CSV is wanted on standard output.
+    `width`: columns of what is shown where output isn't a terminal. `spreadsheet_safe`: see
+    `write_csv`. Raises `ValueError` if a file's name ends in no format. Raises `OSError` if
+    something can't be written.
     """
     csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
     write_files(result, outputs, csv)
