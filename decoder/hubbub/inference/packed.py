@@ -92,7 +92,7 @@ def cut_cohorts(params: RapporParams, n_reports: int) -> list[range]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedReports:
-    """Reports in memory or mapped, all of a metric or a part; `pack` or a `ReportSpool` makes them."""
+    """Reports in memory or mapped, all of a metric or a part; see `pack` and `ReportSpool`."""
 
     params: RapporParams
     starts: IntArray  # shape (m + 1,); cohort c has the rows from starts[c] to starts[c + 1]
