@@ -27,7 +27,6 @@ FACTS = {
     CounterName("expiry", ("ingest_key", "main")): 1e9,
     CounterName("store_size"): 1e9,
     CounterName("store_free"): 1e12,
-    CounterName("quarantine"): 0.0,
     CounterName("unmixed_days"): 0.0,
     CounterName("slices", ("homepage", "1")): 0.0,
     **{CounterName("registry_findings", (code,)): 0.0 for code in END_CODES},
@@ -60,7 +59,7 @@ FAULTS: dict[str, dict[str, float | str]] = {
     "HubbubNothingArrives": dict.fromkeys(
         (REQUESTS % ("stored", 201), REPORTS, "hubbub_commit_reports_sum"), 0
     ),
-    "HubbubQuarantine": {"hubbub_quarantine_reports": 1},
+    "HubbubUnknownMetrics": {REQUESTS % ("unregistered", 422): "0+1x"},
     "HubbubManySlices": {'hubbub_slices{metric="homepage",version="1"}': 300},
     "HubbubStoreLarge": {"hubbub_store_size_bytes": 60e9},
     "HubbubDiskFull": {"hubbub_store_free_bytes": 1e9},

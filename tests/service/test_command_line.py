@@ -23,14 +23,11 @@ SUBCOMMANDS = [
     "token",
     "migrate",
     "maintain",
-    "replay",
     "delete",
     "backup",
     "export",
     "import",
     "switch",
-    "keygen",
-    "open",
 ]
 _TABLES = {"ingest_keys", "admin_tokens"}
 

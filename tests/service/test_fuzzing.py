@@ -1,14 +1,11 @@
 """Malformed requests by the thousand, pipelined: refused politely, or taken and then counted once.
 
 HUBBUB_FUZZ says how many, HUBBUB_FUZZ_SEED which; a failure names the seed and the request.
-Half of them, the even ones, go to a collector with a quarantine.
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -35,21 +32,11 @@ _SILENCE_SECONDS = 0.03  # then an answer is no longer waited for where none nee
 _BROKEN = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
-@pytest.mark.parametrize(
-    "quarantine",
-    [
-        pytest.param(True, id="quarantine", marks=pytest.mark.long),
-        pytest.param(False, id="no quarantine"),
-    ],
-)
 def test_malformed_requests_are_refused_and_valid_ones_among_them_counted_once(
-    metrics_file, sqlite_url, quarantine
+    metrics_file, sqlite_url
 ):
-    """With a quarantine some that would be refused are kept there, once as well."""
     options = ["--body-seconds", "2", "--header-seconds", "2", "--log-level", "error"]
-    if quarantine:
-        options += ["--quarantine-days", "7"]
-    numbers = range(0 if quarantine else 1, REQUESTS, 2)
+    numbers = range(1, REQUESTS, 2)
     fuzz = _Fuzz()
     with forked_collector(metrics_file, sqlite_url, options) as collector:
         fuzz.send(collector, numbers[:_WARM_UP])
@@ -62,9 +49,6 @@ def test_malformed_requests_are_refused_and_valid_ones_among_them_counted_once(
     assert grown < _MOST_GROWTH
     assert {201, 400, 404, 405, 415, 422} <= set(fuzz.statuses)
     stored = Counter((METRIC.name, 1, record) for record in stored_in(sqlite_url))
-    quarantined = _quarantined_in(sqlite_url)
-    assert bool(quarantined) == quarantine
-    stored += quarantined
     assert not fuzz.accepted - stored
     assert not stored - fuzz.accepted - fuzz.undecided
 
@@ -146,18 +130,6 @@ class _Fuzz:
         self.statuses[reply.status] += 1
         is_expected = reply.status in {200, 201} or 400 <= reply.status < 500
         assert is_expected, f"seed {SEED}, request {number}: {reply}"
-
-
-def _quarantined_in(url: str) -> Counter[Stored]:
-    found: Counter[Stored] = Counter()
-    path = url.removeprefix("sqlite:///")
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        for *key, width, data in connection.execute(
-            "SELECT metric, version, width, records FROM quarantine"
-        ):
-            records = (data[at : at + width] for at in range(0, len(data), width))
-            found.update((*key, record) for record in records)
-    return found
 
 
 async def _exchange(url: str, raw: bytes, most: int, patience: float | None = None) -> list[Reply]:

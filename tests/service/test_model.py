@@ -1,9 +1,8 @@
 """Random histories of a real collector, beside a model that is a dictionary and a multiset.
 
 What the model knows: the batches that were taken (by id), the records that must be stored, the ids
-that the store has forgotten, the counts of reports that were counted, and what is in quarantine, as
-the registry doesn't know it yet. After each step both must agree. HUBBUB_MODEL_EXAMPLES says how
-many histories are played.
+that the store has forgotten, and the counts of reports that were counted. After each step both must
+agree. HUBBUB_MODEL_EXAMPLES says how many histories are played.
 """
 
 import asyncio
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    multiple,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -35,7 +35,7 @@ from hubbub.client import Batch, batch_to_json
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.experiments.processes import Collector
-from hubbub.storage import MetricVersion, NewBatch, QuarantineDay, Store, StoredCounts, open_store
+from hubbub.storage import MetricVersion, NewBatch, Store, StoredCounts, open_store
 from programs import forked_collector
 from service.commands import collector_output
 from service.faults import is_alive, kill, processes_of, status_of
@@ -51,7 +51,7 @@ _SEARCH = make_metric("search", params=make_params(k=8, m=4))
 _STRANGER = make_metric("stranger", params=make_params(k=16, m=8))
 _METRICS = {metric.name: metric for metric in (_HOMEPAGE, _SEARCH)}
 _OLD = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=40)
-_OPTIONS = ["--quarantine-days", "9", "--upkeep-seconds", "0.3", "--log-level", "error"]
+_OPTIONS = ["--upkeep-seconds", "0.3", "--log-level", "error"]
 _WRONG: list[Callable[[Batch], bytes]] = [
     lambda batch: batch_to_json(batch)[:-1],
     lambda batch: batch_to_json(batch).replace(b'"version":1', b'"version":0', 1),
@@ -77,7 +77,6 @@ class CollectorModel(RuleBasedStateMachine):
         self._records: Counter[tuple[str, bytes]] = Counter()
         self._counted: dict[str, KeptCounts] = {}
         self._registry = dict(_METRICS)
-        self._apart: Counter[tuple[str, bytes]] = Counter()
         self._numbers = iter(range(10**9))
 
     def new_store(self) -> str:
@@ -104,15 +103,19 @@ class CollectorModel(RuleBasedStateMachine):
         return batch
 
     @rule(target=known, homepage=st.integers(0, 5), stranger=st.integers(1, 5))
-    def upload_from_a_stranger(self, homepage, stranger) -> Batch:
+    def upload_from_a_stranger(self, homepage, stranger):
         batch = _mixed_batch(homepage, 0, stranger)
+        if _STRANGER.name not in self._registry:
+            refused = post(self._collector.url, batch)
+            assert (refused.status, refused.json["retry"]) == (422, True)
+            return multiple()
         assert post(self._collector.url, batch).status == 201
         self._book(batch)
         return batch
 
     @rule()
     def mend_the_registry(self):
-        """Let it know the stranger, whose reports are then replayed; or begin anew without it."""
+        """Let it know the stranger, or begin anew without it."""
         self._stop()
         if _STRANGER.name in self._registry:
             self._store, self._registry = self.new_store(), dict(_METRICS)
@@ -120,11 +123,8 @@ class CollectorModel(RuleBasedStateMachine):
             self._records.clear()
         else:
             self._registry[_STRANGER.name] = _STRANGER
-            self._records.update(self._apart)
-            self._apart.clear()
         self._write_registry()
         self._start()
-        wait_until(lambda: not self._query(_quarantined))
 
     @rule(sizes=st.lists(st.integers(1, 5), min_size=2, max_size=8), copies=st.integers(1, 3))
     def upload_several_at_once(self, sizes, copies):
@@ -212,16 +212,15 @@ class CollectorModel(RuleBasedStateMachine):
         else:
             assert not forgotten
 
-    @precondition(lambda self: self._records or self._counted or self._apart)
+    @precondition(lambda self: self._records or self._counted)
     @rule(metric=st.sampled_from([*_METRICS, _STRANGER.name]))
     def delete_metric(self, metric):
-        held = self._records + self._apart
-        of_metric = {key for key in held if key[0] == metric}
+        of_metric = {key for key in self._records if key[0] == metric}
         if metric not in self._registry and not of_metric:
             return  # nobody has ever heard of it
-        deleted = sum(held[key] for key in of_metric)
+        deleted = sum(self._records[key] for key in of_metric)
         for key in of_metric:
-            del self._records[key], self._apart[key]
+            del self._records[key]
         if metric in self._counted:
             deleted += self._counted.pop(metric).total
         said = collector_output("delete", metric, "--store", self._store, "--yes")
@@ -229,7 +228,7 @@ class CollectorModel(RuleBasedStateMachine):
 
     @rule()
     def export_and_import(self):
-        """Move house: all reports go to another store, where no id is known; not what is apart."""
+        """Move house: all reports go to another store, where no id is known."""
         self._stop()
         exported = self._folder / f"export {next(self._numbers)}"
         collector_output("export", "--store", self._store, "--to", str(exported))
@@ -239,7 +238,6 @@ class CollectorModel(RuleBasedStateMachine):
             for _ in range(2):  # the second time counts nothing
                 collector_output("import", *arguments)
         self._taken.clear()
-        self._apart.clear()
         self._start()
 
     @invariant()
@@ -255,15 +253,12 @@ class CollectorModel(RuleBasedStateMachine):
         assert self._query(_counts_in) == {
             name: pack_counts(kept) for name, kept in self._counted.items()
         }
-        kept = Counter({it.key.metric: it.reports for it in self._query(_quarantined)})
-        assert kept == Counter(name for name, _ in self._apart.elements())
         assert status_of(self._collector, "/livez") == 200
 
     def _book(self, batch: Batch) -> None:
         self._taken[batch.batch_id] = batch
         for report in batch.reports:
-            held = self._records if report.metric in self._registry else self._apart
-            held[report.metric, report.cohort.to_bytes(2, "little") + report.bits] += 1
+            self._records[report.metric, report.cohort.to_bytes(2, "little") + report.bits] += 1
 
     def _write_registry(self) -> None:
         text = registry_toml(*self._registry.values())
@@ -333,10 +328,6 @@ def _records_of(batch: Batch) -> dict[str, Records]:
         record = report.cohort.to_bytes(2, "little") + report.bits
         data[report.metric] = data.get(report.metric, b"") + record
     return {name: Records(record_width(_METRICS[name].params.k), it) for name, it in data.items()}
-
-
-async def _quarantined(store: Store) -> list[QuarantineDay]:
-    return await store.quarantine.days()
 
 
 async def _counts_in(store: Store) -> dict[str, bytes]:

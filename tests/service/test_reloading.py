@@ -39,32 +39,6 @@ def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
     assert stored_count(database, _OTHER) == 1
 
 
-def test_what_only_another_collector_knows_yet_is_put_off_and_what_nobody_knows_is_refused(
-    metrics_file, postgresql_url, tmp_path
-):
-    gone = make_metric("gone")
-    newer_file = tmp_path / "newer.toml"
-    newer_file.write_text(registry_toml(_NEW, _OTHER), encoding="utf-8")
-    _declare(postgresql_url, gone)  # and isn't in any registry now
-    with forked_collector(metrics_file, postgresql_url) as old:
-        for metric in (_NEW, _OTHER, gone):
-            assert post(old.url, make_batch(1, metric)).status == 422
-        with forked_collector(newer_file, postgresql_url) as new:
-            for metric in (_NEW, _OTHER):
-                batch = make_batch(1, metric)
-                answer = post(old.url, batch)
-                assert answer.status == 503
-                assert int(answer.headers["Retry-After"]) > 0
-                assert "errors" not in answer.json  # by which the client would drop reports
-                assert post(new.url, batch).status == 201
-            for nobodys in (gone, make_metric(version=3), make_metric("page")):
-                assert post(old.url, make_batch(1, nobodys)).status == 422
-        assert post(old.url, make_batch(1, _OLD)).status == 201
-        metrics_file.write_text(newer_file.read_text(encoding="utf-8"), encoding="utf-8")
-        old.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: _takes(old, _NEW, times=1))
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [

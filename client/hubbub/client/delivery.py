@@ -120,7 +120,8 @@ class DeliveryScheduler:
 
         `hurry`: don't wait for a full batch.
         """
-        now, spooled = self._clock(), self._outbox.spooled()
+        now = self._clock()
+        spooled = self._outbox.spooled(now)
         wait = self._until_due(spooled, now)
         if now < self._not_before <= now + _LONGEST_WAIT:
             self._outbox.trim(now)
@@ -134,7 +135,7 @@ class DeliveryScheduler:
             wait, self._batch_due = _IDLE, None
         if batch is None and self._outbox.has_batches():  # another process is sending
             wait = min(wait, _LOOK_AGAIN)
-        return batch or max(wait, _PAUSE)
+        return batch or max(min(wait, self._outbox.rest(now)), _PAUSE)
 
     def ask(self) -> None:
         """Fetch the switch, unless that was done of late, though nothing is sent: all may be off.
@@ -147,9 +148,21 @@ class DeliveryScheduler:
         """Try again at once, unless the collector asked to wait."""
         self._failures = 0
         self._not_before = self._asked_to_wait_until
+        self._outbox.end_waits()
 
     def settle(self, batch: LeasedBatch, answer: Answer) -> DeliveryResult:
         """Let an answer take effect."""
+        if answer.unknown:
+            named = {index for index in answer.refused if index < batch.reports}
+            is_there = self._outbox.put_off(
+                batch, answer.unknown, named, self._clock(), self._chance
+            )
+            self._failures = 0
+            self._not_before = self._asked_to_wait_until = 0.0
+            self._may_fetch = True
+            gone = 0 if is_there else batch.reports - len(named)
+            reason = refusal_reason(answer) if named else ""
+            return DeliveryResult(0, len(named), reason, gone)
         sent = self._daily & {report.metric for report in batch.batch.reports}
         if sent and (answer.may_be_stored or not answer.is_to_be_repeated):
             self._outbox.note_sent(sent, self._clock())

@@ -11,6 +11,7 @@ stored on a day, as far as the client's clock is right.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sqlite3
 import time
@@ -98,6 +99,7 @@ class Outbox:
         self._max_age = max_age
         self._lease_seconds = lease_seconds
         self._number = int.from_bytes(os.urandom(4), "little")
+        self._waits: dict[tuple[str, int], tuple[int, float]] = {}
         self._dropping: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         _open_here.add(self._number)
@@ -111,10 +113,10 @@ class Outbox:
         with self._storage.transaction(self._secret) as connection:
             return count_waiting(connection, self._origin)
 
-    def spooled(self) -> int:
-        """Return the number of reports that are in no batch yet."""
+    def spooled(self, now: float = 0.0) -> int:
+        """Return the number of reports that are in no batch yet, without those that are put off."""
         with self._storage.transaction(self._secret) as connection:
-            return self._count_spooled(connection)
+            return self._count_spooled(connection, now)
 
     def lease(self, now: float, least: int, most: int) -> LeasedBatch | None:
         """Lease the oldest batch that nobody else is sending.
@@ -124,16 +126,17 @@ class Outbox:
         """
         with self._transaction() as connection:
             self._trim(connection, now)
+            blocked = self._set_apart(connection, now)
             switch = self._switch(connection)
-            while self._count_spooled(connection) >= least:
-                self._make_batch(connection, most)
+            while self._count_spooled(connection, now) >= least:
+                self._make_batch(connection, most, now)
             batches = connection.execute(
                 "SELECT id, batch_id, checksum, holder, lease_expires_at FROM batches "
                 "WHERE origin = ? ORDER BY id",
                 (self._origin,),
             )
             for key, batch_id, checksum, holder, lease_expires_at in batches.fetchall():
-                if self._is_leased(holder, lease_expires_at, now):
+                if key in blocked or self._is_leased(holder, lease_expires_at, now):
                     continue
                 fault = None
                 if batch_id is not None and checksum != _checksum(batch_id):
@@ -181,6 +184,9 @@ class Outbox:
 
         The others wait for another attempt, under the same id.
         """
+        if indices is None:
+            for report in batch.batch.reports:
+                self._waits.pop((report.metric, report.version), None)
         settled = range(batch.reports) if indices is None else indices
         with self._storage.transaction(self._secret) as connection:
             connection.executemany(
@@ -198,13 +204,73 @@ class Outbox:
         show it again, perhaps from another network, would tell that it is the same client's.
         """
         with self._storage.transaction(self._secret) as connection:
-            if batch.is_new and not may_be_stored:
-                connection.execute(
-                    "UPDATE batches SET batch_id = NULL, checksum = NULL "
-                    "WHERE id = ? AND holder = ?",  # else others have sent it since, under this id
-                    (batch.key, self._holder),
-                )
-            return _give_up(connection, batch)
+            return self._let_go(connection, batch, may_be_stored=may_be_stored)
+
+    def _let_go(
+        self, connection: sqlite3.Connection, batch: LeasedBatch, *, may_be_stored: bool
+    ) -> bool:
+        if batch.is_new and not may_be_stored:
+            connection.execute(
+                "UPDATE batches SET batch_id = NULL, checksum = NULL "
+                "WHERE id = ? AND holder = ?",  # else others have sent it since, under this id
+                (batch.key, self._holder),
+            )
+        return _give_up(connection, batch)
+
+    def put_off(
+        self,
+        batch: LeasedBatch,
+        unknown: Collection[tuple[str, int]],
+        refused: Collection[int],
+        now: float,
+        chance: Callable[[], float],
+    ) -> bool:
+        """Keep reports whose metric and version the collector doesn't know yet, for a while.
+
+        They wait a second at first and then twice as long each time, an hour at most; reports that
+        are refused for good are deleted, and the others go at once. Nothing of the batch was
+        stored, so they go under another id, unless an earlier attempt may have stored all of it
+        under this one: then the whole batch waits, or a report might count twice. Returns whether
+        the batch was still there.
+        """
+        for one in unknown:
+            failures, _ = self._waits.get(one, (0, 0.0))
+            bound = min(_FIRST_WAIT * 2.0**failures, _LONGEST_WAIT)
+            self._waits[one] = min(failures + 1, 30), now + bound * (0.5 + 0.5 * chance())
+        rows = [(batch.rows[index],) for index in refused]
+        with self._storage.transaction(self._secret) as connection:
+            query = f"DELETE FROM reports WHERE id = ? AND batch = {batch.key}"  # noqa: S608
+            connection.executemany(query, rows)
+            is_there = self._let_go(connection, batch, may_be_stored=False)
+            _delete_empty(connection)
+        return is_there
+
+    def end_waits(self) -> None:
+        """Try again at once what was put off."""
+        self._waits = {one: (failures, 0.0) for one, (failures, _) in self._waits.items()}
+
+    def rest(self, now: float) -> float:
+        """Return the seconds until something is no longer put off."""
+        return min((self._waits[one][1] - now for one in self._put_off(now)), default=math.inf)
+
+    def _put_off(self, now: float) -> list[tuple[str, int]]:
+        """Return the metrics and versions that are put off; a clock that is set back ends that."""
+        waits = self._waits.items()
+        return [one for one, (_, until) in waits if now < until <= now + _LONGEST_WAIT]
+
+    def _set_apart(self, connection: sqlite3.Connection, now: float) -> set[int]:
+        """Take what is put off out of batches; return those that can't be changed any more."""
+        if not (put_off := self._put_off(now)):
+            return set()
+        of_these, values = _among(put_off)
+        unshown = "SELECT id FROM batches WHERE batch_id IS NULL"
+        connection.execute(
+            f"UPDATE reports SET batch = NULL WHERE {of_these} AND batch IN ({unshown})",  # noqa: S608
+            values,
+        )
+        _delete_empty(connection)
+        query = f"SELECT DISTINCT batch FROM reports WHERE {of_these} AND batch IS NOT NULL"  # noqa: S608
+        return {key for (key,) in connection.execute(query, values)}
 
     def has_batches(self) -> bool:
         """Whether reports are in batches, which others may be sending."""
@@ -212,21 +278,23 @@ class Outbox:
             query = "SELECT 1 FROM batches WHERE origin = ? LIMIT 1"
             return connection.execute(query, (self._origin,)).fetchone() is not None
 
-    def _count_spooled(self, connection: sqlite3.Connection) -> int:
-        query = "SELECT count(*) FROM reports WHERE batch IS NULL AND origin = ?"
-        return int(connection.execute(query, (self._origin,)).fetchone()[0])
-
-    def _make_batch(self, connection: sqlite3.Connection, most: int) -> None:
-        """Make a batch of the oldest reports that may share one, as many as a body has room for."""
+    def _count_spooled(self, connection: sqlite3.Connection, now: float) -> int:
+        of_these, values = _among(self._put_off(now))
         query = (
-            "SELECT lasting FROM reports WHERE batch IS NULL AND origin = ? AND lasting != '' "
-            "ORDER BY id LIMIT 1"
+            f"SELECT count(*) FROM reports WHERE batch IS NULL AND origin = ? AND NOT {of_these}"  # noqa: S608
         )
-        first = connection.execute(query, (self._origin,)).fetchone()
+        return int(connection.execute(query, (self._origin, *values)).fetchone()[0])
+
+    def _make_batch(self, connection: sqlite3.Connection, most: int, now: float) -> None:
+        """Make a batch of the oldest reports that may share one, as many as a body has room for."""
+        put_off, values = _among(self._put_off(now))
+        spooled = f"FROM reports WHERE batch IS NULL AND origin = ? AND NOT {put_off}"
+        query = f"SELECT lasting {spooled} AND lasting != '' ORDER BY id LIMIT 1"
+        first = connection.execute(query, (self._origin, *values)).fetchone()
         rows = connection.execute(
-            "SELECT id, metric, slice, length(record) FROM reports "
-            "WHERE batch IS NULL AND origin = ? AND lasting IN ('', ?) ORDER BY id LIMIT ?",
-            (self._origin, first[0] if first else "", most),
+            f"SELECT id, metric, slice, length(record) {spooled} "
+            "AND lasting IN ('', ?) ORDER BY id LIMIT ?",
+            (self._origin, *values, first[0] if first else "", most),
         ).fetchall()
         key = connection.execute(
             "INSERT INTO batches (origin) VALUES (?)", (self._origin,)
@@ -281,9 +349,12 @@ class Outbox:
         if surplus <= 0 and (oldest is None or oldest >= earliest):
             return
         leased = self._leased(connection, now)
-        rows = f"SELECT id, batch, created, {_SIZE} FROM reports ORDER BY id"  # noqa: S608
+        query = f"SELECT id, batch, created, {_SIZE}, metric, version FROM reports ORDER BY id"  # noqa: S608
+        put_off = set(self._put_off(now))
+        # What the collector doesn't know makes room for what it does.
+        rows = sorted(connection.execute(query), key=lambda row: row[4:] not in put_off)
         dropped = []
-        for row, batch, created, size in connection.execute(rows):
+        for row, batch, created, size, *_ in rows:
             is_old = created < earliest
             if batch in leased or not (is_old or surplus > 0):
                 continue
@@ -317,6 +388,15 @@ class Outbox:
         self.dropped.update(self._dropping)
 
 
+def _among(versions: Sequence[tuple[str, int]]) -> tuple[str, list[str | int]]:
+    """Return an expression of SQL that is true for reports of these, and its values."""
+    if not versions:
+        return "0", []
+    pairs = ", ".join(["(?, ?)"] * len(versions))
+    return f"(metric, version) IN (VALUES {pairs})", [value for one in versions for value in one]
+
+
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 3600.0  # seconds until a metric is tried again
 _ITEMS_A_TURN = 64  # far less than the interpreter's 5 ms of work
 _PAUSE_SECONDS = 1e-6  # any sleep lets others run; it lasts as short as the system can make it
 _NUMBERS = 2**32  # a holder is a process id and, below that, the number of one of its outboxes

@@ -81,11 +81,13 @@ class Answer(NamedTuple):
     error: DeliveryFailure | None = None  # none if the batch was delivered
     # Whether the collector may have stored the batch in an attempt that is to be repeated.
     may_be_stored: bool = True
+    # Versions that the collector doesn't know yet: their reports wait, the others may go at once.
+    unknown: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def is_to_be_repeated(self) -> bool:
-        """Whether the batch should be sent again."""
-        return self.outcome is Outcome.RETRY
+        """Whether the batch should be sent again, after a wait."""
+        return self.outcome is Outcome.RETRY and not self.unknown
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -192,6 +194,9 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, now:
     if 400 <= status < 500 and status not in _RETRY_STATUSES:
         named = [e.get("report") for e in _errors(document)] if status == 422 else []
         refused = tuple(index for index in named if type(index) is int and index >= 0)
+        if status == 422 and document.get("retry") is True:
+            unknown = _unknown_versions(document)
+            return Answer(Outcome.RETRY, None, refused, error, may_be_stored=False, unknown=unknown)
         return Answer(Outcome.REFUSED, refused=refused, error=error)
     return Answer(
         Outcome.RETRY,
@@ -199,6 +204,16 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, now:
         error=error,
         may_be_stored=document.get("stored") is not False,
     )
+
+
+def _unknown_versions(document: Mapping[str, Any]) -> frozenset[tuple[str, int]]:
+    listed = document.get("unknown")
+    pairs = [
+        (one.get("metric"), one.get("version"))
+        for one in (listed if isinstance(listed, list) else [])
+        if isinstance(one, dict)
+    ]
+    return frozenset((m, v) for m, v in pairs if isinstance(m, str) and type(v) is int)
 
 
 def switch_address(switch: str | bool | None, endpoint: str) -> str | None:

@@ -19,11 +19,11 @@ const LONGEST_ASKED = 24 * 3_600_000;
  * @param {number} failures at least 1
  * @param {number} asked what the collector asked for, 0 if nothing
  * @param {Delays} delays
- * @param {() => number} [uniform] from 0 to 1
+ * @param {() => number} [random] from 0 to 1
  * @returns {number}
  */
-export function waitAfter(failures, asked, { first, longest }, uniform = systemUniform) {
-  return asked + uniform() * Math.min(longest, first * 2 ** (failures - 1));
+export function waitAfter(failures, asked, { first, longest }, random = uniform) {
+  return asked + random() * Math.min(longest, first * 2 ** (failures - 1));
 }
 
 /**
@@ -39,6 +39,7 @@ export function retryAfter(header, now) {
   return Number.isNaN(asked) ? 0 : Math.min(Math.max(asked, 0), LONGEST_ASKED);
 }
 
-function systemUniform() {
+/** @returns {number} from 0 to 1 */
+export function uniform() {
   return new DataView(randomBytes(4).buffer).getUint32(0) / 2 ** 32;
 }

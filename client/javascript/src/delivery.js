@@ -17,6 +17,7 @@ import {
   dropOff,
   leaseOldest,
   noteSent,
+  putOff,
   release,
   trim,
 } from "./outbox.js";
@@ -131,7 +132,7 @@ export class Delivery {
 
   /** @returns {Promise<void>} fulfilled once nothing waits, or nothing can be sent now */
   idleOrStuck() {
-    if (!this.waiting || this.#stopped || this.#stuck) return Promise.resolve();
+    if (!this.waiting || this.#stopped || this.#stuck || this.#isResting()) return Promise.resolve();
     return new Promise((resolve) => this.#stuckWaiters.add(resolve));
   }
 
@@ -218,13 +219,21 @@ export class Delivery {
   /** Wait until a batch is due, or there is nothing to wait for any more. */
   async #untilDue() {
     while (this.waiting && !this.#stopped && !this.#isDue()) {
-      await this.#nap.sleep(Math.max(1, this.#dueAt() - performance.now()));
+      if (this.#isResting()) this.#resolveStuck();
+      const rest = (this.#counts.rest?.until ?? Infinity) - Date.now();
+      await this.#nap.sleep(Math.max(1, Math.min(this.#dueAt() - performance.now(), rest)));
     }
   }
 
+  /** Whether all that waits is what the collector doesn't know yet. */
+  #isResting() {
+    return this.#counts.rest?.reports === this.waiting;
+  }
+
   #isDue() {
-    const { spooled, waiting } = this.#counts;
-    const batched = waiting - spooled;
+    const { spooled, waiting, rest } = this.#counts;
+    if (rest && rest.until <= Date.now()) return true;
+    const batched = waiting - spooled - (rest?.reports ?? 0);
     return batched > 0 || this.#isBatchDue(spooled);
   }
 
@@ -271,6 +280,10 @@ export class Delivery {
     if (outcome.kind !== "delivered") onError(outcome.error);
     const settled = settledBy(outcome, reports.length);
     const { there, counts } = await store.change(({ outbox }) => {
+      if (outcome.kind === "unknown") {
+        const wasThere = putOff(outbox, id, outcome, isNew ? this.#holder : null);
+        return { there: wasThere, counts: countsOf(outbox, origin) };
+      }
       const mayBeStored = outcome.kind !== "retry" || outcome.mayBeStored;
       const sent = reports.map(({ metric }) => metric).filter((metric) => daily.has(metric));
       if (mayBeStored) for (const metric of sent) noteSent(outbox, metric, Date.now());
@@ -315,7 +328,7 @@ export class Delivery {
   /** @param {import("./sender.js").Outcome} outcome @param {number} settled */
   #count(outcome, settled) {
     if (outcome.kind === "delivered") this.#options.onDelivered(settled);
-    else if (outcome.kind !== "retry") {
+    else if (outcome.kind !== "retry" && settled) {
       this.#options.onRefused(outcome.reason, settled, outcome.error);
     }
   }
@@ -329,6 +342,6 @@ export class Delivery {
 
 /** @param {import("./sender.js").Outcome} outcome @param {number} count @returns {Set<number>} */
 function settledBy(outcome, count) {
-  if (outcome.kind === "partly") return outcome.refused;
+  if (outcome.kind === "partly" || outcome.kind === "unknown") return outcome.refused;
   return new Set(outcome.kind === "retry" ? [] : Array(count).keys());
 }

@@ -7,6 +7,7 @@
  * right. The tab or process that sends a batch leases it.
  */
 
+import { uniform } from "./backoff.js";
 import { EMPTY_BODY_SIZE, newBatchId, reportSize } from "./batch.js";
 import { inAscendingOrder } from "./compact.js";
 
@@ -27,6 +28,9 @@ const MILLIS_A_DAY = 86_400_000;
  * @property {number} millis for how long
  */
 
+const FIRST_REST = 1_000;
+const LONGEST_REST = 3_600_000;
+
 /** Two tabs may read the clock in another order than they get their turns. */
 const CLOCK_SLACK = 60_000;
 
@@ -46,6 +50,8 @@ const CLOCK_SLACK = 60_000;
  * @property {number} day of its oldest report
  * @property {StoredReport[]} reports in ascending order, which tells nothing
  * @property {Lease | null} lease
+ * @property {{times: number, until: number}} [rest] until when, in milliseconds since 1970, it isn't sent, for
+ *   the collector didn't know what it holds, and how often that was so
  */
 
 /**
@@ -62,17 +68,50 @@ export function emptyOutbox() {
 }
 
 /**
- * How many reports are unsent: in no batch yet, and all.
+ * How many reports are unsent: in no batch yet, and all; and how many of these rest, and until when at least.
  *
- * @typedef {{spooled: number, waiting: number}} Counts
+ * @typedef {{spooled: number, waiting: number, rest?: {reports: number, until: number}}} Counts
  */
 
-/** @param {Outbox} outbox @param {string} [origin] by default all @returns {Counts} */
-export function countsOf({ spool, batches }, origin) {
+/**
+ * @param {Outbox} outbox
+ * @param {string} [origin] by default all
+ * @param {number} [now] milliseconds since 1970
+ * @returns {Counts}
+ */
+export function countsOf({ spool, batches }, origin, now = Date.now()) {
   const isCounted = (/** @type {{origin: string}} */ one) => !origin || one.origin === origin;
-  const spooled = spool.filter(isCounted).length;
-  const batched = sum(batches.filter(isCounted).map(({ reports }) => reports.length));
-  return { spooled, waiting: spooled + batched };
+  const batched = batches.filter(isCounted);
+  const waiting = spool.filter(isCounted).length + numberIn(batched);
+  const resting = batched.filter((batch) => isResting(batch, now));
+  const isHeld = heldBy(resting);
+  const held = spool.filter((one) => isCounted(one) && isHeld(one.report)).length;
+  const spooled = waiting - numberIn(batched) - held;
+  if (!resting.length) return { spooled, waiting };
+  const until = Math.min(...resting.map(({ rest }) => rest?.until ?? 0));
+  return { spooled, waiting, rest: { reports: held + numberIn(resting), until } };
+}
+
+/** @param {StoredBatch[]} batches */
+function numberIn(batches) {
+  return sum(batches.map(({ reports }) => reports.length));
+}
+
+/** @param {StoredBatch} batch @param {number} now milliseconds since 1970; a clock set back ends the rest */
+function isResting({ rest }, now) {
+  return rest !== undefined && now < rest.until && rest.until <= now + LONGEST_REST;
+}
+
+/**
+ * Return whether reports are of versions that the collector didn't know.
+ *
+ * @param {StoredBatch[]} resting
+ * @returns {(report: StoredReport) => boolean}
+ */
+function heldBy(resting) {
+  const versions = resting.filter(({ id }) => id === null).flatMap(({ reports }) => reports);
+  const held = new Set(versions.map(({ metric, version }) => `${metric} ${version}`));
+  return ({ metric, version }) => held.has(`${metric} ${version}`);
 }
 
 /**
@@ -158,8 +197,11 @@ export function dropUnsent(outbox) {
  * @param {Outbox} outbox is changed
  * @param {number} most reports
  * @param {string} origin of the collector
+ * @param {number} [now] milliseconds since 1970
  */
-export function batchSpooled(outbox, most, origin) {
+export function batchSpooled(outbox, most, origin, now = Date.now()) {
+  const resting = outbox.batches.filter((it) => it.origin === origin && isResting(it, now));
+  const isHeld = heldBy(resting);
   /** @type {SpooledReport[]} */
   const taken = [];
   /** @type {string | null} */
@@ -169,7 +211,7 @@ export function batchSpooled(outbox, most, origin) {
     const { report, lasting } = spooled;
     const size = reportSize(report);
     const foreign = lasting && lastingMetric !== null && lastingMetric !== report.metric;
-    const elsewhere = spooled.origin !== origin;
+    const elsewhere = spooled.origin !== origin || isHeld(report);
     if (elsewhere || taken.length === most || foreign || size > room) return true;
     if (lasting) lastingMetric = report.metric;
     room -= size;
@@ -197,7 +239,7 @@ export function batchSpooled(outbox, most, origin) {
 export function leaseOldest(outbox, lease, origin) {
   const batch = outbox.batches.find((candidate) => {
     const isFree = candidate.lease?.holder === lease.holder || !isLeased(candidate, lease.since);
-    return candidate.origin === origin && isFree;
+    return candidate.origin === origin && isFree && !isResting(candidate, lease.since);
   });
   if (!batch) return null;
   const isNew = batch.id === null;
@@ -225,6 +267,44 @@ export function release(outbox, id, settled, holder = null) {
   batch.lease = null;
   batch.reports = batch.reports.filter((_, i) => !settled.has(i));
   outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
+  return true;
+}
+
+/**
+ * Let a batch go of which the collector doesn't know some versions yet. Their reports rest in a batch of their
+ * own, a second at first and then twice as long each time, an hour at most; the others go at once. Nothing
+ * of the batch was stored, so both get other ids, unless an earlier attempt may have stored all of it
+ * under this one: then the whole batch rests, or a report might count twice.
+ *
+ * @param {Outbox} outbox is changed
+ * @param {string} id
+ * @param {{unknown: {metric: string, version: number}[], refused: ReadonlySet<number>}} answer refused:
+ *   indices of reports that will never be accepted
+ * @param {string | null} holder whose attempt it was for which the id was drawn, if it was
+ * @param {number} [now] milliseconds since 1970
+ * @returns {boolean} whether the batch was there
+ */
+export function putOff(outbox, id, { unknown, refused }, holder, now = Date.now()) {
+  const batch = outbox.batches.find((candidate) => candidate.id === id);
+  if (!batch) return false;
+  const times = (batch.rest?.times ?? 0) + 1;
+  const millis = Math.min(FIRST_REST * 2 ** (times - 1), LONGEST_REST) * (0.5 + 0.5 * uniform());
+  const rest = { times: Math.min(times, 30), until: now + millis };
+  const reports = batch.reports.filter((_, i) => !refused.has(i));
+  const isUnknown = (/** @type {StoredReport} */ { metric, version }) =>
+    unknown.some((one) => one.metric === metric && one.version === version);
+  if (holder === null || batch.lease?.holder !== holder) {
+    Object.assign(batch, { reports, rest, lease: null });
+  } else {
+    const { rest: _, ...free } = { ...batch, id: null, lease: null };
+    outbox.batches.splice(
+      outbox.batches.indexOf(batch),
+      1,
+      { ...free, reports: reports.filter((report) => !isUnknown(report)) },
+      { ...free, reports: reports.filter(isUnknown), rest },
+    );
+  }
+  outbox.batches = outbox.batches.filter((one) => one.reports.length);
   return true;
 }
 
@@ -269,12 +349,23 @@ export function trim(outbox, most, now) {
   let bytes = sum(outbox.spool.map(({ report }) => reportSize(report)));
   bytes += sum(outbox.batches.map((batch) => bytesOf(batch)));
   const isFull = () => reports > most.reports || bytes > most.bytes;
-  outbox.batches = outbox.batches.filter((batch) => {
+  const stays = (/** @type {StoredBatch} */ batch) => {
     if (!isFull() || isLeased(batch, now)) return true;
     reports -= batch.reports.length;
     bytes -= bytesOf(batch);
     return false;
+  };
+  // What the collector doesn't know makes room for what it does.
+  const resting = outbox.batches.filter((batch) => isResting(batch, now));
+  const isHeld = heldBy(resting);
+  outbox.spool = outbox.spool.filter(({ report }) => {
+    if (!isFull() || !isHeld(report)) return true;
+    reports--;
+    bytes -= reportSize(report);
+    return false;
   });
+  outbox.batches = outbox.batches.filter((batch) => !resting.includes(batch) || stays(batch));
+  outbox.batches = outbox.batches.filter(stays);
   let surplus = 0;
   for (; isFull() && surplus < outbox.spool.length; surplus++) {
     reports--;

@@ -43,14 +43,18 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  * @property {number} time milliseconds since 1970
  */
 
+/** @typedef {{metric: string, version: number}} Version */
+
 /**
- * What became of an attempt: `partly` names, by index, the reports that will never be accepted;
+ * What became of an attempt: `partly` names, by index, the reports that will never be accepted; `unknown`
+ * names versions that the collector doesn't know yet, whose reports are to be kept, and may name such, too;
  * `mayBeStored` is whether the collector may have stored the batch although it is to be sent again.
  *
  * @typedef {{kind: "delivered"}
  *   | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryFailure}
  *   | {kind: "refused", reason: string, error: DeliveryFailure}
- *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryFailure}} Outcome
+ *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryFailure}
+ *   | {kind: "unknown", unknown: Version[], refused: Set<number>, reason: string, error: DeliveryFailure}} Outcome
  */
 
 /** Posts batches to one collector. */
@@ -179,6 +183,12 @@ export function classifyResponse(status, body, count, asked = 0) {
     return { kind: "retry", asked, mayBeStored, error: explainStatus(status, answer) };
   }
   const error = explainStatus(status, answer);
+  if (status === 422 && answer?.retry === true) {
+    const unknown = namedVersions(answer.unknown);
+    if (!unknown.length) return { kind: "retry", asked, mayBeStored: false, error };
+    const refused = namedReports(answer.errors, count) ?? new Set();
+    return { kind: "unknown", unknown, refused, reason: REFUSED, error };
+  }
   const refused = status === 422 ? namedReports(answer?.errors, count) : null;
   if (refused) return { kind: "partly", refused, reason: REFUSED, error };
   return { kind: "refused", reason: refusalReason(status), error };
@@ -248,6 +258,16 @@ function namedReports(errors, count) {
   const indices = errors.map((error) => error?.report);
   const valid = indices.every((i) => Number.isInteger(i) && i >= 0 && i < count);
   return valid ? new Set(indices) : null;
+}
+
+/**
+ * Return which metrics and versions the collector doesn't know yet.
+ *
+ * @param {any} unknown @returns {Version[]}
+ */
+function namedVersions(unknown) {
+  const listed = Array.isArray(unknown) ? unknown : [];
+  return listed.filter((it) => typeof it?.metric === "string" && Number.isInteger(it?.version));
 }
 
 /** @param {string} body @returns {any} the parsed JSON, or null */

@@ -10,6 +10,7 @@ import {
   countsOf,
   emptyOutbox,
   leaseOldest,
+  putOff,
   release,
   spool,
   trim,
@@ -336,4 +337,60 @@ test("reports that wait for 13 days are dropped and counted", async (t) => {
   assert.equal(await telemetry.flush(), true);
   const { delivered, dropped } = telemetry.status();
   assert.deepEqual({ delivered, dropped }, { delivered: 1, dropped: { "too old": 1 } });
+});
+
+test("what the collector doesn't know yet rests in a batch of its own, and the rest goes at once", () => {
+  const outbox = outboxOf(2);
+  outbox.spool.push(...outboxOf(2, { metric: "theme", lasting: false }).spool);
+  batchSpooled(outbox, 100, ORIGIN, NOW);
+  const { id, reports } = leaseOldest(outbox, lease("one"), ORIGIN);
+  const answer = { unknown: [{ metric: "theme", version: 1 }], refused: new Set([0]) };
+  assert.equal(reports[0].metric, "homepage");
+  assert.equal(putOff(outbox, id, answer, "one", NOW), true);
+  const next = leaseOldest(outbox, lease("one"), ORIGIN);
+  assert.notEqual(next.id, id);
+  assert.deepEqual(next.reports.map(({ metric }) => metric), ["homepage"]);
+  release(outbox, next.id, new Set([0]));
+  assert.equal(leaseOldest(outbox, lease("one"), ORIGIN), null);
+  const { rest, ...counts } = countsOf(outbox, ORIGIN, NOW);
+  assert.deepEqual([counts, rest.reports], [{ spooled: 0, waiting: 2 }, 2]);
+  assert.ok(rest.until > NOW && rest.until <= NOW + 1_000);
+  // What is recorded meanwhile waits for the answer to these.
+  outbox.spool.push(...outboxOf(1, { metric: "theme", lasting: false }).spool);
+  batchSpooled(outbox, 100, ORIGIN, NOW);
+  assert.equal(outbox.spool.length, 1);
+  assert.equal(leaseOldest(outbox, lease("one", NOW + 1_000), ORIGIN).reports.length, 2);
+});
+
+test("a batch that may have been stored rests whole, under its id", () => {
+  const outbox = outboxOf(1);
+  outbox.spool.push(...outboxOf(1, { metric: "theme", lasting: false }).spool);
+  batchSpooled(outbox, 100, ORIGIN, NOW);
+  const { id } = leaseOldest(outbox, lease("one"), ORIGIN);
+  release(outbox, id, new Set());
+  leaseOldest(outbox, lease("one"), ORIGIN);
+  const unknown = [{ metric: "theme", version: 1 }];
+  putOff(outbox, id, { unknown, refused: new Set() }, null, NOW);
+  assert.equal(leaseOldest(outbox, lease("one"), ORIGIN), null);
+  const again = leaseOldest(outbox, lease("one", NOW + 1_000), ORIGIN);
+  assert.deepEqual([again.id, again.reports.length], [id, 2]);
+});
+
+test("a rest doubles to an hour, and unknown reports make room for known ones", () => {
+  const outbox = outboxOf(3, { metric: "theme", lasting: false });
+  batchSpooled(outbox, 3, ORIGIN, NOW);
+  let now = NOW;
+  for (let times = 1; times < 20; times++) {
+    const { id } = leaseOldest(outbox, lease("one", now), ORIGIN);
+    putOff(outbox, id, { unknown: [{ metric: "theme", version: 1 }], refused: new Set() }, "one", now);
+    const until = countsOf(outbox, ORIGIN, now).rest.until;
+    const longest = Math.min(1_000 * 2 ** (times - 1), 3_600_000);
+    assert.ok(until >= now + longest / 2 && until <= now + longest);
+    now = until;
+  }
+  const { id } = leaseOldest(outbox, lease("one", now), ORIGIN);
+  putOff(outbox, id, { unknown: [{ metric: "theme", version: 1 }], refused: new Set() }, "one", now);
+  outbox.spool.push(...outboxOf(4).spool);
+  assert.equal(trim(outbox, { reports: 4, bytes: Infinity }, now)["queue full"], 3);
+  assert.deepEqual([outbox.batches.length, outbox.spool.length], [0, 4]);
 });

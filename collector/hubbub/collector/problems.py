@@ -49,9 +49,9 @@ class RefusalError(HubbubError):
 class BatchError(RefusalError):
     """A body that can't become a batch.
 
-    `reports`: the fault of each report that is at fault by itself; the others were in order.
-    `unknown`: the metrics and versions among them that the collector doesn't know. `reason`: by
-    default "unregistered" if there are any, or else what the status stands for.
+    `reports`: the fault of each report that is at fault by itself. `unknown`: metrics and versions
+    that the collector doesn't know yet. `reason`: by default "unregistered" if only that is wrong,
+    or else what the status stands for.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class BatchError(RefusalError):
         *,
         reason: str | None = None,
     ) -> None:
-        reason = reason or ("unregistered" if unknown else _REASONS[status])
+        reason = reason or ("unregistered" if unknown and not reports else _REASONS[status])
         super().__init__(status, reason, detail)
         self.reports = reports or {}
         self.unknown = unknown
@@ -82,6 +82,13 @@ class ReportProblem(msgspec.Struct, forbid_unknown_fields=True):
     detail: str
 
 
+class UnknownVersion(msgspec.Struct, forbid_unknown_fields=True):
+    """A version of a metric that the collector doesn't know yet."""
+
+    metric: str
+    version: Annotated[int, msgspec.Meta(ge=1)]
+
+
 class Problem(msgspec.Struct, forbid_unknown_fields=True):
     """Problem details (RFC 9457)."""
 
@@ -92,6 +99,19 @@ class Problem(msgspec.Struct, forbid_unknown_fields=True):
         str, msgspec.Meta(description="Names the report, the field and what was expected.")
     ]
     errors: Annotated[list[ReportProblem], msgspec.Meta(min_length=1)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
+    retry: (
+        Annotated[
+            bool,
+            msgspec.Meta(
+                description="True: keep the reports of `unknown`, and send them again later, as "
+                "after a 503; those that neither `unknown` nor `errors` names may go at once."
+            ),
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    unknown: Annotated[list[UnknownVersion], msgspec.Meta(min_length=1)] | msgspec.UnsetType = (
         msgspec.UNSET
     )
     stored: (
@@ -112,6 +132,7 @@ def problem(
     *,
     retry_after: float | None = None,
     reports: Mapping[int, str] | None = None,
+    unknown: Collection[tuple[str, int]] = (),
     headers: Mapping[str, str] | None = None,
     is_unstored: bool = False,
 ) -> HttpResponse:
@@ -119,11 +140,15 @@ def problem(
 
     `detail`: what was wrong and what was expected. `retry_after`: seconds after which to try again;
     rounded up. `reports`: details of single reports, by their index in the batch: the member
-    "errors". `is_unstored`: say that nothing was stored, of a request that may be sent again.
+    "errors". `unknown`: versions that the collector doesn't know yet. `is_unstored`: say that
+    nothing was stored, of a request that may be sent again.
     """
     body = Problem("about:blank", http.HTTPStatus(status).phrase, status, detail)
     if reports:
         body.errors = [ReportProblem(index, text) for index, text in reports.items()]
+    if unknown:
+        body.retry = True
+        body.unknown = [UnknownVersion(*one) for one in sorted(unknown)]
     if is_unstored:
         body.stored = False
     fields = tuple((headers or {}).items())
@@ -140,6 +165,7 @@ def refusal(error: RefusalError) -> HttpResponse:
         error.detail,
         retry_after=error.retry_after,
         reports=error.reports if isinstance(error, BatchError) else None,
+        unknown=error.unknown if isinstance(error, BatchError) else (),
         headers=error.headers,
         is_unstored=error.status in _SENT_AGAIN,
     )

@@ -26,7 +26,7 @@ _PASSING = ("08", "57P", "53300", "25006")
 of a server that takes no writes because it recovers."""
 
 Row = dict[str, Any]
-"""The columns of a segment, or of a row in quarantine."""
+"""The columns of a segment."""
 
 _Item = TypeVar("_Item")
 
@@ -78,10 +78,6 @@ class Database(abc.ABC):
         """Insert rows with records, in a transaction that has run a statement already."""
         if rows:
             await connection.execute(sa.insert(table), rows)
-
-    @abc.abstractmethod
-    async def lock_quarantine(self, connection: AsyncConnection) -> None:
-        """Let nobody else take this lock, in any process, until the transaction ends."""
 
     @abc.abstractmethod
     def alone(self, task: str) -> AbstractAsyncContextManager[Callable[[], bool]]:

@@ -45,10 +45,6 @@ class StorageError(StoreError):
     """Object storage refuses, fails or is silent; the message says what to do."""
 
 
-class QuarantineFullError(StoreError):
-    """There is no room for what was to be kept apart; nothing of the batch was stored."""
-
-
 def mask(text: str) -> str:
     """Return the text with every key, token and password in an address replaced by ***."""
 

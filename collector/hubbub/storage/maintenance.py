@@ -24,25 +24,12 @@ from hubbub.storage.store import Store
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
 
-MOST_QUARANTINE_DAYS = 90
-"""The most that can be configured; so long is kept what came before quarantine was turned off."""
-
 JUMP = dt.timedelta(days=7)
 """A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
 
 _log = logging.getLogger("hubbub.collector")
 
 _Done = TypeVar("_Done")
-
-
-class QuarantineCare(NamedTuple):
-    """What becomes of reports in quarantine."""
-
-    days: int | None = None  # how long they are kept; None: as long as any setting allows
-    # Takes out what the registry knows by now; None: that is left to others.
-    replay: Callable[[], Awaitable[object]] | None = None
-    # Called with the number of reports that were deleted because of their age.
-    observe_lost: Callable[[int], None] = lambda _reports: None
 
 
 class MaintenanceResult(NamedTuple):
@@ -53,13 +40,12 @@ class MaintenanceResult(NamedTuple):
     forgotten: int = 0  # days whose batches' ids are no longer known
     dropped: int = 0  # reports that were deleted because of their age, or whose counts were
     mixed: int = 0  # reports that were mixed with all others of their day, as it is over
-    lost: int = 0  # reports in quarantine that were deleted because no registry took them in time
     # What went wrong, by step; the other steps were done.
     faults: Mapping[str, str] = MappingProxyType({})
 
 
 STEPS = (
-    *("slices", "merge", "pool", "replay", "prepare", "check", "count", "forget", "drop", "expire"),
+    *("slices", "merge", "prepare", "check", "count", "forget", "drop"),
     *("mix", "tidy", "filter"),
 )
 """The names of the steps, in their order."""
@@ -104,13 +90,11 @@ class Maintenance:
         seconds: float,
         observe: Callable[[str, bool], None] = lambda _step, _succeeded: None,
         report_days: int | None = None,
-        quarantine: QuarantineCare = QuarantineCare(),  # noqa: B008 - it can't be changed
     ) -> None:
         self._store = store
         self._deduplication = dt.timedelta(days=deduplication_days)
         self._retention = None if retention_days is None else dt.timedelta(days=retention_days)
         self._report_age = None if report_days is None else dt.timedelta(days=report_days)
-        self._quarantine = quarantine
         self._seconds = seconds
         self._observe = observe
         self._stopping = asyncio.Event()
@@ -132,27 +116,22 @@ class Maintenance:
 
     async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
         """Run the steps that are soon done, merging first."""
-        counted = forgotten = dropped = lost = None
+        counted = forgotten = dropped = None
         run = _Steps(self._observe)
         # First: what is merged is then of the slices that stay.
         await run.step("slices", self._pool_slices(today))
         merged = await run.step("merge", self._store.segments.merge(today))
-        await run.step("pool", self._store.quarantine.merge(today))
-        if self._quarantine.replay:
-            await run.step("replay", self._quarantine.replay())
         await run.step("prepare", self._store.prepare_day(today + dt.timedelta(days=1)))
         await run.step("check", self._check_clock(today, trust_clock=trust_clock))
         if "check" not in run.faults:
             counted = await run.step("count", self._count_reports(today))
             forgotten = await run.step("forget", self._forget_ids(today))
             dropped = await run.step("drop", self._drop_reports(today))
-            lost = await run.step("expire", self._drop_quarantined(today))
         return MaintenanceResult(
             merged=merged or 0,
             counted=counted or 0,
             forgotten=forgotten or 0,
             dropped=dropped or 0,
-            lost=lost or 0,
             faults=run.faults,
         )
 
@@ -208,16 +187,6 @@ class Maintenance:
         dropped = await self._store.drop_reports(today - self._retention)
         self._dropped_on = today
         return dropped
-
-    async def _drop_quarantined(self, today: dt.date) -> int:
-        """Delete what was in quarantine for too long, and say so: it had been acknowledged."""
-        age = dt.timedelta(days=self._quarantine.days or MOST_QUARANTINE_DAYS)
-        ages = [age, *(it for it in (self._report_age, self._retention) if it is not None)]
-        lost = await self._store.quarantine.drop(today - min(ages))
-        if lost:
-            _log.warning("deleted %d reports in quarantine that no registry took in time", lost)
-            self._quarantine.observe_lost(lost)
-        return lost
 
     async def run(self) -> None:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong.

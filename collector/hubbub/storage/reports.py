@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import AsyncGenerator, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from hubbub.protocol.counts import KeptCounts
@@ -36,44 +35,11 @@ class MetricVersion(NamedTuple):
         return MetricVersion(self.metric, self.version) if self.slice else self
 
 
-class QuarantineKey(NamedTuple):
-    """What reports share that are kept together until a registry knows them."""
-
-    metric: str  # as clients sent them
-    version: int
-    width: int  # bytes of a record
-    slice: str = ""
-
-
 class NewBatch(NamedTuple):
     """A batch to be stored."""
 
     batch_id: bytes  # 16 bytes
     records: Mapping[MetricVersion, Records]
-    # What no registry knows yet.
-    quarantined: Mapping[QuarantineKey, Records] = MappingProxyType({})
-
-    @property
-    def n_quarantined(self) -> int:
-        """Number of reports that no registry knows yet."""
-        return sum(records.reports for records in self.quarantined.values())
-
-
-class QuarantineDay(NamedTuple):
-    """What is in quarantine of a UTC day; `rows` is the number of its rows."""
-
-    key: QuarantineKey
-    day: dt.date
-    reports: int
-    rows: int
-
-
-class Replayed(NamedTuple):
-    """Records that came out of quarantine in one transaction, and their UTC day."""
-
-    key: MetricVersion
-    day: dt.date
-    records: Records
 
 
 class Declared(NamedTuple):

@@ -1,6 +1,6 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
-Segments hold records, the quarantine those that no registry knows yet, counts what is kept of
+Segments hold records, counts what is kept of
 records that were forgotten, the tables of batch ids (`id_tables`) those seen; nothing refers from
 one to another. `serve` or `hubbub-collector migrate` migrates a database; readers only check it.
 Invariants: no column is finer than a day, and no key is a serial number. The migrations run in one
@@ -88,28 +88,6 @@ counts = sa.Table(
     sqlite_with_rowid=False,
 )
 """What `hubbub.protocol.counts` keeps of a day's reports, and their number."""
-
-quarantine = sa.Table(
-    "quarantine",
-    metadata,
-    sa.Column(
-        "quarantine_id",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    sa.Column("metric", sa.Text, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("slice", sa.Text, nullable=False),
-    sa.Column("width", sa.Integer, nullable=False),
-    sa.Column("day", sa.Date, nullable=False),
-    sa.Column("reports", sa.Integer, nullable=False),
-    sa.Column("records", sa.LargeBinary, nullable=False),
-    # So that what is there is added up without reading the records.
-    sa.Index("quarantine_by_day", "metric", "version", "width", "slice", "day", "reports"),
-)
-"""Like segments; metrics and versions are those that clients sent, slices what these said of the
-app, widths the bytes of a record."""
 
 parameters = sa.Table(
     "parameters",

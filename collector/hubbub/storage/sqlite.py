@@ -129,9 +129,6 @@ class SqliteDatabase(Database):
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
 
-    async def lock_quarantine(self, connection: AsyncConnection) -> None:
-        """Do nothing: a transaction that writes is alone."""
-
     @asynccontextmanager
     async def alone(self, task: str) -> AsyncIterator[Callable[[], bool]]:  # noqa: ARG002
         """Let all do it: the workers of a collector leave maintenance to one."""

@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -28,14 +28,12 @@ from hubbub.protocol.registry import describe_changes
 from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, DayRow, read_counts
 from hubbub.storage.errors import StoreError, UnreachableError
-from hubbub.storage.quarantine import Quarantine, Screen
 from hubbub.storage.reports import (
     DayCount,
     Declared,
     MetricVersion,
     NewBatch,
     Reader,
-    Replayed,
     StoredCounts,
     StoredRecords,
 )
@@ -43,7 +41,6 @@ from hubbub.storage.reshuffling import reshuffle_closed_days, unmixed_days
 from hubbub.storage.schema import OldSchemaError, Schema, check_schema, migrate, read_schema
 from hubbub.storage.schema import counts as _counts
 from hubbub.storage.schema import parameters as _parameters
-from hubbub.storage.schema import quarantine as _quarantine
 from hubbub.storage.schema import segments as _segments
 from hubbub.storage.schema import upkeep_day as _upkeep_day
 from hubbub.storage.slices import SliceSizes, Where, added, pools
@@ -64,14 +61,12 @@ _TEXTS_A_QUERY = 500
 class Store(Reader):
     """Reports and batch ids in one SQL database; use `open_store`.
 
-    `quarantine`: reports that no registry knows yet. `counts`: counts of reports that were
-    forgotten. `where`: which slices are read; None: all.
+    `counts`: counts of reports that were forgotten. `where`: which slices are read; None: all.
     """
 
     def __init__(self, opened: OpenDatabase) -> None:
         self.where: Where | None = None
         self.database, self.segments, self.ids = opened
-        self.quarantine = Quarantine(self.database, self.ids, self.segments)
         self.counts = Counts(self.database, self.ids, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
@@ -132,26 +127,6 @@ class Store(Reader):
         stored = [records for new in unseen for records in firsts[new].records.values()]
         self.database.note_written(sum([len(it.data) for it in stored]), len(stored))
         return are_new(batches, unseen)
-
-    async def replay_quarantine(
-        self, metrics: Mapping[str, Metric], screen: Screen
-    ) -> AsyncGenerator[Replayed, None]:
-        """Make segments of reports in quarantine that fit a declared version by now.
-
-        Yields what was moved (see `Quarantine.replay`).
-
-        `metrics`: whose reports are taken. `screen`: given a version and records of existing
-        cohorts, says which may be counted.
-        """
-        if not await self.quarantine.days():
-            return
-        expected = {
-            MetricVersion(it.metric, it.version): it.params
-            for it in await self.declared()
-            if it.metric in metrics
-        }
-        async for replayed in self.quarantine.replay(expected, metrics, screen):
-            yield replayed
 
     async def records(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -378,8 +353,6 @@ class Store(Reader):
     async def delete(self, metric: str, version: int | None = None) -> int:
         """Delete a metric's reports, or those of one version, and counts of them.
 
-        What is in quarantine under this name is deleted, too.
-
         Its parameters stay known: a version that was once used can't be used for something else.
 
         Returns how many reports there were.
@@ -389,10 +362,8 @@ class Store(Reader):
             which = [table.c.metric == metric]
             return which if version is None else [*which, table.c.version == version]
 
-        # In the order in which reports move on, so that none is overtaken: from quarantine to
-        # segments, and from there to counts.
-        deleted = await self.quarantine.delete(*of_metric(_quarantine))
-        deleted += await self.segments.delete(*of_metric(_segments))
+        # In the order in which reports move on, so that none is overtaken.
+        deleted = await self.segments.delete(*of_metric(_segments))
         return deleted + await self.counts.delete(*of_metric(_counts))
 
 

@@ -23,7 +23,7 @@ from scipy import stats
 
 from evaluation.attacks.outcome import Outcome
 from evaluation.loadtest.sender import Connection, requests_of
-from factories import make_metric, registry_toml
+from factories import registry_toml
 from hubbub.simulations.experiments.processes import running_collector
 
 _APART = 0.25
@@ -45,16 +45,14 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
     """Measure the best of what a stranger sees, for each way in which he may send."""
     moments = 2 * (60 if quick else 250)
     bound = 0.5 + _deviations(moments // 2)
-    unknown = make_metric("unknown")
     ways = {
         "one batch after the other": (1, requests_of(1)),
         f"{_CONNECTIONS} batches at once": (_CONNECTIONS, requests_of(1)),
-        "batches that are quarantined": (1, requests_of(1, unknown)),
     }
     with tempfile.TemporaryDirectory() as folder:
         metrics = Path(folder, "metrics.toml")
         metrics.write_text(registry_toml(), encoding="utf-8")
-        options = ["--quarantine-days", "1", "--upkeep-seconds", "86400"]
+        options = ["--upkeep-seconds", "86400"]
         with running_collector(metrics, Path(folder, "hubbub.db"), options) as collector:
             for way, (connections, bodies) in ways.items():
                 told = asyncio.run(_listen(collector.url, connections, bodies, moments))

@@ -17,14 +17,13 @@ from scipy import stats
 
 from factories import make_metric
 from hubbub.protocol.records import Records
-from hubbub.storage import MetricVersion, NewBatch, QuarantineKey, Store, open_store
+from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 from hubbub.storage.maintenance import Maintenance
 
 MOST_NEIGHBOURS = 16
 """By chance there are two; more than 16 with probability below 1e-9 (Poisson)."""
 
 _KEY = MetricVersion("homepage", 1)
-_UNKNOWN = QuarantineKey("unknown", 1, 18)
 _RECORD, _REPORTS = 18, 3
 _TODAY = dt.date(2026, 3, 14)
 _TOMORROW = _TODAY + dt.timedelta(days=1)
@@ -37,11 +36,11 @@ class Arrived:
     Parameters
     ----------
     number : int
-        How many there are. Every fourth is of a metric that no registry knows.
+        How many there are.
 
     Attributes
     ----------
-    ids, reports, quarantined : mapping of bytes to int
+    ids, reports : mapping of bytes to int
         What came, and the number of its batch.
     """
 
@@ -49,20 +48,11 @@ class Arrived:
         self._batches: list[NewBatch] = []
         self.ids: dict[bytes, int] = {}
         self.reports: dict[bytes, int] = {}
-        self.quarantined: dict[bytes, int] = {}
         for each in range(number):
             batch_id, data = secrets.token_bytes(16), secrets.token_bytes(_RECORD * _REPORTS)
-            records = Records(_RECORD, data)
-            is_known = each % 4 > 0
-            batch = NewBatch(
-                batch_id,
-                {_KEY: records} if is_known else {},
-                {} if is_known else {_UNKNOWN: records},
-            )
-            self._batches.append(batch)
+            self._batches.append(NewBatch(batch_id, {_KEY: Records(_RECORD, data)}))
             self.ids[batch_id] = each
-            found = self.reports if is_known else self.quarantined
-            found |= {data[i : i + _RECORD]: each for i in range(0, len(data), _RECORD)}
+            self.reports |= {data[i : i + _RECORD]: each for i in range(0, len(data), _RECORD)}
 
     async def store(self, url: str, between: Callable[[], object] = lambda: None) -> None:
         """Store each batch by itself, as in a quiet hour, with upkeep in between and at the end.
@@ -75,10 +65,7 @@ class Arrived:
         async with open_store(url, create=True) as store:
             await store.declare([make_metric()])
             for number, batch in enumerate(self._batches, start=1):
-                if batch.quarantined:
-                    await store.quarantine.append([batch], _TODAY, 10**7)
-                else:
-                    await store.append([batch], _TODAY)
+                await store.append([batch], _TODAY)
                 if number % _BETWEEN_UPKEEP == _BETWEEN_UPKEEP - 5:
                     between()
                 if number % _BETWEEN_UPKEEP == 0 or number == len(self._batches):

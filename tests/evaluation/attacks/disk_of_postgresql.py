@@ -63,7 +63,6 @@ def _attack(server: PostgresqlServer, url: str, number: int) -> Iterator[Outcome
         for what, wanted, apart in (
             (f"ids beside the next one that came, of {number}", arrived.ids, 1),
             (f"reports beside one of their batch, of {len(arrived.reports)}", arrived.reports, 0),
-            ("quarantined reports beside one of their batch", arrived.quarantined, 0),
         ):
             found = most_neighbours(files, wanted, apart)
             yield Outcome(f"any file: {what}", found, MOST_NEIGHBOURS)
@@ -71,7 +70,7 @@ def _attack(server: PostgresqlServer, url: str, number: int) -> Iterator[Outcome
             found = most_neighbours([dump], as_text, apart)
             yield Outcome(f"pg_dump: {what}", found, MOST_NEIGHBOURS)
     log = (server.data.parent / "log").read_text(encoding="utf-8", errors="replace")
-    everything = [*arrived.ids, *arrived.reports, *arrived.quarantined]
+    everything = [*arrived.ids, *arrived.reports]
     told = sum(each.hex() in log for each in everything)
     yield Outcome(f"text log: ids and reports in it, of {len(everything)}", told, 0)
 

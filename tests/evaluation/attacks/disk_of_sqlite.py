@@ -33,6 +33,5 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
         for what, wanted, apart in (
             (f"a day that is over: the same of {n_ids} ids", arrived.ids, 1),
             (f"reports beside one of their batch, of {n_reports}", arrived.reports, 0),
-            ("quarantined reports beside one of their batch", arrived.quarantined, 0),
         ):
             yield Outcome(what, most_neighbours(files, wanted, apart), MOST_NEIGHBOURS)

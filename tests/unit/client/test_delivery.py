@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.client.delivery import DeliveryResult, DeliveryScheduler, system_chance
-from hubbub.client.outbox import NO_ROOM, LeasedBatch, Outbox
+from hubbub.client.outbox import NO_ROOM, TOO_OLD, LeasedBatch, Outbox
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
 from parameters import examples
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
-from unit.client.outboxes import another_process_holds, id_in, make_batches, numbers_in, opened, put
+from unit.client.outboxes import (
+    another_process_holds,
+    id_in,
+    make_batches,
+    numbers_in,
+    numbers_on_disk,
+    opened,
+    put,
+)
 
 DELIVERED = Answer(Outcome.DELIVERED)
 REFUSED = "refused by the collector"
@@ -249,6 +257,127 @@ def test_reset_of_backoff_does_not_shorten_what_the_collector_asked_for(desk):
     assert desk.wait(hurry=True) == pytest.approx(1.0)
     desk.now += 1.0
     assert desk.batch()
+
+
+def unknown(*metrics: str, wrong: tuple[int, ...] = ()) -> Answer:
+    """Say that a collector doesn't know metrics yet, and that some reports are wrong for good."""
+    body = {
+        "retry": True,
+        "unknown": [{"metric": name, "version": 1} for name in metrics],
+        "errors": [{"report": index, "detail": "no"} for index in wrong],
+    }
+    return classify_response(422, {}, json.dumps(body).encode(), 0.0)
+
+
+def put_mood(desk: Desk, folder: Path, *numbers: int) -> None:
+    put(folder, *numbers, metric="mood", now=desk.now)
+
+
+def test_what_the_collector_does_not_know_yet_waits_and_the_rest_goes_at_once(desk, tmp_path):
+    desk.spool(1, 2)
+    put_mood(desk, tmp_path, 101, 102)
+    first = desk.batch(hurry=True)
+    assert len(numbers_in(first)) == 4
+    assert desk.scheduler.settle(first, unknown("mood")) == DeliveryResult()
+    second = desk.batch(hurry=True)
+    assert numbers_in(second) == [1, 2]
+    assert id_in(second) != id_in(first)
+    assert desk.scheduler.settle(second, DELIVERED) == DeliveryResult(2)
+    put_mood(desk, tmp_path, 103)
+    assert 0.5 <= desk.wait(hurry=True) <= 1.0
+    desk.now += 1.0
+    third = desk.batch(hurry=True)
+    assert numbers_in(third) == [101, 102, 103]
+    assert desk.scheduler.settle(third, DELIVERED) == DeliveryResult(3)
+    assert desk.outbox.dropped == {}
+
+
+def test_answer_may_refuse_some_for_good_beside_what_is_to_wait(desk, tmp_path):
+    desk.spool(1, 2)
+    put_mood(desk, tmp_path, 101)
+    result = desk.answer(unknown("mood", wrong=(0, 9)))
+    assert result == DeliveryResult(0, 1, REFUSED)
+    assert numbers_in(desk.batch(hurry=True)) == [2]
+    assert desk.outbox.waiting() == 2
+
+
+def test_batch_that_may_have_been_stored_stays_whole_and_blocks_no_other(desk, tmp_path):
+    """Divided, its reports could count twice: as part of it, and under another id."""
+    desk.spool(1)
+    put_mood(desk, tmp_path, 101)
+    lost = desk.batch(hurry=True)
+    desk.scheduler.settle(lost, FAILED)
+    desk.now += 1.0
+    again = desk.batch(hurry=True)
+    assert id_in(again) == id_in(lost)
+    desk.scheduler.settle(again, unknown("mood"))
+    desk.spool(2)
+    assert numbers_in(desk.batch(hurry=True)) == [2]
+    desk.answer(DELIVERED)
+    desk.now += 1.0
+    whole = desk.batch(hurry=True)
+    assert (id_in(whole), len(numbers_in(whole))) == (id_in(lost), 2)
+
+
+def test_unknown_metric_is_tried_ever_less_often_until_it_is_once_an_hour(desk, tmp_path):
+    put_mood(desk, tmp_path, 101)
+    desk.chance, attempts, begin = NEARLY_ONE, 0, desk.now
+    while desk.now < begin + 86_400:
+        step = desk.scheduler.next(hurry=True)
+        if isinstance(step, float):
+            desk.now += step
+            continue
+        attempts += 1
+        desk.scheduler.settle(step, unknown("mood"))
+    assert 24 <= attempts <= 40
+    assert desk.outbox.waiting() == 1
+    desk.now += 13 * 86_400
+    assert isinstance(desk.scheduler.next(hurry=True), float)
+    assert desk.outbox.dropped == {TOO_OLD: 1}
+
+
+def test_batches_that_were_made_before_are_relieved_of_what_must_wait(desk, tmp_path):
+    for number in (1, 2):
+        desk.spool(number)
+        put_mood(desk, tmp_path, 100 + number)
+    first = desk.outbox.lease(desk.now, 1, 2)  # which puts all into two batches
+    assert first is not None
+    desk.scheduler.settle(first, unknown("mood"))
+    for number in (1, 2):
+        batch = desk.batch(hurry=True)
+        assert numbers_in(batch) == [number]
+        desk.scheduler.settle(batch, DELIVERED)
+    assert desk.wait(hurry=True) > 0
+    assert desk.outbox.waiting() == 2
+
+
+def test_unknown_reports_make_room_for_known_ones(tmp_path):
+    with opened(tmp_path, 20 * (64 + len("homepage") + 18)) as outbox:
+        desk = Desk(tmp_path, outbox, batch_size=5, seconds=60.0)
+        put_mood(desk, tmp_path, *range(101, 106))
+        desk.answer(unknown("mood"))
+        desk.spool(*range(1, 15))
+        put_mood(desk, tmp_path, *range(106, 130))
+        desk.now += 0.1
+        outbox.trim(desk.now)
+        left = {number for number in numbers_on_disk(tmp_path) if number < 100}
+        assert left == set(range(1, 15))
+        assert set(outbox.dropped) == {NO_ROOM}
+
+
+def test_flush_tries_unknown_metrics_again(desk, tmp_path):
+    put_mood(desk, tmp_path, 101)
+    desk.answer(unknown("mood"))
+    assert desk.wait(hurry=True) > 0
+    desk.scheduler.reset_backoff()
+    assert numbers_in(desk.batch(hurry=True)) == [101]
+
+
+@pytest.mark.parametrize("listed", [[], None, "mood", [{"metric": 7, "version": 1}], [{}]])
+def test_refusal_that_names_nothing_known_is_repeated_whole(listed):
+    body = json.dumps({"retry": True, "unknown": listed}).encode()
+    answer = classify_response(422, {}, body, 0.0)
+    assert (answer.is_to_be_repeated, answer.may_be_stored) == (True, False)
 
 
 def test_nobody_can_ask_for_more_than_a_day(desk):

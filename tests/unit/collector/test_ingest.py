@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from evaluation.reference import compact as reference
 from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report, batch_to_json
-from hubbub.collector.ingest.reader import BatchReader, UnregisteredError
-from hubbub.collector.problems import BatchError
+from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.problems import BatchError, refusal
 from hubbub.protocol import compact
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.records import Records, cohorts
-from hubbub.storage import Declared, MetricVersion, NewBatch, QuarantineKey
+from hubbub.storage import Declared, MetricVersion, NewBatch
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 _JSON = "application/json"
@@ -33,24 +33,21 @@ _DECLARED = [
     for metric in (_OLD_SEARCH, _GONE, _HOMEPAGE, _SEARCH)
 ]
 _READER = BatchReader(make_registry(_HOMEPAGE, _SEARCH), _DECLARED, max_reports=1000)
-_QUARANTINING = BatchReader(make_registry(_HOMEPAGE, _SEARCH), _DECLARED, 1000, quarantines=True)
 _STRANGERS = [
     Report("homepage", 2, 0, bytes(16)),
     Report("homepage", 2**31 - 1, 65_534, bytes(512)),
-    Report("homepage", 1, 65_534, bytes(15)),
-    Report("search", 3, 0, b"?"),
+    Report("homepage", 2, -1, bytes(16)),
+    Report("search", 9, 0, b""),
+    Report("gone", 1, 0, bytes(16)),
     Report("gone", 2, 0, b"?"),
     Report("n" * 64, 1, 7, b"?!"),
 ]
 _NEVER = [
-    Report("gone", 1, 0, bytes(16)),  # was given up
     Report("homepage", 1, 64, bytes(16)),
-    Report("homepage", 2, 65_535, bytes(16)),
-    Report("homepage", 2, -1, bytes(16)),
+    Report("homepage", 1, 65_534, bytes(15)),
     Report("homepage", 0, 0, bytes(16)),
     Report("homepage", 2**31, 0, bytes(16)),
-    Report("search", 9, 0, b""),
-    Report("search", 9, 0, bytes(513)),
+    Report("search", 3, 0, b"?"),
     Report("N", 1, 0, b"?"),
     Report("n" * 65, 1, 0, b"?"),
 ]
@@ -115,36 +112,22 @@ def test_compact_batch_becomes_its_records_in_ascending_order(batch):
 
 
 @given(st.lists(st.sampled_from([*_STRANGERS, *_NEVER, *_KNOWN]), min_size=1, max_size=12))
-def test_strangers_are_kept_apart_unless_what_no_registry_can_mend_is_refused(drawn):
+def test_unknown_versions_are_to_be_sent_again_and_what_no_registry_takes_is_refused(drawn):
     batch = Batch(tuple(drawn))
-    strangers = [report for report in drawn if report in _STRANGERS]
+    strangers = {(report.metric, report.version) for report in drawn if report in _STRANGERS}
     never = [index for index, report in enumerate(drawn) if report in _NEVER]
     if not never and not strangers:
-        _assert_same(_QUARANTINING.read(batch_to_json(batch), _JSON), batch)
+        _assert_same(_READER.read(batch_to_json(batch), _JSON), batch)
         return
     with pytest.raises(BatchError) as refused:
-        _QUARANTINING.read(batch_to_json(batch), _JSON)
-    error = refused.value
-    with pytest.raises(BatchError) as otherwise:
         _READER.read(batch_to_json(batch), _JSON)
-    assert (error.status, error.unknown) == (422, otherwise.value.unknown)
-    if never:
-        assert list(error.reports) == never
-        assert str(error).startswith(f"reports[{never[0]}].")
-        assert not isinstance(error, UnregisteredError)
-        return
-    assert isinstance(error, UnregisteredError)
-    assert (str(error), error.reports) == (str(otherwise.value), otherwise.value.reports)
-    _assert_same(
-        error.batch._replace(quarantined={}),
-        batch._replace(reports=tuple(report for report in drawn if report in _KNOWN)),
-    )
-    kept: dict[QuarantineKey, bytes] = {}
-    for report in strangers:
-        key = QuarantineKey(report.metric, report.version, 2 + len(report.bits))
-        record = report.cohort.to_bytes(2, "little") + report.bits
-        kept[key] = kept.get(key, b"") + record
-    assert error.batch.quarantined == {key: Records(key.width, it) for key, it in kept.items()}
+    answer = json.loads(refusal(refused.value).body)
+    assert answer["status"] == 422
+    assert [error["report"] for error in answer.get("errors", [])] == never
+    assert answer.get("retry", False) == bool(strangers)
+    named = {(one["metric"], one["version"]) for one in answer.get("unknown", [])}
+    assert named == strangers
+    assert refused.value.reason == ("invalid" if never else "unregistered")
 
 
 @given(st.lists(sections, max_size=3), st.booleans())

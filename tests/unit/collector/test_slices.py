@@ -9,12 +9,10 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from factories import make_metric
 from hubbub.collector.ingest import compact_reader
@@ -26,13 +24,11 @@ from hubbub.protocol import dimensions
 from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.dimensions import MOST_SLICES, Dimension, slice_of
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, Report, batch_to_json
 from hubbub.storage import (
     MetricVersion,
     NewBatch,
-    QuarantineKey,
     Reader,
     Store,
     StoredCounts,
@@ -43,7 +39,6 @@ from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.exports import ParquetReader
 from hubbub.storage.files.importing import find_sources, import_file
 from hubbub.storage.maintenance import Maintenance
-from hubbub.storage.quarantine import MOST_KEYS
 from hubbub.storage.segments import segment_row
 from hubbub.storage.slices import Where, values_of
 from hubbub.storage.sqlite import PAGES_AT_MOST
@@ -376,18 +371,6 @@ async def test_log_stays_short_while_very_many_small_segments_are_stored_and_poo
 
 
 @in_event_loop
-async def test_many_slices_of_one_new_version_leave_room_for_others_in_quarantine(tmp_path):
-    def batch(metric: str, text: str) -> NewBatch:
-        kept = {QuarantineKey(metric, 1, WIDTH, text): make_records(range(2))}
-        return NewBatch(secrets.token_bytes(16), {}, kept)
-
-    batches = [batch("fresh", f"release={number}.0") for number in range(MOST_KEYS + 20)]
-    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
-        kept = await store.quarantine.append([*batches, batch("other", "")], _DAY, 2**20)
-        assert kept == [True] * (MOST_KEYS + 21)
-
-
-@in_event_loop
 async def test_counts_of_forgotten_reports_keep_their_slice(tmp_path):
     async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
         await store.declare([_METRIC])
@@ -492,26 +475,6 @@ async def test_equal_reports_of_two_slices_are_both_imported(tmp_path):
         for source in find_sources([tmp_path / "out"], _REGISTRY):
             await import_file(store, source)
         assert await store.slices(_KEY) == {_DAY: {_MAC: 20, _NEW: 20}}
-
-
-@in_event_loop
-async def test_what_leaves_quarantine_says_what_the_registry_tells_apart(tmp_path):
-    told = "platform=mac,device=x,release=1.0"
-    key = QuarantineKey("homepage", 1, WIDTH, told)
-    async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
-        batch = NewBatch(secrets.token_bytes(16), {}, {key: make_records(range(40))})
-        await store.quarantine.append([batch], _DAY, 2**20)
-        [kept] = await store.quarantine.days()
-        assert (kept.key, kept.reports) == (key, 40)
-        await store.declare([_METRIC])
-
-        moved = [it async for it in store.replay_quarantine(_REGISTRY, _all)]
-        assert [(it.key, it.records.reports) for it in moved] == [(_KEY._replace(slice=_MAC), 40)]
-        assert await store.slices(_KEY) == {_DAY: {_MAC: 40}}
-
-
-def _all(_key: MetricVersion, records: Records) -> NDArray[np.bool_]:
-    return np.ones(records.reports, dtype=np.bool_)
 
 
 @in_event_loop

@@ -179,8 +179,6 @@ async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_n
         assert await store.append(late, _TODAY) == [False] * 20
         days = [count.day for count in await store.overview() if count.reports > 3]
         assert days == [_later(1)]
-        quarantined = await store.quarantine.append(_batches(3), _later(1), 10**6)
-        assert quarantined == [True] * 3
         assert await store.ids.forget(_later(4)) == 4
         assert await store.append(late, _TODAY) == [False] * 20
         assert await store.ids.forget(_later(5)) == 1

@@ -150,7 +150,6 @@ async def test_batch_that_replicas_do_not_have_is_never_known(postgresql, postgr
             for send in (
                 lambda: first,
                 partial(other.append, [batch], _DAY),
-                partial(other.quarantine.append, [batch], _DAY, 10**6),
                 partial(other.ids.has, batch.batch_id),
             ):
                 with pytest.raises(TimeoutError):

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from factories import make_metric
 from hubbub.collector.cli.stores import delete, maintain
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.maintenance import STEPS, Maintenance, QuarantineCare, running_maintenance
+from hubbub.storage.maintenance import STEPS, Maintenance, running_maintenance
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -92,7 +92,7 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
             told = f"it is {day}, .* was on {_TODAY}, .*trust-clock"
             assert re.search(told, done.faults["check"])
             assert steps == {
-                **dict.fromkeys(("slices", "merge", "pool", "prepare", "mix", "tidy"), True),
+                **dict.fromkeys(("slices", "merge", "prepare", "mix", "tidy"), True),
                 "check": False,
             }
         assert await store.append([batch], _TODAY) == [False]
@@ -256,16 +256,16 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(sqlite_url, tmp_path,
                 )
                 await _until(store, lambda segments: segments == 1)
     assert set(caplog.messages) == told
-    names = ("pool", "prepare", "check", "count", "forget", "drop", "expire")
+    names = ("prepare", "check", "count", "forget", "drop")
     others = [(step, True) for step in names]
     after = [("tidy", True), ("filter", True)]
     # The steps that may take long run beside the next run's.
     late = [step for step in steps if step[0] in {"mix", "tidy", "filter"}]
     failing = [("slices", True), ("merge", False)]
     soon = [step for step in steps if step not in late]
-    assert soon[:11] == [*failing, *others, *failing]
+    assert soon[:9] == [*failing, *others, *failing]
     assert late[:4] == [("mix", False), *after, ("mix", False)]
-    assert soon[-9:] == [("slices", True), ("merge", True), *others]
+    assert soon[-7:] == [("slices", True), ("merge", True), *others]
     assert late[-3:] == [("mix", True), *after]
     assert steps[-3:] == late[-3:]
 
@@ -402,15 +402,8 @@ def _count(url: str, key: MetricVersion) -> int:
 @in_event_loop
 async def test_each_step_has_its_name_and_its_place(sqlite_url):
     """The collector's numbers begin with these (`Metrics.begin`)."""
-
-    async def replay() -> None:
-        pass
-
     steps = list[str]()
     async with open_store(sqlite_url, create=True) as store:
-        care = QuarantineCare(14, replay)
-        upkeep = Maintenance(
-            store, 14, None, _FOR_EVER, lambda step, _done: steps.append(step), quarantine=care
-        )
+        upkeep = Maintenance(store, 14, None, _FOR_EVER, lambda step, _done: steps.append(step))
         await upkeep.run_once(_TODAY)
     assert tuple(steps) == STEPS

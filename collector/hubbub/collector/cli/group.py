@@ -33,7 +33,6 @@ _SUBCOMMANDS = {
     "token": (f"{_HERE}.service:token", "Make an ingest key or an admin token."),
     "migrate": (f"{_HERE}.stores:migrate", "Bring a store to this version's schema."),
     "maintain": (f"{_HERE}.stores:maintain", "Merge segments and delete what is too old."),
-    "replay": (f"{_HERE}.stores:replay", "Count quarantined reports that the registry now knows."),
     "delete": (f"{_HERE}.stores:delete", "Delete the reports of a metric."),
     "backup": (f"{_HERE}.stores:backup", "Copy a store while it is in use."),
     "export": (f"{_HERE}.stores:export", "Write reports as Parquet."),

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +15,10 @@ import click
 from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import describe_default
-from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.storage import (
     MetricVersion,
-    QuarantineKey,
     Store,
     backup_store,
     migrate_store,
@@ -31,8 +28,7 @@ from hubbub.storage.errors import StoreError, mask_address
 from hubbub.storage.files.exports import export_partitions, plan_export
 from hubbub.storage.files.importing import find_sources, import_file
 from hubbub.storage.files.locations import Location, resolve
-from hubbub.storage.maintenance import Maintenance, QuarantineCare
-from hubbub.storage.quarantine import why_quarantined
+from hubbub.storage.maintenance import Maintenance
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]
@@ -125,7 +121,7 @@ def export(
 
     A day's _manifest.json lists its files and is written last, so an export that is killed leaves
     nothing that would be read. Exporting a day again replaces its files. Days that the store no
-    longer has stay in DIR: delete them by hand. Quarantined reports aren't exported.
+    longer has stay in DIR: delete them by hand.
 
     Credentials for object storage come from the environment (AWS_ACCESS_KEY_ID and so on;
     AWS_ENDPOINT_URL for a server other than Amazon's), never from the address.
@@ -154,11 +150,9 @@ def export(
                     )
                     files += 1
                     reports += of_file
-            kept = sum(one.reports for one in await opened.quarantine.days())
         click.echo(
             f"exported {counted(reports, 'report')} in {counted(files, 'file')} "
             f"from {mask_address(url)} to {directory}"
-            + (f"; left out in quarantine: {kept:,}" if kept else "")
         )
 
     with cli_errors():
@@ -283,11 +277,6 @@ def migrate(store: str | None, config: Path | None, contract: bool) -> None:
     "configured, or never]",
 )
 @click.option(
-    "--quarantine-days",
-    metavar="DAYS",
-    help="Delete quarantined reports after this many days.  [default: as configured, or 90]",
-)
-@click.option(
     "--trust-clock",
     is_flag=True,
     help="Delete what is too old even if, by this clock, the last upkeep was more than 7 days ago "
@@ -299,7 +288,6 @@ def maintain(
     deduplication_days: str | None,
     retention_days: str | None,
     report_days: str | None,
-    quarantine_days: str | None,
     trust_clock: bool,
 ) -> None:
     """Merge small segments, count old reports, delete what is too old, and mix closed days.
@@ -319,7 +307,6 @@ def maintain(
         deduplication_days=deduplication_days,
         retention_days=retention_days,
         report_days=report_days,
-        quarantine_days=quarantine_days,
     )
 
     async def run() -> None:
@@ -330,74 +317,19 @@ def maintain(
                 settings.retention_days,
                 seconds=0,
                 report_days=settings.report_days,
-                quarantine=QuarantineCare(settings.quarantine_days),
             )
             today = dt.datetime.now(dt.UTC).date()
             done = await maintenance.run_once(today, trust_clock=trust_clock)
         kept = f", kept only counts of {counted(done.counted, 'report')}"
         counts = kept if settings.report_days else ""
-        lost = f", deleted {counted(done.lost, 'report')} in quarantine" if done.lost else ""
         click.echo(
             f"merged {counted(done.merged, 'segment')}, forgot the batch ids of "
             f"{counted(done.forgotten, 'day')}, deleted {counted(done.dropped, 'old report')}"
-            f"{lost}{counts}"
+            f"{counts}"
         )
         if done.faults:
             faults = [f"failed to {step}: {fault}" for step, fault in done.faults.items()]
             raise StoreError("; ".join(faults))
-
-    with cli_errors():
-        asyncio.run(run())
-
-
-@click.command()
-@metrics_option
-@store_options
-def replay(metrics: str | None, store: str | None, config: Path | None) -> None:
-    """Count quarantined reports that the registry now knows, on the days when they arrived.
-
-    A running collector does this itself, within upkeep_seconds after SIGHUP or a restart gives it
-    the corrected registry. The command is for stores whose collectors are stopped, and prints what
-    is left and why. Like `serve`, it declares the registry's versions in the store for good.
-
-    These reports are checked like new ones: their cohort must exist, and with improbable_reports =
-    "refuse" their number of set bits must be plausible. Reports that fail stay in quarantine, and
-    are deleted quarantine_days after they arrived.
-    """
-    # The service's counters and checks, which no other command here needs.
-    from hubbub.collector.ingest.report_validator import replay as replay_all  # noqa: PLC0415
-    from hubbub.collector.operations.metrics import Metrics  # noqa: PLC0415
-
-    settings = configured(
-        config, store=store, metrics=metrics, improbable_reports=None, improbable_tail=None
-    )
-
-    async def run() -> None:
-        registry = Registry.load(settings.metrics)
-        found: Counter[MetricVersion] = Counter()
-        left: Counter[QuarantineKey] = Counter()
-        async with _existing_store(settings.store) as opened:
-            await opened.declare(registry.values())
-            async for replayed in replay_all(opened, registry, settings, Metrics()):
-                found[replayed.key.whole] += replayed.records.reports
-            for one in await opened.quarantine.days():
-                left[one.key._replace(slice="")] += one.reports
-            declared = await opened.declared()
-        for version, reports in sorted(found.items()):
-            click.echo(
-                f"replayed {counted(reports, 'report')} of {version.metric} "
-                f"version {version.version}"
-            )
-        for key, reports in sorted(left.items()):
-            click.echo(
-                f"left {counted(reports, 'report')} of {key.metric} version {key.version} with "
-                f"{counted(key.width - COHORT_BYTES, 'byte')} of bits: "
-                f"{why_quarantined(key, declared)}"
-            )
-        click.echo(
-            f"replayed {counted(found.total(), 'report')} in {mask_address(settings.store)}; "
-            f"left in quarantine: {left.total():,}"
-        )
 
     with cli_errors():
         asyncio.run(run())
@@ -413,22 +345,18 @@ def delete(
 ) -> None:
     """Delete all reports of METRIC.
 
-    Its quarantined reports are deleted too. Its version numbers can't be used again, because
-    clients may still hold reports of them. To stop collecting, remove the metric from the registry
-    first.
+    Its version numbers can't be used again, because clients may still hold reports of them. To stop
+    collecting, remove the metric from the apps and the registry first.
     """
     what = metric if version is None else f"{metric} version {version}"
     url = configured(config, store=store).store
 
     async def count() -> int:
         async with open_store(url, create=False) as opened:
-            kept = await opened.quarantine.days()
             keys = [MetricVersion(it.metric, it.version) for it in await opened.declared()]
-            keys += [MetricVersion(it.key.metric, it.key.version) for it in kept]
             _check_collected(keys, metric, version)
             days = await opened.overview()
         stored = [(day.metric, day.version, day.reports) for day in days]
-        stored += [(one.key.metric, one.key.version, one.reports) for one in kept]
         return sum(n for name, v, n in stored if name == metric and version in {None, v})
 
     async def delete_reports() -> int:

@@ -225,17 +225,6 @@ class Settings(_Frozen):
         description="How long single reports are kept; after that, only each day's counts. Unset: "
         "as long as the counts.",
     )
-    quarantine_days: int | None = Field(
-        default=None,
-        ge=1,
-        le=90,
-        description="How long to keep reports of metrics, versions or widths that the registry "
-        "doesn't know, until it is corrected. Unset: they are refused.",
-    )
-    quarantine_bytes: _Count = Field(
-        default=64 * 2**20,
-        description="Most bytes of quarantined reports; more are refused.",
-    )
     upkeep_seconds: _Seconds = Field(
         default=60.0,
         description="Pause between rounds of upkeep, which merge segments, delete what is too "
@@ -279,10 +268,6 @@ class Settings(_Frozen):
         if self.report_days and self.retention_days and self.report_days >= self.retention_days:
             expected = f"must be below retention_days = {self.retention_days}"
             faults.append(("report_days", f"{expected}, which deletes counts, too"))
-        for name in ("report_days", "retention_days"):
-            most = getattr(self, name)
-            if self.quarantine_days and most and self.quarantine_days > most:
-                faults.append(("quarantine_days", f"must be at most {name} = {most}"))
         if self.admin_port is not None and not self.admin_tokens:
             advice = "make one with: hubbub-collector token --admin"
             faults.append(("admin_port", f"needs at least one of admin_tokens; {advice}"))

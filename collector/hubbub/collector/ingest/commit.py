@@ -23,7 +23,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hubbub.storage import NewBatch, Store
-from hubbub.storage.errors import QuarantineFullError, StoreError
+from hubbub.storage.errors import StoreError
 from hubbub.storage.maintenance import JUMP
 
 SLOT = 0.025
@@ -67,10 +67,8 @@ class GroupCommit:
         self,
         store: Store,
         observe: Callable[[Commit], None],
-        most_quarantined: int,
     ) -> None:
         self._store = store
-        self._most_quarantined = most_quarantined
         self._observe = observe
         self._waiting: list[_Waiting] = []
         self._due = asyncio.Event()
@@ -91,9 +89,8 @@ class GroupCommit:
     async def submit(self, batch: NewBatch) -> bool:
         """Store a batch durably, all of it; return whether it was new.
 
-        Raises `QuarantineFullError` if there is no room for what is to be kept apart; nothing of
-        the batch is stored. Raises `StoreError` if the store refused; the batch isn't stored, or it
-        isn't known whether it is. The same batch may be submitted again in either case.
+        Raises `StoreError` if the store refused; the batch isn't stored, or it isn't known whether
+        it is. The same batch may be submitted again in either case.
         """
         waiting = _Waiting(batch, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -117,13 +114,8 @@ class GroupCommit:
     async def run(self) -> None:
         """Commit group after group until cancelled."""
         while True:
-            group = await self._next_group()
-            # Apart, so that those of the registry never wait for a bound on those of strangers.
-            if apart := [waiting for waiting in group if waiting.batch.quarantined]:
-                group = [waiting for waiting in group if not waiting.batch.quarantined]
-            for some in (group, apart):
-                if some:
-                    await self._commit(some)
+            if group := await self._next_group():
+                await self._commit(group)
 
     async def _next_group(self) -> list[_Waiting]:
         """Wait until what has arrived is due, and take it."""
@@ -148,17 +140,12 @@ class GroupCommit:
             raise StoreError(f"clock: it is {today}, but the last upkeep was on {last}")
         self._clock_checked_on = today
 
-    async def _append(self, batches: list[NewBatch], today: dt.date) -> Sequence[bool | None]:
-        if not batches[0].quarantined:
-            return await self._store.append(batches, today)
-        return await self._store.quarantine.append(batches, today, self._most_quarantined)
-
     async def _commit(self, group: list[_Waiting]) -> None:
         today = dt.datetime.now(dt.UTC).date()
         begun = time.perf_counter()
         try:
             await self._check_clock(today)
-            fresh = await self._append([waiting.batch for waiting in group], today)
+            fresh = await self._store.append([waiting.batch for waiting in group], today)
         except Exception as error:
             self.refused_at = time.monotonic()
             reason = error if isinstance(error, StoreError) else type(error).__name__
@@ -170,8 +157,7 @@ class GroupCommit:
             _log.warning("could not store %d more batches, but can store again", self._unlogged)
             self._unlogged = 0
         seconds = time.perf_counter() - begun
-        full = "the quarantine is full"
-        self._answer(group, [QuarantineFullError(full) if it is None else it for it in fresh])
+        self._answer(group, fresh)
         new = [waiting.batch for waiting, is_new in zip(group, fresh, strict=True) if is_new]
         try:
             self._observe(Commit(new, fresh.count(False), seconds))
@@ -180,17 +166,12 @@ class GroupCommit:
             _log.error("unexpected %s while counting a transaction", type(error).__name__)
 
     def _answer(self, group: Sequence[_Waiting], outcomes: Iterable[bool | Exception]) -> None:
-        """Answer a group at the next time for that; at once if the service is ending.
-
-        What is kept apart is stored after all else, which takes as long again, so it waits for the
-        end of the slot.
-        """
+        """Answer a group at the next time for that; at once if the service is ending."""
         answer = partial(_answer, list(zip(group, outcomes, strict=True)))
         if self._is_ending:
             answer()
         else:
-            seconds = SLOT if group[0].batch.quarantined else _ANSWERS_SECONDS
-            self._call_at_end(seconds, answer)
+            self._call_at_end(_ANSWERS_SECONDS, answer)
 
     def _log_refusal(self, batches: int, reason: object) -> None:
         self._unlogged += batches
@@ -214,14 +195,12 @@ def _answer(answers: Iterable[tuple[_Waiting, bool | Exception]]) -> None:
 async def running_group_commit(
     store: Store,
     observe: Callable[[Commit], None],
-    most_quarantined: int = 0,
 ) -> AsyncIterator[GroupCommit]:
     """Run the writer as long as the context is open; leave it only when no batch waits any more.
 
-    `observe`: called with each transaction. `most_quarantined`: bytes that may be kept of what no
-    registry knows yet.
+    `observe`: called with each transaction.
     """
-    commit = GroupCommit(store, observe, most_quarantined)
+    commit = GroupCommit(store, observe)
     writer = asyncio.create_task(commit.run(), name="group commit")
     try:
         yield commit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from collections.abc import AsyncIterator, Awaitable, Collection
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 from hubbub.collector.access.admission import Admission, LoadLimiter
@@ -18,19 +18,17 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.body import check_encoding, decompress
 from hubbub.collector.ingest.commit import GroupCommit
-from hubbub.collector.ingest.reader import BatchReader, UnregisteredError, check_media_type
+from hubbub.collector.ingest.reader import BatchReader, check_media_type
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.ingest.slice_limit import SliceLimit
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.problems import BatchError, RefusalError
-from hubbub.storage import MetricVersion, NewBatch, Store
-from hubbub.storage.errors import QuarantineFullError
+from hubbub.collector.problems import RefusalError
+from hubbub.storage import NewBatch, Store
 
 _MAX_CONCURRENT_LOOKUPS = 16  # one looks and 15 wait, some milliseconds each
 
 _DUPLICATE = b'{"accepted": %d, "duplicate": true}'
 _ACCEPTED = b'{"accepted": %d}'
-_QUARANTINED = b'{"accepted": %d, "quarantined": %d}'
 
 
 class Frontend:
@@ -56,7 +54,6 @@ class Frontend:
         self.count_seconds = metrics.answered
         self._store = store
         self._looking, self._lookers = asyncio.Lock(), 0
-        self._rollout = Rollout(store)
         self.use(settings, reader, slice_limit)
 
     def use(self, settings: Settings, reader: BatchReader, slice_limit: SliceLimit) -> None:
@@ -85,45 +82,15 @@ class Frontend:
         `RefusalError` for what is wrong with it. When it is stored also 429 if the key's quota is
         used up, and StoreError.
         """
-        try:
-            batch = self._reader.read(body, media_type)
-        except BatchError as error:
-            if error.unknown or isinstance(error, UnregisteredError):
-                return self._put_off_or_keep_apart(error, key)
-            raise
+        batch = self._reader.read(body, media_type)
         self._validator.check(batch)
         return self._store_and_answer(batch, key)
 
-    async def _put_off_or_keep_apart(self, error: BatchError, key: str | None) -> HttpResponse:
-        """Ask to retry later if another collector knows what this one doesn't yet, or store it."""
-        unknown = {MetricVersion(*one) for one in error.unknown}
-        if unknown and await self._rollout.has_any(unknown, self._reader.declared):
-            detail = "reports: of a metric or version that this collector doesn't know yet"
-            wait = self._settings.retry_after_seconds
-            raise RefusalError(503, "newer", detail, retry_after=wait) from error
-        if not isinstance(error, UnregisteredError):
-            raise error
-        self._validator.check(error.batch)
-        return await self._store_and_answer(error.batch, key, error)
-
-    async def _store_and_answer(
-        self, batch: NewBatch, key: str | None, refused: UnregisteredError | None = None
-    ) -> HttpResponse:
-        """Store a batch.
-
-        `refused`: how it is refused if there is no room for what is to be kept apart; None: nothing
-        is.
-        """
-        apart = batch.n_quarantined if refused else 0
-        reports = sum([records.reports for records in batch.records.values()]) + apart
-        try:
-            is_new = await self._store_once(batch, key, reports)
-        except QuarantineFullError as error:
-            raise refused or error from None
-        if is_new:
-            self._count(201, "quarantined" if apart else "stored")
-            text = _QUARANTINED % (reports, apart) if apart else _ACCEPTED % reports
-            return HttpResponse(201, text)
+    async def _store_and_answer(self, batch: NewBatch, key: str | None) -> HttpResponse:
+        reports = sum([records.reports for records in batch.records.values()])
+        if await self._store_once(batch, key, reports):
+            self._count(201, "stored")
+            return HttpResponse(201, _ACCEPTED % reports)
         self._count(200, "duplicate")
         return HttpResponse(200, _DUPLICATE % reports)
 
@@ -149,14 +116,7 @@ class Frontend:
                     return False
             raise
         batch = self._slice_limit.applied(batch, dt.datetime.now(dt.UTC).date())
-        try:
-            is_new = await self._commit.submit(batch)
-        except QuarantineFullError:
-            # What was acknowledged before is so again, whatever room there is now.
-            if not await self._store.ids.has(batch.batch_id):
-                raise
-            self._count_duplicates(1)
-            is_new = False
+        is_new = await self._commit.submit(batch)
         if not is_new:
             self._admission.refund(key, reports, sections)
         return is_new
@@ -209,36 +169,3 @@ class _Posting:
             body = decompress(body, self._encoding, self.most)
             self.hold(len(body))
         return self._frontend.answer(body, self._media_type, self._key)
-
-
-class Rollout:
-    """Versions that others have declared in the shared store since this one read its registry.
-
-    While a new registry reaches one collector after the other, clients already report what it adds.
-    Who doesn't know a version yet must not refuse it for good, or its reports are lost; what nobody
-    knows is refused. Invariant: the answer is from after the question, however many ask at once.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._turn = asyncio.Lock()
-        self._begun = self._answered = 0
-        self._declared: frozenset[MetricVersion] = frozenset()
-
-    async def has_any(
-        self, unknown: Collection[MetricVersion], before: Collection[MetricVersion]
-    ) -> bool:
-        """Return whether any of some versions was declared, and hadn't been before.
-
-        `before`: what was declared when this collector read its registry: what it doesn't take of
-        these it doesn't want any more. Raises `StoreError` if the store can't be read.
-        """
-        arrived = self._begun
-        async with self._turn:
-            # Questions are numbered: one from after the arrival may have been answered meanwhile.
-            if self._answered <= arrived:
-                self._begun += 1
-                declared = await self._store.declared()
-                self._declared = frozenset(MetricVersion(it.metric, it.version) for it in declared)
-                self._answered = self._begun
-        return not (self._declared & set(unknown)) <= set(before)

@@ -28,21 +28,15 @@ _REFUSALS = {
     408: "The body took too long to arrive.",
     413: "The body, or the number of reports in it, is too large.",
     415: "The media type, or the Content-Encoding, isn't one of those that are described here.",
-    422: "A report doesn't fit its metric; nothing of the batch was stored. `errors` names each "
-    "report that is at fault.",
+    422: "A report doesn't fit its metric, or its metric or version isn't known; nothing of the "
+    "batch was stored. `errors` names each report that will never be accepted. With `retry` keep "
+    "the reports of `unknown` and send them again later; send the others at once.",
     429: "The collector is too busy, or the key's quota is used up. Send the batch again after "
     "Retry-After.",
     500: "A fault of the collector. Send the same batch again.",
-    503: "The store can't be reached, or a metric or version isn't known here yet but to another "
-    "collector on the same store. Send the same batch again after Retry-After.",
+    503: "The store can't be reached. Send the same batch again after Retry-After.",
 }
 _RETRYABLE = {429, 503}  # these carry Retry-After
-_QUARANTINED = {
-    "type": "integer",
-    "minimum": 1,
-    "description": "How many of these are of a metric, version or width that the collector doesn't "
-    "know. They are kept apart, and counted once it does.",
-}
 
 
 def openapi_document(settings: Settings, registry: Registry) -> _Json:
@@ -90,7 +84,7 @@ def _post_reports(settings: Settings) -> _Json:
         "operationId": "postReports",
         "summary": "Store a batch of reports, durably and once",
         "description": "A batch is stored whole or refused whole. It may be sent again under the "
-        "same `batch_id` until it is answered: it is counted once." + _quarantine(settings),
+        "same `batch_id` until it is answered: it is counted once.",
         "parameters": [
             {
                 "name": "Content-Encoding",
@@ -119,17 +113,6 @@ def _post_reports(settings: Settings) -> _Json:
         either: list[_Json] = [{}] if settings.anonymous else []
         operation["security"] = [*either, {"ingestKey": []}]
     return operation
-
-
-def _quarantine(settings: Settings) -> str:
-    if settings.quarantine_days is None:
-        return ""
-    return (
-        " Reports of a metric, version or width that the collector doesn't know are kept apart, as "
-        "long as there is room. They are counted if it knows them within "
-        f"{settings.quarantine_days} days, and deleted if it doesn't; the schemas here are those "
-        "that it knows now."
-    )
 
 
 def _probe(
@@ -171,8 +154,6 @@ def _components(settings: Settings, registry: Registry) -> _Json:
         batch_id["pattern"] = batch_id["pattern"].replace(r"\Z", "$")  # as JSON Schema has it
     accepted = {"accepted": {"type": "integer", "minimum": 1}}
     schemas["Accepted"] = _object(dict(accepted))
-    if settings.quarantine_days is not None:
-        schemas["Accepted"]["properties"]["quarantined"] = _QUARANTINED  # not required
     schemas["Duplicate"] = _object({**accepted, "duplicate": {"const": True}})
     components: _Json = {"schemas": schemas}
     if settings.ingest_keys:

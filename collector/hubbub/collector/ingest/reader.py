@@ -11,7 +11,7 @@ never the client. Reports that are at fault for the registry alone may be kept a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from struct import iter_unpack
 from typing import Annotated, Any, Literal, Union
@@ -33,14 +33,13 @@ from hubbub.protocol.errors import (
 )
 from hubbub.protocol.keys import MOST_VERSION
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import COHORT_BYTES, MOST_BITS, MOST_COHORTS
+from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Records, joined
 from hubbub.protocol.registry import Registry
 from hubbub.storage import (
     Declared,
     MetricVersion,
     NewBatch,
-    QuarantineKey,
 )
 
 BATCH_ID = Annotated[
@@ -166,23 +165,6 @@ class _SliceError(Exception):
     """Some report's slice is none."""
 
 
-class UnregisteredError(BatchError):
-    """A batch of which some reports aren't as the registry says, which may yet be mended.
-
-    `batch`: the whole batch, with these reports to be kept apart.
-    """
-
-    def __init__(
-        self,
-        detail: str,
-        reports: Mapping[int, str],
-        unknown: Collection[tuple[str, int]],
-        batch: NewBatch,
-    ) -> None:
-        super().__init__(422, detail, reports, unknown)
-        self.batch = batch
-
-
 def check_media_type(content_type: str) -> None:
     """Refuse a body of another media type than can be read (raises BatchError: 415)."""
     if content_type not in _MEDIA_TYPES:
@@ -195,8 +177,7 @@ class BatchReader:
 
     `declared`: versions that were registered earlier. Their clients are still out there, so their
     reports are accepted as long as the registry has the metric. `max_reports`: most reports of a
-    batch. `quarantines`: whether a refusal says how to keep the batch, if its registry is all that
-    is at fault. `declared`: what was registered earlier, of any metric.
+    batch.
     """
 
     def __init__(
@@ -204,12 +185,7 @@ class BatchReader:
         registry: Registry,
         declared: Iterable[Declared] = (),
         max_reports: int = 10_000,
-        *,
-        quarantines: bool = False,
     ) -> None:
-        declared = list(declared)
-        self._quarantines = quarantines
-        self.declared = frozenset(MetricVersion(one.metric, one.version) for one in declared)
         self._max_reports = max_reports
         self._registry = registry
         self._told = lru_cache(_SLICES)(self._told_as)
@@ -237,9 +213,8 @@ class BatchReader:
         """Return the batch in a body.
 
         Raises `BatchError`: 415 for another media type, 400 for a body that isn't what its media
-        type says, 413 for too many reports, 422 for any report that doesn't fit its metric. If all
-        that is wrong is that some are of metrics, versions or widths that aren't known, it has the
-        batch.
+        type says, 413 for too many reports, 422 for any report that doesn't fit its metric or whose
+        metric or version isn't known.
         """
         return self._with_few_slices(self._read(body, content_type))
 
@@ -335,66 +310,39 @@ class BatchReader:
         _check_number_of_slices(
             len({(it.metric, it.version, it.slice) for it in batch.reports if it.slice})
         )
-        mendable: dict[int, str] = {}
         faults: dict[int, str] = {}
-        unknown: set[tuple[str, int]] = set()
-        apart: dict[int, QuarantineKey] = {}
+        unknown: dict[tuple[str, int], str] = {}
         for index, report in enumerate(batch.reports):
             if self._fits(report):
                 continue
-            if report.version not in self._expected.get(report.metric, {}):
-                unknown.add((report.metric, report.version))
-            found = faults
-            if self._quarantines and (key := self._quarantine_key(report)):
-                apart[index] = key
-                found = mendable
+            if self._may_be_known_elsewhere(report):
+                detail = f"reports[{index}].{self._fault(report)}"
+                unknown.setdefault((report.metric, report.version), detail)
+                continue
             # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
-            is_told = len(found) < _IN_FULL
-            found[index] = f"reports[{index}].{self._fault(report)}" if is_told else "refused"
-        if faults:
-            # Of these alone: its sender drops what is named, and sends the others again.
-            raise BatchError(422, next(iter(faults.values())), faults, unknown)
-        checked = self._sorted_out(batch, apart)
-        if mendable:
-            raise UnregisteredError(next(iter(mendable.values())), mendable, unknown, checked)
-        return checked
-
-    def _sorted_out(self, batch: _Batch, apart: Mapping[int, QuarantineKey]) -> NewBatch:
-        """Return a batch without faults, or with some that are to be kept apart."""
+            is_told = len(faults) < _IN_FULL
+            faults[index] = f"reports[{index}].{self._fault(report)}" if is_told else "refused"
+        if faults or unknown:
+            raise BatchError(
+                422, next(iter((*faults.values(), *unknown.values()))), faults, unknown
+            )
         fitting: dict[MetricVersion, list[bytes]] = {}
-        kept: dict[QuarantineKey, list[bytes]] = {}
-        for index, report in enumerate(batch.reports):
-            if key := apart.get(index):
-                kept.setdefault(key, []).append(_record(report))
-            else:
-                told = self._told(report.metric, report.slice)
-                fits = MetricVersion(report.metric, report.version, told)
-                fitting.setdefault(fits, []).append(_record(report))
+        for report in batch.reports:
+            told = self._told(report.metric, report.slice)
+            key = MetricVersion(report.metric, report.version, told)
+            fitting.setdefault(key, []).append(_record(report))
         return NewBatch(
             bytes.fromhex(batch.batch_id),
             {key: Records(len(rows[0]), b"".join(rows)) for key, rows in fitting.items()},
-            {key: Records(key.width, b"".join(rows)) for key, rows in kept.items()},
         )
 
-    def _quarantine_key(self, report: _Report) -> QuarantineKey | None:
-        """Return under what to keep a report that isn't as the registry says; None: it is refused.
-
-        A version that was declared and isn't taken any more has been given up on purpose.
-        """
-        metric, version, cohort, bits = report.metric, report.version, report.cohort, report.bits
-        expected = self._expected.get(metric, {}).get(version)
-        if expected is None and MetricVersion(metric, version) in self.declared:
-            return None
-        if not (
-            is_metric_name(metric)
-            and 1 <= version <= MOST_VERSION
-            and 0 <= cohort < MOST_COHORTS
-            and 1 <= len(bits) <= MOST_BITS // 8
-            and is_slice(report.slice)
-        ):
-            return None
-        key = QuarantineKey(metric, version, COHORT_BYTES + len(bits), report.slice)
-        return None if expected and expected.width == key.width else key
+    def _may_be_known_elsewhere(self, report: _Report) -> bool:
+        """Whether a registry that is ahead of this one, or behind, may have a report's version."""
+        return (
+            report.version not in self._expected.get(report.metric, {})
+            and is_metric_name(report.metric)
+            and 1 <= report.version <= MOST_VERSION
+        )
 
     def _fits(self, report: _Report) -> bool:
         """Return whether a report is as its metric's registry entry says."""

@@ -2,16 +2,12 @@
 
 `poisoning` says how many set bits are plausible for a metric; this applies it to batches. Where a
 response fixes the number of set bits, a report with another one is impossible, and always refused.
-Reports that leave quarantine came when nobody could say what they should be like, so they are asked
-then. Invariant: whatever is counted of reports is counted once they are durable where they belong.
+Invariant: whatever is counted of reports is counted once they are durable where they belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterable, Mapping
 
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.metrics import Metrics
@@ -23,7 +19,7 @@ from hubbub.protocol.poisoning import (
 )
 from hubbub.protocol.records import Records, joined
 from hubbub.protocol.registry import Registry
-from hubbub.storage import MetricVersion, NewBatch, Replayed, Store
+from hubbub.storage import MetricVersion, NewBatch
 
 
 class ReportValidator:
@@ -58,13 +54,6 @@ class ReportValidator:
                     reason="improbable" if bounds.cells is None else "impossible",
                 )  # fmt: skip
 
-    def screen(self, key: MetricVersion, records: Records) -> NDArray[np.bool_]:
-        """Say of each record whether a batch with it would be taken."""
-        bounds = self._refused_by(key)
-        if bounds is None:
-            return np.ones(records.reports, dtype=np.bool_)
-        return ~improbable(records, bounds)
-
     def _refused_by(self, key: MetricVersion) -> SetBits | None:
         bounds = self._bounds.get(key.whole)
         return bounds if bounds and (self._refuses or bounds.cells is not None) else None
@@ -85,19 +74,3 @@ def _fault(bounds: SetBits) -> str:
     if bounds.cells is None:
         return f"an improbable number of set bits; must be between {bounds.low} and {bounds.high}"
     return f"impossible bits; must be exactly {bounds.low} of the first {bounds.cells}"
-
-
-async def replay(
-    store: Store, registry: Registry, settings: Settings, metrics: Metrics
-) -> AsyncGenerator[Replayed, None]:
-    """Move what a registry knows by now out of quarantine; yield what was moved.
-
-    `store`: its collectors have declared the registry. `settings`: say what happens to improbable
-    reports. `metrics`: where they are counted. Raises `StoreError` if the store fails; the rest
-    stays in quarantine.
-    """
-    validator = ReportValidator(registry, settings, metrics)
-    async for replayed in store.replay_quarantine(registry, validator.screen):
-        metrics.replayed(replayed.records.reports)
-        validator.flag([NewBatch(b"", {replayed.key: replayed.records})])
-        yield replayed

@@ -30,7 +30,7 @@ _PEAK_SECONDS = 600.0
 
 _ANSWERS = {
     "200": ("duplicate",),
-    "201": ("stored", "quarantined"),
+    "201": ("stored",),
     "400": ("malformed", "incomplete"),
     "401": ("key_missing", "key_malformed", "key_unknown", "key_expired"),
     "413": ("too_large",),
@@ -38,7 +38,7 @@ _ANSWERS = {
     "422": ("invalid", "unregistered", "improbable", "impossible"),
     "429": ("quota", "shed_requests", "shed_bytes"),
     "500": ("unexpected",),
-    "503": ("store", "newer"),
+    "503": ("store",),
 }
 """The answers to batches by their reasons, which are counted from 0 on (see `Metrics.begin`)."""
 _OF_KEYS = ("key_expired", "too_large", "quota")
@@ -94,20 +94,6 @@ FAMILIES: Mapping[str, Family] = {
         ("key", "reason"),
         1024,
     ),
-    "quarantined": Family(
-        _COUNTER,
-        "hubbub_quarantined_reports",
-        "Reports kept apart, as the registry doesn't know their metric, version or width",
-    ),
-    "replayed": Family(
-        _COUNTER, "hubbub_replayed_reports", "Reports that a mended registry took from quarantine"
-    ),
-    "quarantine_lost": Family(
-        _COUNTER,
-        "hubbub_quarantine_lost_reports",
-        "Reports deleted after quarantine_days, as no registry took them",
-    ),
-    "quarantine": Family(_LATEST, "hubbub_quarantine_reports", "Reports in quarantine"),
     "improbable": Family(
         _COUNTER,
         "hubbub_improbable_reports",
@@ -394,18 +380,6 @@ class Metrics:
     def improbable(self, metric: str, n: int) -> None:
         """Count reports whose number of set bits is improbable under the mechanism."""
         self._values[self._slot("improbable", metric)] += n
-
-    def quarantined(self, n: int) -> None:
-        """Count reports that were kept apart and acknowledged."""
-        self._values[self._slot("quarantined")] += n
-
-    def replayed(self, n: int) -> None:
-        """Count reports that were taken out of quarantine."""
-        self._values[self._slot("replayed")] += n
-
-    def quarantine_lost(self, n: int) -> None:
-        """Count reports in quarantine that nobody wanted in time."""
-        self._values[self._slot("quarantine_lost")] += n
 
     def duplicates(self, n: int) -> None:
         """Count batches that were stored already."""

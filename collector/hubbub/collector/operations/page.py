@@ -82,10 +82,10 @@ def concerns(status: ServiceStatus) -> list[str]:
     found += [
         f"The task “{task.task}” failed when it last ran." for task in status.upkeep if task.fails
     ]
-    if waiting := sum(it.reports for it in status.quarantine):
+    if refused := sum(n for _, reason, n in status.requests if reason == "unregistered"):
         found.append(
-            f"In quarantine, because the registry doesn’t know what they are: "
-            f"{counted(waiting, 'report')}. They will be deleted unless it is mended."
+            f"{counted(refused, 'request')} since the start had metrics or versions that "
+            "the registry doesn’t know. Clients keep these reports and try again for 13 days."
         )
     for metric in status.metrics:
         if metric.improbable:

@@ -88,7 +88,7 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
             text = (
                 f"is gone: what clients spent on it stays in their accounts; stored reports of "
                 f"version {metric.version} stay until `hubbub-collector delete`, and what old "
-                "clients still send goes into quarantine"
+                "clients still send is refused, and dropped by them after 13 days"
             )
             yield _fact("metric_removed", metric, text)
     if old.lifetime_epsilon != new.lifetime_epsilon:

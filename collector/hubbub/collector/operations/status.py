@@ -19,17 +19,13 @@ from hubbub.collector.operations.expiry import Expiry
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.publishing import Coarse
 from hubbub.collector.operations.sampling import Sample
-from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.findings import Finding
 from hubbub.storage import (
     DayCount,
     Declared,
     MetricVersion,
-    QuarantineDay,
-    QuarantineKey,
 )
-from hubbub.storage.quarantine import why_quarantined
 
 DAYS_SHOWN = 14  # two weeks: this week beside the last
 STEPS_SHOWN = 144
@@ -125,19 +121,6 @@ class MetricStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class QuarantineStatus:
-    """Reports that are kept until the registry knows them."""
-
-    metric: str
-    version: int  # as clients sent them
-    bits_bytes: int
-    reports: int
-    first_day: dt.date  # on which they came (UTC)
-    last_day: dt.date
-    reason: str  # what keeps them there
-
-
-@dataclass(frozen=True, slots=True)
 class TaskStatus:
     """A task of the upkeep since the start."""
 
@@ -193,7 +176,6 @@ class ServiceStatus:
     answer_p50: float | None  # the same of answers to reports
     answer_p99: float | None
     metrics: tuple[MetricStatus, ...]
-    quarantine: tuple[QuarantineStatus, ...]
     upkeep: tuple[TaskStatus, ...]
 
 
@@ -203,7 +185,6 @@ class Stored:
 
     declared: Sequence[Declared] = ()  # days as `hundreds` returns them
     days: Sequence[DayCount] = ()
-    quarantined: Sequence[QuarantineDay] = ()
     samples: Mapping[MetricVersion, Sample] = field(default_factory=dict)
     size: int | None = None  # bytes on disk
     free: int | None = None  # bytes that are free there, if it is a disk of this machine
@@ -271,25 +252,6 @@ def _version_status(
         first_day=min(days, default=None),
         last_day=max(days, default=None),
         sample=sample,
-    )
-
-
-def quarantine_statuses(stored: Stored) -> tuple[QuarantineStatus, ...]:
-    """Describe what is in quarantine, by metric, version and width."""
-    days: dict[QuarantineKey, list[QuarantineDay]] = defaultdict(list)
-    for one in stored.quarantined:
-        days[one.key._replace(slice="")].append(one)
-    return tuple(
-        QuarantineStatus(
-            key.metric,
-            key.version,
-            key.width - COHORT_BYTES,
-            sum(one.reports for one in of_key),
-            min(one.day for one in of_key),
-            max(one.day for one in of_key),
-            why_quarantined(key, stored.declared),
-        )
-        for key, of_key in sorted(days.items())
     )
 
 

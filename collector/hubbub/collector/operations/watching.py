@@ -33,7 +33,6 @@ from hubbub.collector.operations.status import (
     Totals,
     hundreds,
     metric_statuses,
-    quarantine_statuses,
     task_statuses,
 )
 from hubbub.protocol.registry import Registry
@@ -140,7 +139,6 @@ class Watch:
             answer_p50=answers.quantile(0.5),
             answer_p99=answers.quantile(0.99),
             metrics=metric_statuses(registry, stored, values, now.date()),
-            quarantine=quarantine_statuses(stored),
             upkeep=task_statuses(values),
         )
 
@@ -181,8 +179,6 @@ class Watch:
         facts |= {
             CounterName(name): float(size) for name, size in sizes.items() if size is not None
         }
-        waiting = sum(one.reports for one in stored.quarantined)
-        facts |= {CounterName("quarantine"): waiting}
         facts |= {CounterName("unmixed_days"): stored.unmixed_days}
         registered = [MetricVersion(it.name, it.version) for it in self._in_force()[1].values()]
         for key, slices in {**dict.fromkeys(registered, 0), **stored.slices}.items():
@@ -205,7 +201,6 @@ class Watch:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 declared = await self._store.declared()
                 days = await self._store.overview()
-                quarantined = await self._store.quarantine.days()
                 size = await self._store.database.size_bytes()
                 unmixed = await self._store.unmixed_days(today)
                 slices = await self._store.count_slices(today)
@@ -225,7 +220,6 @@ class Watch:
         self._stored = Stored(
             declared,
             shown,
-            quarantined,
             {key: replace(it, reports=examined[key]) for key, it in samples.items()},
             size // _MIB * _MIB,
             free,

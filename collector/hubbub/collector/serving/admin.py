@@ -175,7 +175,6 @@ class _Admin:
             )
         version = None if asked == "all" else int(asked)
         known = {(it.metric, it.version) for it in await self._store.declared()}
-        known |= {one.key[:2] for one in await self._store.quarantine.days()}
         versions = sorted(version for name, version in known if name == metric)
         if not versions or version not in {None, *versions}:
             raise _unknown(metric, versions)

@@ -16,7 +16,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.ingest.report_validator import replay
 from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
@@ -34,7 +33,7 @@ from hubbub.protocol.errors import HubbubError
 from hubbub.reporting.findings import registry_ends
 from hubbub.storage import Store, open_store, why_to_wait
 from hubbub.storage.errors import StoreError
-from hubbub.storage.maintenance import Maintenance, QuarantineCare, running_maintenance
+from hubbub.storage.maintenance import Maintenance, running_maintenance
 
 Announce = Callable[[str], None]
 
@@ -182,13 +181,6 @@ async def _operations(
     for finding in registry_ends(registry, dt.datetime.now(dt.UTC).date()):
         _lifecycle.warning(finding.text, code=finding.code, about=finding.label)
 
-    async def replay_all() -> None:
-        reports = 0
-        async for replayed in replay(store, files.current.registry, settings, metrics):
-            reports += replayed.records.reports
-        if reports:
-            _lifecycle.info("replayed reports in quarantine", reports=reports)
-
     async with AsyncExitStack() as stack:
         maintenance = Maintenance(
             store,
@@ -197,9 +189,6 @@ async def _operations(
             seconds=settings.upkeep_seconds,
             report_days=settings.report_days,
             observe=lambda step, succeeded: metrics.upkeep(step, succeeded=succeeded),
-            quarantine=QuarantineCare(
-                settings.quarantine_days, replay_all, metrics.quarantine_lost
-            ),
         )
         await stack.enter_async_context(running_maintenance(maintenance))
         if settings.admin_port is None:

@@ -217,7 +217,6 @@ async def _make_reader(
         registry,
         await store.declared(),
         settings.max_reports,
-        quarantines=settings.quarantine_days is not None,
     )
     return reader, slice_limit
 
@@ -240,9 +239,7 @@ async def running_ingest(
     validator = ReportValidator(registry, settings, metrics)
     async with AsyncExitStack() as stack:
         commit = await stack.enter_async_context(
-            running_group_commit(
-                store, partial(_count, metrics, validator), settings.quarantine_bytes
-            )
+            running_group_commit(store, partial(_count, metrics, validator))
         )
         frontend = Frontend(
             settings, reader, slice_limit, store, commit, limiter, validator, metrics
@@ -384,9 +381,6 @@ def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None
         for key, records in batch.records.items():
             metrics.reports(key.metric, key.version, records.reports)
             stored += records.reports
-        if batch.quarantined:
-            metrics.quarantined(batch.n_quarantined)
-            stored += batch.n_quarantined
     metrics.duplicates(commit.duplicates)
     metrics.committed(len(commit.batches), stored, commit.seconds)
     validator.flag(commit.batches)

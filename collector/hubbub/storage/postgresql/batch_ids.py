@@ -325,7 +325,7 @@ class PostgresqlBatchIds(BatchIds):
         """Give tables that all days share new files, once a day: the old ones have what was there.
 
         A vacuum leaves the bytes of what was deleted until others are written to their place: of
-        quarantined reports as they came, of filters that tell which section an id was in.
+        filters that tell which section an id was in.
         """
         async with (
             translate_errors(),
@@ -334,7 +334,7 @@ class PostgresqlBatchIds(BatchIds):
         ):
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await alone.exec_driver_sql(f"SET lock_timeout = '{LOCK_SECONDS}s'")
-            await alone.exec_driver_sql("VACUUM (FULL) quarantine, counts, id_filters")
+            await alone.exec_driver_sql("VACUUM (FULL) counts, id_filters")
 
     async def count(self, table: IdTable) -> tuple[int, int]:
         """Count them, however long it takes; a standby is refused, which may not know all yet."""

@@ -62,9 +62,6 @@ _APPENDS_KEPT = 64
 MIGRATIONS = 0x68756262
 """The lock that whoever changes the schema takes: "hubb"."""
 
-_QUARANTINE = 0x68756271
-"""Held by whoever changes the quarantine: "hubq"."""
-
 TASKS = {"filter": 0x68756266, "reshuffle": 0x6875626D}
 """Held by the one who makes a filter of ids ("hubf"), or reshuffles days ("hubm")."""
 
@@ -155,10 +152,6 @@ class PostgresqlDatabase(Database):
             driver = await driver_of(connection)
             await driver.copy(copy_statement(table), copied_rows(table, rows))
 
-    async def lock_quarantine(self, connection: AsyncConnection) -> None:
-        """Wait for the lock; what others committed before is seen by the next statement."""
-        await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_QUARANTINE)))
-
     @asynccontextmanager
     async def alone(self, task: str) -> AsyncIterator[Callable[[], bool]]:
         """Hold a lock in a transaction of its own, which the server ends unless it hears of it."""
@@ -184,7 +177,7 @@ class PostgresqlDatabase(Database):
             alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
             for left in reversed(range(_TIDYING_ATTEMPTS)):
                 tables = await children(alone, "segments")
-                names = ", ".join(["segments", "counts", "quarantine", "id_filters", *tables])
+                names = ", ".join(["segments", "counts", "id_filters", *tables])
                 try:
                     await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
                 except sa.exc.DBAPIError as error:

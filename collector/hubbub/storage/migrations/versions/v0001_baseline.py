@@ -23,7 +23,6 @@ def upgrade() -> None:
         sa.Column("counts", sa.LargeBinary, nullable=False),
         sqlite_with_rowid=False,
     )
-    _make_quarantine()
     op.create_table(
         "id_filters",
         sa.Column("digest", sa.LargeBinary(16), primary_key=True),
@@ -57,22 +56,6 @@ def _make_segments() -> None:
     op.create_index("segments_by_day", "segments", ["metric", "version", "day", "slice", "reports"])
 
 
-def _make_quarantine() -> None:
-    op.create_table(
-        "quarantine",
-        _random_key("quarantine_id"),
-        sa.Column("metric", sa.Text, nullable=False),
-        sa.Column("version", sa.Integer, nullable=False),
-        sa.Column("slice", sa.Text, nullable=False),
-        sa.Column("width", sa.Integer, nullable=False),
-        sa.Column("day", sa.Date, nullable=False),
-        sa.Column("reports", sa.Integer, nullable=False),
-        sa.Column("records", sa.LargeBinary, nullable=False),
-    )
-    columns = ["metric", "version", "width", "slice", "day", "reports"]
-    op.create_index("quarantine_by_day", "quarantine", columns)
-
-
 def _random_key(name: str) -> sa.Column[int]:
     type_ = sa.BigInteger().with_variant(sa.Integer, "sqlite")
     return sa.Column(name, type_, primary_key=True, autoincrement=False)
@@ -95,14 +78,12 @@ def _add_to_postgresql() -> None:
     for table, column in (
         ("segments", "records"),
         ("counts", "counts"),
-        ("quarantine", "records"),
         ("id_filters", "words"),
     ):
         op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
     for table, column in (
         ("batch_ids", "batch_id"),
         ("segments", "records"),
-        ("quarantine", "records"),
         ("id_filters", "words"),
     ):
         op.execute(sample_nothing_of(f"ONLY {table}", column))
