@@ -24,7 +24,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import COHORT_BYTES, RapporParams
@@ -57,15 +57,6 @@ CHUNK_BYTES = 2**22  # of records, a transaction each: some tens of milliseconds
 _IN_MEMORY = 2**22  # as much as a transaction holds; more is spooled to a file
 _PIECE_BYTES = 2**20  # hashing is as quick with larger ones
 _ROWS = 50_000  # of a CSV at a time: some megabytes
-
-
-class _Rows(Protocol):
-    """A csv.reader, whose own type has no public name."""
-
-    line_num: int
-
-    def __next__(self) -> list[str]: ...
-    def __iter__(self) -> Iterator[list[str]]: ...
 
 
 class ImportSource(NamedTuple):
@@ -243,7 +234,7 @@ def read_report_csv(
             raise ReportFileError(f"{path}: line {reader.line_num}: {error}") from error
 
 
-def _records(path: Location, rows: _Rows, params: RapporParams, column: str) -> Iterator[Records]:
+def _records(path: Location, rows: Any, params: RapporParams, column: str) -> Iterator[Records]:
     def refused(fault: str) -> ReportFileError:
         return ReportFileError(f"{path}: line {rows.line_num}, {fault}")
 

@@ -97,7 +97,7 @@ class Location:
     def arrow(self) -> tuple[Any, str]:
         """Return pyarrow's file system, and the path in it, as pyarrow's functions take them."""
         if not self.root:
-            return require_arrow_fs().LocalFileSystem(), str(self._local.absolute())
+            return require("pyarrow.fs").LocalFileSystem(), str(self._local.absolute())
         with storage_errors(self):
             filesystem, container = _remote(self.root)
         return filesystem, f"{container}/{self._key}" if self._key else container
@@ -174,7 +174,7 @@ class Location:
         """Return whether it is a folder, or the beginning of objects' names before a slash."""
         if not self.root:
             return self._local.is_dir()
-        return bool(self._info().type == require_arrow_fs().FileType.Directory)
+        return bool(self._info().type == require("pyarrow.fs").FileType.Directory)
 
     def exists(self) -> bool:
         """Return whether there is a file or a folder."""
@@ -213,7 +213,9 @@ class Location:
 
     def _select(self, recursive: bool) -> list[Any]:
         filesystem, path = self.arrow()
-        selector = require_arrow_fs().FileSelector(path, recursive=recursive, allow_not_found=True)
+        selector = require("pyarrow.fs").FileSelector(
+            path, recursive=recursive, allow_not_found=True
+        )
         with storage_errors(self):
             return cast("list[Any]", filesystem.get_file_info(selector))
 
@@ -261,23 +263,23 @@ def open_unpacked(address: Address) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", unpacked)
 
 
-def require_arrow_fs() -> Any:
-    """Return pyarrow.fs, which is imported only for what isn't a plain file.
+def require(module: str, purpose: str = "object storage") -> Any:
+    """Return a module of pyarrow, which is imported only when it is needed.
 
     Raises `StoreError` if pyarrow isn't installed.
     """
     try:
-        return importlib.import_module("pyarrow.fs")
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"object storage needs the package {error.name}: pip install 'hubbub[parquet]'"
+            f"{purpose} needs the package {error.name}: pip install 'hubbub[parquet]'"
         ) from error
 
 
 @functools.cache
 def _remote(root: str) -> tuple[Any, str]:
     """Return the file system of a bucket or container, and its name there."""
-    fs, found = require_arrow_fs(), cast("re.Match[str]", _REMOTE.fullmatch(root))
+    fs, found = require("pyarrow.fs"), cast("re.Match[str]", _REMOTE.fullmatch(root))
     try:
         if found["s3"]:
             return _s3(fs, found["bucket"]), found["bucket"]

@@ -13,7 +13,6 @@ fetches ahead of what is asked for.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +25,15 @@ from hubbub.protocol.counts import CohortCounts, KeptCounts, check_counts
 from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.params import COHORT_BYTES
 from hubbub.protocol.records import Columns, Records, cohorts, interleaved, table
-from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.locations import Address, FileStamp, Location, resolve, storage_errors
+from hubbub.storage.errors import MissingFileError, ReportFileError
+from hubbub.storage.files.locations import (
+    Address,
+    FileStamp,
+    Location,
+    require,
+    resolve,
+    storage_errors,
+)
 
 _BATCH_BYTES = 2**20  # of records at a time: fits a processor's cache
 _REQUEST_BYTES = 2**23
@@ -36,17 +42,9 @@ _MOST_COHORTS = 2**16  # a cohort is two bytes
 
 
 def require_pyarrow() -> Any:
-    """Return pyarrow, which is imported only where Parquet is asked for.
-
-    Raises `StoreError` if it isn't installed.
-    """
-    try:
-        importlib.import_module("pyarrow.parquet")
-    except ModuleNotFoundError as error:
-        raise StoreError(
-            f"Parquet needs the package {error.name}: pip install 'hubbub[parquet]'"
-        ) from error
-    return importlib.import_module("pyarrow")
+    """Return pyarrow with its `parquet`, or raise StoreError if it isn't installed."""
+    require("pyarrow.parquet", "Parquet")
+    return require("pyarrow")
 
 
 def _schema(width: int, metadata: Mapping[str, str] | None = None) -> Any:
@@ -157,8 +155,12 @@ def read_columns(
     as another program would write them. If k or m is given, reports must have these parameters; if
     `stamp` is, the file must have it to the end.
 
-    Raises `ReportFileError` if it holds anything but such reports, or isn't the same file any more.
-    Raises `StorageError` if the storage that it is in fails.
+    Raises
+    ------
+    ReportFileError
+        If it holds anything but such reports, or isn't the same file any more.
+    StorageError
+        If the storage that it is in fails.
     """
     path, rows = resolve(address), 0
     with _reading(path), open_parquet(path) as file:
@@ -262,8 +264,12 @@ def write_counts(location: Location, kept: KeptCounts, about: Mapping[str, str])
 def read_counts_file(address: Address, m: int | None = None, k: int | None = None) -> KeptCounts:
     """Return the counts of a file, of m cohorts and k bits if given.
 
-    Raises `ReportFileError` if it holds anything but such counts. Raises `StorageError` if the
-    storage that it is in fails.
+    Raises
+    ------
+    ReportFileError
+        If it holds anything but such counts.
+    StorageError
+        If the storage that it is in fails.
     """
     pa, path = require_pyarrow(), resolve(address)
     with _reading(path, "a Parquet file of counts"), open_parquet(path) as file:
