@@ -102,12 +102,12 @@ class Operator:
         name, *arguments = self.decoding(f"parquet:{self.address}", candidates)
         return self.run(str(name), *arguments)
 
-    def expected(self) -> str:
-        """Decode the store, in this process."""
+    def expected(self) -> tuple[str, str]:
+        """Decode the store, in this process; return what is printed, and notes on it."""
         _, *arguments = map(str, self.decoding(self.store))
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 0
-        return result.stdout
+        return result.stdout, result.stderr
 
     def exported(self) -> list[bytes]:
         """Read all reports that count, in this process, past the proxy."""

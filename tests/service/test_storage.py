@@ -27,7 +27,7 @@ def test_export_to_s3_is_decoded_and_imported_like_the_store(operator, tmp_path)
     assert out.splitlines()[-1].endswith(f"to {operator.address}")
     [second] = [file for file in resolve(operator.address).files() if "part-" in file.name]
     assert first != second
-    assert operator.decode() == (0, operator.expected(), "")
+    assert operator.decode() == (0, *operator.expected())
     moved = f"sqlite:///{tmp_path}/moved.db"
     code, out, error = operator.run(
         *("hubbub-collector", "import", operator.address),

@@ -155,12 +155,8 @@ def read_columns(
     as another program would write them. If k or m is given, reports must have these parameters; if
     `stamp` is, the file must have it to the end.
 
-    Raises
-    ------
-    ReportFileError
-        If it holds anything but such reports, or isn't the same file any more.
-    StorageError
-        If the storage that it is in fails.
+    Raises `ReportFileError` if it holds anything but such reports, or isn't the same file any more.
+    Raises `StorageError` if the storage that it is in fails.
     """
     path, rows = resolve(address), 0
     with _reading(path), open_parquet(path) as file:
@@ -264,12 +260,8 @@ def write_counts(location: Location, kept: KeptCounts, about: Mapping[str, str])
 def read_counts_file(address: Address, m: int | None = None, k: int | None = None) -> KeptCounts:
     """Return the counts of a file, of m cohorts and k bits if given.
 
-    Raises
-    ------
-    ReportFileError
-        If it holds anything but such counts.
-    StorageError
-        If the storage that it is in fails.
+    Raises `ReportFileError` if it holds anything but such counts. Raises `StorageError` if the
+    storage that it is in fails.
     """
     pa, path = require_pyarrow(), resolve(address)
     with _reading(path, "a Parquet file of counts"), open_parquet(path) as file:
