@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.decoder.candidates import parts
 from hubbub.decoder.candidates.files import list_files, read_list
 from hubbub.decoder.cli import main
 from hubbub.inference.errors import CandidateError
@@ -50,9 +49,7 @@ def test_lists_are_read_as_from_a_disk(lists, which):
     assert names == [name.rpartition("/")[2] for name in list_files(f"{lists}{which}")]
 
 
-def test_lists_are_decoded_whole_and_screened_in_parts(lists, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "_BYTES_A_PART", 10_000)
-    monkeypatch.setattr(parts, "_ROWS_A_PART", 500)
+def test_lists_are_decoded_as_from_a_disk(lists, tmp_path):
     (tmp_path / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
     store = filled_store(tmp_path, plausible_records())
     decode = ["decode", "homepage", f"--metrics={tmp_path}/metrics.toml", f"--store={store}"]
@@ -67,14 +64,12 @@ def test_lists_are_decoded_whole_and_screened_in_parts(lists, tmp_path, monkeypa
             found.append((result.stdout, json.loads(output.read_text(encoding="utf-8"))))
         return found
 
-    kept = ["--method=regression", f"--candidate-cache={tmp_path}/cache"]
     for options in (
         ["--candidates=LISTS", "--detected-only"],
-        ["--candidates=LISTS/b-0.txt.gz", *kept],
+        ["--candidates=LISTS/b-0.txt.gz", "--method=regression"],
     ):
         in_storage, on_disk = results(*options)
         assert in_storage == on_disk
-    assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 def test_googles_files_are_read_from_storage(tmp_path, s3):

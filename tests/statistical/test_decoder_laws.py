@@ -29,8 +29,7 @@ from evaluation.studies.regimes import (
     score,
 )
 from hubbub.decoder import Decoding, decode
-from hubbub.decoder.engines import LocalEngine
-from hubbub.decoder.screening.decoding import screen
+from hubbub.decoder.candidates.files import read_list
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams
@@ -111,13 +110,14 @@ def test_the_order_of_candidates_changes_nothing(settings):
 
 @of_settings(10)
 def test_files_with_repeated_lines_give_the_rows_of_a_list(settings, tmp_path):
-    """A list cut into three files, some of its lines twice, is screened. No false alarm."""
+    """A list cut into three files, some of its lines twice. No false alarm."""
     for number in range(settings):
         regime, collection, decoding = decoded(number, settings < MOST)
         folder = tmp_path / str(number)
         write_files(folder, collection.candidates)
-        screened = screen(collection.counts, regime.params, str(folder), LocalEngine(1)).decoding
-        assert_same_rows(decoding, np.flatnonzero(decoding.detected).tolist(), screened)
+        listed = read_list(str(folder)).hashed(regime.params)
+        found = decode(collection.counts, regime.params, listed)
+        assert_same_rows(decoding, list(range(len(listed))), found)
 
 
 def write_files(folder: Path, strings: Sequence[str]) -> None:

@@ -204,7 +204,7 @@ def compare(
         for source in sources:
             with observer.counting() as update:
                 reports = count(source, metric, engine, min_reports=least, progress=update)
-            evidences.append(Evidence(metric, reports, lists, decode.estimate, engine, choice))
+            evidences.append(Evidence(metric, reports, lists, decode.estimate, choice))
         groups = Groups(*(ReportGroup(each.reports.counts, each.repeats) for each in evidences))
         both = replace(evidences[0], reports=_together([each.reports for each in evidences]))
         comparison = decoder.compare(both, groups, observer)

@@ -74,15 +74,12 @@ class CandidateOptions:
         A file, or the strings themselves; or those of each field.
     map : str, optional
         A file of strings and their bits, in place of candidates.
-    candidate_cache : str, optional
-        A folder in which hashed candidates of a file are kept.
     corpus : str, optional
         A file of public strings that open strings are expected to be like.
     """
 
     candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
     map: str | None = None
-    candidate_cache: str | None = None
     corpus: str | None = None
 
 
@@ -303,12 +300,6 @@ def check_estimate(options: DecodeOptions) -> None:
         raise OptionError(
             Option("master", engine.master), " belongs to ", Option("engine", "dask"), "."
         )
-    cache = options.candidates.candidate_cache
-    if cache is not None and not isinstance(options.candidates.candidates, str):
-        raise OptionError(
-            Option("candidate_cache"), " belongs to ", Option("candidates", "FILE"),
-            "; nothing else is kept.",
-        )  # fmt: skip
 
 
 def _check_engine(source: SourceOptions, options: EngineOptions) -> None:

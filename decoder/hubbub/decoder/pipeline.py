@@ -94,7 +94,6 @@ def decode_metric(
     min_reports: int | None = None,
     reports_per_client: float | None = None,
     estimand: str = "population",
-    candidate_cache: str | PathLike[str] | None = None,
     extend: str = "",
     corpus: str | PathLike[str] | None = None,
     alphabet: str = "",
@@ -142,8 +141,6 @@ def decode_metric(
     estimand : "population" or "reports"
         Whether errors and intervals are about the shares of the population that the reports were
         drawn from, or of these reports alone.
-    candidate_cache : path
-        Directory to keep hashed candidates of a file in.
     extend : str
         Of a metric of type open-string, look only for strings that begin so.
     corpus : path
@@ -151,8 +148,7 @@ def decode_metric(
     alphabet : str
         Of a metric of type open-string, the characters of most strings, if they are known.
     engine : "local" or "dask"
-        Where files of reports are counted, and kept if they are needed whole and many, and lists
-        that are screened are tested.
+        Where files of reports are counted, and kept if they are needed whole and many.
     master : str, optional
         The address of a Dask scheduler; by default workers of this machine.
 
@@ -212,7 +208,6 @@ def decode_metric(
         CandidateOptions(
             candidates=listed,
             map=_path(map),
-            candidate_cache=_path(candidate_cache),
             corpus=_path(corpus),
         ),
         EstimateOptions(
@@ -337,7 +332,7 @@ def _estimated(
             progress=update,
         )
     origin = provenance_of(options, metric, lists, reports) if provenance else None
-    evidence = Evidence(metric, reports, lists, options.estimate, engine, choice, origin)
+    evidence = Evidence(metric, reports, lists, options.estimate, choice, origin)
     estimates = decoder.estimate(evidence, observer)
     return estimates.warned((*misfit_findings(evidence.misfit), *_odd_lists(lists, estimates)))
 

@@ -27,7 +27,6 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
-    from hubbub.decoder.engines import Engine
     from hubbub.decoder.reports.loading import CountedReports
     from hubbub.inference.anomalies import AnomalyReport
     from hubbub.inference.comparison import Comparison, Groups
@@ -63,8 +62,6 @@ class Evidence:
     candidates : CandidateLists
         As the type's `read_candidates` returned them.
     options : EstimateOptions
-    engine : Engine
-        Tests lists that are screened.
     choice : Choice, optional
         The type's, which decided whether reports were kept whole.
     provenance : Provenance, optional
@@ -75,7 +72,6 @@ class Evidence:
     reports: CountedReports
     candidates: CandidateLists
     options: EstimateOptions
-    engine: Engine
     choice: Choice | None = None
     provenance: Provenance | None = None
 

@@ -166,9 +166,6 @@ class Decoding:
         the first, which are those of the group; its constrained share is the first one's alone.
     allowance : float
         By which q-values were raised because the model was searched for in the same reports.
-    p_value_counts : int64 array, shape (20,), optional
-        How many of all candidates have a p-value in each twentieth of 0 to 1, if only some are
-        here: those that were detected in a list that was screened.
     """
 
     candidates: Sequence[str]
@@ -184,7 +181,6 @@ class Decoding:
     summary: Summary
     diagnostics: Diagnostics
     allowance: float = 1.0
-    p_value_counts: IntArray | None = None
 
     @property
     def sampling_variance(self) -> FloatArray:

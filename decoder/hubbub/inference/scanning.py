@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, NumberArray, WordArray
-from hubbub.inference.candidates import Candidates, unnamed
+from hubbub.inference.candidates import Candidates
 from hubbub.inference.parallel import each
 from hubbub.protocol.params import RapporParams
 
@@ -152,32 +152,6 @@ def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> 
     return CollisionGroups(rows[again][ascending], begins[again][ascending])
 
 
-def fingerprints(
-    words: WordArray, params: RapporParams, has_reports: BoolArray, which: int = 0
-) -> NumberArray:
-    """Return a number of each string's set of bits, as `indistinguishable` compares them.
-
-    Parameters
-    ----------
-    words : uint32 array, shape (n, 2)
-        Hash words of the strings.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    has_reports : bool array, shape (m,)
-        Which cohorts have reports: bits of the others don't count.
-    which : int
-        The first (0) or the second (1) number.
-
-    Returns
-    -------
-    uint64 array, shape (n,)
-    """
-    found = np.empty(len(words), dtype=np.uint64)
-    where, sums = _fingerprint(unnamed(words, params), has_reports, which, found)
-    _add_up(where, [sums], threads=1)
-    return found
-
-
 def _fingerprint(
     candidates: Candidates, has_reports: BoolArray, which: int, out: NumberArray
 ) -> tuple[Candidates, _Sum]:
@@ -219,8 +193,8 @@ def _add_up(
 
     def add_span(start: int) -> None:
         for rows in candidates.pieces(slice(start, min(start + _SPAN, count))):
-            numbers = candidates.numbers(rows if of is None else of[rows])
-            entries = numbers.transpose(1, 2, 0).reshape(-1, len(numbers)).astype(np.intp)
+            numbers = candidates.numbers(rows if of is None else of[rows]).transpose(1, 2, 0)
+            entries = numbers.reshape(-1, numbers.shape[2]).astype(np.intp)
             repeats = None
             for table, out, distinct in sums:
                 # Numbers are in range: "clip" only spares numpy the looking.
@@ -233,15 +207,20 @@ def _add_up(
     each(add_span, range(0, count, _SPAN), threads)
 
 
-def _repeats(numbers: WordArray) -> tuple[npt.NDArray[np.intp], WordArray]:
-    """Return the rows and numbers of the hashes whose bit an earlier hash of the cohort sets."""
-    hashes, cohorts = numbers.shape[1:]
-    found = [np.empty(0, dtype=np.intp)]
-    for later in range(1, hashes):
-        again = numbers[:, later] == numbers[:, 0]
+def _repeats(numbers: WordArray) -> tuple[IntArray, WordArray]:
+    """Return the rows and numbers of the hashes whose bit an earlier hash of the cohort sets.
+
+    Parameters
+    ----------
+    numbers : uint32 array, shape (h, m, n)
+        With the rows last, as they lie in memory.
+    """
+    rows, found = [np.empty(0, dtype=np.intp)], [np.empty(0, dtype=np.uint32)]
+    for later in range(1, len(numbers)):
+        again = numbers[later] == numbers[0]
         for earlier in range(1, later):
-            again |= numbers[:, later] == numbers[:, earlier]
-        row, cohort = np.divmod(np.flatnonzero(again), cohorts)
-        found.append((row * hashes + later) * cohorts + cohort)
-    places = np.concatenate(found)
-    return places // (hashes * cohorts), numbers.ravel()[places]
+            again |= numbers[later] == numbers[earlier]
+        cohort, row = np.divmod(np.flatnonzero(again), numbers.shape[2])
+        rows.append(row)
+        found.append(numbers[later, cohort, row])
+    return np.concatenate(rows), np.concatenate(found)

@@ -457,8 +457,6 @@ def unknown_chart(decoding: Decoding) -> Stack:
 def p_value_chart(decoding: Decoding) -> Histogram | None:
     """Draw the p-values of all candidates, and the flat line of absent strings."""
     heights, edges = p_value_counts(decoding.p_value[decoding.firsts(~np.isnan(decoding.share))])
-    if decoding.p_value_counts is not None:
-        heights = decoding.p_value_counts
     known = int(heights.sum())
     if not known:
         return None

@@ -1,8 +1,6 @@
 """Mistakes on the decoder's command line are told before any work is done."""
 
-import csv
 import hashlib
-import io
 import json
 import subprocess
 import sys
@@ -207,20 +205,6 @@ def test_linear_algebra_takes_one_thread_whatever_the_cores(metrics_file, monkey
     assert threads == {1}
 
 
-def test_candidate_cache_changes_nothing_but_the_time(metrics_file, tmp_path):
-    store = filled_store(tmp_path, plausible_records())
-    (tmp_path / "names.txt").write_text("a\nb\n", encoding="utf-8")
-    where = ["--metrics", str(metrics_file), "--store", store]
-    listed = ["--candidates", f"{tmp_path}/names.txt", "--output", "-"]
-    given = ["decode", "homepage", *where, *QUICK, *listed]
-    plain = CliRunner().invoke(main, given)
-    cached = [*given, "--candidate-cache", f"{tmp_path}/cache"]
-    first, second = (CliRunner().invoke(main, cached) for _ in range(2))
-    assert plain.exit_code == 0
-    assert plain.stdout == first.stdout == second.stdout
-    assert list((tmp_path / "cache").iterdir())
-
-
 @pytest.fixture(scope="module")
 def popular(tmp_path_factory) -> tuple[Path, list[str]]:
     """A folder with a store of 50,000 reports, and how to decode it with 17,000 candidates."""
@@ -238,27 +222,17 @@ def popular(tmp_path_factory) -> tuple[Path, list[str]]:
     return folder, [*given, "--detected-only"]
 
 
-def assert_same_tables(*texts: str) -> None:
-    one, other = (list(csv.DictReader(io.StringIO(text))) for text in texts)
-    # What shares owe to their selection goes by the median error, known to a part of a step.
-    refits = ([float(row.pop("refit")) for row in table] for table in (one, other))
-    assert next(refits) == pytest.approx(next(refits), rel=2e-6)
-    assert one == other
-
-
-def test_a_list_in_several_files_is_screened_with_the_same_table(popular):
+def test_a_list_in_several_files_gives_the_same_table(popular):
     folder, given = popular
-    kept = ["--candidates", f"{folder}/names.txt", "--candidate-cache", f"{folder}/cache"]
-    in_memory = CliRunner().invoke(main, [*given, *kept, "--method=regression", "--output=-"])
-    assert len(in_memory.stdout.splitlines()) > 3
-    output = f"--output={folder}/screened.json"
-    several = ["--candidates", f"{folder}/parts", "--output=-", output]
-    screened = CliRunner().invoke(main, [*given, *several])
-    assert_same_tables(screened.stdout, in_memory.stdout)
-    assert "1 repeated candidates left out" in screened.stderr
-    document = json.loads((folder / "screened.json").read_text())
+    one = CliRunner().invoke(main, [*given, "--candidates", f"{folder}/names.txt", "--output=-"])
+    assert len(one.stdout.splitlines()) > 3
+    output = f"--output={folder}/several.json"
+    parts = ["--candidates", f"{folder}/parts", "--output=-", output]
+    several = CliRunner().invoke(main, [*given, *parts])
+    assert several.stdout == one.stdout
+    assert "1 repeated candidates left out" in several.stderr
+    document = json.loads((folder / "several.json").read_text())
     assert document["summary"]["candidates"] == 17_020
-    assert "several files" in document["summary"]["method_reason"]
     sources = {each["role"]: each for each in document["provenance"]["sources"]}
     lines = [
         f"{hashlib.sha256((folder / 'parts' / name).read_bytes()).hexdigest()}  {name}\n"
@@ -266,23 +240,17 @@ def test_a_list_in_several_files_is_screened_with_the_same_table(popular):
     ]
     assert sources["candidates"]["name"] == "parts"
     assert sources["candidates"]["sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()
-    one = ["--candidates", f"{folder}/names.txt", "--method=regression", "--output=-"]
-    assert_same_tables(CliRunner().invoke(main, [*given, *one]).stdout, in_memory.stdout)
 
 
-def test_a_screened_list_is_followed_day_by_day(popular):
+def test_a_list_in_several_files_is_followed_day_by_day(popular):
     folder, given = popular
     daily = [*given, "--by=day", "--output=-", "--candidates"]
-    kept = [f"{folder}/names.txt", "--method=regression", f"--candidate-cache={folder}/cache"]
-    in_memory = CliRunner().invoke(main, [*daily, *kept])
-    assert len(in_memory.stdout.splitlines()) > 3
-    assert CliRunner().invoke(main, [*daily, f"{folder}/parts"]).stdout == in_memory.stdout
+    one = CliRunner().invoke(main, [*daily, f"{folder}/names.txt"])
+    assert len(one.stdout.splitlines()) > 3
+    assert CliRunner().invoke(main, [*daily, f"{folder}/parts"]).stdout == one.stdout
 
 
-def test_several_files_have_no_cache_and_must_be_there(popular):
+def test_several_files_must_be_there(popular):
     folder, given = popular
-    cached = ["--candidates", f"{folder}/parts", "--candidate-cache", f"{folder}/cache"]
-    result = CliRunner().invoke(main, [*given, *cached])
-    assert "--candidate-cache belongs to one file; --candidates" in result.stderr
     result = CliRunner().invoke(main, [*given, "--candidates", f"{folder}/none-*.gz"])
     assert "none-*.gz: no file; expected files" in result.stderr

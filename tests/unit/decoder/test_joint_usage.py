@@ -112,10 +112,6 @@ def test_python_takes_candidates_by_field(folder):
             "--candidates: must name a file for each field only once.",
         ),
         (
-            ["sites", "--candidates", "x.txt", "--candidate-cache", "cache"],
-            "--candidate-cache: metrics.sites.type = 'joint' hashes tuples of values.",
-        ),
-        (
             ["words", "--candidates", "site=x.txt"],
             "--candidates FIELD=FILE: must be --candidates FILE; metrics.words has no fields.",
         ),

@@ -61,10 +61,6 @@ def store_of(folder: Path, metric: Metric, cohorts: Sequence[int]) -> str:
         (["--map", "map.csv"], f"--map: must be left out; {WHAT} has positions at several steps."),
         (["--by", "day"], f"--by day: {WHAT} is decoded over all days at once; choose days with"),
         (["--method", "likelihood"], f"--method likelihood: {WHAT} is decoded from bit counts."),
-        (
-            ["--candidates", "names.txt", "--candidate-cache", "cache"],
-            f"--candidate-cache: {WHAT} hashes candidates at several",
-        ),
     ],
 )
 def test_options_that_open_strings_do_not_have_are_refused_before_anything_is_read(

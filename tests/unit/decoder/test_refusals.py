@@ -156,10 +156,6 @@ def test_reports_of_other_parameters_in_a_file_are_refused(desk):
             (*STORED, *LISTED, "--since", "2026-11-02", "--until", "2026-11-01"),
             "--since 2026-11-02 is after --until 2026-11-01",
         ),
-        (
-            (*STORED, "--map", "{}/map.csv", "--candidate-cache", "{}/cache"),
-            "--candidate-cache belongs to --candidates",
-        ),
         ((*STORED, *LISTED, "--output", "a.txt"), "'a.txt' must end in .csv, .json, .parquet"),
         ((*STORED, *LISTED, "--output", "a.csv", "--output", "a.csv"), "'a.csv' is given twice"),
         ((*STORED, *LISTED, "--output", "{}/names.txt/a.csv"), "Not a directory"),

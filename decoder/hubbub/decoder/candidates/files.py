@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -58,32 +58,16 @@ class Piece(NamedTuple):
         Where they stand: the file, and "line" or "row".
     first : int
         Number of the first one, from 1.
-    start : int
-        Where in a text file what is numbered begins.
     """
 
     encoded: Sequence[bytes]
     path: str
     unit: str
     first: int
-    start: int = 0
 
     def place(self, index: int) -> str:
         """Return how a message names one of them."""
-        number = _lines_before(self.path, self.start) + self.first + index
-        return f"candidates {self.path}: {self.unit} {number}"
-
-
-def _lines_before(path: str, start: int) -> int:
-    """Return how many lines begin before a byte of a text file."""
-    if not start:
-        return 0
-    lines, left = 1, start - 1
-    with resolve(path).open() as file:
-        while left and (block := file.read(min(left, _PIECE_BYTES))):
-            lines += block.count(b"\n")
-            left -= len(block)
-    return lines
+        return f"candidates {self.path}: {self.unit} {self.first + index}"
 
 
 def read_pieces(path: str) -> Iterator[Piece]:
@@ -105,12 +89,12 @@ def read_pieces(path: str) -> Iterator[Piece]:
         If it can't be read, or isn't what its name says.
     """
     if path.endswith(PARQUET):
-        yield from rows_of(path)
+        yield from _rows_of(path)
     elif path == STDIN:
-        yield from lines_of(path, sys.stdin.buffer)
+        yield from _lines_of(path, sys.stdin.buffer)
     else:
         with open_unpacked(path) as file:
-            yield from lines_of(path, file)
+            yield from _lines_of(path, file)
 
 
 def list_files(address: str) -> list[str]:
@@ -159,57 +143,36 @@ def is_in_parts(address: str) -> bool:
         )
 
 
-class ReadableFile(Protocol):
-    """What bytes are read from."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return more bytes, at most so many; none at the end."""
-
-
-def lines_of(path: str, file: ReadableFile, start: int = 0) -> Iterator[Piece]:
-    """Yield the lines of text, some thousands at a time; otherwise as `read_pieces`.
-
-    Parameters
-    ----------
-    path : str
-        The file's address, which errors name.
-    file : ReadableFile
-        What is read.
-    start : int
-        Byte of the file's from which on they are read; only at its beginning may there be a byte
-        order mark.
-    """
-    first, rest, mark = 1, b"", b"" if start else _BYTE_ORDER_MARK
+def _lines_of(path: str, file: IO[bytes]) -> Iterator[Piece]:
+    """Yield the lines of text, some thousands at a time; otherwise as `read_pieces`."""
+    first, rest, mark = 1, b"", _BYTE_ORDER_MARK
     while data := file.read(_PIECE_BYTES):
         complete, newline, after = data.removeprefix(mark).rpartition(b"\n")
         mark = b""
         if newline:
             lines = (rest + complete).replace(b"\r\n", b"\n").removesuffix(b"\r").split(b"\n")
-            yield Piece(lines, path, "line", first, start)
+            yield Piece(lines, path, "line", first)
             first, rest = first + len(lines), after
         else:
             rest += after
         if len(rest) > _LONGEST_LINE:
-            place = Piece((), path, "line", first, start).place(0)
+            place = Piece((), path, "line", first).place(0)
             raise CandidateError(
                 f"{place}: over {_LONGEST_LINE} bytes; expected at most {MAX_VALUE_BYTES} bytes of "
                 "UTF-8"
             )
     if rest:
-        yield Piece([rest.removesuffix(b"\r")], path, "line", first, start)
+        yield Piece([rest.removesuffix(b"\r")], path, "line", first)
 
 
-def rows_of(path: str, row_groups: Sequence[int] | None = None) -> Iterator[Piece]:
-    """Yield the rows of a Parquet file, or of some row groups; otherwise as `read_pieces`."""
+def _rows_of(path: str) -> Iterator[Piece]:
+    """Yield the rows of a Parquet file; otherwise as `read_pieces`."""
     pa = require_pyarrow()
     try:
         with open_parquet(resolve(path)) as file:
             column = _text_column(pa, path, file.schema_arrow)
-            before = range(min(row_groups)) if row_groups else ()
-            first = 1 + sum(file.metadata.row_group(group).num_rows for group in before)
-            for batch in file.iter_batches(
-                _PIECE_ROWS, row_groups, columns=[column], use_threads=False
-            ):
+            first = 1
+            for batch in file.iter_batches(_PIECE_ROWS, columns=[column], use_threads=False):
                 values = batch.column(0)
                 if values.null_count:
                     row = first + values.is_null().to_pylist().index(True)
@@ -271,14 +234,11 @@ class CandidateList:
         Their hashes.
     repeats : int
         Strings left out because an earlier one is the same.
-    notes : tuple of str
-        What became of a cache that couldn't be used.
     """
 
     strings: StringTable
     words: WordArray
     repeats: int
-    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.strings)

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
 
-from hubbub.decoder.candidates.cache import read_candidates
-from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files, read_pieces
+from hubbub.decoder.candidates.files import STDIN, is_in_parts, list_files, read_list
 from hubbub.decoder.options import CandidateInput, DecodeOptions, check_candidates
 from hubbub.inference.candidates import Candidates, hashed
 from hubbub.inference.errors import CandidateError
@@ -51,8 +48,6 @@ class CandidateLists:
         Strings with their positions.
     by_field : mapping of str to tuple of str
         Strings of each field, in their normal form; those of a metric without fields under "".
-    streamed : str, optional
-        The address of a list that is screened in parts instead of being read into memory.
     notes : tuple of str
         What a reader must know about them.
     corpus : tuple of str
@@ -61,16 +56,11 @@ class CandidateLists:
 
     hashed: Candidates | None = None
     by_field: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    streamed: str | None = None
     notes: tuple[str, ...] = ()
     corpus: tuple[str, ...] = ()
 
     def first_strings(self) -> Mapping[str, Sequence[str]]:
         """Return some of each list, by the column in which results have them."""
-        if self.streamed is not None:
-            pieces = chain.from_iterable(map(read_pieces, list_files(self.streamed)))
-            encoded = next(pieces).encoded[:_LOOKED_AT]
-            return {"string": [string.decode(errors="replace") for string in encoded]}
         if self.hashed is not None:
             return {"string": self.hashed.strings[:_LOOKED_AT]}
         return {name or "string": some[:_LOOKED_AT] for name, some in self.by_field.items()}
@@ -87,7 +77,6 @@ def list_candidates(
     candidates: CandidateInput | None,
     map_file: str | None,
     params: RapporParams,
-    cache: Path | None = None,
     source: str = "the parameters",
 ) -> tuple[Candidates, tuple[str, ...]]:
     """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
@@ -100,8 +89,6 @@ def list_candidates(
         Instead of candidates, a file of strings and their bits.
     params : RapporParams
         With which strings are hashed.
-    cache : Path, optional
-        Directory in which hashed lists are kept.
     source : str
         The file that the parameters are from.
 
@@ -118,8 +105,8 @@ def list_candidates(
         if not candidates:
             raise CandidateError("candidates: must be at least one string")
         return hashed(candidates, params), ()
-    listed = read_candidates(candidates or "-", cache)
-    return listed.hashed(params), (*listed.notes, *repeats_note(listed.repeats))
+    listed = read_list(candidates or STDIN)
+    return listed.hashed(params), repeats_note(listed.repeats)
 
 
 def repeats_note(left_out: int) -> tuple[str, ...]:
@@ -152,17 +139,10 @@ def hashed_lists(options: DecodeOptions, metric: Metric) -> CandidateLists:
     """
     check_candidates(options)
     chosen, source = options.candidates, options.source
-    cache = Path(chosen.candidate_cache) if chosen.candidate_cache else None
-    if cache and isinstance(chosen.candidates, str) and is_in_parts(chosen.candidates):
-        raise OptionError(
-            Option("candidate_cache"), " belongs to one file; ",
-            Option("candidates", chosen.candidates), " is several.",
-        )  # fmt: skip
     listed, notes = list_candidates(
         _without_fields(chosen.candidates, metric),
         chosen.map,
         metric.params,
-        cache,
         source.params or source.metrics or "",
     )
     return CandidateLists(hashed=listed, notes=notes)
@@ -217,33 +197,6 @@ def field_lists(options: DecodeOptions, metric: Metric, fields: Sequence[str]) -
         by_field[name] = tuple(candidates.strings)
         notes += own
     return CandidateLists(by_field=by_field, notes=tuple(notes))
-
-
-def streamed_list(options: DecodeOptions) -> CandidateLists | None:
-    """Return a list that is screened, in parts, instead of being read into memory; or None.
-
-    It depends on what is asked for alone, not on the engine or how long the list is.
-
-    Parameters
-    ----------
-    options : DecodeOptions
-        Name the list, and what is asked for.
-
-    Raises
-    ------
-    CandidateError, OptionError
-        If there is no list, or more than one.
-    """
-    check_candidates(options)
-    chosen, how = options.candidates, options.estimate
-    listed = chosen.candidates
-    if not isinstance(listed, str) or listed == STDIN or how.method == "likelihood":
-        return None
-    if not how.detected_only or chosen.candidate_cache:
-        return None
-    if is_in_parts(listed) or (how.method == "regression" and _is_file(listed)):
-        return CandidateLists(streamed=listed)
-    return None
 
 
 def candidate_sources(options: DecodeOptions, lists: CandidateLists) -> list[Source]:

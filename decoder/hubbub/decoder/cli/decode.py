@@ -65,11 +65,6 @@ if TYPE_CHECKING:
     help="For open strings: the characters of most strings, if known, such as 0123456789abcdef.",
 )
 @click.option(
-    "--candidate-cache",
-    metavar="DIR",
-    help="Keep hashed candidates here, for the next run with the same list.",
-)
-@click.option(
     "--since",
     type=Day(),
     metavar="DAY",
@@ -98,8 +93,7 @@ if TYPE_CHECKING:
 @click.option(
     "--detected-only",
     is_flag=True,
-    help="Leave out what isn't detected. With --method regression, or with --candidates in "
-    "several files, the list then needn't fit in memory, because it is screened first.",
+    help="Leave out what isn't detected.",
 )
 @shared.output
 @shared.spreadsheet_safe

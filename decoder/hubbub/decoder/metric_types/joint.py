@@ -37,7 +37,7 @@ class JointDecoder(TypeDecoder[JointType]):
         for name in options.given(*(["map", "candidates"] if listed else ["map"])):
             text = f": must be left out; {what}, and its fields say which values there are."
             raise OptionError(name, text)
-        refuse_beyond_counts(options, what, "hashes tuples of values")
+        refuse_beyond_counts(options, what)
 
     def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
         """Read a list for each field of strings."""

@@ -32,7 +32,7 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
         what = f"metrics.{metric.name}.type = {metric.type.name!r}"
         for name in options.given("map"):
             raise OptionError(name, f": must be left out; {what} has positions at several steps.")
-        refuse_beyond_counts(options, what, "hashes candidates at several steps")
+        refuse_beyond_counts(options, what)
 
     def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
         """Read the strings that are tested in any case, and those to learn from, if any."""

@@ -7,8 +7,8 @@ from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metrics import Metric
 
 
-def refuse_beyond_counts(options: DecodeOptions, what: str, hashing: str) -> None:
-    """Raise OptionError if whole reports, days or kept candidates are asked for.
+def refuse_beyond_counts(options: DecodeOptions, what: str) -> None:
+    """Raise OptionError if whole reports or days are asked for.
 
     Parameters
     ----------
@@ -16,8 +16,6 @@ def refuse_beyond_counts(options: DecodeOptions, what: str, hashing: str) -> Non
         What is asked for.
     what : str
         The metric and its type.
-    hashing : str
-        What the type hashes instead of candidates alone.
     """
     how = options.estimate
     if how.method == "likelihood":
@@ -30,8 +28,6 @@ def refuse_beyond_counts(options: DecodeOptions, what: str, hashing: str) -> Non
             Option("by", how.by), f": {what} is decoded over all days at once; choose days with ",
             Option("since"), " and ", Option("until"), ".",
         )  # fmt: skip
-    if options.candidates.candidate_cache:
-        raise OptionError(Option("candidate_cache"), f": {what} {hashing}. Leave it out.")
 
 
 def refuse_lists_and_reports(

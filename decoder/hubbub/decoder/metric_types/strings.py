@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
@@ -12,15 +11,13 @@ import numpy as np
 from hubbub.decoder.candidates.lists import (
     CandidateLists,
     hashed_lists,
-    repeats_note,
-    streamed_list,
 )
 from hubbub.decoder.options import DecodeOptions, EstimateOptions
 from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import LIKELIHOOD, Decoding, decode
-from hubbub.inference.likelihood.choice import ASKED_FOR, SCREENED, Choice, Method
+from hubbub.inference.likelihood.choice import Choice, Method
 from hubbub.inference.misfit import overlooked
 from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.metric_types.strings import StringType
@@ -38,16 +35,14 @@ class StringDecoder(TypeDecoder[StringType]):
     """Regression on bit counts or the likelihood of whole reports; also day by day."""
 
     def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
-        """Read the list, or leave one that is screened where it is."""
-        return streamed_list(options) or hashed_lists(options, metric)
+        """Read the list."""
+        return hashed_lists(options, metric)
 
     def choice(
         self, metric: Metric, candidates: CandidateLists, options: EstimateOptions
     ) -> Choice | None:
-        """Return the choice between bit counts and whole reports; screened lists have none."""
-        if candidates.hashed is None:
-            return None
-        return Choice(Method(options.method), metric.params, len(candidates.hashed))
+        """Return the choice between bit counts and whole reports."""
+        return Choice(Method(options.method), metric.params, len(candidates.strings))
 
     def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
         """Estimate how often each candidate occurs, perhaps day by day."""
@@ -86,7 +81,7 @@ def _decode(
     """Decode counts, and whole reports if they were kept; also return the candidates."""
     listed, params = evidence.candidates.hashed, evidence.metric.params
     if listed is None or evidence.choice is None:
-        return _screen(evidence, counts, observer)
+        raise TypeError("a metric of strings needs hashed candidates")
     counted = decode(
         counts,
         params,
@@ -97,29 +92,6 @@ def _decode(
     )
     with observer.maximising() as passed:
         return evidence.choice.complete(counted, evidence.reports.whole, listed, passed), listed
-
-
-def _screen(
-    evidence: Evidence, counts: CohortCounts, observer: Observer
-) -> tuple[Decoding, Candidates]:
-    """Find the detected strings of a list that isn't in memory."""
-    from hubbub.decoder.screening.decoding import screen  # noqa: PLC0415 - seldom
-
-    options = evidence.options
-    found = screen(
-        counts,
-        evidence.metric.params,
-        str(evidence.candidates.streamed),
-        evidence.engine,
-        alpha=options.alpha,
-        correction=evidence.correction,
-        repeats=evidence.repeats,
-    )
-    for note in repeats_note(found.repeats):
-        observer.note(note)
-    reason = ASKED_FOR if options.method == Method.REGRESSION else SCREENED
-    summary = replace(found.decoding.summary, method_reason=reason)
-    return replace(found.decoding, summary=summary), found.candidates
 
 
 def _overlooked(evidence: Evidence, decoding: Decoding) -> tuple[Finding, ...]:

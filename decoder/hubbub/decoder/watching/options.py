@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # also a folder's name
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _ADDRESS = re.compile(r"[!-~]+")  # ASCII without blanks, as HTTP wants it
-_FILES = ("candidates", "candidate_cache", "corpus")
+_FILES = ("candidates", "corpus")
 _OPTIONS = (
     *_FILES, "where", "alpha", "correction", "method", "estimand", "extend", "alphabet",
     "min_reports", "reports_per_client", "rows", "detected_only",

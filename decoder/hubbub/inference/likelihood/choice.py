@@ -1,8 +1,8 @@
 """By which method strings are decoded: least squares on counts, or whole reports' likelihood.
 
 Whole reports are decoded where that takes less than a second, and where it is expected to gain
-something within seconds, or within about twice the time of least squares. Of the two decodings the
-one with the smaller errors is kept. Whoever wants more from whole reports asks for it.
+something within seconds. Of the two decodings the one with the smaller errors is kept. Whoever
+wants more from whole reports asks for it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ NO_WAIT = 0.6
 Lists that the mixture holds whole, that is: of longer ones strings that weren't proposed are
 missing in it, and where bits can't tell them apart its errors don't hold.
 """
-LONGEST = 5.0
-"""Seconds of one core that the likelihood may take at least, on such as it was timed on.
+LONGEST = 4.0
+"""Seconds of one core that least squares and the likelihood may take together.
 
 Users who chose no method don't wait longer (docs/understand/likelihood.md); only `auto` depends on
 it.
@@ -45,7 +45,6 @@ _NO_GAIN = 5e-4  # rounds to 0.0%
 # absent strings were over twice the stated ones in 31 of 57 random regimes of few reports or little
 # noise; from a third to it in 8 of 81.
 _UNRELIABLE_SPREAD = 0.8
-_MOST_RATIO = 2.0  # to least squares' seconds, if those are many
 # As `python -m evaluation.benchmarks.likelihood_cost` measures them.
 _SECONDS_PER_NUMBER = 4.5e-8
 _SECONDS_PER_CELL = 3.5e-10
@@ -55,7 +54,6 @@ _SECONDS_PER_CANDIDATE = 3.5e-6  # of least squares
 # A list of which only proposals are in the mixture is gone over twice: what is detected joins it.
 _ROUNDS_OF_LONG_LISTS = 2
 ASKED_FOR = "as asked for"
-SCREENED = "a list in several files is tested by bit counts, so that it needn't fit in memory"
 ONLY_COUNTS = "because there are only bit counts"
 FEW_DECIDE = "a few of the whole reports would decide about a string"
 NO_SHARE = "bit counts alone determine no share"
@@ -110,7 +108,7 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
         return False, "whole reports would tell no more of rare strings"
     if gain < LEAST_GAIN:
         return False, f"decoding whole reports would reduce variances by only {gain:.1%}"
-    if seconds > max(LONGEST, _MOST_RATIO * _SECONDS_PER_CANDIDATE * n_candidates):
+    if seconds + _SECONDS_PER_CANDIDATE * n_candidates > LONGEST:
         return False, (
             f"decoding whole reports would reduce variances by {1 - 1 / (1 + gain):.0%} or more, "
             f"but take about {seconds:,.0f} seconds (--method likelihood)"

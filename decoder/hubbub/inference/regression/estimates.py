@@ -166,14 +166,10 @@ class CandidateEstimates:
     share: FloatArray
     std_error: FloatArray  # shape (n,)
     dispersion: float  # how many times the assumed variance the candidates' is
-    # The median standard error, if these are some of the candidates and it is of all.
-    median_error: float | None = None
 
     @property
     def typical_error(self) -> float:
         """The median standard error of all candidates; nan if none is known."""
-        if self.median_error is not None:
-            return self.median_error
         known = self.std_error[~np.isnan(self.std_error)]
         return float(np.median(known)) if len(known) else np.nan
 
@@ -221,24 +217,6 @@ def estimate_all(
     """
     sums = sums or candidate_sums(fit, candidates)
     information = _information(fit, candidates, sums.score, sums.weight, roughly)
-    return estimates_of(fit, bits, params, sums, information)
-
-
-def estimates_of(
-    fit: Fit,
-    bits: BitEstimates,
-    params: RapporParams,
-    sums: CandidateSums,
-    information: FloatArray,
-    mean_information: float | None = None,
-) -> CandidateEstimates:
-    """Estimate candidates whose information is known; otherwise as `estimate_all`.
-
-    `sums`: each candidate's score and weight, summed over its bits. `information`, shape (n,): x'Px
-    of those outside the fit. `mean_information`: of all candidates outside whose shares the data
-    determine, if these are some of them.
-    """
-    information = information.copy()
     share = shares_outside(sums.score, information)
     own = np.diag(fit.covariance)[1:]
     share[fit.selected] = fit.shares
@@ -249,10 +227,7 @@ def estimates_of(
     as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, UNDETERMINED)
     added = correlated_bits(fit, bits, params, as_fixed)
     variance[fit.selected] = with_correlation(variance[fit.selected], added)
-    if mean_information is not None:
-        dispersion = dispersion_outside(fit, mean_information, params)
-    else:
-        dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
+    dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
     variance *= dispersion
     return CandidateEstimates(
         share, np.sqrt(without_drawing(variance, drawing(share, bits.collected))), dispersion
@@ -278,12 +253,6 @@ def drawing(share: FloatArray, collected: float) -> FloatArray:
 def without_drawing(variance: FloatArray, drawn: FloatArray) -> FloatArray:
     """Return variances of estimates of the collected reports' shares."""
     return np.maximum(variance - drawn, _LEAST * variance)
-
-
-def dispersion_outside(fit: Fit, mean_information: float, params: RapporParams) -> float:
-    """Return how many times larger than assumed variances are (`overdispersion`)."""
-    found = float(hash_variance(fit.scores[:, None], params)[0])
-    return max(found / mean_information, _LEAST)
 
 
 def total_share(
@@ -336,12 +305,6 @@ def _information(
 def sampled(n: int, size: int = _SAMPLE) -> IntArray:
     """Return which of n candidates stand for all."""
     return np.linspace(0, n - 1, size).astype(np.int64)
-
-
-def left_over(fit: Fit, candidates: Candidates, weight: FloatArray) -> float:
-    """Return the mean quotient of x'Px and x'Wx of some candidates."""
-    explained = _explained(fit, candidates, np.arange(len(candidates)))
-    return float(1 - explained.sum() / weight.sum())
 
 
 def information_of_many(

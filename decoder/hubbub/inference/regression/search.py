@@ -345,17 +345,24 @@ class Search:
         above_half = _HALF if all_members else tests.null.above_half()
         tested = self._n_tested
         n_tests = counted_tests(log_p, self.correction, tested, above_half, self.log_weights)
-        return corrected(
+        raised = n_tests * self.allowance
+        weighted = _weighted(log_p, self.log_weights)
+        log_q = log_q_values(weighted, self.correction, raised, self.elsewhere)
+        log_q[log_p > LOG_HALF] = 0.0
+        detected = log_q <= self.log_alpha
+        n_detected = int(np.count_nonzero(detected)) + self.elsewhere
+        return SearchResult(
+            tests.fit,
             estimates,
             log_p,
-            tests,
+            log_q,
+            detected,
+            log_cutoff(n_detected, raised, self.log_alpha, self.correction),
             n_tests,
             tested,
-            self.log_alpha,
-            self.correction,
-            elsewhere=self.elsewhere,
+            tests,
+            self.log_weights,
             allowance=self.allowance,
-            log_weights=self.log_weights,
         )
 
     @property
@@ -405,48 +412,6 @@ def top_scoring(log_p: FloatArray) -> tuple[IntArray, IntArray]:
     strongest = order[:_MAX_SURVIVORS]
     stand_out = z_scores(log_p[strongest]) > _SCREEN_Z
     return np.sort(order[:MAX_NEAR]), np.sort(strongest[stand_out])
-
-
-def corrected(
-    estimates: CandidateEstimates,
-    log_p: FloatArray,
-    tests: PresenceTests,
-    n_tests: float,
-    listed: int,
-    log_alpha: float,
-    correction: Correction,
-    *,
-    elsewhere: int = 0,
-    allowance: float = 1.0,
-    log_weights: FloatArray | None = None,
-) -> SearchResult:
-    """Say which candidates are detected.
-
-    `log_p`, shape (n,): of all candidates, or of all whose p-values are small. `tests`: the tests
-    that p-values come from, repeated with rivals where they matter. `n_tests` and `listed`: as of
-    `SearchResult`. `log_alpha`: ln of the error rate that is allowed. `correction`: which error
-    rate it is: false discoveries, or the chance of any false detection. `elsewhere`: as of
-    `Search`. `allowance` and `log_weights`: as of `SearchResult`.
-    """
-    raised = n_tests * allowance
-    log_q = log_q_values(_weighted(log_p, log_weights), correction, raised, elsewhere)
-    log_q[log_p > LOG_HALF] = 0.0
-    detected = log_q <= log_alpha
-    n_detected = int(np.count_nonzero(detected))
-    cutoff = log_cutoff(n_detected + elsewhere, raised, log_alpha, correction)
-    return SearchResult(
-        tests.fit,
-        estimates,
-        log_p,
-        log_q,
-        detected,
-        cutoff,
-        n_tests,
-        listed,
-        tests,
-        log_weights,
-        allowance=allowance,
-    )
 
 
 def _weighted(log_p: FloatArray, log_weights: FloatArray | None) -> FloatArray:

@@ -1,1 +1,0 @@
-"""Candidates by the hundred million: tasks read, hash and test them; little memory is taken."""
