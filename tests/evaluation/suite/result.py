@@ -13,10 +13,9 @@ from evaluation.suite.bounds import (
     promises_kept,
     variation_ratios,
 )
-from hubbub.protocol.plurals import counted
+from hubbub.protocol.errors import counted
 from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
-from hubbub.reporting.estimates import Estimates, columns_from
-from hubbub.reporting.findings import Finding, Level
+from hubbub.reporting.estimates import Estimates, Finding, Level, columns_from
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
