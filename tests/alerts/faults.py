@@ -5,7 +5,7 @@ from factories import make_metric, make_registry
 from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Publisher
-from hubbub.reporting.estimates import END_CODES
+from hubbub.reporting.findings import END_CODES
 from hubbub.storage.maintenance import STEPS
 
 REQUESTS = 'hubbub_requests_total{reason="%s",status="%s"}'

@@ -281,7 +281,7 @@ def test_child_that_was_forked_in_c_sends_its_own_and_never_its_parents(tmp_path
     """As uWSGI does: Python's own hooks don't run."""
     script = f"""
 import ctypes
-from hubbub.client.storage import no_fork
+from hubbub.client.forks import no_fork
 telemetry = open_telemetry()
 record(telemetry, 3, "parent")
 telemetry.flush(30)

@@ -32,7 +32,7 @@ from hubbub.client.base import (
 )
 from hubbub.client.delivery import ClientStore, Fetch
 from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
-from hubbub.client.storage import notice_fork
+from hubbub.client.forks import notice_fork
 from hubbub.client.transport import (
     MAX_ANSWER,
     SWITCH_BYTES,

@@ -22,19 +22,19 @@ from hubbub.client.errors import (
     StateError,
     UnavailableError,
 )
+from hubbub.client.forks import ORPHANED, after_fork, is_orphaned, no_fork
 from hubbub.client.interface import Preview, Status
+from hubbub.client.lanes import Lanes
 from hubbub.client.ledger import REPORTED_TODAY, Account, Spending, Verdict
 from hubbub.client.recorder import (
     CLOSED,
     FORGOTTEN,
     REPLACED,
     WITHDRAWN,
-    Lanes,
     Recorder,
     RecorderSettings,
     log,
 )
-from hubbub.client.storage import ORPHANED, after_fork, is_orphaned, no_fork
 from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry

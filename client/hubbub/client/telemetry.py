@@ -25,7 +25,7 @@ from hubbub.client.base import (
     BaseTelemetry,
 )
 from hubbub.client.errors import ReplacedSecretError, UnavailableError
-from hubbub.client.storage import no_fork, notice_fork
+from hubbub.client.forks import no_fork, notice_fork
 from hubbub.protocol.metric_types.base import Value
 
 if TYPE_CHECKING:

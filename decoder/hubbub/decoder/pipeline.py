@@ -53,18 +53,17 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 from hubbub.rappor.csv_files import read_params
-from hubbub.reporting.estimates import (
-    Estimates,
-    Finding,
-    Level,
+from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.provenance import (
     Provenance,
     canonical,
     counts_source,
     digest,
     file_source,
 )
-from hubbub.reporting.trends import side_by_side
-from hubbub.reporting.wording import misfit_findings, shortened, visible
+from hubbub.reporting.slices import side_by_side
+from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.wording import misfit_findings
 
 if TYPE_CHECKING:
     from hubbub.storage.slices import SliceSizes
@@ -365,6 +364,7 @@ def _odd_lists(lists: CandidateLists, estimates: Estimates) -> Iterator[Finding]
 
 
 def _detected(estimates: Estimates) -> Iterable[Any]:
+    """Return whether each row is detected; those of results that say nothing of it are."""
     return (
         estimates["detected"] if "detected" in estimates.columns else repeat(True, len(estimates))
     )

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from hubbub.inference.likelihood.choice import Choice
     from hubbub.inference.misfit import Misfit
     from hubbub.inference.ratios import Ratios
-    from hubbub.reporting.estimates import Estimates, Provenance
+    from hubbub.reporting.estimates import Estimates
+    from hubbub.reporting.provenance import Provenance
 
 ENTRY_POINTS = "hubbub.type_decoders"
 """Group in which installed packages name the decoder of each of their types."""
@@ -52,14 +53,26 @@ _BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What an estimate is made of."""
+    """What an estimate is made of.
+
+    Attributes
+    ----------
+    metric : Metric
+    reports : CountedReports
+    candidates : CandidateLists
+        As the type's `read_candidates` returned them.
+    options : EstimateOptions
+    choice : Choice, optional
+        The type's, which decided whether reports were kept whole.
+    provenance : Provenance, optional
+        Where all of it comes from, except for the method; None if no output states it.
+    """
 
     metric: Metric
     reports: CountedReports
-    candidates: CandidateLists  # as the type's `read_candidates` returned them
+    candidates: CandidateLists
     options: EstimateOptions
-    choice: Choice | None = None  # the type's, which decided whether reports were kept whole
-    # Where all of it comes from, except for the method; None if no output states it.
+    choice: Choice | None = None
     provenance: Provenance | None = None
 
     @property
@@ -90,7 +103,10 @@ class Evidence:
     def made_by(self, method: str) -> Provenance | None:
         """Return the provenance of an estimate.
 
-        `method`: how it was made, in words.
+        Parameters
+        ----------
+        method : str
+            How it was made, in words.
         """
         return self.provenance and self.provenance.made_by(method)
 
@@ -106,7 +122,10 @@ class Observer:
     def note(self, text: str) -> None:
         """Pass on something that must not be overlooked.
 
-        `text`: in words.
+        Parameters
+        ----------
+        text : str
+            In words.
         """
         warnings.warn(text, stacklevel=2)
 
@@ -257,7 +276,10 @@ class TypeDecoder(ABC, Generic[_Type]):
 def decoder_of(metric: Metric) -> TypeDecoder[Any]:
     """Return the decoder of a metric's type.
 
-    Raises `DecoderError` if neither hubbub nor an installed package has one.
+    Raises
+    ------
+    DecoderError
+        If neither hubbub nor an installed package has one.
     """
     decoder = _decoder_named(metric.type.name)
     if decoder is None:

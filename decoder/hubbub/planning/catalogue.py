@@ -18,7 +18,7 @@ from hubbub.client.randomness import KeyedStream, keyed_message
 from hubbub.planning.histories import LifetimeBudget
 from hubbub.planning.privacy import PrivacyFigure, Situation, metric_figures
 from hubbub.protocol.dimensions import slice_of
-from hubbub.protocol.errors import EncodingError, counted
+from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types import (
     BooleanType,
     EnumType,
@@ -29,11 +29,12 @@ from hubbub.protocol.metric_types import (
 )
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, batch_to_json
 from hubbub.reporting.blocks import Heading, Page, Section, Table
-from hubbub.reporting.estimates import registry_ends
-from hubbub.reporting.wording import visible
+from hubbub.reporting.findings import registry_ends
+from hubbub.reporting.text import visible
 
 INDEX = "index.html"
 # Of an example: nobody's.

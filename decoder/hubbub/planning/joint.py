@@ -31,7 +31,6 @@ from hubbub.planning.tables import (
     expected_total_variation,
 )
 from hubbub.planning.wording import category_lines, entry_text, percents
-from hubbub.protocol.errors import counted
 from hubbub.protocol.metric_types.joint import (
     FEWEST_FIELDS,
     MOST_FIELDS,
@@ -40,6 +39,7 @@ from hubbub.protocol.metric_types.joint import (
 )
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Types
 from hubbub.reporting.estimates import Finding
 

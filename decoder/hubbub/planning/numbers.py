@@ -28,10 +28,10 @@ from hubbub.planning.noise import (
     worst_variance,
 )
 from hubbub.planning.wording import entry_text, percents
-from hubbub.protocol.errors import counted
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.responses import Window
 from hubbub.reporting.estimates import Finding
 

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from hubbub.planning.histories import value_ratio
 from hubbub.planning.privacy import PrivacyFigure, Situation
-from hubbub.protocol.errors import counted
 from hubbub.protocol.metrics import Metric
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 from hubbub.reporting.blocks import Block, Heading, Line, Table

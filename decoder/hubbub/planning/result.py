@@ -24,8 +24,8 @@ from hubbub.planning.wording import (
     reports_text,
     share_text,
 )
-from hubbub.protocol.errors import counted
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Block, Line, Table, Types, headings
 from hubbub.reporting.charts import Labels, Series, XYChart
 from hubbub.reporting.estimates import Estimates, Finding, Level, as_lines, columns_from

@@ -26,7 +26,7 @@ from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
 from hubbub.release.result import Balance, Query, release_estimates
 from hubbub.release.tables import Declaration, Excess, Role, UserRows, unique
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.wording import visible
+from hubbub.reporting.text import visible
 
 _Data = TypeVar("_Data")
 _Number = float | str | Fraction

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 from hubbub.release.ledger import Composition, Ledger, Spend, group, shown
 from hubbub.release.mechanisms.counts import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
@@ -27,7 +27,7 @@ from hubbub.reporting.estimates import (
     as_lines,
     columns_from,
 )
-from hubbub.reporting.wording import visible
+from hubbub.reporting.text import visible
 
 _ROWS_IN_TERMINAL = 40  # about a screen
 _ROWS_IN_CHART = 30  # as many as have legible labels on a page

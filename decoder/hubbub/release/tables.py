@@ -44,7 +44,7 @@ from pyarrow import parquet
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.protocol.metric_types.base import normal_form
 from hubbub.release.errors import DataError, LedgerError, QueryError
-from hubbub.reporting.wording import visible
+from hubbub.reporting.text import visible
 
 _ROWS = 65_536  # that are Python's strings at a time
 _FAULTS = {

@@ -13,7 +13,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates
 from hubbub.inference.categories.ordinal import OrdinalEstimates
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.protocol.metric_types.enums import bucket_label
+from hubbub.protocol.metric_types.ordinals import bucket_label
 from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, headings
 from hubbub.reporting.charts import IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
@@ -21,11 +21,12 @@ from hubbub.reporting.estimates import (
     Estimates,
     Finding,
     Level,
-    Provenance,
     as_facts,
     table_of,
     warnings_in,
 )
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
     anomaly_findings,
@@ -39,7 +40,6 @@ from hubbub.reporting.wording import (
     provenance_section,
     repeats_findings,
     title_of,
-    visible,
 )
 
 _INTERVAL = f"{CONFIDENCE:.0%} interval"

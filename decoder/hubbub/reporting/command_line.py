@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from hubbub.protocol.errors import HubbubError, OptionError
-from hubbub.reporting.formats.writers import check_output_paths
+from hubbub.reporting.formats.files import check_output_paths
 
 
 class LazyGroup(click.Group):

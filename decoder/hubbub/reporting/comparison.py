@@ -17,18 +17,17 @@ from hubbub.reporting.estimates import (
     Estimates,
     Finding,
     Level,
-    Provenance,
     as_facts,
     table_of,
     warnings_in,
 )
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     ERROR_RATES,
     estimand_finding,
     first_charts,
     provenance_section,
-    shortened,
-    visible,
 )
 
 _INTERVAL = f"{CONFIDENCE:.0%} interval"

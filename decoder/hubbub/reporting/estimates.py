@@ -4,42 +4,19 @@ Rows in typed columns, findings beside them, tables and charts for people. Forma
 (`hubbub.reporting.formats`) print estimates without knowing what they are about. Columns may be
 computed when they are read, so that a million rows need neither a million objects nor one huge
 string. Invariant: the same estimates give the same bytes in every format.
-
-Findings: what is said beside estimates, and of a registry.
-
-A finding has a code for programs and words for people; no code reads the words. Needs no package
-but the protocol, so that a collector has it at its start. Which metrics clients report no more is
-said here for all who say it: `hubbub-collector check`, the log at a service's start, its admin page
-and its gauge, the catalogue and standing reports.
-
-Where a result comes from: versions, parameters, settings and digests of every input.
-
-Two results with equal provenance are equal. It therefore holds nothing of the run itself: no time
-of day, no machine, no folder (files are named by their last part).
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import hashlib
-import json
-import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from enum import IntEnum
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from hubbub.inference.arrays import IntArray
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol.errors import counted
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.registry import Registry
 from hubbub.reporting.blocks import (
     ROWS,
     Block,
@@ -52,189 +29,7 @@ from hubbub.reporting.blocks import (
     Values,
 )
 from hubbub.reporting.charts import Chart
-from hubbub.storage.files.locations import resolve, storage_errors
-
-
-class Level(IntEnum):
-    """How much a finding matters to a reader.
-
-    A fact is told because it belongs to the picture; a warning must not be overlooked; an alarm is
-    what honest clients would hardly cause.
-    """
-
-    FACT = 0
-    WARNING = 1
-    ALARM = 2
-
-
-class Finding(NamedTuple):
-    """Something that is said beside the rows."""
-
-    code: str  # names it for programs, and never changes: "detection_limit"
-    # Names it for people, where findings stand one below the other; empty: `text` is a sentence.
-    label: str
-    text: str  # what was found, in words
-    value: object = None  # the number behind it, or None: anything that JSON has
-    level: Level = Level.FACT
-
-    @property
-    def shown(self) -> str:
-        """The text as people see it: an alarm begins with one."""
-        return f"SUSPICIOUS: {self.text}" if self.level is Level.ALARM else self.text
-
-    @property
-    def labelled(self) -> str:
-        """The text as people see it by itself, behind its label if it has one."""
-        return f"{self.label}: {self.shown}" if self.label else self.shown
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as JSON has it."""
-        return {
-            "level": self.level.name.lower(),
-            "code": self.code,
-            "label": self.label,
-            "value": self.value,
-            "text": self.text,
-        }
-
-
-SOON_DAYS = 30
-"""Time for an app's next release to bring a new registry to most of its clients."""
-
-NOTHING_ASKED = "nothing_asked"
-END_CODES = ("metric_expired", "metric_expires_soon", "metric_over_budget", NOTHING_ASKED)
-"""The codes of `registry_ends`."""
-_TOLERANCE = 1 + 1e-9  # as clients' ledgers have it
-
-
-def registry_ends(registry: Registry, today: dt.date) -> list[Finding]:
-    """Return which metrics clients report no more, or soon no more, and whether any is left.
-
-    `today`: in UTC. Clients report a metric on its last day still.
-    """
-    found, silent = [], set()
-    budget = registry.lifetime_epsilon
-    for metric in registry.values():
-        days = (metric.expires - today).days
-        if days < 0:
-            text = f"expired on {metric.expires}: clients no longer report it"
-            found.append(metric_warning("metric_expired", metric, text, days))
-            silent.add(metric.name)
-        elif days <= SOON_DAYS:
-            text = f"expires on {metric.expires}, in {counted(days, 'day')}"
-            found.append(metric_warning("metric_expires_soon", metric, text, days))
-        if budget is not None and metric.price > budget * _TOLERANCE:
-            silent.add(metric.name)
-            text = (
-                f"an answer costs {metric.price:.6g}, more than lifetime_epsilon = {budget:g}: no "
-                "client reports it"
-            )
-            found.append(metric_warning("metric_over_budget", metric, text, metric.price))
-    if len(silent) == len(registry):
-        text = "clients report nothing: each one has expired or costs more than lifetime_epsilon"
-        found.append(Finding(NOTHING_ASKED, "metrics", text, len(silent), Level.WARNING))
-    return found
-
-
-def metric_warning(code: str, metric: Metric, text: str, value: object) -> Finding:
-    """Return a warning about a metric of a registry."""
-    return Finding(code, f"metrics.{metric.name}", text, value, Level.WARNING)
-
-
-SEED = "none: decoding is deterministic"
-_PACKAGES = ("hubbub", "numpy", "scipy")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One input."""
-
-    role: str  # such as "candidates"
-    name: str  # of the file, without its folder
-    sha256: str  # hexadecimal
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """All that determines a result."""
-
-    # Of the packages that compute, and Python's.
-    versions: Mapping[str, str] = field(default_factory=_versions)
-    metric: str  # its name, or the name of the file of parameters
-    metric_version: int | None  # none for counts
-    parameters: Mapping[str, float]  # k, h, m, f, p and q
-    parameters_sha256: str  # digest of `canonical(parameters)`
-    settings: Mapping[str, str]  # level, correction, method and what else was chosen
-    days: str  # the UTC days that were decoded
-    sources: tuple[Source, ...]
-    seed: str = SEED
-
-    def made_by(self, method: str) -> Provenance:
-        """Return the provenance of what a method made.
-
-        `method`: in words.
-        """
-        return replace(self, settings={**self.settings, "method": method})
-
-    def as_json(self) -> dict[str, object]:
-        """Return all of it as JSON can hold it."""
-        return asdict(self)
-
-
-def canonical(parameters: Mapping[str, float]) -> bytes:
-    """Return the one way to write parameters that their digest is taken of."""
-    numbers = {name: float(value) for name, value in parameters.items()}
-    return json.dumps(numbers, sort_keys=True, separators=(",", ":")).encode()
-
-
-def digest(data: bytes) -> str:
-    """Return the hexadecimal SHA-256 of bytes."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def file_source(role: str, path: str) -> Source:
-    """Return a file as a source.
-
-    Raises `OSError, StorageError` if it can't be read.
-    """
-    location = resolve(path)
-    with storage_errors(location), location.open() as file:
-        return Source(role, location.name, hashlib.file_digest(file, "sha256").hexdigest())
-
-
-def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
-    """Return several files as a source: the digest of what `sha256sum` says of them, in order.
-
-    Raises `OSError, StorageError` if one can't be read.
-    """
-    each = (file_source(role, path) for path in paths)
-    lines = (f"{source.sha256}  {source.name}\n" for source in each)
-    return Source(role, name, digest("".join(lines).encode()))
-
-
-def strings_source(role: str, strings: Iterable[str], name: str = "a pipe") -> Source:
-    """Return strings that are no file as a source: one per line, each once, in UTF-8."""
-    hashing = hashlib.sha256()
-    for string in strings:
-        hashing.update(string.encode("utf-8") + b"\n")
-    return Source(role, name, hashing.hexdigest())
-
-
-def counts_source(role: str, counts: CohortCounts) -> Source:
-    """Return counts as a source: N_c and the bit counts of each cohort, as little-endian int64.
-
-    Segments of a store are shuffled and merged as it ages, so their bytes are no one's digest; the
-    counts that are made of them stay.
-    """
-    hashing = hashlib.sha256(counts.reports.astype("<i8").tobytes())
-    hashing.update(counts.bits.astype("<i8").tobytes())
-    return Source(role, "reports of each cohort, then of each bit", hashing.hexdigest())
-
+from hubbub.reporting.findings import Finding, Level
 
 __all__ = [
     "CHUNK", "Column", "Computed", "Estimates", "Finding", "Level", "Plot", "as_facts", "as_lines",

@@ -26,11 +26,12 @@ from hubbub.reporting.estimates import (
     Computed,
     Estimates,
     Finding,
-    Provenance,
     as_facts,
     table_of,
     warnings_in,
 )
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
     first_charts,
@@ -38,7 +39,6 @@ from hubbub.reporting.wording import (
     privacy_section,
     provenance_section,
     title_of,
-    visible,
 )
 
 TESTS = ("refit", "p_value", "q_value")

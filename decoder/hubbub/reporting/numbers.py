@@ -14,11 +14,11 @@ from hubbub.reporting.estimates import (
     Column,
     Estimates,
     Finding,
-    Provenance,
     as_facts,
     table_of,
     warnings_in,
 )
+from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.wording import (
     anomaly_findings,
     epsilon_findings,

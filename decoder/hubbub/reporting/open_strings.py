@@ -14,13 +14,14 @@ from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import OpenDecoding
 from hubbub.inference.open_strings.search import FoundPrefixes
 from hubbub.inference.repeated_reports import RepeatSource
-from hubbub.protocol.errors import counted
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Section
 from hubbub.reporting.charts import Labels, Tree, TreeNode
-from hubbub.reporting.estimates import Estimates, Finding, Level, Provenance
+from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import Additions, string_findings, strings_estimates
-from hubbub.reporting.wording import visible
+from hubbub.reporting.text import visible
 
 _SHOWN = 40  # nodes at each step, the largest: a page's height
 _NAMED = 5  # as many as fit on a line or two

@@ -1,18 +1,11 @@
 """What estimates of all metrics share: findings about honesty, privacy and provenance.
 
-Strings that clients may have sent are shown as `hubbub.reporting.wording` makes them visible.
-
-Strings that clients may have sent -> what people see of them.
-
-Invariant: no control or invisible character reaches a terminal or a page. Only screens shorten
-strings; files for programs hold them as they are.
+Strings that clients may have sent are shown as `hubbub.reporting.text` makes them visible.
 """
 
 from __future__ import annotations
 
 import math
-import unicodedata
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -21,67 +14,12 @@ from hubbub.inference.decoding import POWER
 from hubbub.inference.misfit import Misfit
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
-from hubbub.reporting.estimates import Finding, Level, Provenance, as_facts
-
-_MARKS = 4
-"""Most combining marks that count as part of their letter; some scripts need three."""
-
-
-def visible(string: str) -> str:
-    """Return a string as people may see it: control characters escaped, nothing invisible."""
-    shown = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in string
-    )
-    return f'"{shown}"' if shown != shown.strip() or not shown else shown
-
-
-def shortened(text: str, most: int) -> str:
-    """Return a text, or both ends of one that takes more columns of a terminal than `most`.
-
-    Both ends, because addresses often begin alike and file names often end alike. Letters keep
-    their combining marks; wide letters take two columns.
-    """
-    if columns(text) <= most:
-        return text
-    letters = _letters(text)
-    first = _fitting(letters, most // 2)
-    last = _fitting(reversed(letters), (most - 1) // 2)
-    return "".join([*first, "…", *reversed(last)])
-
-
-def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
-    return sum(map(_width, _letters(text)))
-
-
-def _letters(text: str) -> list[str]:
-    """Cut a text into letters with their combining marks."""
-    letters: list[str] = []
-    for c in text:
-        if letters and unicodedata.category(c) in {"Mn", "Me"} and len(letters[-1]) <= _MARKS:
-            letters[-1] += c
-        else:
-            letters.append(c)
-    return letters
-
-
-def _fitting(letters: Iterable[str], most: int) -> list[str]:
-    """Return as many of the first letters as fit in so many columns."""
-    taken: list[str] = []
-    for letter in letters:
-        most -= _width(letter)
-        if most < 0:
-            break
-        taken.append(letter)
-    return taken
-
-
-def _width(letter: str) -> int:
-    return 2 if unicodedata.east_asian_width(letter[0]) in {"W", "F"} else 1
-
+from hubbub.reporting.estimates import Finding, Level, as_facts
+from hubbub.reporting.provenance import Provenance
+from hubbub.reporting.text import visible
 
 ERROR_RATES = {
     Correction.BH: "false discovery rate",

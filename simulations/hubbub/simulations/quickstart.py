@@ -22,8 +22,8 @@ from hubbub.collector.access.auth import generate_secret
 from hubbub.decoder.pipeline import decode_metric
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html
-from hubbub.reporting.formats.writers import atomic_write
 from hubbub.simulations.demo import METRICS
 from hubbub.simulations.experiments.collecting import (
     UploadError,

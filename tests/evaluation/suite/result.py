@@ -13,9 +13,10 @@ from evaluation.suite.bounds import (
     promises_kept,
     variation_ratios,
 )
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
-from hubbub.reporting.estimates import Estimates, Finding, Level, columns_from
+from hubbub.reporting.estimates import Estimates, columns_from
+from hubbub.reporting.findings import Finding, Level
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),

@@ -1,4 +1,4 @@
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 
 
 def test_one_thing_has_no_s():

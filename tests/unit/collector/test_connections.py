@@ -16,7 +16,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.collector.access.auth import LoadLimiter
+from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.problems import RefusalError, refusal
 from hubbub.collector.serving import connections

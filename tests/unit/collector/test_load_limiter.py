@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.collector.access.auth import LoadLimiter, Slot
+from hubbub.collector.access.admission import LoadLimiter, Slot
 from hubbub.collector.problems import RefusalError
 from unit.collector.event_loop import in_event_loop
 

@@ -14,7 +14,7 @@ from hubbub.collector.cli import main
 from hubbub.collector.operations.registry_findings import changes, key_lines, line_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.estimates import END_CODES, registry_ends
+from hubbub.reporting.findings import END_CODES, registry_ends
 
 _TODAY = dt.date(2027, 3, 14)
 _THEME = """application = "com.example.app"

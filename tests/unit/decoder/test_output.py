@@ -21,7 +21,8 @@ from hubbub.protocol.poisoning import SetBits
 from hubbub.reporting.estimates import CHUNK
 from hubbub.reporting.formats.data_files import csv_cell, write_csv
 from hubbub.reporting.strings import strings_estimates
-from hubbub.reporting.wording import columns, limit_line, shortened, visible
+from hubbub.reporting.text import columns, shortened, visible
+from hubbub.reporting.wording import limit_line
 from unit.decoder import rendered
 from unit.decoder.decodings import make_anomalies, make_decoding
 from unit.decoder.rendered import csv_of, html_of, json_of

@@ -11,12 +11,8 @@ from click.testing import CliRunner
 from factories import registry_toml
 from hubbub.decoder.cli.group import main
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.formats.writers import (
-    DECODED,
-    atomic_write,
-    validate_output_formats,
-    write_results,
-)
+from hubbub.reporting.formats.files import atomic_write
+from hubbub.reporting.formats.writers import DECODED, validate_output_formats, write_results
 from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding
 from unit.decoder.stores import filled_store, plausible_records

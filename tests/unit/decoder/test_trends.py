@@ -19,7 +19,8 @@ from hubbub.inference.trends.decoding import (
     compare_days,
     decode_days,
 )
-from hubbub.reporting.estimates import Estimates, Provenance
+from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import string_findings
 from hubbub.reporting.trends import TYPES, sparkline, trends_estimates
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance

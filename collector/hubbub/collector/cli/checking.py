@@ -20,7 +20,7 @@ from hubbub.collector.operations.registry_findings import (
 )
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.estimates import NOTHING_ASKED, Finding, Level, registry_ends
+from hubbub.reporting.findings import NOTHING_ASKED, Finding, Level, registry_ends
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

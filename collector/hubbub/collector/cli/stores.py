@@ -15,7 +15,7 @@ import click
 from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import describe_default
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.storage import (
     MetricVersion,

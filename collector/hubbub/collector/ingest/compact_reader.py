@@ -29,8 +29,9 @@ from hubbub.protocol.compact import (
     section_head,
 )
 from hubbub.protocol.dimensions import is_slice
-from hubbub.protocol.errors import CompactError, TooManyReportsError, counted
+from hubbub.protocol.errors import CompactError, TooManyReportsError
 from hubbub.protocol.params import COHORT_BYTES
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.records import Records, column, joined
 from hubbub.storage import MetricVersion, NewBatch
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
-from hubbub.collector.access.auth import Admission, LoadLimiter
+from hubbub.collector.access.admission import Admission, LoadLimiter
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.body import check_encoding, decompress

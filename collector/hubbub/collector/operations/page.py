@@ -19,7 +19,7 @@ import jinja2
 
 from hubbub.collector.operations.sampling import CohortBalance, EqualReports
 from hubbub.collector.operations.status import STEPS_SHOWN, ServiceStatus
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 
 _TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
 _STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import Any
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry, check_compatible
-from hubbub.reporting.estimates import Finding, Level, metric_warning
+from hubbub.reporting.findings import Finding, Level, metric_warning
 
 FAULT = "fault"
 

@@ -22,22 +22,21 @@ from dataclasses import replace
 
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.counters import CounterName
+from hubbub.collector.operations.expiry import Expiry, expiries
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Coarse, Publisher
 from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import (
-    Expiry,
     History,
     ServiceStatus,
     Stored,
     Totals,
-    expiries,
     hundreds,
     metric_statuses,
     task_statuses,
 )
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.estimates import END_CODES, registry_ends
+from hubbub.reporting.findings import END_CODES, registry_ends
 from hubbub.storage import MetricVersion, Store
 from hubbub.storage.errors import StoreError
 from hubbub.storage.maintenance import STEPS

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol, cast
 
-from hubbub.collector.access.auth import LoadLimiter
+from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.http1 import (
     CONTINUE,
     HEAD_END,

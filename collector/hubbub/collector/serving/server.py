@@ -30,7 +30,7 @@ from hubbub.collector.serving.service import (
     stop_event,
 )
 from hubbub.protocol.errors import HubbubError
-from hubbub.reporting.estimates import registry_ends
+from hubbub.reporting.findings import registry_ends
 from hubbub.storage import Store, open_store, why_to_wait
 from hubbub.storage.errors import StoreError
 from hubbub.storage.maintenance import Maintenance, running_maintenance

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from hubbub.collector.access.auth import LoadLimiter
+from hubbub.collector.access.admission import LoadLimiter
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit

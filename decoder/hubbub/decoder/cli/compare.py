@@ -90,7 +90,7 @@ def compare(control: str, treatment: str, sample_ratio: float | None, **options:
         check_options(chosen)
 
         def compared(*, provenance: bool) -> Estimates:
-            from hubbub.decoder.cli.shared import OnTerminal  # noqa: PLC0415 - see `cli.group`
+            from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415 - see `cli.group`
             from hubbub.decoder.comparing import CompareOptions  # noqa: PLC0415
             from hubbub.decoder.comparing import compare as compare_groups  # noqa: PLC0415
 

@@ -144,7 +144,7 @@ def decode(**options: Any) -> None:
         check_options(chosen)
 
         def decoded(*, provenance: bool) -> Estimates:
-            from hubbub.decoder.cli.shared import OnTerminal  # noqa: PLC0415 - see `cli.group`
+            from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415 - see `cli.group`
             from hubbub.decoder.pipeline import decode as decode_options  # noqa: PLC0415
 
             return decode_options(chosen, OnTerminal(), provenance=provenance)

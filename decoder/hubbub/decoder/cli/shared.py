@@ -1,45 +1,18 @@
-"""Options that `decode` and `compare` have in common, and how both write what they found.
-
-What a person sees of a decoding under way: on standard error, and only if that is a terminal.
-"""
+"""Options that `decode` and `compare` have in common, and how both write what they found."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from hubbub.decoder.engines import ENGINES, LOCAL
 from hubbub.decoder.options import MIN_REPORTS, MIN_REPORTS_VARIABLE, STORE
-from hubbub.decoder.type_decoder import Observer
-from hubbub.reporting.command_line import pass_counter, progress_bar
 
 if TYPE_CHECKING:
     from hubbub.reporting.estimates import Estimates
-
-
-class OnTerminal(Observer):
-    """Bars, and one line per note."""
-
-    def note(self, text: str) -> None:
-        """Print a note."""
-        click.echo(f"note: {text}", err=True)
-
-    def counting(self) -> AbstractContextManager[Callable[[int, int], None]]:
-        """Show a bar."""
-        return progress_bar("counting reports")
-
-    def searching(self) -> AbstractContextManager[Callable[[int, int], None]]:
-        """Show a bar."""
-        return progress_bar("looking for strings, step by step")
-
-    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
-        """Show passes and the gap."""
-        return pass_counter("maximising the likelihood")
-
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from hubbub.decoder.watching.news import CHANGED, NEW
 from hubbub.decoder.watching.results import BY_DAY, Result
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart, Labels, TimeSeries
 from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.wording import shortened, visible
+from hubbub.reporting.text import shortened, visible
 
 _ROWS: Final = 5
 """The largest, of a tile."""

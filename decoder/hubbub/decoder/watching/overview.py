@@ -17,8 +17,8 @@ from hubbub.decoder.watching.results import (
     reports_in,
 )
 from hubbub.decoder.watching.running import Fault
+from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html
-from hubbub.reporting.formats.writers import atomic_write
 
 _RECENT = dt.timedelta(days=30)
 """Days whose results the page shows or links."""

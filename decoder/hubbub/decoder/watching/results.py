@@ -19,8 +19,8 @@ from typing import Any, Final
 from hubbub.protocol.errors import HubbubError
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.formats.data_files import write_parquet
+from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html
-from hubbub.reporting.formats.writers import atomic_write
 
 INDEX: Final = "index.html"
 BY_DAY: Final = "-by-day"

@@ -39,7 +39,8 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.blocks import Page, Section
-from hubbub.reporting.estimates import Estimates, Finding, Level, registry_ends
+from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.findings import registry_ends
 from hubbub.storage.slices import values_of
 
 _ONE_DAY = dt.timedelta(days=1)

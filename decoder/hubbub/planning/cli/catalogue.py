@@ -46,8 +46,8 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
     from hubbub.reporting.estimates import Estimates  # noqa: PLC0415
+    from hubbub.reporting.formats.files import atomic_write  # noqa: PLC0415
     from hubbub.reporting.formats.html import write_html  # noqa: PLC0415
-    from hubbub.reporting.formats.writers import atomic_write  # noqa: PLC0415
 
     with cli_errors():
         history = [Registry.load(each) for each in metrics]

@@ -158,7 +158,7 @@ def init(
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
     from hubbub.protocol.schema import ADDRESS  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
-    from hubbub.reporting.formats.writers import atomic_write  # noqa: PLC0415
+    from hubbub.reporting.formats.files import atomic_write  # noqa: PLC0415
 
     with cli_errors():
         schedule = Schedule("once")

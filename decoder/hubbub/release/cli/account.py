@@ -102,7 +102,7 @@ def init(
     """
     from hubbub.release.dataset import Dataset  # noqa: PLC0415
     from hubbub.release.ledger import shown  # noqa: PLC0415
-    from hubbub.reporting.wording import visible  # noqa: PLC0415 - --help stays quick
+    from hubbub.reporting.text import visible  # noqa: PLC0415 - --help stays quick
 
     ranges = {
         column: Range().convert(text, None, None)

@@ -152,7 +152,7 @@ def show_and_write(result: Estimates, files: Sequence[str], *, spreadsheet_safe:
     """Write what was paid for, and show it; all of it, if a file couldn't be written."""
     from hubbub.release.result import unabridged  # noqa: PLC0415 - as above
     from hubbub.reporting.formats import writers  # noqa: PLC0415
-    from hubbub.reporting.formats.writers import STDOUT  # noqa: PLC0415
+    from hubbub.reporting.formats.files import STDOUT  # noqa: PLC0415
 
     fault = write_each(result, files, spreadsheet_safe=spreadsheet_safe)
     shown = unabridged(result) if fault else result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubbub.protocol.errors import counted
+from hubbub.protocol.plurals import counted
 from hubbub.release.cli.options import (
     LEDGER,
     ExactNumber,

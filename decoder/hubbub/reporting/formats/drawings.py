@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.reporting import charts
-from hubbub.reporting.wording import columns, shortened
+from hubbub.reporting.text import columns, shortened
 
 # fmt: off
 Spec = dict[str, Any]

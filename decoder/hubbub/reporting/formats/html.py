@@ -1,10 +1,10 @@
 """Results as pages, notebook cells and pictures.
 
 A page needs nothing from anywhere else and no script. Everything but our own SVG is escaped by the
-template engine; strings that clients may have sent come through `wording.visible` as well, so that
-no control or invisible character reaches the page. A notebook shows what a terminal does, so never
-more rows than that; a drawing is an image that holds its own styles: SVG those for light, dark and
-print, PNG those for light.
+template engine; strings that clients may have sent come through `hubbub.reporting.text.visible` as
+well, so that no control or invisible character reaches the page. A notebook shows what a terminal
+does, so never more rows than that; a drawing is an image that holds its own styles: SVG those for
+light, dark and print, PNG those for light.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hubbub.reporting.blocks import Block, Line, Table
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.drawings import WIDTH, draw
+from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.terminal import plain_console, show
-from hubbub.reporting.formats.writers import atomic_write
-from hubbub.reporting.wording import shortened
+from hubbub.reporting.text import shortened
 
 if TYPE_CHECKING:
     import jinja2

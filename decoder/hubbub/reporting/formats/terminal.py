@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from hubbub.reporting.blocks import Block, Line, Table
-from hubbub.reporting.wording import shortened
+from hubbub.reporting.text import shortened
 
 _LEAST = 16  # columns of a name, of which less would tell nothing
 _BORDERS = 3

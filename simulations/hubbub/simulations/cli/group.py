@@ -66,7 +66,7 @@ def _folder(default: str, what: str = "all results") -> Callable[[_Command], _Co
 
 def _make_folder(folder: Path) -> None:
     """Make a folder for results, in one that exists, for its name may be mistyped."""
-    from hubbub.reporting.formats.writers import refuse_place
+    from hubbub.reporting.formats.files import refuse_place
 
     if folder.parent == _OUT:  # all results are in it unless another folder is named
         _OUT.mkdir(exist_ok=True)

@@ -15,9 +15,9 @@ import numpy as np
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.errors import counted
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.plurals import counted
 from hubbub.protocol.responses import UNARY, Response
 from hubbub.reporting.blocks import Line, Page, Section, Table, headings
 from hubbub.simulations.experiments.result import (

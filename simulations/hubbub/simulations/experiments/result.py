@@ -24,9 +24,10 @@ from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, 
 from hubbub.reporting.charts import Chart, GroupedBars, Histogram, Labels, Series, XYChart
 from hubbub.reporting.estimates import Estimates, columns_from
 from hubbub.reporting.formats.data_files import write_json
+from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html, write_picture
-from hubbub.reporting.formats.writers import atomic_write
-from hubbub.reporting.wording import certainty, shortened, visible
+from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.wording import certainty
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
