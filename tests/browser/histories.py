@@ -14,9 +14,7 @@ import numpy as np
 from factories import make_metric, make_params, make_report, registry_toml
 from hubbub.client import Batch, Metric
 from hubbub.collector.access.auth import generate_secret
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.processes import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store

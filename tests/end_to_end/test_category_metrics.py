@@ -15,9 +15,7 @@ from factories import make_metric, make_params, make_secret, registry_toml
 from hubbub.client.encoder import Encoder
 from hubbub.decoder.cli.group import main
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.records import Records
 from hubbub.storage import MetricVersion, NewBatch, open_store
 

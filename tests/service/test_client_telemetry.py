@@ -30,9 +30,7 @@ from hubbub.client.aio import AsyncTelemetry
 from hubbub.client.errors import UnavailableError
 from hubbub.client.transport import DeliveryFailure
 from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from service.apps import NOWHERE, bytes_on_disk, held_database
 from service.posting import wait_until
 

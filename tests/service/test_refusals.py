@@ -167,13 +167,11 @@ def test_every_refused_report_of_a_compact_batch_is_named_by_its_place_in_the_bo
         )
     )
     answer = post(url, batch_to_compact(batch), COMPACT)
-    first = "reports[0].metric = 'elsewhere': must be one of: homepage"
+    first = "reports[3].cohort = 64: must be between 0 and 63"
     assert _detail(answer, 422) == first
-    assert answer.json["errors"] == [
-        {"report": 0, "detail": first},
-        {"report": 3, "detail": "reports[3].cohort = 64: must be between 0 and 63"},
-        {"report": 4, "detail": "reports[4].version = 2: must be 1"},
-    ]
+    assert answer.json["errors"] == [{"report": 3, "detail": first}]
+    unknown = [{"metric": "elsewhere", "version": 1}, {"metric": "homepage", "version": 2}]
+    assert (answer.json["retry"], answer.json["unknown"]) == (True, unknown)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +249,7 @@ def _detail(answer: Answer, status: int) -> str:
     assert answer.status == status
     assert answer.headers.get_content_type() == "application/problem+json"
     problem = answer.json
-    assert set(problem) - {"errors"} == {"type", "title", "status", "detail"}
+    assert set(problem) - {"errors", "retry", "unknown"} == {"type", "title", "status", "detail"}
     assert problem["type"] == "about:blank"
     assert problem["status"] == status
     assert problem["title"].strip()

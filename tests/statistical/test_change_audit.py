@@ -23,10 +23,8 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Encoder, Metric, Report
 from hubbub.planning.histories import any_history_epsilon, constant_epsilon, same_times_epsilon
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from parameters import long_but, quick_and_full
 from significance import ALARM, FloatArray, IntArray

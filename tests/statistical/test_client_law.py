@@ -13,10 +13,9 @@ from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder
 from hubbub.client.randomness import BernoulliSampler, uniform_below
 from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from parameters import long_but, quick_and_full
 from significance import (
     ALARM,

@@ -13,9 +13,7 @@ from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.poisoning import (
     RepeatSample,

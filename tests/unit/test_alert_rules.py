@@ -47,7 +47,7 @@ def test_what_an_alert_says_is_known_of_its_series(alert):
 @pytest.mark.parametrize(
     ("selector", "is_missed"),
     [
-        ('hubbub_requests_total{status="201",reason!="stored"}', False),
+        ('hubbub_requests_total{status="201",reason!="duplicate"}', False),
         ('hubbub_requests_total{status="200",reason!="duplicate"}', True),
         ('hubbub_requests_total{status=~"4..",reason="quota"}', False),
         ('hubbub_requests_total{status!~"4..",reason="quota"}', True),

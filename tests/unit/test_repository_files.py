@@ -15,7 +15,7 @@ from factories import make_metric, registry_toml
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.config.sources import load
 from hubbub.decoder.watching.options import load_watch
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import BooleanType
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docs" / "deploy" / "compose"

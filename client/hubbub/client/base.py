@@ -24,13 +24,13 @@ from hubbub.client.errors import (
 )
 from hubbub.client.forks import ORPHANED, after_fork, is_orphaned, no_fork
 from hubbub.client.interface import Preview, Status
-from hubbub.client.lanes import Lanes
 from hubbub.client.ledger import REPORTED_TODAY, Account, Spending, Verdict
 from hubbub.client.recorder import (
     CLOSED,
     FORGOTTEN,
     REPLACED,
     WITHDRAWN,
+    Lanes,
     Recorder,
     RecorderSettings,
     log,

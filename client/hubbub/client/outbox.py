@@ -254,7 +254,6 @@ class Outbox:
         return min((self._waits[one][1] - now for one in self._put_off(now)), default=math.inf)
 
     def _put_off(self, now: float) -> list[tuple[str, int]]:
-        """Return the metrics and versions that are put off; a clock that is set back ends that."""
         waits = self._waits.items()
         return [one for one, (_, until) in waits if now < until <= now + _LONGEST_WAIT]
 
@@ -389,7 +388,6 @@ class Outbox:
 
 
 def _among(versions: Sequence[tuple[str, int]]) -> tuple[str, list[str | int]]:
-    """Return an expression of SQL that is true for reports of these, and its values."""
     if not versions:
         return "0", []
     pairs = ", ".join(["(?, ?)"] * len(versions))

@@ -56,21 +56,13 @@ _DAYS = re.compile(rf"(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """What is compared, and how.
+    """What is compared, and how."""
 
-    Attributes
-    ----------
-    control, treatment : str
-        The groups (see `group_source`).
-    decode : DecodeOptions
-        What a decoding of either is asked for; its store is that of groups that name none.
-    sample_ratio : float, optional
-        Treatment's clients over the control's, as they were assigned.
-    """
-
-    control: str
+    control: str  # the groups (see `group_source`)
     treatment: str
+    # What a decoding of either is asked for; its store is that of groups that name none.
     decode: DecodeOptions
+    # Treatment's clients over the control's, as they were assigned.
     sample_ratio: float | None = None
 
 
@@ -169,14 +161,8 @@ def compare(
 ) -> Estimates:
     """Compare what options name, which were checked; otherwise as `compare_metric`.
 
-    Parameters
-    ----------
-    options : CompareOptions
-        What is asked for.
-    observer : Observer, optional
-        Sees notes, and how far the work is.
-    provenance : bool
-        Whether the estimates say where they come from.
+    `observer`: sees notes, and how far the work is. `provenance`: whether the estimates say where
+    they come from.
     """
     observer, decode = observer or Observer(), options.decode
     assigned = options.sample_ratio
@@ -228,20 +214,9 @@ def compare(
 def group_source(option: str, text: str, store: str) -> StoredReports:
     """Return the reports that a group's text names.
 
-    Parameters
-    ----------
-    option : str
-        Its name, for messages.
-    text : str
-        STORE@DIMENSION=VALUE,...@DAYS, or some of these in this order; days are DAY, DAY..DAY,
-        DAY.. or ..DAY.
-    store : str
-        Of a group that names none.
-
-    Raises
-    ------
-    OptionError
-        If there is no such day, or the last is before the first.
+    `option`: its name, for messages. `text`: STORE@DIMENSION=VALUE,...@DAYS, or some of these in
+    this order; days are DAY, DAY..DAY, DAY.. or ..DAY. `store`: of a group that names none. Raises
+    `OptionError` if there is no such day, or the last is before the first.
     """
     rest, _, last = text.rpartition("@")
     found = _DAYS.fullmatch(last)
@@ -295,7 +270,6 @@ def _sources(options: CompareOptions) -> tuple[StoredReports, StoredReports]:
 def _narrowed(
     source: StoredReports, where: Mapping[str, tuple[str, ...]] | None, option: str
 ) -> StoredReports:
-    """Return a group's reports of which also holds what both groups' must."""
     if twice := set(source.where or {}) & set(where or {}):
         raise OptionError(
             Option(option), f": has {twice.pop()}, which ", Option("where"), " has, too."
@@ -339,7 +313,6 @@ def _matched(
 
 
 def _excluding(control: StoredReports, treatment: StoredReports) -> bool:
-    """Return whether a dimension keeps the groups apart."""
     theirs = treatment.where or {}
     return any(
         set(values).isdisjoint(theirs.get(name, values))
@@ -365,7 +338,6 @@ def _label(source: StoredReports, options: CompareOptions) -> str:
 
 
 def _together(both: list[CountedReports]) -> CountedReports:
-    """Return both groups' reports as those of one."""
     sizes: Counter[dt.date] = Counter()
     for each in both:
         sizes.update(each.day_sizes)
@@ -373,7 +345,6 @@ def _together(both: list[CountedReports]) -> CountedReports:
 
 
 def _odd(labels: tuple[str, str], both: list[Evidence]) -> tuple[Finding, ...]:
-    """Return what looks odd in either group's reports."""
     return tuple(
         finding._replace(code=f"{side}_{finding.code}", label=f"{finding.label} of {label}")
         for side, label, each in zip(("control", "treatment"), labels, both, strict=True)

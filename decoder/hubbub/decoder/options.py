@@ -37,113 +37,56 @@ CandidateInput = str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What is decoded, and where its reports are; None where nothing is named.
+    """What is decoded, and where its reports are; None where nothing is named."""
 
-    Attributes
-    ----------
-    metric, metrics : str, optional
-        The metric's name, and the registry's file.
-    store, reports, counts : str, optional
-        Where reports are, or their counts.
-    params : str, optional
-        A file of parameters, in place of a metric.
-    since, until : datetime.date, optional
-        UTC days, both included.
-    where : mapping of str to tuple of str, optional
-        By dimension of the app, the values that reports must have one of.
-    """
-
-    metric: str | None = None
+    metric: str | None = None  # the metric's name, and the registry's file
     metrics: str | None = None
-    store: str | None = None
+    store: str | None = None  # where reports are, or their counts
     reports: str | None = None
     counts: str | None = None
-    params: str | None = None
-    since: dt.date | None = None
+    params: str | None = None  # a file of parameters, in place of a metric
+    since: dt.date | None = None  # UTC days, both included
     until: dt.date | None = None
+    # By dimension of the app, the values that reports must have one of.
     where: Mapping[str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateOptions:
-    """Which strings to look for; None where nothing is named.
+    """Which strings to look for; None where nothing is named."""
 
-    Attributes
-    ----------
-    candidates : str or tuple of str or mapping, optional
-        A file, or the strings themselves; or those of each field.
-    map : str, optional
-        A file of strings and their bits, in place of candidates.
-    corpus : str, optional
-        A file of public strings that open strings are expected to be like.
-    """
-
+    # A file, or the strings themselves; or those of each field.
     candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
-    map: str | None = None
-    corpus: str | None = None
+    map: str | None = None  # a file of strings and their bits, in place of candidates
+    corpus: str | None = None  # a file of public strings that open strings are expected to be like
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions:
-    """How estimates are made, and which rows they have.
+    """How estimates are made, and which rows they have."""
 
-    Attributes
-    ----------
-    alpha : float
-        Error rate of detections.
-    correction : str
-        A value of `hubbub.inference.testing.multiple_testing.Correction`.
-    method : str
-        A value of `hubbub.inference.likelihood.choice.Method`.
-    by : str, optional
-        "day" for estimates of each day, or a dimension for estimates of each of its values.
-    extend : str
-        Of open strings, look only for those that begin so.
-    alphabet : str
-        Of open strings, the characters of most of them, if they are known.
-    detected_only : bool
-        Whether rows of what isn't detected are left out.
-    rows : int
-        Most rows that a terminal shows.
-    min_reports : int
-        Fewer reports aren't decoded.
-    reports_per_client : float, optional
-        How many of the reports the client of an average report has sent; None: as many as days
-        allow.
-    estimand : str
-        A value of `hubbub.inference.repeated_reports.Estimand`.
-    sequential : bool
-        Whether a comparison may be looked at every day.
-    """
-
-    alpha: float = 0.05
-    correction: str = "bh"
-    method: str = "auto"
+    alpha: float = 0.05  # error rate of detections
+    correction: str = "bh"  # a value of `hubbub.inference.testing.multiple_testing.Correction`
+    method: str = "auto"  # a value of `hubbub.inference.likelihood.choice.Method`
+    # "day" for estimates of each day, or a dimension for estimates of each of its values.
     by: str | None = None
-    extend: str = ""
-    alphabet: str = ""
-    detected_only: bool = False
-    rows: int = 40
-    min_reports: int = MIN_REPORTS
+    extend: str = ""  # of open strings, look only for those that begin so
+    alphabet: str = ""  # of open strings, the characters of most of them, if they are known
+    detected_only: bool = False  # whether rows of what isn't detected are left out
+    rows: int = 40  # most rows that a terminal shows
+    min_reports: int = MIN_REPORTS  # fewer reports aren't decoded
+    # How many of the reports the client of an average report has sent; None: as many as days allow.
     reports_per_client: float | None = None
-    estimand: str = "population"
-    sequential: bool = False
+    estimand: str = "population"  # a value of `hubbub.inference.repeated_reports.Estimand`
+    sequential: bool = False  # whether a comparison may be looked at every day
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Where work is done.
+    """Where work is done."""
 
-    Attributes
-    ----------
-    engine : str
-        One of `hubbub.decoder.engines.ENGINES`.
-    master : str, optional
-        Where the engine's scheduler is; None: on this machine.
-    """
-
-    engine: str = LOCAL
-    master: str | None = None
+    engine: str = LOCAL  # one of `hubbub.decoder.engines.ENGINES`
+    master: str | None = None  # where the engine's scheduler is; None: on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +102,7 @@ class DecodeOptions:
     def of(cls, options: Mapping[str, Any]) -> DecodeOptions:
         """Return options that are mixed in one mapping, by their names.
 
-        Parameters
-        ----------
-        options : mapping of str to object
-            Names that no group has are left out.
+        `options`: names that no group has are left out.
         """
         groups = (SourceOptions, CandidateOptions, EstimateOptions, EngineOptions)
         chosen = (
@@ -174,10 +114,7 @@ class DecodeOptions:
     def given(self, *names: str) -> list[Option]:
         """Return those of some options of source and candidates that were given.
 
-        Parameters
-        ----------
-        *names : str
-            Fields of `SourceOptions` or `CandidateOptions`.
+        `*names`: fields of `SourceOptions` or `CandidateOptions`.
         """
         places = {
             name: group for group in (self.source, self.candidates) for name in group.__slots__
@@ -206,15 +143,8 @@ class DecodeOptions:
 def where_of(texts: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
     """Return the values of dimensions that options name: DIMENSION=VALUE, repeated.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        What was given; of one dimension any of the values is meant.
-
-    Raises
-    ------
-    OptionError
-        If one of them has another form.
+    `texts`: what was given; of one dimension any of the values is meant. Raises `OptionError` if
+    one of them has another form.
     """
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
@@ -235,17 +165,8 @@ def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
 
     Of several files the last one counts, as of other options.
 
-    Parameters
-    ----------
-    option : str
-        Its name, for messages.
-    texts : sequence of str
-        What was given.
-
-    Raises
-    ------
-    OptionError
-        If only some are FIELD=FILE, or not for different fields.
+    `option`: its name, for messages. `texts`: what was given. Raises `OptionError` if only some are
+    FIELD=FILE, or not for different fields.
     """
     if not texts:
         return None
@@ -262,7 +183,6 @@ def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
 
 
 def _is_pair(text: str) -> bool:
-    """Whether it is FIELD=FILE and no file or address with an equals sign in its name."""
     field_name, equal, _ = text.partition("=")
     return bool(equal) and "://" not in field_name and not Path(text).exists()
 

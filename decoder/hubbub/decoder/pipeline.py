@@ -61,8 +61,8 @@ from hubbub.reporting.provenance import (
     digest,
     file_source,
 )
-from hubbub.reporting.slices import side_by_side
 from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.trends import side_by_side
 from hubbub.reporting.wording import misfit_findings
 
 if TYPE_CHECKING:
@@ -364,7 +364,6 @@ def _odd_lists(lists: CandidateLists, estimates: Estimates) -> Iterator[Finding]
 
 
 def _detected(estimates: Estimates) -> Iterable[Any]:
-    """Return whether each row is detected; those of results that say nothing of it are."""
     return (
         estimates["detected"] if "detected" in estimates.columns else repeat(True, len(estimates))
     )

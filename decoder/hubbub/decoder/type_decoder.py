@@ -53,26 +53,14 @@ _BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What an estimate is made of.
-
-    Attributes
-    ----------
-    metric : Metric
-    reports : CountedReports
-    candidates : CandidateLists
-        As the type's `read_candidates` returned them.
-    options : EstimateOptions
-    choice : Choice, optional
-        The type's, which decided whether reports were kept whole.
-    provenance : Provenance, optional
-        Where all of it comes from, except for the method; None if no output states it.
-    """
+    """What an estimate is made of."""
 
     metric: Metric
     reports: CountedReports
-    candidates: CandidateLists
+    candidates: CandidateLists  # as the type's `read_candidates` returned them
     options: EstimateOptions
-    choice: Choice | None = None
+    choice: Choice | None = None  # the type's, which decided whether reports were kept whole
+    # Where all of it comes from, except for the method; None if no output states it.
     provenance: Provenance | None = None
 
     @property
@@ -103,10 +91,7 @@ class Evidence:
     def made_by(self, method: str) -> Provenance | None:
         """Return the provenance of an estimate.
 
-        Parameters
-        ----------
-        method : str
-            How it was made, in words.
+        `method`: how it was made, in words.
         """
         return self.provenance and self.provenance.made_by(method)
 
@@ -122,10 +107,7 @@ class Observer:
     def note(self, text: str) -> None:
         """Pass on something that must not be overlooked.
 
-        Parameters
-        ----------
-        text : str
-            In words.
+        `text`: in words.
         """
         warnings.warn(text, stacklevel=2)
 
@@ -276,10 +258,7 @@ class TypeDecoder(ABC, Generic[_Type]):
 def decoder_of(metric: Metric) -> TypeDecoder[Any]:
     """Return the decoder of a metric's type.
 
-    Raises
-    ------
-    DecoderError
-        If neither hubbub nor an installed package has one.
+    Raises `DecoderError` if neither hubbub nor an installed package has one.
     """
     decoder = _decoder_named(metric.type.name)
     if decoder is None:

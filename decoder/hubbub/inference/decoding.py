@@ -97,43 +97,25 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
-    """How well the model fits, row by row.
+    """How well the model fits, row by row."""
 
-    Attributes
-    ----------
-    reports : int64 array, shape (m,)
-        Reports of each cohort.
-    observed, fitted : float64 array, shape (m, k)
-        Estimated share of clients whose true bit is set, and what the model says.
-    std_error : float64 array, shape (m, k)
-        Of the observed, the excess included; nan in cohorts without reports.
-    excess_deviation : float
-        tau, the standard deviation of what unlisted strings add to a row.
-    """
-
-    reports: IntArray
+    reports: IntArray  # shape (m,); reports of each cohort
+    # Shape (m, k); estimated share of clients whose true bit is set, and what the model says.
     observed: FloatArray
     fitted: FloatArray
+    # Shape (m, k); of the observed, the excess included; nan in cohorts without reports.
     std_error: FloatArray
-    excess_deviation: float
+    excess_deviation: float  # tau, the standard deviation of what unlisted strings add to a row
 
 
 class Beside(NamedTuple):
-    """What there is beside the candidates of a decoding.
+    """What there is beside the candidates of a decoding."""
 
-    Attributes
-    ----------
-    known : float64 array, shape (m, k), or 0.0
-        Rates that other strings are known to have.
-    tests : int, optional
-        How many are tested, those included that were dropped before: weights have mean 1 over all.
-    detected : int
-        How many others are detected, by tests at the same error rate.
-    """
-
+    # Shape (m, k), or 0.0; rates that other strings are known to have.
     known: FloatArray | float = 0.0
+    # How many are tested, those included that were dropped before: weights have mean 1 over all.
     tests: int | None = None
-    detected: int = 0
+    detected: int = 0  # how many others are detected, by tests at the same error rate
 
 
 NOTHING = Beside()
@@ -250,13 +232,8 @@ def merged(
 ) -> Decoding:
     """Return the decodings of parts of some candidates as one, all else being the last part's.
 
-    Parameters
-    ----------
-    candidates : sequence of str, length n
-    parts : sequence of Decoding
-        At least one.
-    rows : sequence of int64 arrays
-        Which of the candidates each part has, ascending; each candidate is in one.
+    `parts`: at least one. `rows`: which of the candidates each part has, ascending; each candidate
+    is in one.
     """
     of_all = {name: np.empty(len(candidates), getattr(parts[-1], name).dtype) for name in _COLUMNS}
     for own, part in zip(rows, parts, strict=True):
@@ -380,20 +357,10 @@ def decoding_of(
 ) -> Decoding:
     """Return what a search has found: of all candidates that it has figures of.
 
-    Parameters
-    ----------
-    found : SearchResult
-        The model, and estimates and tests in it.
-    counts : CohortCounts
-        Reports and set bits of each cohort.
-    alpha : float
-        The error rate that is allowed, of the kind that `correction` names.
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    repeats : RepeatedReports
-        How often the reports' clients have reported, and whose shares are asked for.
-    of_detected : callable
-        Returns the model by which the detected's constrained shares are fitted.
+    `found`: the model, and estimates and tests in it. `alpha`: the error rate that is allowed, of
+    the kind that `correction` names. `repeats`: how often the reports' clients have reported, and
+    whose shares are asked for. `of_detected`: returns the model by which the detected's constrained
+    shares are fitted.
     """
     detected, candidates, bits = found.detected, found.tests.candidates, found.tests.bits
     params = found.tests.params

@@ -35,25 +35,11 @@ def scan(
 ) -> tuple[FloatArray, FloatArray]:
     """Sum tables over the bits of each candidate.
 
-    Parameters
-    ----------
-    candidates : Candidates
-        The strings that are looked for.
-    hash_tables, bit_tables : sequences of float64 arrays, shape (m, k)
-    threads : int, optional
-        All cores if not given; the result is the same.
-
-    Returns
-    -------
-    by_hash : float64 array, shape (n, len(hash_tables))
-        Sums over all m * h hashes: a position that two hashes of a cohort share counts twice.
-    by_bit : float64 array, shape (n, len(bit_tables))
-        Sums over the distinct bits: such a position counts once.
-
-    Raises
-    ------
-    ValueError
-        If a table isn't of shape (m, k).
+    `candidates`: the strings that are looked for. `hash_tables` and `bit_tables` have shape (m, k).
+    `threads`: all cores if not given; the result is the same. Returns `by_hash`, shape (n,
+    len(hash_tables), ): sums over all m * h hashes: a position that two hashes of a cohort share
+    counts twice. `by_bit`, shape (n, len(bit_tables), ): sums over the distinct bits: such a
+    position counts once. Raises `ValueError` if a table isn't of shape (m, k).
     """
     shape = (candidates.params.m, candidates.params.k)
     for table in (*hash_tables, *bit_tables):
@@ -70,18 +56,10 @@ def scan(
 
 
 class CollisionGroups(NamedTuple):
-    """Candidates that set the very same bits as an earlier one.
+    """Candidates that set the very same bits as an earlier one."""
 
-    Attributes
-    ----------
-    rows : int64 array, shape (r,)
-        In ascending order.
-    first : int64 array, shape (r,)
-        The first candidate with these bits, which isn't among the rows.
-    """
-
-    rows: IntArray
-    first: IntArray
+    rows: IntArray  # shape (r,); in ascending order
+    first: IntArray  # shape (r,); the first candidate with these bits, which isn't among the rows
 
     @property
     def candidates(self) -> int:
@@ -102,11 +80,7 @@ NO_GROUPS = CollisionGroups(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.in
 def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> CollisionGroups:
     """Find candidates that set the very same bits as another one, wherever there are reports.
 
-    Parameters
-    ----------
-    candidates : Candidates
-        The strings that are looked for.
-    has_reports : bool array, shape (m,)
+    `candidates`: the strings that are looked for. `has_reports` has shape (m,).
 
     Notes
     -----
@@ -130,11 +104,7 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> Collisi
 def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> CollisionGroups:
     """Find rows that have both numbers in common with an earlier one.
 
-    Parameters
-    ----------
-    first : uint64 array, shape (n,)
-    second : callable
-        Returns the second numbers of some rows.
+    `first` has shape (n,). `second`: returns the second numbers of some rows.
     """
     ordered = np.sort(first)
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -166,7 +136,6 @@ def _fingerprint(
 
 
 def _bit_weights(params: RapporParams, has_reports: BoolArray) -> NumberArray:
-    """Return two random numbers of each bit; 0 where there are no reports; shape (2, m, k)."""
     rng = np.random.default_rng(_FINGERPRINT_SEED)
     shape = (2, params.m, params.k)
     weights = rng.integers(0, 2**64 - 1, shape, dtype=np.uint64, endpoint=True)
@@ -210,10 +179,7 @@ def _add_up(
 def _repeats(numbers: WordArray) -> tuple[IntArray, WordArray]:
     """Return the rows and numbers of the hashes whose bit an earlier hash of the cohort sets.
 
-    Parameters
-    ----------
-    numbers : uint32 array, shape (h, m, n)
-        With the rows last, as they lie in memory.
+    `numbers`, shape (h, m, n): with the rows last, as they lie in memory.
     """
     rows, found = [np.empty(0, dtype=np.intp)], [np.empty(0, dtype=np.uint32)]
     for later in range(1, len(numbers)):

@@ -26,8 +26,7 @@ from hubbub.planning.noise import (
 from hubbub.planning.search import fitted_curve, least_noise_rate
 from hubbub.planning.tables import TableErrors, bit_limit, bit_power, bit_reports_needed
 from hubbub.planning.wording import category_lines, entry_text, percents
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_BITS, RapporParams
 from hubbub.protocol.plurals import counted

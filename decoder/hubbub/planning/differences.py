@@ -31,9 +31,8 @@ from hubbub.planning.numbers import NumberGoal, mean_goal
 from hubbub.planning.search import fitted_curve
 from hubbub.planning.strings import StringsGoal, string_params
 from hubbub.planning.tables import MOST_REPORTS, TableErrors
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response

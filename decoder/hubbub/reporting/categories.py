@@ -13,7 +13,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates
 from hubbub.inference.categories.ordinal import OrdinalEstimates
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.protocol.metric_types.ordinals import bucket_label
+from hubbub.protocol.metric_types.enums import bucket_label
 from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, headings
 from hubbub.reporting.charts import IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (

@@ -80,23 +80,12 @@ _IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
 
 
 class Additions(NamedTuple):
-    """What strings have that were found without a list.
+    """What strings have that were found without a list."""
 
-    Attributes
-    ----------
-    findings : tuple of Finding
-        Instead of `string_findings`.
-    numbers : mapping of str to float64 array, shape (n,)
-        Columns besides those of all strings.
-    metadata : mapping of str to object
-    sections : tuple of Section
-        After what was found.
-    """
-
-    findings: tuple[Finding, ...] = ()
-    numbers: Mapping[str, FloatArray] = {}
+    findings: tuple[Finding, ...] = ()  # instead of `string_findings`
+    numbers: Mapping[str, FloatArray] = {}  # shape (n,); columns besides those of all strings
     metadata: Mapping[str, object] = {}
-    sections: tuple[Section, ...] = ()
+    sections: tuple[Section, ...] = ()  # after what was found
 
 
 def strings_estimates(
@@ -109,20 +98,10 @@ def strings_estimates(
 ) -> Estimates:
     """Return the estimates and tests of each candidate, in the candidates' order.
 
-    Parameters
-    ----------
-    decoding : Decoding
-        The estimates.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports; None if there were only counts.
-    provenance : Provenance, optional
-        Where all of it comes from.
-    detected_only : bool
-        Whether rows of what wasn't detected are left out.
-    limit : int
-        Most rows that a terminal shows.
-    more : Additions, optional
-        What those have whose strings are found or counted in another way as well.
+    `decoding`: the estimates. `anomalies`: what looks odd in single reports; None if there were
+    only counts. `provenance`: where all of it comes from. `detected_only`: whether rows of what
+    wasn't detected are left out. `limit`: most rows that a terminal shows. `more`: what those have
+    whose strings are found or counted in another way as well.
     """
     more = more or Additions()
     findings = more.findings or string_findings(decoding, anomalies)
@@ -305,12 +284,7 @@ def string_findings(
 ) -> tuple[Finding, ...]:
     """Return the summary: what was asked, how, and what else there is.
 
-    Parameters
-    ----------
-    decoding : Decoding
-        The estimates.
-    anomalies : AnomalyReport, optional
-        What looks odd in single reports.
+    `decoding`: the estimates. `anomalies`: what looks odd in single reports.
     """
     summary = decoding.summary
     cohorts = f"{summary.cohorts:,}"

@@ -4,12 +4,17 @@ Days that weren't decoded have nan. A series is a detected string or the unknown
 `kind` says which, since any string may be a candidate; or a category; or a number's statistic,
 which is no share and is shown in its own unit. Column `changed` is true on the first day of each
 change; `change` says on every day of a spike or stretch, and on a shift's first, what it is.
+
+Estimates of each value of a dimension, put side by side: rows, findings, tables and pages.
+
+Invariant: a row is what it is in its own estimates; nothing is tested or corrected again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +24,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.intervals import CONFIDENCE
 from hubbub.inference.trends.changes import LEAST_DAYS, Change
 from hubbub.inference.trends.decoding import Trends
-from hubbub.reporting.blocks import Heading, Line, Page, Section, Table, Values, headings
+from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, Values, headings
 from hubbub.reporting.charts import Labels, TimeSeries
 from hubbub.reporting.estimates import Column, Estimates, Finding, as_facts, warnings_in
 from hubbub.reporting.provenance import Provenance
@@ -33,6 +38,84 @@ from hubbub.reporting.wording import (
     provenance_section,
     title_of,
 )
+
+
+def side_by_side(
+    dimension: str,
+    parts: Mapping[str, Estimates],
+    refused: Mapping[str, str],
+    said: Sequence[Finding] = (),
+) -> Estimates:
+    """Return the estimates of several values as one.
+
+    `dimension`: names the first column. `parts`: by value; at least one, all with the same columns.
+    `refused`: why other values have no estimates. `said`: what is said of all values together.
+    """
+    first = next(iter(parts.values()))
+    names = [value for value, part in parts.items() for _ in range(len(part))]
+    columns = {dimension: Column(str, names)}
+    for name, column in first.columns.items():
+        columns[name] = Column(column.type, _joined([part[name] for part in parts.values()]))
+    left_out = tuple(
+        Finding(f"left_out:{value}", f"{dimension}={value} left out", why)
+        for value, why in refused.items()
+    ) + tuple(said)
+    findings = [
+        each._replace(code=f"{each.code}:{value}", label=f"{each.label} ({dimension}={value})")
+        for value, part in parts.items()
+        for each in part.findings
+    ]
+    page = _page(dimension, parts, left_out)
+    return Estimates(
+        columns=columns,
+        keys=(dimension, *first.keys),
+        findings=(*findings, *left_out),
+        metadata={"by": dimension, "slices": {name: each.metadata for name, each in parts.items()}},
+        view=tuple(_blocks(dimension, parts, left_out)),
+        page=page,
+        charts=() if page is None else first_charts(page),
+    )
+
+
+def _joined(values: Sequence[Values]) -> Any:
+    if isinstance(values[0], np.ndarray):
+        return np.concatenate(values)
+    return list(chain.from_iterable(values))
+
+
+def _blocks(
+    dimension: str, parts: Mapping[str, Estimates], left_out: Sequence[Finding]
+) -> list[Block]:
+    blocks: list[Block] = []
+    for value, part in parts.items():
+        blocks += [Line(f"{dimension} = {value}"), *part.blocks(), Line("")]
+    blocks += [Line(f"{each.label}: {each.text}") for each in left_out]
+    return blocks if left_out else blocks[:-1]
+
+
+def _page(
+    dimension: str, parts: Mapping[str, Estimates], left_out: Sequence[Finding]
+) -> Page | None:
+    pages = {value: part.page for value, part in parts.items() if part.page is not None}
+    if not pages:
+        return None
+    sections = [
+        replace(section, title=f"{dimension} {value}: {section.title}")
+        for value, page in pages.items()
+        for section in page.sections
+    ]
+    if left_out:
+        said = tuple(f"{each.label}: {each.text}" for each in left_out)
+        sections.append(Section("Left out", said))
+    title = next(iter(pages.values())).title
+    headline = " ".join(f"{value}: {page.headline}" for value, page in pages.items())
+    warnings = [
+        f"{dimension} {value}: {warning}"
+        for value, page in pages.items()
+        for warning in page.warnings
+    ]
+    return Page(f"{title} by {dimension}", headline, sections, warnings)
+
 
 _OF_CHANGES: dict[str, type] = {
     "changed": bool,

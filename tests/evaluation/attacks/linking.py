@@ -19,8 +19,7 @@ from factories import make_secret
 from hubbub.client import Encoder, Metric, RapporParams, Registry
 from hubbub.planning.histories import right_links
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from significance import BitArray, FloatArray, IntArray, unpack
 
 _EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"

@@ -22,9 +22,7 @@ from hubbub.inference.categories.ordinal import OrdinalEstimates, estimate_ordin
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.responses import UNARY, Subset
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)

@@ -29,8 +29,7 @@ from hubbub.inference.comparison import (
     compare_strings,
 )
 from hubbub.inference.decoding import decode
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import family_shares
 

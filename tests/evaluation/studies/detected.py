@@ -24,9 +24,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.categories.decoding import decode_categories
 from hubbub.inference.decoding import decode
 from hubbub.inference.joint.decoding import decode_joint
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import Subset
 from hubbub.simulations.populations import family_shares

@@ -31,10 +31,9 @@ from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.packed import pack
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports, repeats_of
 from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams

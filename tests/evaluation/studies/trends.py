@@ -26,8 +26,7 @@ from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
 from hubbub.inference.trends.decoding import Trends, decode_category_days, decode_days
 from hubbub.inference.trends.whole_reports import decode_whole_days
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.simulated_clients.clients import as_records

@@ -23,8 +23,7 @@ from hubbub.client.ledger import AnswerKey
 from hubbub.client.state import open_state, read_account, replace_secret
 from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from parameters import examples
 from unit.client.accounts import (
     REFUSED,

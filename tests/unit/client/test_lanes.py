@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hubbub.client.lanes import Lanes
+from hubbub.client.recorder import Lanes
 
 BATCH_SIZE = 5
 

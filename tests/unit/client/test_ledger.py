@@ -18,7 +18,7 @@ from hubbub.client.ledger import (
     LedgerRow,
     Verdict,
 )
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import BooleanType
 
 HOMEPAGE = make_metric()
 REPORT, PERMANENT = HOMEPAGE.epsilon_report, HOMEPAGE.epsilon_permanent

@@ -11,12 +11,10 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
 from hubbub.client.registry_json import main
 from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.responses import Subset, Window
 from unit.javascript.node import CLIENT, run_node

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import MetricError, RapporParams, Registry
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.registry import Group, check_compatible

@@ -17,12 +17,10 @@ from hubbub.client import Metric, RapporParams, Registry, Report
 from hubbub.client.explanations import describe_forgetting, describe_preview, explain
 from hubbub.client.ledger import MetricSpending, Spending, Verdict
 from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.responses import Subset, Window
 from unit.client.accounts import registry_of
 

@@ -9,10 +9,8 @@ from scipy import stats
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
 from hubbub.protocol.errors import ParameterError
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.poisoning import (
     SetBits,

@@ -25,6 +25,7 @@ from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, 
 from unit.collector.event_loop import in_event_loop
 
 _WAITING_FOR_REPLICAS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+_STANDBYS = "ALTER SYSTEM SET synchronous_standby_names"
 _DAY = dt.date(2026, 3, 14)
 
 
@@ -139,9 +140,9 @@ async def test_batch_that_replicas_do_not_have_is_never_known(postgresql, postgr
     """If who stored it gave up waiting for them, the next one who sends it waits, too."""
     batch = make_new_batch()
     async with two_stores(postgresql_url) as (one, other):
-        await one.append([make_new_batch()], _DAY)
-        postgresql.stop()
-        postgresql.start(synchronous_standby_names="away")
+        for store in (one, other):  # whose sessions wait for nothing but their commits from now on
+            await store.append([make_new_batch()], _DAY)
+        postgresql.execute(f"{_STANDBYS} = 'away'", "SELECT pg_reload_conf()")
         try:
             first = asyncio.ensure_future(one.append([batch], _DAY))
             async with asyncio.timeout(30):
@@ -155,6 +156,7 @@ async def test_batch_that_replicas_do_not_have_is_never_known(postgresql, postgr
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(send(), 0.3)
         finally:
+            postgresql.execute(f"{_STANDBYS} = ''")
             postgresql.stop(at_once=True)
         postgresql.start()
         assert await other.append([batch], _DAY) == [False]

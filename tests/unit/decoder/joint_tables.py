@@ -11,8 +11,7 @@ from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.joint.hashed import one_hot_estimates
 from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric

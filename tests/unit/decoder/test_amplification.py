@@ -26,8 +26,7 @@ from hubbub.planning.amplification import (
     smallest_epsilon,
 )
 from hubbub.planning.histories import most_periods
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.params import RapporParams

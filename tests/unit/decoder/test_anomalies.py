@@ -8,7 +8,7 @@ import pytest
 from factories import make_metric, make_params
 from hubbub.client import Metric
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import BooleanType
 from hubbub.protocol.records import Records
 from unit.collector.forgeries import joined, records_of
 

@@ -21,8 +21,7 @@ from hubbub.inference.categories.shares import (
 )
 from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 BACKWARDS = make_params(8, 1, 1, f=0.2, p=0.75, q=0.05)

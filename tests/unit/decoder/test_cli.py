@@ -18,9 +18,7 @@ from hubbub.decoder.cli.decode import decode
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.options import MIN_REPORTS
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.records import Records
 from unit.collector.forgeries import joined, records_of
 from unit.decoder.stores import filled_store, plausible_records

@@ -14,7 +14,7 @@ from hubbub.inference.ratios import bit_ratios
 from hubbub.planning.amplification import blanket_delta
 from hubbub.planning.privacy import Situation, group_figures, metric_figures
 from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import BooleanType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Group, Registry
 

@@ -8,9 +8,7 @@ from hubbub.client import Metric
 from hubbub.decoder import CohortCounts
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.decoding import known_rates
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 
 NOISE = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
 ENUM = make_metric(metric_type=EnumType(("a", "b", "c")), params=NOISE)

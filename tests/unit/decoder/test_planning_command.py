@@ -18,8 +18,7 @@ from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
 from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.strings import StringsGoal
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType, number_of_values
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.strings import StringType

@@ -10,10 +10,8 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli.group import main
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.params import RapporParams
 
 METRICS = (

@@ -137,7 +137,8 @@ def test_reports_of_other_parameters_in_a_file_are_refused(desk):
     given = ("--params", "{}/params.csv", "--reports", "{}/reports.parquet", *LISTED)
     message = refusal(desk, *given)
     assert "reports.parquet" in message
-    assert "2 bytes" in message
+    assert "rows 1 to 2, column bits: " in message
+    assert "expected fixed_size_binary[1]" in message
 
 
 @pytest.mark.parametrize(

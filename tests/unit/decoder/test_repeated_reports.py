@@ -27,7 +27,7 @@ from hubbub.inference.repeated_reports import (
     repeats_of,
 )
 from hubbub.protocol.errors import OptionError
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import BooleanType
 from hubbub.protocol.params import RapporParams
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from unit.collector.forgeries import records_of

@@ -19,9 +19,8 @@ from hubbub.inference.joint.decoding import decode_joint
 from hubbub.inference.joint.table import FieldLabels
 from hubbub.inference.trends.decoding import decode_category_days
 from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.records import Records
 from hubbub.protocol.responses import Subset
 from hubbub.reporting.categories import categories_estimates

@@ -20,10 +20,10 @@ from scipy import stats
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.watching import news
+from hubbub.decoder.watching.news import message_of
 from hubbub.decoder.watching.options import load_watch
 from hubbub.decoder.watching.results import Result, days_of, read_result
 from hubbub.decoder.watching.running import alone, expected_reports, last_day, next_time
-from hubbub.decoder.watching.webhooks import message_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records, record_width

@@ -8,10 +8,8 @@ from factories import make_params
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.simulations.populations import FieldSize, joint_population
 from hubbub.simulations.simulated_clients.bernoulli import true_bits
 

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
 from hubbub.protocol.metric_types.strings import StringType
 
 __all__ = [

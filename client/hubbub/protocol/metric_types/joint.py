@@ -15,9 +15,7 @@ from hubbub.protocol import checks as check
 from hubbub.protocol.bloom import byte_positions, canonical_bytes
 from hubbub.protocol.errors import EncodingError, MetricError, ParameterError
 from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
-from hubbub.protocol.metric_types.booleans import BooleanType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.ordinals import OrdinalType
+from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.strings import MOST_COHORTS, StringType
 from hubbub.protocol.params import MOST_BITS, check_integer
 

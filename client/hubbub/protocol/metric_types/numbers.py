@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hubbub.protocol.checks import boolean, finite, integer
 from hubbub.protocol.errors import EncodingError, MetricError
 from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.ordinals import plain_number
+from hubbub.protocol.metric_types.enums import plain_number
 from hubbub.protocol.params import MOST_BITS
 
 if TYPE_CHECKING:

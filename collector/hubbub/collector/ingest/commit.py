@@ -166,7 +166,6 @@ class GroupCommit:
             _log.error("unexpected %s while counting a transaction", type(error).__name__)
 
     def _answer(self, group: Sequence[_Waiting], outcomes: Iterable[bool | Exception]) -> None:
-        """Answer a group at the next time for that; at once if the service is ending."""
         answer = partial(_answer, list(zip(group, outcomes, strict=True)))
         if self._is_ending:
             answer()

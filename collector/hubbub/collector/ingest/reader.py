@@ -337,7 +337,6 @@ class BatchReader:
         )
 
     def _may_be_known_elsewhere(self, report: _Report) -> bool:
-        """Whether a registry that is ahead of this one, or behind, may have a report's version."""
         return (
             report.version not in self._expected.get(report.metric, {})
             and is_metric_name(report.metric)

@@ -48,22 +48,12 @@ _MOST_REPEATED_ROWS = 2**20  # some tens of megabytes; sorting more rarely costs
 
 
 class Piece(NamedTuple):
-    """Strings that follow one another.
+    """Strings that follow one another."""
 
-    Attributes
-    ----------
-    encoded : sequence of bytes
-        In what should be UTF-8.
-    path, unit : str
-        Where they stand: the file, and "line" or "row".
-    first : int
-        Number of the first one, from 1.
-    """
-
-    encoded: Sequence[bytes]
-    path: str
+    encoded: Sequence[bytes]  # in what should be UTF-8
+    path: str  # where they stand: the file, and "line" or "row"
     unit: str
-    first: int
+    first: int  # number of the first one, from 1
 
     def place(self, index: int) -> str:
         """Return how a message names one of them."""
@@ -73,20 +63,12 @@ class Piece(NamedTuple):
 def read_pieces(path: str) -> Iterator[Piece]:
     """Yield the strings of a list, some thousands at a time.
 
-    Parameters
-    ----------
-    path : str
-        An address (`storage.resolve`) of a text file, a pipe or "-" for standard input: a string a
-        line, in which a byte order mark and the carriage return of a Windows line end don't count;
-        unpacked if the name ends in .gz. Or a Parquet file, if it ends in .parquet: the column
-        `string`, or else `candidate`, or else the only one that holds text.
-
-    Raises
-    ------
-    CandidateError
-        If a line is far too long, or a Parquet file has no such column or a null in it.
-    OSError, EOFError, zlib.error, NotParquetError
-        If it can't be read, or isn't what its name says.
+    `path`: an address (`storage.resolve`) of a text file, a pipe or "-" for standard input: a
+    string a line, in which a byte order mark and the carriage return of a Windows line end don't
+    count; unpacked if the name ends in .gz. Or a Parquet file, if it ends in .parquet: the column
+    `string`, or else `candidate`, or else the only one that holds text. Raises `CandidateError` if
+    a line is far too long, or a Parquet file has no such column or a null in it. Raises `OSError,
+    EOFError, zlib.error, NotParquetError` if it can't be read, or isn't what its name says.
     """
     if path.endswith(PARQUET):
         yield from _rows_of(path)
@@ -100,17 +82,10 @@ def read_pieces(path: str) -> Iterator[Piece]:
 def list_files(address: str) -> list[str]:
     """Return the files of a list, in the order of their names.
 
-    Parameters
-    ----------
-    address : str
-        A file, "-", a folder, of which those files count whose names begin with neither "." nor
-        "_", or a pattern such as "lists/part-*.gz"; in object storage only the last part of an
-        address may be a pattern.
-
-    Raises
-    ------
-    CandidateError
-        If a folder or a pattern has no file, or the storage fails.
+    `address`: a file, "-", a folder, of which those files count whose names begin with neither "."
+    nor "_", or a pattern such as "lists/part-*.gz"; in object storage only the last part of an
+    address may be a pattern. Raises `CandidateError` if a folder or a pattern has no file, or the
+    storage fails.
     """
     if not is_in_parts(address):
         return [address]
@@ -225,20 +200,11 @@ def _encoded(pa: Any, values: Any) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateList:
-    """Distinct candidates in the order of the file.
-
-    Attributes
-    ----------
-    strings : StringTable, length n
-    words : uint32 array, shape (n, 2)
-        Their hashes.
-    repeats : int
-        Strings left out because an earlier one is the same.
-    """
+    """Distinct candidates in the order of the file."""
 
     strings: StringTable
-    words: WordArray
-    repeats: int
+    words: WordArray  # shape (n, 2); their hashes
+    repeats: int  # strings left out because an earlier one is the same
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -251,16 +217,9 @@ class CandidateList:
 def read_list(path: str) -> CandidateList:
     """Read a list of candidates in their normal form (NFC), and leave out repeats.
 
-    Parameters
-    ----------
-    path : str
-        As of `read_pieces`, or several files (`list_files`).
-
-    Raises
-    ------
-    CandidateError
-        If it can't be read, holds no string, or one that no client could report: not UTF-8, or too
-        long. The message names the line.
+    `path`: as of `read_pieces`, or several files (`list_files`). Raises `CandidateError` if it
+    can't be read, holds no string, or one that no client could report: not UTF-8, or too long. The
+    message names the line.
     """
     table = _TableInMaking()
     for file in list_files(path):
@@ -313,12 +272,7 @@ class NotParquetError(Exception):
 def readable(path: str, given: Callable[[], int] = lambda: 0) -> Iterator[None]:
     """Raise a CandidateError where a file can't be read, or its storage fails.
 
-    Parameters
-    ----------
-    path : str
-        The file's address.
-    given : callable
-        Returns how many strings were read before.
+    `path`: the file's address. `given`: returns how many strings were read before.
     """
     try:
         with storage_errors(resolve(path)):

@@ -40,24 +40,13 @@ ODD_FORMS: Mapping[str, Callable[[str], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class CandidateLists:
-    """The strings to look for, in the one form that the metric's type takes.
+    """The strings to look for, in the one form that the metric's type takes."""
 
-    Attributes
-    ----------
-    hashed : Candidates, optional
-        Strings with their positions.
-    by_field : mapping of str to tuple of str
-        Strings of each field, in their normal form; those of a metric without fields under "".
-    notes : tuple of str
-        What a reader must know about them.
-    corpus : tuple of str
-        Strings to learn from, which aren't looked for.
-    """
-
-    hashed: Candidates | None = None
+    hashed: Candidates | None = None  # strings with their positions
+    # Strings of each field, in their normal form; those of a metric without fields under "".
     by_field: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    corpus: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader must know about them
+    corpus: tuple[str, ...] = ()  # strings to learn from, which aren't looked for
 
     def first_strings(self) -> Mapping[str, Sequence[str]]:
         """Return some of each list, by the column in which results have them."""
@@ -81,21 +70,10 @@ def list_candidates(
 ) -> tuple[Candidates, tuple[str, ...]]:
     """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
 
-    Parameters
-    ----------
-    candidates : str or tuple of str, optional
-        A file, or the strings themselves, each once.
-    map_file : str, optional
-        Instead of candidates, a file of strings and their bits.
-    params : RapporParams
-        With which strings are hashed.
-    source : str
-        The file that the parameters are from.
-
-    Raises
-    ------
-    CandidateError, InputError
-        If it can't be read, or holds something else.
+    `candidates`: a file, or the strings themselves, each once. `map_file`: instead of candidates, a
+    file of strings and their bits. `params`: with which strings are hashed. `source`: the file that
+    the parameters are from. Raises `CandidateError, InputError` if it can't be read, or holds
+    something else.
     """
     if map_file is not None:
         found = read_map(map_file, params, source)
@@ -112,10 +90,7 @@ def list_candidates(
 def repeats_note(left_out: int) -> tuple[str, ...]:
     """Return what is said of repeated strings, if any were left out.
 
-    Parameters
-    ----------
-    left_out : int
-        How many.
+    `left_out`: how many.
     """
     return (f"{left_out:,} repeated candidates left out",) if left_out else ()
 
@@ -123,19 +98,9 @@ def repeats_note(left_out: int) -> tuple[str, ...]:
 def hashed_lists(options: DecodeOptions, metric: Metric) -> CandidateLists:
     """Read the list, or the map, with the metric's positions.
 
-    Parameters
-    ----------
-    options : DecodeOptions
-        Name the list.
-    metric : Metric
-        Whose parameters hash it.
-
-    Raises
-    ------
-    OptionError
-        If there is no list, more than one, or one for each field.
-    CandidateError, InputError
-        If it can't be read.
+    `options`: name the list. `metric`: whose parameters hash it. Raises `OptionError` if there is
+    no list, more than one, or one for each field. Raises `CandidateError, InputError` if it can't
+    be read.
     """
     check_candidates(options)
     chosen, source = options.candidates, options.source
@@ -151,12 +116,7 @@ def hashed_lists(options: DecodeOptions, metric: Metric) -> CandidateLists:
 def plain_list(options: DecodeOptions, metric: Metric) -> CandidateLists:
     """Read the list, if there is one, without positions (raises as `hashed_lists`).
 
-    Parameters
-    ----------
-    options : DecodeOptions
-        May name a list.
-    metric : Metric
-        It has no fields.
+    `options`: may name a list. `metric`: it has no fields.
     """
     listed = _without_fields(options.candidates.candidates, metric)
     if listed is None:
@@ -168,21 +128,9 @@ def plain_list(options: DecodeOptions, metric: Metric) -> CandidateLists:
 def field_lists(options: DecodeOptions, metric: Metric, fields: Sequence[str]) -> CandidateLists:
     """Read the lists of some fields, at least one, without positions.
 
-    Parameters
-    ----------
-    options : DecodeOptions
-        Name the lists.
-    metric : Metric
-        It has these fields.
-    fields : sequence of str
-        Names of the fields that need a list.
-
-    Raises
-    ------
-    OptionError
-        If a field has no list, or a list no field.
-    CandidateError
-        If one can't be read.
+    `options`: name the lists. `metric`: it has these fields. `fields`: names of the fields that
+    need a list. Raises `OptionError` if a field has no list, or a list no field. Raises
+    `CandidateError` if one can't be read.
     """
     given = options.candidates.candidates
     if given is not None and not isinstance(given, Mapping) and len(fields) == 1:
@@ -205,12 +153,7 @@ def candidate_sources(options: DecodeOptions, lists: CandidateLists) -> list[Sou
     They are named by the digest of their strings if they came through a pipe, which is read only
     once, or were no file at all.
 
-    Parameters
-    ----------
-    options : DecodeOptions
-        Name the lists.
-    lists : CandidateLists
-        What was read.
+    `options`: name the lists. `lists`: what was read.
     """
     given = options.candidates.candidates
     if isinstance(given, Mapping):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hubbub.decoder.metric_types.categories import CategoryDecoder
 from hubbub.inference.ratios import Ratios, bit_ratios
-from hubbub.protocol.metric_types.booleans import BooleanType
+from hubbub.protocol.metric_types.enums import BooleanType
 from hubbub.protocol.params import RapporParams
 
 

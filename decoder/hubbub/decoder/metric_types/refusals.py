@@ -10,12 +10,7 @@ from hubbub.protocol.metrics import Metric
 def refuse_beyond_counts(options: DecodeOptions, what: str) -> None:
     """Raise OptionError if whole reports or days are asked for.
 
-    Parameters
-    ----------
-    options : DecodeOptions
-        What is asked for.
-    what : str
-        The metric and its type.
+    `what`: the metric and its type.
     """
     how = options.estimate
     if how.method == "likelihood":
@@ -35,14 +30,8 @@ def refuse_lists_and_reports(
 ) -> None:
     """Raise OptionError if strings to look for, or whole reports, are asked for.
 
-    Parameters
-    ----------
-    metric : Metric
-        What is decoded.
-    options : DecodeOptions
-        What is asked for.
-    no_lists, no_reports : str
-        Why there is nothing to look for, and nothing more in whole reports: after the type's name.
+    `metric`: what is decoded. `no_lists` and `no_reports`: why there is nothing to look for, and
+    nothing more in whole reports: after the type's name.
     """
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     for name in options.given("candidates", "map"):

@@ -95,7 +95,6 @@ def _decode(
 
 
 def _overlooked(evidence: Evidence, decoding: Decoding) -> tuple[Finding, ...]:
-    """Return a warning if some string is more common than all that were detected together."""
     share = overlooked(evidence.reports.counts, evidence.metric.params, evidence.repeats)
     if share > decoding.summary.detection_limit and share > np.nansum(decoding.constrained_share):
         return (overlooked_finding(share),)

@@ -52,68 +52,30 @@ _FILE = "decode.toml"
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """One report that is made again and again.
-
-    Attributes
-    ----------
-    name : str
-    metric : str
-    days : int
-        UTC days that a result is about, its own day the last.
-    weekly : bool
-        Whether results are of Sundays alone.
-    split : str, optional
-        The dimension of which each value has a report of its own.
-    options : mapping of str to object
-        Other arguments of `decode_metric`.
-    """
+    """One report that is made again and again."""
 
     name: str
     metric: str
-    days: int
-    weekly: bool = False
-    split: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    days: int  # UTC days that a result is about, its own day the last
+    weekly: bool = False  # whether results are of Sundays alone
+    split: str | None = None  # the dimension of which each value has a report of its own
+    options: Mapping[str, Any] = field(default_factory=dict)  # other arguments of `decode_metric`
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a decode.toml asks for.
+    """What a decode.toml asks for."""
 
-    Attributes
-    ----------
-    metrics : Path
-        The registry's file.
-    registry : Registry
-    store : str
-        The store's address.
-    output : Path
-        The folder of results; is made where there is none.
-    url : str
-        Where people reach the folder; empty: links in webhooks' messages are relative.
-    at : datetime.timedelta
-        When a day's result is due, after the day's end.
-    catch_up : int
-        Days that are made up for if nothing ran.
-    looks : int
-        Results among which at most alpha is the chance of one false announcement.
-    level : Level
-        Of what webhooks and the exit code tell.
-    webhooks : tuple of str
-        Addresses that get it.
-    reports : tuple of ReportOptions
-    """
-
-    metrics: Path
+    metrics: Path  # the registry's file
     registry: Registry
-    store: str
-    output: Path
-    url: str
-    at: dt.timedelta
-    catch_up: int
-    looks: int
-    level: Level
-    webhooks: tuple[str, ...]
+    store: str  # the store's address
+    output: Path  # the folder of results; is made where there is none
+    url: str  # where people reach the folder; empty: links in webhooks' messages are relative
+    at: dt.timedelta  # when a day's result is due, after the day's end
+    catch_up: int  # days that are made up for if nothing ran
+    looks: int  # results among which at most alpha is the chance of one false announcement
+    level: Level  # of what webhooks and the exit code tell
+    webhooks: tuple[str, ...]  # addresses that get it
     reports: tuple[ReportOptions, ...]
 
     @property
@@ -125,10 +87,8 @@ class WatchOptions:
 def load_watch(path: str | Path) -> WatchOptions:
     """Read a decode.toml.
 
-    Raises
-    ------
-    MetricError
-        If it can't be read, or entries are wrong: the message says where, and `faults` has each.
+    Raises `MetricError` if it can't be read, or entries are wrong: the message says where, and
+    `faults` has each.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -167,7 +127,6 @@ def _folder(where: str, value: object) -> str:
 
 
 def _store(where: str, value: object) -> str:
-    """Return a store's address, which may have a password, so that a file need not."""
     if value is None:
         return os.environ.get(STORE_VARIABLE, STORE)
     return check.text(where, value)
@@ -178,7 +137,6 @@ def _url(where: str, value: object) -> str:
 
 
 def _at(where: str, value: object) -> dt.timedelta:
-    """Return a time of day after midnight; clients' last reports need a while to arrive."""
     text = "01:00" if value is None else value
     if not isinstance(text, str) or not _TIME.fullmatch(text):
         raise MetricError.of(where, value, 'a time of day (UTC), such as "01:00"')
@@ -316,7 +274,6 @@ def _at_least_one(where: str, value: object) -> None:
 
 
 def _where(where: str, value: object) -> None:
-    """Refuse what isn't a table of dimensions, each with a value or a list of them."""
     if not isinstance(value, dict):
         raise MetricError.of(where, value, 'a table, such as { platform = "mac" }')
     for name, one in value.items():
@@ -349,7 +306,6 @@ def _one_of(where: str, value: object, known: Collection[str], what: str) -> Non
 
 
 def _beside(folder: Path, where: str, value: object) -> object:
-    """Return a file's name, or those of several fields, as seen from where the program runs."""
     if isinstance(value, dict):
         return {name: _beside(folder, f"{where}.{name}", each) for name, each in value.items()}
     text = check.text(where, value)

@@ -37,7 +37,7 @@ from hubbub.inference.errors import DecoderError
 from hubbub.inference.regression.sensitivity import FORGED_SHARE
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
-from hubbub.protocol.metric_types.ordinals import bucket_bounds
+from hubbub.protocol.metric_types.enums import bucket_bounds
 from hubbub.protocol.metrics import Metric
 
 
