@@ -136,6 +136,10 @@ def _class_for(error: BaseException) -> type[StoreError]:
     state = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
     if state is None:
         return UnreachableError if isinstance(error, OSError) else StoreError
+    # PgBouncer's states are the same for a server that is away, which passes, and for the pooling
+    # of statements, which doesn't.
+    if "pooling mode" in str(error):
+        return StoreError
     return UnreachableError if state.startswith(_PASSING) else StoreError
 
 
